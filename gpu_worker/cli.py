@@ -1,0 +1,140 @@
+"""The command line: ``gpu-worker start | stop | status | logs``."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from gpu_worker import log, service
+from gpu_worker.client import administer
+from gpu_worker.paths import VARIABLE, locate
+from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
+from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport, Stop
+
+#: Exit status of ``status`` and ``stop`` where no daemon runs.
+NO_DAEMON = 3
+
+_FOLLOW_SECONDS = 0.2
+
+runtime_dir_option = click.option(
+    "--runtime-dir", type=click.Path(file_okay=False),
+    help=f"Where sockets and logs lie. [default: ${VARIABLE}, $XDG_RUNTIME_DIR/vispark, or a directory per user]")
+
+
+class _Commands(click.Group):
+    """Commands whose errors are one message each."""
+
+    def invoke(self, ctx: click.Context):
+        try:
+            return super().invoke(ctx)
+        except WorkerUnavailable as error:
+            click.echo(f"gpu-worker: {error}", err=True)
+            ctx.exit(NO_DAEMON if ctx.invoked_subcommand in ("status", "stop") else 1)
+        except VisparkError as error:
+            click.echo(f"gpu-worker: {error}", err=True)
+            ctx.exit(1)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """The GPU worker of this node, which keeps the partitions of vispark's RDDs."""
+
+
+@main.command()
+@runtime_dir_option
+@click.option("--foreground", is_flag=True, help="Stay in the terminal.")
+@click.option("--idle", type=click.FloatRange(min=0), help="End after this many seconds without a session.")
+@click.option("--log-level", type=click.Choice(log.LEVELS), default="info", show_default=True)
+def start(runtime_dir: str | None, foreground: bool, idle: float | None, log_level: str) -> None:
+    """Start the daemon; one that runs already is as good."""
+    directory = locate(runtime_dir).ensure()
+    log.to_file(directory.log, log_level)
+    if foreground:
+        log.to_stderr(log_level)
+        started = service.serve(directory, idle)
+    else:
+        started = service.detach(directory, idle)
+    if not started:
+        click.echo(f"a GPU worker runs already in {directory.path}")
+    elif not foreground:
+        click.echo(f"a GPU worker runs in {directory.path}")
+
+
+@main.command()
+@runtime_dir_option
+def stop(runtime_dir: str | None) -> None:
+    """Stop the daemon and end all sessions."""
+    administer(Stop(), runtime_dir=runtime_dir)
+    click.echo("the GPU worker has ended")
+
+
+@main.command()
+@runtime_dir_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(runtime_dir: str | None, as_json: bool) -> None:
+    """Show sessions, what they hold and how much memory it takes."""
+    report = administer(Status(), runtime_dir=runtime_dir)
+    if as_json:
+        click.echo(json.dumps(dataclasses.asdict(report), indent=2))
+    else:
+        _print_status(report, Console())
+
+
+@main.command()
+@runtime_dir_option
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is added.")
+@click.option("-n", "--lines", type=click.IntRange(min=0), default=100, show_default=True, help="Lines of each log.")
+def logs(runtime_dir: str | None, follow: bool, lines: int) -> None:
+    """Print the daemon's log and that of the device processes."""
+    directory = locate(runtime_dir)
+    paths = [path for path in (directory.log, directory.process_log) if path.exists()]
+    if not paths:
+        raise click.ClickException(f"there is no log in {directory.path}")
+    for path in paths:
+        click.echo(f"==> {path} <==")
+        click.echo(log.tail(path, lines), nl=False)
+    if follow:
+        _follow(paths)
+
+
+def _follow(paths: list[Path]) -> None:
+    with ExitStack() as stack:
+        files = [stack.enter_context(path.open(errors="replace")) for path in paths]
+        for file in files:
+            file.seek(0, 2)
+        while True:
+            for file in files:
+                click.echo(file.read(), nl=False)
+            sys.stdout.flush()
+            time.sleep(_FOLLOW_SECONDS)
+
+
+def _print_status(report: StatusReport, console: Console) -> None:
+    console.print(f"worker {report.worker}, process {report.pid}, up {report.uptime:.0f} s, "
+                  f"{len(report.sessions)} sessions", highlight=False)
+    for session in report.sessions:
+        _print_session(session, console)
+
+
+def _print_session(session: SessionStatus, console: Console) -> None:
+    console.print(f"\nsession {session.session} ({session.application}): process {session.pid}, "
+                  f"epoch {session.epoch}, {session.clients} clients, lease: {session.lease}", highlight=False,
+                  markup=False)
+    if session.report is None:
+        console.print("  no report", highlight=False)
+        return
+    table = Table("VRDD", "name", "partitions", "dtype", "bytes", "device")
+    for held in session.report.vrdds:
+        table.add_row(str(held.vrdd), held.name, str(held.partitions), held.dtype, f"{held.nbytes:,}", held.device)
+    console.print(table)
+    for memory in session.report.memory:
+        console.print(f"  {memory.device}: {memory.used:,} of {memory.total:,} bytes in use", highlight=False)
+    console.print(f"  host: {session.report.host_bytes:,} bytes, {session.report.requests} requests", highlight=False)

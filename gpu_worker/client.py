@@ -1,0 +1,330 @@
+"""A client's side of a worker: connect, ask, lease, administer.
+
+Everything goes over one Unix socket per connection. A connection is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from gpu_worker import launcher, log
+from gpu_worker.paths import RuntimeDirectory, locate
+from gpu_worker.peer import check_peer
+from gpu_worker.protocol.errors import (
+    ProtocolError,
+    Unauthorized,
+    VisparkError,
+    WorkerLost,
+    WorkerUnavailable,
+)
+from gpu_worker.protocol.messages import (
+    VERSION,
+    AdminReply,
+    AdminRequest,
+    Autopsy,
+    Death,
+    Failure,
+    Greeting,
+    Hello,
+    Reply,
+    Request,
+    SessionOptions,
+    Welcome,
+)
+from gpu_worker.protocol.wire import Connection, close_all, error_of
+
+_log = logging.getLogger(__name__)
+
+_RENEWAL_SECONDS = 1.0
+
+
+class Client:
+    """A connection to a session's device process. Made by :func:`connect`.
+
+    Attributes
+    ----------
+    worker : str
+        The worker's name; the same for all sessions of a node, and after a restart.
+    epoch : int
+        Grows with every device process; what an earlier one held is gone.
+    pid : int
+        The device process.
+    devices : tuple of str
+        Its devices, such as "cuda:0".
+    runtime_dir : str
+        The worker's runtime directory.
+    """
+
+    def __init__(self, connection: Connection, welcome: Welcome, runtime_dir: str):
+        self.worker = welcome.worker
+        self.epoch = welcome.epoch
+        self.pid = welcome.pid
+        self.devices = welcome.devices
+        self.runtime_dir = runtime_dir
+        self._connection = connection
+        # Numbers must differ from those of all other clients of the session.
+        self._numbers = itertools.count(secrets.randbits(39) << 24)
+
+    def next_number(self) -> int:
+        """A number for a request that no other request of the session has."""
+        return next(self._numbers)
+
+    def request(self, message: Request, descriptors: Sequence[int] = ()) -> tuple[Reply, list[int]]:
+        """Send a request and wait for its reply, and for the descriptors that come with it (the caller's then).
+
+        Raises
+        ------
+        VisparkError
+            What the worker says went wrong.
+        WorkerLost
+            If the connection breaks; it is closed then.
+        """
+        self.send(message, descriptors)
+        return self.receive(message.number)
+
+    def send(self, message: Request, descriptors: Sequence[int] = ()) -> None:
+        """Send a request; :meth:`receive` must follow before the next one."""
+        try:
+            self._connection.send(message, Request, descriptors)
+        except WorkerLost:
+            self.close()
+            raise
+
+    def receive(self, number: int) -> tuple[Reply, list[int]]:
+        """Wait for the reply to the request of this number. Raises as :meth:`request` does."""
+        try:
+            reply, descriptors = self._connection.receive(Reply)
+        except (WorkerLost, ProtocolError):
+            self.close()
+            raise
+        if isinstance(reply, Failure):
+            close_all(descriptors)
+            raise error_of(reply)
+        if reply.number != number:
+            close_all(descriptors)
+            self.close()
+            raise ProtocolError(f"a reply to request {reply.number} came, not to {number}")
+        return reply, descriptors
+
+    def fileno(self) -> int:
+        """The socket's descriptor, to wait for replies on; -1 once closed."""
+        return self._connection.socket.fileno()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+def connect(hello: Hello, *, runtime_dir: str | None = None, start: bool = True, timeout: float = 60.0) -> Client:
+    """Connect to the session's device process on this node, starting what is not there.
+
+    Parameters
+    ----------
+    hello : Hello
+        With the role "driver" or "executor".
+    runtime_dir : str, optional
+        The worker's runtime directory; by the rule of :mod:`gpu_worker.paths` when left out.
+    start : bool
+        Whether to start a daemon where there is none.
+    timeout : float
+        Seconds in all.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If there is no worker and none can be started; says why.
+    Unauthorized
+        If the worker is another user's, or the session has another secret.
+    ProtocolError
+        If the worker is of another version.
+    """
+    directory = locate(runtime_dir)
+    directory.session_socket(hello.session)
+    for attempt in _attempts(timeout, directory):
+        with attempt, contextlib.ExitStack() as stack:
+            connection = stack.enter_context(_open(directory, start, hello.options.log_level, timeout))
+            welcome = _greeted(connection, hello, Greeting)
+            if welcome.version != VERSION:
+                raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client "
+                                    f"{VERSION}")
+            connection.socket.settimeout(None)
+            stack.pop_all()
+    return Client(connection, welcome, str(directory.path))
+
+
+class Lease:
+    """A driver's lease: its session lives on a node while this is held. Made by :func:`open_lease`.
+
+    A thread holds it, and takes it anew (from a new daemon, if need be) when the daemon dies.
+
+    Attributes
+    ----------
+    worker : str
+        The worker's name.
+    """
+
+    def __init__(self, hello: Hello, directory: RuntimeDirectory, timeout: float):
+        self._hello = replace(hello, role="lease")
+        self._directory = directory
+        self._timeout = timeout
+        self._closed = threading.Event()
+        self._connection, self.worker = self._acquire()
+        threading.Thread(target=self._hold, name="vispark-lease", daemon=True).start()
+
+    def close(self) -> None:
+        """Let go; the session ends after its lease time."""
+        self._closed.set()
+        # Its thread, which waits on the socket, closes it.
+        with contextlib.suppress(OSError):
+            self._connection.socket.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _acquire(self) -> tuple[Connection, str]:
+        for attempt in _attempts(self._timeout, self._directory):
+            with attempt, contextlib.ExitStack() as stack:
+                connection = stack.enter_context(
+                    _open(self._directory, True, self._hello.options.log_level, self._timeout))
+                leased = _greeted(connection, self._hello, AdminReply)
+                connection.socket.settimeout(None)
+                stack.pop_all()
+        return connection, leased.worker
+
+    def _hold(self) -> None:
+        while True:
+            with self._connection as connection, contextlib.suppress(OSError):
+                connection.socket.recv(1)
+            if self._closed.is_set():
+                return
+            _log.warning("the lease of session %s broke; it is taken anew", self._hello.session)
+            while not self._renewed():
+                if self._closed.wait(_RENEWAL_SECONDS):
+                    return
+            if self._closed.is_set():
+                self._connection.close()
+                return
+
+    def _renewed(self) -> bool:
+        try:
+            self._connection, _ = self._acquire()
+            return True
+        except VisparkError as error:
+            _log.warning("the lease of session %s cannot be taken anew: %s", self._hello.session, error)
+            return False
+
+
+def open_lease(hello: Hello, *, runtime_dir: str | None = None, timeout: float = 60.0) -> Lease:
+    """Lease the session on this node, starting a daemon where there is none. Raises as :func:`connect` does."""
+    directory = locate(runtime_dir)
+    directory.session_socket(hello.session)
+    return Lease(hello, directory, timeout)
+
+
+def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout: float = 60.0) -> AdminReply:
+    """Ask the daemon of this node; it is never started for that.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If there is none.
+    """
+    hello = Hello(VERSION, "admin", "", b"", "", 0, SessionOptions("", 0, 0.0, "", ""))
+    with _open(locate(runtime_dir), False, "", timeout) as connection:
+        connection.send(hello, Hello)
+        connection.send(request, AdminRequest)
+        reply, descriptors = connection.receive(AdminReply)
+    close_all(descriptors)
+    if isinstance(reply, Failure):
+        raise error_of(reply)
+    return reply
+
+
+def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
+    """How a session's device process ended: ``signal`` is 0 where it is not known. Raises as :func:`administer`."""
+    return administer(Autopsy(session, epoch), runtime_dir=runtime_dir)
+
+
+# -- connecting -------------------------------------------------------------------------------------------------------
+
+def _attempts(timeout: float, directory: RuntimeDirectory) -> Retrying:
+    """Attempts to greet. A connection that breaks meanwhile is that of a process or a daemon that just died."""
+
+    def unavailable(state: RetryCallState) -> NoReturn:
+        cause = state.outcome.exception()
+        raise WorkerUnavailable(f"no GPU worker answered in {directory.path} within {timeout:g} s: {cause}",
+                                detail=log.tail(directory.log, 20)) from cause
+
+    return Retrying(retry=retry_if_exception_type(WorkerLost), stop=stop_after_delay(timeout),
+                    wait=wait_exponential(multiplier=0.02, max=1.0), retry_error_callback=unavailable)
+
+
+def _open(directory: RuntimeDirectory, start: bool, log_level: str, timeout: float) -> Connection:
+    """A connection to the daemon, whose user is checked."""
+    path = directory.socket
+    if start:
+        directory.ensure()
+    elif directory.path.exists():
+        directory.check()
+    sock = _connected(path, timeout)
+    if sock is None and start:
+        launcher.start_from_client(directory, log_level)
+        sock = _connected(path, timeout)
+        if sock is None:
+            raise WorkerLost("the daemon ended as soon as it was started")
+    if sock is None:
+        raise WorkerUnavailable(f"no GPU worker runs in {directory.path}; start one with 'gpu-worker start'")
+    return Connection(sock)
+
+
+def _connected(path: os.PathLike[str], timeout: float) -> socket.socket | None:
+    """A socket connected to the daemon; ``None`` where nobody listens."""
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.settimeout(timeout)
+        sock.connect(os.fspath(path))
+        check_peer(sock, f"the worker at {path}")
+    except (FileNotFoundError, ConnectionRefusedError):
+        sock.close()
+        return None
+    except Unauthorized:
+        sock.close()
+        raise
+    except PermissionError as error:
+        sock.close()
+        raise Unauthorized(f"the worker at {path} is not open to user {os.geteuid()}") from error
+    except OSError as error:
+        sock.close()
+        raise WorkerLost(f"the worker at {path} does not accept: {error}") from error
+    return sock
+
+
+def _greeted(connection: Connection, hello: Hello, of: object):
+    """Greet; the answer, which is of the union ``of``."""
+    with contextlib.suppress(WorkerLost):
+        # A worker that refuses may do so, and close, before it has read anything.
+        connection.send(hello, Hello)
+    answer, descriptors = connection.receive(of)
+    close_all(descriptors)
+    if isinstance(answer, Failure):
+        raise error_of(answer)
+    return answer

@@ -1,0 +1,190 @@
+"""What a device must do, whatever it is: hold buffers, copy, compile and launch.
+
+A new device is one file beside this one that implements :class:`Device`, and a line in :mod:`gpu_worker.device`.
+Buffers, streams and kernels come from its factories only. Work is ordered within a stream and not between streams;
+it is complete after :meth:`Device.synchronize`. All methods may be called from several threads at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+
+class Buffer:
+    """A range of device memory, returned to the device when its last user closes it.
+
+    Attributes
+    ----------
+    address : int
+        Its address, as a kernel sees it.
+    nbytes : int
+        Its size in bytes; may be 0.
+    """
+
+    def __init__(self, device: Device, address: int, nbytes: int):
+        self.device = device
+        self.address = address
+        self.nbytes = nbytes
+        self._users = 1
+
+    @property
+    def last(self) -> bool:
+        """Whether it has a single user left."""
+        return self._users == 1
+
+    def share(self) -> Buffer:
+        """The same buffer for one more user, who must close it too."""
+        with self.device.lock:
+            self._users += 1
+        return self
+
+    def close(self) -> None:
+        """End one use; the last one frees the memory. No work on it may be pending."""
+        with self.device.lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            self.device.free(self)
+
+    def discard(self) -> None:
+        """Free the memory however many users there are; for what a failed plan allocated."""
+        with self.device.lock:
+            used, self._users = self._users > 0, 0
+        if used:
+            self.device.free(self)
+
+
+class Stream:
+    """An order of work on a device."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A compilation unit: CUDA C++ as the user wrote it, macros, and what its ``__constant__`` symbols hold.
+
+    ``file`` is what error messages call it. Equal content makes an equal source.
+    """
+
+    text: str
+    file: str = "kernels.cu"
+    options: tuple[str, ...] = ()
+    constants: tuple[tuple[str, bytes], ...] = ()
+
+
+class Kernel:
+    """A compiled kernel of one source, ready to launch on the device that compiled it."""
+
+    def __init__(self, device: Device, source: Source, name: str):
+        self.device = device
+        self.source = source
+        self.name = name
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes in use by this process, and in all."""
+
+    used: int
+    total: int
+
+
+class Device(ABC):
+    """A place where blocks live and kernels run.
+
+    Attributes
+    ----------
+    kind : str
+        "cuda", "host" or "null".
+    name : str
+        The kind with a number, such as "cuda:0".
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str):
+        self.name = name
+        self.lock = threading.Lock()
+
+    @abstractmethod
+    def stream(self) -> Stream:
+        """A new stream."""
+
+    @abstractmethod
+    def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
+        """Memory of ``nbytes`` bytes with undefined content, aligned to 256 bytes.
+
+        Raises
+        ------
+        OutOfMemory
+            If the device, or the limit set for it, has no room. Nothing else is touched.
+        """
+
+    @abstractmethod
+    def free(self, buffer: Buffer) -> None:
+        """Take a buffer's memory back. Called by :meth:`Buffer.close` alone."""
+
+    @abstractmethod
+    def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:
+        """Copy host bytes (a contiguous uint8 array) to the start of a buffer. ``source`` must outlive the copy."""
+
+    @abstractmethod
+    def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
+        """Copy the start of a buffer to host bytes (a contiguous uint8 array), which must outlive the copy."""
+
+    @abstractmethod
+    def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
+        """Copy a buffer to another of at least its size, on this device or from a device of the same kind."""
+
+    @abstractmethod
+    def compile(self, source: Source, name: str) -> Kernel:
+        """Compile the kernel ``name`` (it may be a template's instance, such as ``"fold<float, 256>"``).
+
+        Results are kept in this process and, by content, on disk.
+
+        Raises
+        ------
+        CompileError
+            If the compiler refuses the source or it has no kernel ``name``; with the compiler's words in ``detail``.
+        """
+
+    @abstractmethod
+    def launch(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int],
+               arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
+        """Launch a kernel over ``grid`` blocks of ``block`` threads (1 to 3 extents each).
+
+        Raises
+        ------
+        LaunchError
+            If an extent is not in the device's range, or the number or the sizes of the arguments are not the
+            kernel's.
+        """
+
+    @abstractmethod
+    def synchronize(self, *, stream: Stream) -> None:
+        """Wait until all work of a stream is complete.
+
+        Raises
+        ------
+        KernelFault
+            If a kernel of this process has failed; the process must end.
+        """
+
+    @abstractmethod
+    def memory(self) -> Memory:
+        """The device's memory figures."""
+
+    def pin(self, memory: np.ndarray) -> None:
+        """Make copies to and from this host memory (uint8) as fast as the device can; optional."""
+
+    def unpin(self, memory: np.ndarray) -> None:
+        """Undo :meth:`pin`, before the memory goes away."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give everything back."""

@@ -1,0 +1,581 @@
+"""The ``cuda`` device: one NVIDIA GPU.
+
+PyCUDA, imported in this file alone, owns contexts, streams, events, modules, launches and copies. What it lacks comes
+through cuda-bindings on PyCUDA's handles: stream-ordered allocation, pinning of memory that is not NumPy's, peer
+copies (PyCUDA 2026.1 dereferences a null context there), the kernels' parameters, and the codes of errors.
+
+PyCUDA keeps a stack of contexts per thread and ends the process if a thread ends with one on it, and it destroys
+streams and modules only while their context is current. So calls run inside :meth:`CudaDevice.active`, and streams and
+modules that nobody holds any more go back to the device, which destroys them there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda_launch import Limits, Parameters, check_launch, ordinals
+from gpu_worker.device.nvrtc import INSTALL, Cubin, compile_cubin, cubin_key, nvrtc_version
+from gpu_worker.protocol.errors import (
+    CompileError,
+    DeviceUnavailable,
+    KernelFault,
+    LaunchError,
+    OutOfMemory,
+    VisparkError,
+)
+
+try:
+    import pycuda.driver as pycuda_driver
+    from cuda.bindings import driver as bindings
+except ImportError as _error:
+    pycuda_driver = bindings = None
+    _MISSING = str(_error)
+
+log = logging.getLogger(__name__)
+
+#: Kernels kept loaded per device; the one used least recently goes first.
+LOADED_KERNELS = 256
+
+#: The oldest driver whose interface tells a kernel's parameters, as CUDA numbers it.
+OLDEST_DRIVER = 12040
+
+#: Shared memory of a block, static and dynamic, that CUDA gives without being asked to, in bytes.
+SHARED_UNASKED = 48 * 1024
+
+#: CU_STREAM_NON_BLOCKING: not ordered with the default stream, which nothing here uses.
+_NON_BLOCKING = 1
+
+#: Errors after which a context, and with it the process, can do no more.
+FATAL = frozenset("CUDA_ERROR_" + name for name in (
+    "ASSERT", "CONTAINED", "CONTEXT_IS_DESTROYED", "DEINITIALIZED", "ECC_UNCORRECTABLE", "EXTERNAL_DEVICE",
+    "HARDWARE_STACK_ERROR", "ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "INVALID_ADDRESS_SPACE", "INVALID_PC",
+    "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "MISALIGNED_ADDRESS", "MPS_CLIENT_TERMINATED", "NVLINK_UNCORRECTABLE",
+    "TENSOR_MEMORY_LEAK", "UNKNOWN"))
+
+
+class Refused(Exception):
+    """A call through cuda-bindings that did not succeed; ``code`` is the name of CUDA's error."""
+
+    def __init__(self, code: str, words: str):
+        super().__init__(code, words)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} ({self.args[1]})"
+
+
+class CudaStream(Stream):
+    """A stream of PyCUDA, and the same handle for cuda-bindings."""
+
+    def __init__(self, native: Any):
+        self.native = native
+        self.handle = bindings.CUstream(native.handle)
+
+
+class CudaBuffer(Buffer):
+    """Device memory and the stream it was allocated on.
+
+    It is given back on that stream, so that it is never free before it is there.
+    """
+
+    def __init__(self, device: CudaDevice, address: int, nbytes: int, home: Any):
+        super().__init__(device, address, nbytes)
+        self.home = home
+
+
+class CudaKernel(Kernel):
+    """A function of a loaded module, what it takes, and what its launches may ask for."""
+
+    def __init__(self, device: CudaDevice, source: Source, name: str, function: Any, parameters: Parameters):
+        super().__init__(device, source, name)
+        attributes = pycuda_driver.function_attribute
+        self.function = function
+        self.parameters = parameters
+        self.threads = function.get_attribute(attributes.MAX_THREADS_PER_BLOCK)
+        self.static_shared = function.get_attribute(attributes.SHARED_SIZE_BYTES)
+        #: Dynamic shared memory that needs no asking for, or was asked for already, in bytes.
+        self.dynamic_shared = max(0, SHARED_UNASKED - self.static_shared)
+        #: Grid, block and shared memory of the last launch, which need no second check.
+        self.checked: tuple | None = None
+
+
+class CudaDevice(Device):
+    """One GPU, through its primary context.
+
+    Parameters
+    ----------
+    ordinal : int
+        Its number in this process.
+    memory : int
+        Bytes that this process may hold on it; 0 for as many as there are.
+    cache : KernelCache
+        Where compiled kernels are kept on disk.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If the device cannot be used.
+    """
+
+    kind = "cuda"
+
+    def __init__(self, ordinal: int, *, memory: int, cache: KernelCache):
+        super().__init__(f"cuda:{ordinal}")
+        self.ordinal = ordinal
+        self._cache = cache
+        self._used = 0
+        self._fault = ""
+        self._closed = False
+        self._kernels: OrderedDict[tuple[Source, str], CudaKernel] = OrderedDict()
+        self._compiling = threading.Lock()
+        self._idle: deque[Any] = deque()
+        self._unused: deque[Any] = deque()
+        self._peers: set[int] = set()
+        self._active = _Active(self)
+        self._home: Any = None
+        try:
+            self._open(memory)
+        except (pycuda_driver.Error, VisparkError) as error:
+            raise DeviceUnavailable(f"{self.name} cannot be used: {error}") from error
+
+    def _open(self, memory: int) -> None:
+        native = pycuda_driver.Device(self.ordinal)
+        if not native.get_attribute(pycuda_driver.device_attribute.MEMORY_POOLS_SUPPORTED):
+            raise DeviceUnavailable(f"a {native.name()} has no memory pools, which vispark allocates from")
+        self.arch = "sm_{}{}".format(*native.compute_capability())
+        self.limits = _limits(native)
+        self._native = native
+        self._total = min(memory or native.total_memory(), native.total_memory())
+        self._context = native.retain_primary_context()
+        with self._active:
+            self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING))
+            self._pool = _check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
+            _check(bindings.cuMemPoolSetAttribute(
+                self._pool, bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                bindings.cuuint64_t(2**64 - 1)))
+
+    def active(self) -> _Active:
+        """Make the device current in this thread within a ``with``; cheap where it is already.
+
+        CUDA's errors inside become ours: KernelFault, OutOfMemory or LaunchError.
+        """
+        return self._active
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def stream(self) -> CudaStream:
+        try:
+            native = self._idle.popleft()
+        except IndexError:
+            with self._active:
+                native = pycuda_driver.Stream(_NON_BLOCKING)
+        stream = CudaStream(native)
+        weakref.finalize(stream, self._idle.append, native).atexit = False
+        return stream
+
+    def allocate(self, nbytes: int, *, stream: Any) -> CudaBuffer:
+        if nbytes == 0:
+            return CudaBuffer(self, 0, 0, stream.handle)
+        with self.lock:
+            if self._used + nbytes > self._total:
+                raise OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {self._used:,} of {self._total:,} are "
+                                  "in use")
+            self._used += nbytes
+        try:
+            with self._active:
+                address = self._take(nbytes, stream)
+        except VisparkError:
+            with self.lock:
+                self._used -= nbytes
+            raise
+        return CudaBuffer(self, address, nbytes, stream.handle)
+
+    def _take(self, nbytes: int, stream: Any) -> int:
+        exhausted = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+        status, address = bindings.cuMemAllocAsync(nbytes, stream.handle)
+        if status == exhausted:
+            # What was freed on streams that are still busy, and gaps too small for this one, come back so.
+            _check(bindings.cuCtxSynchronize())
+            _check(bindings.cuMemPoolTrimTo(self._pool, 0))
+            status, address = bindings.cuMemAllocAsync(nbytes, stream.handle)
+        if status == exhausted:
+            free, total = pycuda_driver.mem_get_info()
+            raise OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {free:,} of {total:,} are free and "
+                              f"{self._used - nbytes:,} in use by this process")
+        return int(_check((status, address)))
+
+    def free(self, buffer: Any) -> None:
+        if buffer.nbytes == 0:
+            return
+        with self.lock:
+            self._used -= buffer.nbytes
+        if self._fault or self._closed:
+            return
+        try:
+            with self._active:
+                _check(bindings.cuMemFreeAsync(bindings.CUdeviceptr(buffer.address), buffer.home))
+        except KernelFault as error:
+            # The memory goes with the process; whoever uses the device next is told.
+            log.warning("%s", error)
+
+    def memory(self) -> Memory:
+        return Memory(self._used, self._total)
+
+    def pin(self, memory: np.ndarray) -> None:
+        if memory.nbytes:
+            with self._active:
+                _PINNED.add(memory)
+
+    def unpin(self, memory: np.ndarray) -> None:
+        if memory.nbytes and not (self._fault or self._closed):
+            with self._active:
+                _PINNED.remove(memory)
+
+    # -- copies -------------------------------------------------------------------------------------------------------
+
+    def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Any) -> None:
+        _fits(source.nbytes, target.nbytes)
+        if source.nbytes:
+            with self._active:
+                pycuda_driver.memcpy_htod_async(target.address, source, stream.native)
+
+    def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Any) -> None:
+        _fits(target.nbytes, source.nbytes)
+        if target.nbytes:
+            with self._active:
+                pycuda_driver.memcpy_dtoh_async(target, source.address, stream.native)
+
+    def copy_across(self, target: Any, source: Any, *, stream: Any) -> None:
+        _fits(source.nbytes, target.nbytes)
+        if not source.nbytes:
+            return
+        with self._active:
+            if target.device is source.device:
+                pycuda_driver.memcpy_dtod_async(target.address, source.address, source.nbytes, stream.native)
+                return
+            for other in (target.device, source.device):
+                self._reach(other)
+            _check(bindings.cuMemcpyPeerAsync(
+                bindings.CUdeviceptr(target.address), target.device.context_handle,
+                bindings.CUdeviceptr(source.address), source.device.context_handle, source.nbytes, stream.handle))
+
+    @property
+    def context_handle(self) -> Any:
+        """Its context, for cuda-bindings."""
+        return bindings.CUcontext(self._context.handle)
+
+    def _reach(self, other: CudaDevice) -> None:
+        """Let this device read and write another's memory directly, where the machine can; once."""
+        if other is self or other.ordinal in self._peers:
+            return
+        self._peers.add(other.ordinal)
+        if not self._native.can_access_peer(other._native):
+            return
+        status, = bindings.cuCtxEnablePeerAccess(other.context_handle, 0)
+        if status != bindings.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+            _check((status,))
+        # Enabling a context's peers does not cover memory from a pool.
+        access = bindings.CUmemAccessDesc()
+        access.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = self.ordinal
+        access.flags = bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        _check(bindings.cuMemPoolSetAccess(other._pool, [access], 1))
+
+    # -- kernels ------------------------------------------------------------------------------------------------------
+
+    def compile(self, source: Source, name: str) -> CudaKernel:
+        with self._compiling:
+            kernel = self._kernels.get((source, name))
+            if kernel is None:
+                cubin = self._cubin(source, name)
+                with self._active:
+                    kernel = self._load(source, name, cubin)
+                self._kernels[source, name] = kernel
+            self._kernels.move_to_end((source, name))
+            if len(self._kernels) > LOADED_KERNELS:
+                self._kernels.popitem(last=False)
+        return kernel
+
+    def _cubin(self, source: Source, name: str) -> Cubin:
+        parts = cubin_key(source, name, self.arch)
+        if parts is None:
+            return compile_cubin(source, name, self.arch)
+        kept = self._cache.get(*parts)
+        if kept is not None:
+            return Cubin.from_bytes(kept)
+        cubin = compile_cubin(source, name, self.arch)
+        self._cache.put(cubin.to_bytes(), *parts)
+        return cubin
+
+    def _load(self, source: Source, name: str, cubin: Cubin) -> CudaKernel:
+        if self._unused:
+            # A module may only go when no launch of its kernels is under way.
+            pycuda_driver.Context.synchronize()
+            self._unused.clear()
+        module = pycuda_driver.module_from_buffer(cubin.code)
+        function = module.get_function(cubin.symbol)
+        self._fill(module, source, dict(cubin.constants))
+        kernel = CudaKernel(self, source, name, function, Parameters(name, _layout(cubin)))
+        weakref.finalize(kernel, self._unused.append, (function, module)).atexit = False
+        return kernel
+
+    def _fill(self, module: Any, source: Source, symbols: dict[str, str]) -> None:
+        for name, data in source.constants:
+            address, nbytes = module.get_global(symbols[name])
+            if len(data) > nbytes:
+                raise CompileError(f"__constant__ {name} of {source.file} holds {nbytes} bytes, {len(data)} were given")
+            if data:
+                pycuda_driver.memcpy_htod_async(address, data, self._home.native)
+        self._home.native.synchronize()
+
+    def launch(self, kernel: Any, grid: Sequence[int], block: Sequence[int],
+               arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Any) -> None:
+        wanted = tuple(map(index, grid)), tuple(map(index, block)), index(shared)
+        packed = kernel.parameters.pack(arguments)
+        with self._active:
+            if wanted != kernel.checked:
+                self._admit(kernel, *wanted)
+            # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape
+            # by a call that CUDA has deprecated.
+            kernel.function._launch_kernel(wanted[0], wanted[1], packed, wanted[2], stream.native)
+
+    def _admit(self, kernel: CudaKernel, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> None:
+        check_launch(kernel.name, grid, block, self.limits.of_kernel(kernel.threads, kernel.static_shared), shared)
+        with self.lock:
+            if shared > kernel.dynamic_shared:
+                attributes = pycuda_driver.function_attribute
+                kernel.function.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
+                kernel.dynamic_shared = shared
+        kernel.checked = grid, block, shared
+
+    def synchronize(self, *, stream: Any) -> None:
+        with self._active:
+            stream.native.synchronize()
+
+    # -- errors and the end -------------------------------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        """Raise what makes the device unusable, if something does."""
+        if self._fault:
+            raise KernelFault(self._fault)
+        if self._closed:
+            raise DeviceUnavailable(f"{self.name} is closed")
+
+    def translated(self, error: Exception) -> VisparkError:
+        """CUDA's error as one of ours; one that ended the context is remembered."""
+        code = getattr(error, "code", "")
+        if code not in FATAL and self._home is not None:
+            # PyCUDA's errors carry words only. A context that is lost says so at every call.
+            code = bindings.cuStreamQuery(self._home.handle)[0].name
+        if code in FATAL:
+            self._fault = (f"{self.name}: CUDA reports {code} ({error}); a kernel has failed, and this process can use "
+                           "the device no more and must end")
+            return KernelFault(self._fault)
+        if isinstance(error, pycuda_driver.MemoryError) or code == "CUDA_ERROR_OUT_OF_MEMORY":
+            return OutOfMemory(f"{self.name}: {error}; {self._used:,} of {self._total:,} bytes are in use")
+        return LaunchError(f"{self.name}: {error}")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        try:
+            if not self._fault:
+                with self._active:
+                    pycuda_driver.Context.synchronize()
+                    self._kernels.clear()
+                    self._unused.clear()
+                    self._idle.clear()
+                    _check(bindings.cuMemPoolTrimTo(self._pool, 0))
+        except VisparkError as error:
+            log.warning("%s was not closed in order: %s", self.name, error)
+        self._closed = True
+        self._release()
+
+    def _release(self) -> None:
+        """Release the primary context from whichever thread this is; PyCUDA does so only for the context on top.
+
+        A context that is lost cannot be put there, but PyCUDA must know that it is gone: it ends the process when it
+        cannot make the context of a stream current in order to destroy it.
+        """
+        try:
+            self._context.push()
+            bindings.cuCtxPopCurrent()
+        except pycuda_driver.Error as error:
+            log.warning("%s was not released: %s", self.name, error)
+        try:
+            self._context.detach()
+        except pycuda_driver.Error as error:
+            log.warning("%s was not detached: %s", self.name, error)
+
+
+class _Active:
+    """Puts a device's context on this thread's stack, unless it is there, and takes it off again."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: CudaDevice):
+        self._device = device
+
+    def __enter__(self) -> None:
+        device = self._device
+        device.check_usable()
+        stack = _THREAD.devices
+        if not stack or stack[-1] is not device:
+            try:
+                device._context.push()
+            except pycuda_driver.Error as error:
+                raise device.translated(error) from error
+        stack.append(device)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        device, stack = self._device, _THREAD.devices
+        stack.pop()
+        if not stack or stack[-1] is not device:
+            try:
+                pycuda_driver.Context.pop()
+            except pycuda_driver.Error as failed:
+                error = failed if error is None else error
+        if isinstance(error, (pycuda_driver.Error, Refused)):
+            raise device.translated(error) from error
+
+
+class _Thread(threading.local):
+    """The devices that are current in a thread, innermost last."""
+
+    def __init__(self):
+        self.devices: list[CudaDevice] = []
+
+
+_THREAD = _Thread()
+
+
+class _Pinned:
+    """Host memory registered with the driver, for all devices of the process at once, and how many asked for it."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._users: dict[int, int] = {}
+
+    def add(self, memory: np.ndarray) -> None:
+        address = memory.ctypes.data
+        with self._lock:
+            if address in self._users:
+                self._users[address] += 1
+                return
+            flags = bindings.CU_MEMHOSTREGISTER_PORTABLE
+            if not memory.flags.writeable:
+                flags |= bindings.CU_MEMHOSTREGISTER_READ_ONLY
+            status, = bindings.cuMemHostRegister(address, memory.nbytes, flags)
+            if status == bindings.CUresult.CUDA_SUCCESS:
+                self._users[address] = 1
+            elif status != bindings.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:
+                # Copies are right without it, only slower.
+                log.info("%d bytes of host memory were not pinned: %s", memory.nbytes, status.name)
+
+    def remove(self, memory: np.ndarray) -> None:
+        address = memory.ctypes.data
+        with self._lock:
+            users = self._users.pop(address, 0)
+            if users > 1:
+                self._users[address] = users - 1
+            elif users == 1:
+                _check(bindings.cuMemHostUnregister(address))
+
+
+_PINNED = _Pinned()
+
+
+def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[CudaDevice]:
+    """Open the GPUs that Spark assigned, or all.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes that this process may hold on each; 0 for as many as there are.
+    addresses : sequence of str
+        Spark's addresses of the GPUs; empty for all.
+    cache_dir : str
+        Directory of the compiled kernels; empty for the user's cache directory.
+
+    Returns
+    -------
+    list of CudaDevice
+        At least one; in the order of ``addresses``.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If PyCUDA, the driver, NVRTC or a device is missing.
+    """
+    if pycuda_driver is None:
+        raise DeviceUnavailable(f"the cuda device needs PyCUDA, cuda-core and an NVIDIA driver ({_MISSING}): {INSTALL}")
+    try:
+        pycuda_driver.init()
+        count, version = pycuda_driver.Device.count(), pycuda_driver.get_driver_version()
+    except pycuda_driver.Error as error:
+        raise DeviceUnavailable(f"there is no usable NVIDIA GPU here: {error}") from error
+    if version < OLDEST_DRIVER:
+        raise DeviceUnavailable(f"the NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}; "
+                                f"{OLDEST_DRIVER // 1000}.{OLDEST_DRIVER % 1000 // 10} or newer is needed")
+    nvrtc_version()
+    cache = KernelCache(cache_dir)
+    devices: list[CudaDevice] = []
+    try:
+        for ordinal in ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count):
+            devices.append(CudaDevice(ordinal, memory=memory, cache=cache))
+    except VisparkError:
+        for device in devices:
+            device.close()
+        raise
+    return devices
+
+
+def _check(outcome: tuple) -> Any:
+    """What a call of cuda-bindings returned beside its status."""
+    status, *values = outcome
+    if status != bindings.CUresult.CUDA_SUCCESS:
+        words = bindings.cuGetErrorString(status)[1]
+        raise Refused(status.name, words.decode() if words else "no words")
+    return values[0] if values else None
+
+
+def _fits(nbytes: int, room: int) -> None:
+    if nbytes > room:
+        raise ValueError(f"a copy of {nbytes:,} bytes does not fit {room:,}")
+
+
+def _limits(native: Any) -> Limits:
+    attributes = pycuda_driver.device_attribute
+    grid = tuple(native.get_attribute(getattr(attributes, f"MAX_GRID_DIM_{axis}")) for axis in "XYZ")
+    block = tuple(native.get_attribute(getattr(attributes, f"MAX_BLOCK_DIM_{axis}")) for axis in "XYZ")
+    return Limits(grid, block, native.get_attribute(attributes.MAX_THREADS_PER_BLOCK),
+                  native.get_attribute(attributes.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
+
+
+def _layout(cubin: Cubin) -> list[tuple[int, int]]:
+    """Offset and size in bytes of each of a kernel's parameters.
+
+    PyCUDA does not give its function handles away, so the driver is asked through a library of the same code.
+    """
+    library = _check(bindings.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
+    try:
+        kernel = _check(bindings.cuLibraryGetKernel(library, cubin.symbol.encode()))
+        layout: list[tuple[int, int]] = []
+        while True:
+            status, offset, size = bindings.cuKernelGetParamInfo(kernel, len(layout))
+            if status != bindings.CUresult.CUDA_SUCCESS:
+                return layout
+            layout.append((offset, size))
+    finally:
+        bindings.cuLibraryUnload(library)

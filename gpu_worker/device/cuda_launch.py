@@ -1,0 +1,149 @@
+"""What a launch on a GPU must satisfy, and how its arguments are laid out; without CUDA, so that it runs anywhere."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer
+from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a launch may ask for.
+
+    Attributes
+    ----------
+    grid, block : tuple of int
+        The largest extents, in blocks and in threads, of x, y and z.
+    threads : int
+        The most threads of a block.
+    shared : int
+        The most bytes of dynamic shared memory of a block.
+    """
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    threads: int
+    shared: int
+
+    def of_kernel(self, threads: int, static_shared: int) -> Limits:
+        """The limits of one kernel, which may be narrower than its device's."""
+        return replace(self, threads=min(self.threads, threads), shared=self.shared - static_shared)
+
+
+def check_launch(kernel: str, grid: tuple[int, ...], block: tuple[int, ...], limits: Limits, shared: int) -> None:
+    """Check grid, block and dynamic shared memory (bytes) against the limits.
+
+    Raises
+    ------
+    LaunchError
+        If one of them is out of range.
+    """
+    for what, extents, largest in (("grid", grid, limits.grid), ("block", block, limits.block)):
+        if not 1 <= len(extents) <= 3:
+            raise LaunchError(f"the {what} {extents} of {kernel} has {len(extents)} extents; it must have 1 to 3")
+        if not all(1 <= extent <= most for extent, most in zip(extents, largest, strict=False)):
+            raise LaunchError(f"the {what} {extents} of {kernel} is out of range: its extents must be from 1 to "
+                              f"{', '.join(map(str, largest[:len(extents)]))}")
+    if prod(block) > limits.threads:
+        raise LaunchError(f"the block {block} of {kernel} has {prod(block)} threads; this kernel can have "
+                          f"{limits.threads}")
+    if not 0 <= shared <= limits.shared:
+        raise LaunchError(f"{kernel} cannot have {shared} bytes of dynamic shared memory; 0 to {limits.shared} are "
+                          "possible")
+
+
+class Parameters:
+    """A kernel's parameters, which pack arguments into the bytes that a launch takes.
+
+    Parameters
+    ----------
+    kernel : str
+        The kernel's name, for errors.
+    layout : sequence of (int, int)
+        Offset and size of each parameter, in bytes.
+    """
+
+    def __init__(self, kernel: str, layout: Sequence[tuple[int, int]]):
+        self._kernel = kernel
+        self._sizes = [size for _, size in layout]
+        form, end = "<", 0
+        for offset, size in layout:
+            form += f"{offset - end}x{size}s"
+            end = offset + size
+        self._pack = struct.Struct(form).pack
+
+    def pack(self, arguments: Sequence[Buffer | np.generic]) -> bytes:
+        """The arguments as the kernel finds them: an address for a buffer, a NumPy scalar's bytes.
+
+        Raises
+        ------
+        LaunchError
+            If their number or a size is not the kernel's.
+        """
+        if len(arguments) != len(self._sizes):
+            raise LaunchError(f"{self._kernel} takes {len(self._sizes)} arguments, {len(arguments)} were given")
+        parts = []
+        for place, (argument, size) in enumerate(zip(arguments, self._sizes, strict=True)):
+            if isinstance(argument, Buffer):
+                part = argument.address.to_bytes(8, "little")
+            elif isinstance(argument, np.generic):
+                part = argument.tobytes()
+            else:
+                raise LaunchError(f"argument {place + 1} of {self._kernel} is a {type(argument).__name__}; it must be "
+                                  "a buffer or a NumPy scalar")
+            if len(part) != size:
+                raise LaunchError(f"argument {place + 1} of {self._kernel} must have {size} bytes; "
+                                  f"{_describe(argument)} has {len(part)}")
+            parts.append(part)
+        return self._pack(*parts)
+
+
+def _describe(argument: Buffer | np.generic) -> str:
+    return "a buffer's address" if isinstance(argument, Buffer) else f"a {argument.dtype}"
+
+
+def ordinals(addresses: Sequence[str], visible: str | None, count: int) -> list[int]:
+    """The numbers, in this process, of the GPUs with Spark's addresses.
+
+    An address that stands in CUDA_VISIBLE_DEVICES is its place there, since CUDA numbers the visible GPUs from 0; any
+    other is a number already.
+
+    Parameters
+    ----------
+    addresses : sequence of str
+        Spark's addresses; empty for all.
+    visible : str or None
+        The value of CUDA_VISIBLE_DEVICES.
+    count : int
+        How many GPUs this process sees.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If an address names no GPU that this process sees, or there is none.
+
+    Examples
+    --------
+    >>> ordinals(["3"], "2,3", 2)
+    [1]
+    """
+    if count == 0:
+        raise DeviceUnavailable("this process sees no GPU" + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible else ""))
+    if not addresses:
+        return list(range(count))
+    shown = [entry.strip() for entry in (visible or "").split(",")]
+    found = []
+    for address in addresses:
+        number = shown.index(address) if address in shown else int(address) if address.isdecimal() else count
+        if number >= count:
+            raise DeviceUnavailable(f"Spark assigned the GPU {address!r}, but this process sees {count} GPUs"
+                                    + (f" (CUDA_VISIBLE_DEVICES={visible})" if visible else ""))
+        found.append(number)
+    return list(dict.fromkeys(found))

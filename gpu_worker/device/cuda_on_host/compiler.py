@@ -1,0 +1,194 @@
+"""Compiles CUDA C++ for this machine's CPU: a shared object per kernel, and the runtime under all of them.
+
+A unit is ``cuda_on_host.h``, the user's text and an entry for the kernel asked for. It is compiled as one whose threads
+wait for each other nowhere, which the compiler can turn into vector loops, unless it has barriers or warp operations.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_worker.device.base import Source
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda_on_host.diagnostics import ENTRY_FILE, refusal
+from gpu_worker.device.cuda_on_host.objects import undefined_symbols
+from gpu_worker.device.cuda_on_host.options import compiler_options
+from gpu_worker.device.nvrtc import kernel_names
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable
+
+HEADERS = Path(__file__).parent
+
+#: Bytes of the dynamic shared memory of a block: what an H100 or H200 has.
+SHARED_BYTES = 227 * 1024
+
+_INSTALL = "install one (apt-get install g++, or dnf install gcc-c++), or name yours in CXX"
+_WAITS = ("__syncthreads", "__syncwarp", "_sync(", "__activemask")
+
+# Floating point is as on a GPU: multiply-add fused, no traps, no errno. Pointers may alias as they do in much CUDA
+# code. Everything but the exports is local, so that the compiler may inline it all, and units do not meet.
+_COMMON = ("-O3", "-march=native", "-fPIC", "-fvisibility=hidden", "-w", "-ffp-contract=fast", "-fno-math-errno",
+           "-fno-trapping-math", "-fno-strict-aliasing", "-fno-exceptions")
+_GCC = ("-fwhole-program", "-fno-gnu-unique", "-fno-extern-tls-init", "-fno-diagnostics-show-caret",
+        "-fdiagnostics-color=never", "-fmax-errors=20")
+_CLANG = ("-fno-caret-diagnostics", "-fno-color-diagnostics", "-ferror-limit=20")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The system's C++ compiler.
+
+    Attributes
+    ----------
+    command : tuple of str
+        How it is started.
+    identity : str
+        A digest of its version and of the instructions that this CPU has.
+    clang : bool
+        Whether it is clang++ rather than g++.
+    """
+
+    command: tuple[str, ...]
+    identity: str
+    clang: bool
+
+    @classmethod
+    def find(cls) -> Compiler:
+        """The compiler that ``CXX`` names, or g++, or clang++.
+
+        Raises
+        ------
+        DeviceUnavailable
+            If there is none, or it does not run.
+        """
+        named = os.environ.get("CXX", "")
+        for candidate in [named] if named else ["g++", "clang++"]:
+            command = shlex.split(candidate)
+            if command and shutil.which(command[0]):
+                return _identified(tuple(command))
+        missing = f"CXX names {named!r}, which was not found" if named else "neither g++ nor clang++ was found"
+        raise DeviceUnavailable(f"the host device needs a C++ compiler, and {missing}: {_INSTALL}")
+
+    def runtime(self, cache: KernelCache) -> bytes:
+        """The shared object that runs units.
+
+        Raises
+        ------
+        DeviceUnavailable
+            If the compiler cannot make it, as without OpenMP.
+        """
+        parts = ("host runtime", self.identity, _headers_digest())
+        made = cache.get(*parts)
+        if made is None:
+            made = self._build_runtime()
+            cache.put(made, *parts)
+        return made
+
+    def _build_runtime(self) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="vispark-") as directory:
+            made = self._run("-std=c++17", "-O2", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hidden", "-w",
+                             "-U_FORTIFY_SOURCE", "-ftls-model=initial-exec", str(HEADERS / "runtime.cpp"),
+                             "-o", "runtime.so", directory=directory)
+            if made.returncode:
+                raise DeviceUnavailable(f"{shlex.join(self.command)} cannot compile the host device's runtime, which "
+                                        f"needs C++17, the C library's headers and OpenMP: {_INSTALL}",
+                                        detail=made.stderr)
+            return Path(directory, "runtime.so").read_bytes()
+
+    def unit(self, source: Source, name: str, cache: KernelCache) -> bytes:
+        """The shared object of one kernel of a source.
+
+        Raises
+        ------
+        CompileError
+            If the compiler refuses the source or an option, or the source has no such kernel or constant.
+        """
+        options = compiler_options(source)
+        parts = ("host unit", self.identity, _headers_digest(), name, source.file, source.text, "\0".join(options),
+                 "\0".join(constant for constant, _ in source.constants))
+        # What stands in headers of the user's own is not known before it is compiled.
+        kept = not any(option.startswith("-I") for option in options)
+        made = cache.get(*parts) if kept else None
+        if made is None:
+            made = self._build(source, name, options)
+            if kept:
+                cache.put(made, *parts)
+        return made
+
+    def _build(self, source: Source, name: str, options: Sequence[str]) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="vispark-") as directory:
+            Path(directory, "unit.cpp").write_text(_unit_text(source, name), errors="surrogateescape")
+            # Only a guess, which spares most kernels with barriers a compilation: the unit itself tells.
+            waits = len(kernel_names(source.text)) == 1 and any(word in source.text for word in _WAITS)
+            symbols = self._compile(source, name, options, directory, waits)
+            if "vispark_waits" in symbols:
+                symbols = self._compile(source, name, options, directory, waits=True)
+            shared = [symbol for symbol, thread_local in symbols.items() if thread_local]
+            Path(directory, "shared.s").write_text(_shared_memory(shared))
+            made = self._run("-shared", "unit.o", "shared.s", "-o", "unit.so", directory=directory)
+            if made.returncode:
+                raise CompileError(f"the kernel {name} of {source.file} cannot be linked", detail=made.stderr)
+            return Path(directory, "unit.so").read_bytes()
+
+    def _compile(self, source: Source, name: str, options: Sequence[str], directory: str,
+                 waits: bool) -> dict[str, bool]:
+        made = self._run(*_COMMON, *(_CLANG if self.clang else _GCC), *options,
+                         *([] if waits else ["-DVISPARK_NO_WAITS"]), f"-I{HEADERS}", f"-I{HEADERS / 'include'}",
+                         "-c", "unit.cpp", "-o", "unit.o", directory=directory)
+        if made.returncode:
+            raise refusal(source, name, made.stderr, HEADERS)
+        return undefined_symbols(Path(directory, "unit.o").read_bytes())
+
+    def _run(self, *arguments: str, directory: str) -> subprocess.CompletedProcess:
+        try:
+            return subprocess.run([*self.command, *arguments], cwd=directory, capture_output=True, text=True,
+                                  errors="replace", env={**os.environ, "LC_ALL": "C"}, check=False)
+        except OSError as error:
+            raise DeviceUnavailable(f"{self.command[0]} cannot be started: {error.strerror}") from error
+
+
+@functools.cache
+def _identified(command: tuple[str, ...]) -> Compiler:
+    # Names the version and every instruction set that -march=native stands for.
+    try:
+        told = subprocess.run([*command, "-march=native", "-E", "-v", "-x", "c++", os.devnull], capture_output=True,
+                              text=True, errors="replace", check=False)
+    except OSError as error:
+        raise DeviceUnavailable(f"{command[0]} cannot be started: {error.strerror}; {_INSTALL}") from error
+    if told.returncode:
+        raise DeviceUnavailable(f"{shlex.join(command)} is not a C++ compiler that the host device can use: {_INSTALL}",
+                                detail=told.stderr)
+    identity = hashlib.sha256("\0".join([*command, platform.machine(), told.stderr]).encode()).hexdigest()
+    return Compiler(command, identity, "clang version" in told.stderr)
+
+
+@functools.cache
+def _headers_digest() -> str:
+    files = sorted(path for path in HEADERS.rglob("*") if path.suffix in (".h", ".hpp", ".cpp", ".py"))
+    return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
+
+
+def _unit_text(source: Source, name: str) -> str:
+    file = source.file.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    symbols = "".join(f"VISPARK_EXPORT vispark::Symbol vispark_constant_{i}() {{ return vispark::symbol({constant}); }}\n"
+                      for i, (constant, _) in enumerate(source.constants))
+    return (f'#include "cuda_on_host.h"\n#line 1 "{file}"\n{source.text}\n#line 1 "{ENTRY_FILE}"\n'
+            f"typedef vispark::Entry<decltype(&{name}), &{name}> vispark_entry;\n"
+            f"VISPARK_ENTRY(vispark_entry)\n{symbols}")
+
+
+def _shared_memory(symbols: Sequence[str]) -> str:
+    """Assembly that puts all ``extern __shared__`` arrays of a unit at one place, as they are in CUDA."""
+    if not symbols:
+        return ""
+    labels = "".join(f".globl {symbol}\n.hidden {symbol}\n.type {symbol}, %tls_object\n{symbol}:\n" for symbol in symbols)
+    return f'.section .tbss,"awT",%nobits\n.balign 256\n{labels}.zero {SHARED_BYTES}\n'

@@ -1,0 +1,1 @@
+#error cuda_fp8.h is not available on the host device; use plain CUDA C++, or ask for a cuda device

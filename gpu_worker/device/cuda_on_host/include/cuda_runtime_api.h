@@ -1,0 +1,2 @@
+// Nothing: what it declares in CUDA is there before the first line of a source.
+#pragma once

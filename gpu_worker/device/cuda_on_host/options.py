@@ -1,0 +1,70 @@
+"""What NVRTC's options mean to a host compiler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpu_worker.device.base import Source
+from gpu_worker.protocol.errors import CompileError
+
+#: Options about GPUs, debugging or warnings, which change nothing here; with their value, after "=" or a blank.
+_IGNORED_VALUE = ("-arch", "--gpu-architecture", "-maxrregcount", "--maxrregcount", "-Xptxas", "--ptxas-options",
+                  "-diag-suppress", "--diag-suppress", "-ftz", "--ftz", "-prec-sqrt", "--prec-sqrt", "-prec-div",
+                  "--prec-div", "-ewp", "-opt-info", "--optimization-info", "--split-compile", "-jump-table-density")
+_IGNORED = ("-lineinfo", "--generate-line-info", "-G", "--device-debug", "-w", "--disable-warnings", "-restrict",
+            "--restrict", "-default-device", "--device-as-default-execution-space", "-rdc=true", "-rdc=false",
+            "--extra-device-vectorization", "-extra-device-vectorization", "--no-source-include", "-builtin-move-forward",
+            "--display-error-number", "--no-display-error-number", "-dopt=on", "-dopt=off", "-O0", "-O1", "-O2", "-O3")
+_LONG = {"--define-macro": "-D", "--undefine-macro": "-U", "--include-path": "-I"}
+_STANDARDS = {"c++11": "-std=gnu++14", "c++14": "-std=gnu++14", "c++17": "-std=gnu++17", "c++20": "-std=gnu++20"}
+
+
+def compiler_options(source: Source) -> list[str]:
+    """The host compiler's options for those of a source.
+
+    Raises
+    ------
+    CompileError
+        If an option is not known.
+
+    Examples
+    --------
+    >>> compiler_options(Source("", options=("-DN=4", "--use_fast_math", "-arch=sm_90")))
+    ['-std=gnu++17', '-DN=4', '-ffast-math', '-fno-finite-math-only']
+    """
+    given, words = ["-std=gnu++17"], iter(source.options)
+    for option in words:
+        name, equals, value = option.partition("=")
+        if option in ("-use_fast_math", "--use_fast_math"):
+            # What a GPU's fast mathematics does with infinities and NaNs is still defined.
+            given += ["-ffast-math", "-fno-finite-math-only"]
+        elif name in ("-std", "--std"):
+            given[0] = _standard(source, value or _value(source, option, words))
+        elif name in ("-fmad", "--fmad"):
+            given += ["-ffp-contract=off"] if value == "false" else []
+        elif name in _LONG or option in ("-D", "-U", "-I"):
+            letter = _LONG.get(name, option[:2])
+            given.append(letter + (value if equals and name in _LONG else _value(source, option, words)))
+        elif re.match(r"-[DUI]\S", option):
+            given.append(option)
+        elif name in _IGNORED_VALUE:
+            if not equals:
+                _value(source, option, words)
+        elif option not in _IGNORED:
+            raise CompileError(f"{source.file} asks for the option {option!r}, which the host device does not know; it "
+                               "takes -D, -U, -I, -std, --use_fast_math, --fmad and passes over those about GPUs")
+    return given
+
+
+def _value(source: Source, option: str, words: Iterator[str]) -> str:
+    value = next(words, None)
+    if value is None:
+        raise CompileError(f"the option {option!r} of {source.file} has no value")
+    return value
+
+
+def _standard(source: Source, value: str) -> str:
+    if value not in _STANDARDS:
+        raise CompileError(f"{source.file} asks for the C++ standard {value!r}; it may be {', '.join(_STANDARDS)}")
+    return _STANDARDS[value]

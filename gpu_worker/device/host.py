@@ -1,0 +1,225 @@
+"""The ``host`` device: CUDA C++ compiled for this machine's CPU, and its memory.
+
+The headers under ``cuda_on_host/`` make the host compiler take a user's source as it is; their runtime runs a grid's
+blocks on all cores. Work is done when the call returns, so all streams are in order and none has anything to wait for.
+A kernel that ends with a signal takes the process with it, as a failed context does on a GPU, after it has left its mark
+in the black box.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import tempfile
+import threading
+from collections.abc import Sequence
+from operator import index
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from gpu_worker import blackbox
+from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda_launch import Limits, Parameters, check_launch
+from gpu_worker.device.cuda_on_host.compiler import SHARED_BYTES, Compiler
+from gpu_worker.device.cuda_on_host.memory import HostMemory
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
+
+LIMITS = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, SHARED_BYTES)
+
+_THREE = 3
+
+
+class _Symbol(ctypes.Structure):
+    _fields_: ClassVar = [("address", ctypes.c_void_p), ("nbytes", ctypes.c_ulonglong)]
+
+
+class HostKernel(Kernel):
+    """A kernel of a loaded shared object, and what its launches take."""
+
+    def __init__(self, device: HostDevice, source: Source, name: str, unit: int, sizes: Sequence[int]):
+        super().__init__(device, source, name)
+        self.unit = unit
+        offsets = [sum(sizes[:place]) for place in range(len(sizes))]
+        self.parameters = Parameters(name, list(zip(offsets, sizes, strict=True)))
+
+
+class HostDevice(Device):
+    """This machine's CPU and memory as a device.
+
+    Parameters
+    ----------
+    memory : int
+        The most bytes that its buffers may hold; 0 for as many as the machine has.
+    cache : KernelCache
+        Where compiled kernels are kept on disk.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If there is no C++ compiler, or it cannot compile the runtime.
+
+    Examples
+    --------
+    >>> device = HostDevice(cache=KernelCache())
+    >>> stream, source = device.stream(), Source("__global__ void twice(float* x) { x[threadIdx.x] *= 2; }")
+    >>> buffer = device.allocate(16, stream=stream)
+    >>> device.copy_in(buffer, np.arange(4, dtype="f4").view("u1"), stream=stream)
+    >>> device.launch(device.compile(source, "twice"), (1,), (4,), [buffer], stream=stream)
+    >>> result = np.empty(4, "f4")
+    >>> device.copy_out(result.view("u1"), buffer, stream=stream)
+    >>> result.tolist()
+    [0.0, 2.0, 4.0, 6.0]
+    >>> buffer.close()
+    """
+
+    kind: ClassVar[str] = "host"
+
+    def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache):
+        super().__init__(name)
+        self._cache = cache
+        self._compiler = Compiler.find()
+        self._runtime = _runtime(self._compiler, cache)
+        self._memory = HostMemory(name, memory)
+        self._kernels: dict[tuple[Source, str], HostKernel] = {}
+        self._compiling: dict[tuple[Source, str], threading.Lock] = {}
+        self._fault = ""
+        self._closed = False
+
+    def stream(self) -> Stream:
+        return Stream()
+
+    def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
+        self._check_usable()
+        return Buffer(self, self._memory.take(nbytes) if nbytes else 0, nbytes)
+
+    def free(self, buffer: Buffer) -> None:
+        if buffer.nbytes:
+            self._memory.give(buffer.address, buffer.nbytes)
+
+    def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:
+        self._copy(target.address, target.nbytes, source.ctypes.data, source.nbytes)
+
+    def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
+        if target.nbytes > source.nbytes:
+            raise ValueError(f"a copy of {target.nbytes:,} bytes does not fit {source.nbytes:,}")
+        self._copy(target.ctypes.data, target.nbytes, source.address, target.nbytes)
+
+    def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
+        self._copy(target.address, target.nbytes, source.address, source.nbytes)
+
+    def _copy(self, target: int, room: int, source: int, nbytes: int) -> None:
+        self._check_usable()
+        if nbytes > room:
+            raise ValueError(f"a copy of {nbytes:,} bytes does not fit {room:,}")
+        if nbytes:
+            ctypes.memmove(target, source, nbytes)
+
+    def compile(self, source: Source, name: str) -> HostKernel:
+        self._check_usable()
+        key = source, name
+        with self.lock:
+            compiling = self._compiling.setdefault(key, threading.Lock())
+        with compiling:
+            if key not in self._kernels:
+                self._kernels[key] = self._load(source, name)
+            return self._kernels[key]
+
+    def _load(self, source: Source, name: str) -> HostKernel:
+        # A copy of its own for each source, as the loader would share one file's variables among all its users.
+        library = _loaded(self._compiler.unit(source, name, self._cache), self._cache.directory)
+        library.vispark_unit.restype = ctypes.c_void_p
+        unit = library.vispark_unit(ctypes.c_void_p(self._runtime.vispark_runtime()))
+        for place, (constant, data) in enumerate(source.constants):
+            _fill(library, place, constant, data, source)
+        return HostKernel(self, source, name, unit, [library.vispark_size(i) for i in range(library.vispark_count())])
+
+    def launch(self, kernel: HostKernel, grid: Sequence[int], block: Sequence[int],
+               arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
+        self._check_usable()
+        extents, threads = tuple(map(index, grid)), tuple(map(index, block))
+        check_launch(kernel.name, extents, threads, LIMITS, index(shared))
+        ones = (1,) * _THREE
+        status = self._runtime.vispark_run(kernel.unit, *(extents + ones)[:_THREE], *(threads + ones)[:_THREE],
+                                           kernel.parameters.pack(arguments), blackbox.current_slot())
+        if status:
+            words = self._runtime.vispark_fault().decode()
+            self._fault = f"the kernel {kernel.name} of {kernel.source.file} failed on {self.name}: {words}"
+
+    def synchronize(self, *, stream: Stream) -> None:
+        self._check_usable()
+
+    def memory(self) -> Memory:
+        return self._memory.figures()
+
+    def close(self) -> None:
+        self._closed = True
+        self._kernels.clear()
+        self._memory.release()
+
+    def _check_usable(self) -> None:
+        if self._fault:
+            raise KernelFault(self._fault)
+        if self._closed:
+            raise DeviceUnavailable(f"{self.name} is closed")
+
+
+def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[HostDevice]:
+    """Open the host as one device.
+
+    Parameters
+    ----------
+    memory : int
+        The most bytes that its buffers may hold; 0 for as many as the machine has.
+    addresses : sequence of str
+        Addresses of GPUs, which mean nothing here.
+    cache_dir : str
+        Directory of the compiled kernels.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If there is no C++ compiler.
+    """
+    return [HostDevice(memory=memory, cache=KernelCache(cache_dir))]
+
+
+def _fill(library: ctypes.CDLL, place: int, name: str, data: bytes, source: Source) -> None:
+    find = library[f"vispark_constant_{place}"]
+    find.restype = _Symbol
+    symbol = find()
+    if len(data) > symbol.nbytes:
+        raise CompileError(f"__constant__ {name} of {source.file} holds {symbol.nbytes} bytes, {len(data)} were given")
+    ctypes.memmove(symbol.address, data, len(data))
+
+
+def _loaded(code: bytes, directory: Path) -> ctypes.CDLL:
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".load-", suffix=".so", dir=directory) as file:
+            file.write(code)
+            file.flush()
+            return ctypes.CDLL(file.name)
+    except OSError as error:
+        raise DeviceUnavailable(f"compiled code cannot be loaded from the kernel cache {directory}: {error}; it needs "
+                                "room, and must not be mounted noexec") from error
+
+
+@functools.cache
+def _runtime_once() -> tuple[threading.Lock, list[ctypes.CDLL]]:
+    return threading.Lock(), []
+
+
+def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
+    """The runtime, loaded once in a process, whose handlers of signals it installs."""
+    lock, found = _runtime_once()
+    with lock:
+        if not found:
+            library = _loaded(compiler.runtime(cache), cache.directory)
+            library.vispark_runtime.restype = ctypes.c_void_p
+            library.vispark_fault.restype = ctypes.c_char_p
+            library.vispark_run.argtypes = ctypes.c_void_p, *[ctypes.c_uint] * 2 * _THREE, ctypes.c_char_p, ctypes.c_void_p
+            library.vispark_install()
+            found.append(library)
+    return found[0]

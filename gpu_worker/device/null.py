@@ -1,0 +1,87 @@
+"""The device that does nothing: for tests of what is above devices, in microseconds and without a compiler."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
+from gpu_worker.protocol.errors import OutOfMemory
+
+CALLS_KEPT = 10_000
+ALIGNMENT = 256
+TOTAL = 1 << 40
+
+
+class NullDevice(Device):
+    """A device that accepts everything, moves nothing and remembers what it was asked.
+
+    Attributes
+    ----------
+    calls : deque of tuple
+        The last calls, oldest first: the method's name, then what it was given.
+
+    Examples
+    --------
+    >>> device = NullDevice("null:0")
+    >>> buffer = device.allocate(16, stream=device.stream())
+    >>> buffer.close()
+    >>> [name for name, *_ in device.calls]
+    ['stream', 'allocate', 'free']
+    """
+
+    kind: ClassVar[str] = "null"
+
+    def __init__(self, name: str = "null:0", *, memory: int = 0):
+        super().__init__(name)
+        self.calls: deque[tuple] = deque(maxlen=CALLS_KEPT)
+        self._total = memory or TOTAL
+        self._used = 0
+        self._next = ALIGNMENT
+
+    def stream(self) -> Stream:
+        self.calls.append(("stream",))
+        return Stream()
+
+    def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
+        self.calls.append(("allocate", nbytes))
+        with self.lock:
+            if self._used + nbytes > self._total:
+                raise OutOfMemory(f"{nbytes} bytes asked for on {self.name}, {self._used} of {self._total} in use")
+            address, self._used = self._next, self._used + nbytes
+            self._next += -(-max(nbytes, 1) // ALIGNMENT) * ALIGNMENT
+        return Buffer(self, address, nbytes)
+
+    def free(self, buffer: Buffer) -> None:
+        self.calls.append(("free", buffer.address))
+        with self.lock:
+            self._used -= buffer.nbytes
+
+    def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:
+        self.calls.append(("copy_in", target.address, source.nbytes))
+
+    def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
+        self.calls.append(("copy_out", source.address, target.nbytes))
+
+    def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
+        self.calls.append(("copy_across", target.address, source.address))
+
+    def compile(self, source: Source, name: str) -> Kernel:
+        self.calls.append(("compile", name))
+        return Kernel(self, source, name)
+
+    def launch(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int],
+               arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
+        self.calls.append(("launch", kernel.name, tuple(grid), tuple(block), tuple(arguments), shared))
+
+    def synchronize(self, *, stream: Stream) -> None:
+        self.calls.append(("synchronize",))
+
+    def memory(self) -> Memory:
+        return Memory(self._used, self._total)
+
+    def close(self) -> None:
+        self.calls.append(("close",))

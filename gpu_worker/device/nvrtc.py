@@ -1,0 +1,270 @@
+"""Compiles CUDA C++ to machine code for one architecture with NVRTC, which needs neither a GPU nor its driver.
+
+NVRTC is reached through cuda-bindings, which comes with cuda-core; this is the one place that says what to install when
+it is missing. NVRTC finds no host headers, so ``nvrtc_headers/`` beside this file stands in for those that kernel
+sources include out of habit; CUDA's own headers (``cooperative_groups.h``, ``cuda_fp16.h``) are used where they are
+installed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_worker.device.base import Source
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable
+
+try:
+    from cuda.bindings import nvrtc
+except ImportError as _error:
+    nvrtc = None
+    _MISSING = str(_error)
+
+#: What a user runs to get the ``cuda`` device's packages.
+INSTALL = "pip install 'vispark[cuda]'"
+
+NO_HEADERS = "CUDA's own headers are not installed; set CUDA_HOME, or: pip install 'cuda-toolkit[cccl,cudart]'"
+
+#: Headers that stand in for the host's.
+HEADERS = Path(__file__).with_name("nvrtc_headers")
+
+#: What the file of a name expression is called in NVRTC's log.
+_NAME_MAP = "__nv_name_map"
+
+_ERROR = re.compile(r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<words>.*)$", re.M)
+_NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", re.S)
+_SPECIFIER = re.compile(r"\b(?:__launch_bounds__|__cluster_dims__|__attribute__|__block_size__)\s*\(")
+_GLOBAL = re.compile(r"\b__global__\b[^;{}()]*?\b([A-Za-z_]\w*)\s*\(")
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code of one kernel.
+
+    Attributes
+    ----------
+    code : bytes
+        The cubin, as the driver loads it.
+    symbol : str
+        The kernel's name in it.
+    constants : tuple of (str, str)
+        The name of each ``__constant__`` symbol asked for, as the source has it and as the cubin has it.
+    """
+
+    code: bytes
+    symbol: str
+    constants: tuple[tuple[str, str], ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """The cubin in one piece, for a file."""
+        return json.dumps([self.symbol, self.constants]).encode() + b"\n" + self.code
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Cubin:
+        """Undo :meth:`to_bytes`."""
+        head, _, code = data.partition(b"\n")
+        symbol, constants = json.loads(head)
+        return cls(code, symbol, tuple((name, lowered) for name, lowered in constants))
+
+
+def compile_cubin(source: Source, name: str, arch: str) -> Cubin:
+    """Compile one kernel of a source.
+
+    Parameters
+    ----------
+    source : Source
+        The compilation unit.
+    name : str
+        A ``__global__`` function, or an instance of a template such as ``"fold<float, 256>"``.
+    arch : str
+        The architecture, such as ``"sm_90"``; an ``-arch`` among the source's options goes before it.
+
+    Returns
+    -------
+    Cubin
+
+    Raises
+    ------
+    CompileError
+        If NVRTC refuses the source or an option, or the source has no such kernel or constant.
+    DeviceUnavailable
+        If NVRTC is not installed.
+    """
+    if "\0" in source.text:
+        raise CompileError(f"{source.file} contains a NUL character, which no CUDA source may")
+    library = _library()
+    constants = [constant for constant, _ in source.constants]
+    wanted = [name, *(f"&{constant}" for constant in constants)]
+    with _program(library, source) as program:
+        for expression in wanted:
+            _check(library, library.nvrtcAddNameExpression(program, expression.encode()))
+        options = [option.encode() for option in _options(source.options, arch)]
+        status, = library.nvrtcCompileProgram(program, len(options), options)
+        if status != library.nvrtcResult.NVRTC_SUCCESS:
+            raise _refusal(source, name, _log(library, program), _words(library, status))
+        symbol, *lowered = (_check(library, library.nvrtcGetLoweredName(program, expression.encode())).decode()
+                            for expression in wanted)
+        code = _code(library, program, source)
+    return Cubin(code, symbol, tuple(zip(constants, lowered, strict=True)))
+
+
+def cubin_key(source: Source, name: str, arch: str) -> tuple[str, ...] | None:
+    """Everything that a cubin depends on, or None where that cannot be known: a source with includes of its own."""
+    if any(option.startswith(("-I", "--include-path", "-include", "--pre-include")) for option in source.options):
+        return None
+    return ("cubin", f"NVRTC {nvrtc_version()}", arch, name, source.file, source.text, "\0".join(source.options),
+            "\0".join(constant for constant, _ in source.constants), *cuda_headers(), _headers_digest())
+
+
+def nvrtc_version() -> str:
+    """The version of NVRTC, such as "13.0"; DeviceUnavailable where it is not installed."""
+    library = _library()
+    return "{}.{}".format(*_check(library, library.nvrtcVersion()))
+
+
+def kernel_names(text: str) -> tuple[str, ...]:
+    """The names of the ``__global__`` functions written in a source, each once, in order.
+
+    Names that macros put together are not seen.
+
+    >>> kernel_names('extern "C" __global__ void add(int* x) {} // __global__ void no()')
+    ('add',)
+    """
+    plain = _without_specifiers(_NOISE.sub(" ", text))
+    return tuple(dict.fromkeys(_GLOBAL.findall(plain)))
+
+
+@functools.cache
+def cuda_headers() -> tuple[str, ...]:
+    """The directories of CUDA's own headers on this machine; empty where there are none."""
+    roots = [Path(os.environ[name]) for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    roots += [found for wheels in _wheels() for found in sorted(wheels.glob("cu[0-9]*"), reverse=True)]
+    roots += [wheels / "cuda_runtime" for wheels in _wheels()]
+    roots.append(Path("/usr/local/cuda"))
+    for root in roots:
+        include = root / "include"
+        if (include / "cooperative_groups.h").is_file():
+            return tuple(str(path) for path in (include, include / "cccl") if path.is_dir())
+    return ()
+
+
+def _wheels() -> list[Path]:
+    """Where NVIDIA's wheels put their files."""
+    spec = importlib.util.find_spec("nvidia")
+    return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
+
+
+@functools.cache
+def _headers_digest() -> str:
+    files = sorted(path for path in HEADERS.iterdir() if path.is_file())
+    return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
+
+
+@functools.cache
+def _library() -> Any:
+    if nvrtc is None:
+        raise DeviceUnavailable(f"the CUDA compiler NVRTC needs cuda-core ({_MISSING}): {INSTALL}")
+    try:
+        nvrtc.nvrtcVersion()
+    except RuntimeError as error:
+        raise DeviceUnavailable(f"the library of the CUDA compiler NVRTC was not found: {INSTALL}",
+                                detail=str(error)) from error
+    return nvrtc
+
+
+@contextmanager
+def _program(library: Any, source: Source) -> Iterator[Any]:
+    quoted = source.file.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    text = f'#line 1 "{quoted}"\n{source.text}\n'.encode()
+    program = _check(library, library.nvrtcCreateProgram(text, quoted.encode(), 0, [], []))
+    try:
+        yield program
+    finally:
+        library.nvrtcDestroyProgram(program)
+
+
+def _options(given: Sequence[str], arch: str) -> list[str]:
+    chosen = any(option.startswith(("-arch", "--gpu-architecture")) for option in given)
+    return [*([] if chosen else [f"--gpu-architecture={arch}"]), *given,
+            *(f"-I{path}" for path in (HEADERS, *cuda_headers()))]
+
+
+def _check(library: Any, outcome: tuple) -> Any:
+    """What a call of NVRTC returned beside its status; its statuses other than success are ours to answer for."""
+    status, *values = outcome
+    if status != library.nvrtcResult.NVRTC_SUCCESS:
+        raise CompileError(f"NVRTC failed: {_words(library, status)}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _words(library: Any, status: Any) -> str:
+    return library.nvrtcGetErrorString(status)[1].decode()
+
+
+def _log(library: Any, program: Any) -> str:
+    log = bytes(_check(library, library.nvrtcGetProgramLogSize(program)))
+    _check(library, library.nvrtcGetProgramLog(program, log))
+    return log.rstrip(b"\0\n").decode(errors="replace")
+
+
+def _code(library: Any, program: Any, source: Source) -> bytes:
+    size = _check(library, library.nvrtcGetCUBINSize(program))
+    if not size:
+        raise CompileError(f"the options of {source.file} name a virtual architecture; name a real one, such as sm_90")
+    code = bytes(size)
+    _check(library, library.nvrtcGetCUBIN(program, code))
+    return code
+
+
+def _refusal(source: Source, name: str, log: str, words: str) -> CompileError:
+    """What NVRTC's log says, in one message with the user's line; the log itself is its detail."""
+    errors = list(_ERROR.finditer(log))
+    written = [error for error in errors if error["file"] != _NAME_MAP]
+    if written:
+        return CompileError(_at_line(source, written[0]), detail=log)
+    if errors:
+        return CompileError(_no_such_name(source, name, errors[0]["words"]), detail=log)
+    sentence = next((line for line in log.splitlines() if line.strip()), words)
+    return CompileError(f"NVRTC refused {source.file}: {sentence}", detail=log)
+
+
+def _at_line(source: Source, error: re.Match[str]) -> str:
+    number = int(error["line"])
+    message = f"{error['file']}, line {number}: {error['words']}"
+    lines = source.text.splitlines()
+    if error["file"] == source.file and 0 < number <= len(lines):
+        message += f"\n    {lines[number - 1].strip()}"
+    if "open source file" in error["words"] and not cuda_headers():
+        message += f"\n    {NO_HEADERS}"
+    return message
+
+
+def _no_such_name(source: Source, name: str, words: str) -> str:
+    kernels = kernel_names(source.text)
+    missing = [constant for constant, _ in source.constants if f'"{constant}"' in words]
+    if missing:
+        return f"{source.file} has no __constant__ {missing[0]}: {words}"
+    has = f"its kernels are {', '.join(kernels)}" if kernels else "it has no __global__ function"
+    if name in kernels:
+        return f"the kernel {name} of {source.file} cannot be chosen by that name: {words}"
+    return f"{source.file} has no kernel {name}; {has}: {words}"
+
+
+def _without_specifiers(text: str) -> str:
+    """The text without ``__launch_bounds__(...)`` and its like, whose parentheses are not a function's."""
+    while found := _SPECIFIER.search(text):
+        depth, end = 1, found.end()
+        while depth and end < len(text):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            end += 1
+        text = text[:found.start()] + text[end:]
+    return text

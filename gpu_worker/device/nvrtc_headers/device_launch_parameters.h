@@ -1,0 +1,2 @@
+// threadIdx, blockIdx, blockDim, gridDim and warpSize are built into NVRTC.
+#pragma once

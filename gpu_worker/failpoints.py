@@ -1,0 +1,70 @@
+"""Named points at which a test makes a worker fail.
+
+They do nothing unless ``VISPARK_FAILPOINTS`` names a directory. A file there, named after a point, says what happens
+to the first process that passes it: ``kill`` (also when empty), ``stop``, ``delay SECONDS`` or ``error``. Its removal
+is the sign that it happened, and since the file is renamed first, it happens once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from gpu_worker.protocol.errors import VisparkError
+
+VARIABLE = "VISPARK_FAILPOINTS"
+
+#: Every point, in the order in which a plan passes them.
+NAMES = {
+    "accepted": "daemon: a connection was accepted, nothing is read",
+    "authenticated": "daemon: a greeting was accepted",
+    "before-hand-over": "daemon: the session has a process, the connection is not handed on",
+    "handed-over": "daemon: the process has taken the connection",
+    "welcomed": "process: a client has its Welcome",
+    "request-received": "process: a request was read, nothing is done",
+    "payload-mapped": "process: a plan's payload is mapped",
+    "copying-in": "process: a partition is about to be copied to its device",
+    "launching": "process: a kernel is about to be launched",
+    "fetched": "process: results are in the reply's payload",
+    "computed": "process: all work of a plan is complete, nothing is bound to a name",
+    "bound": "process: results are bound to their names",
+    "before-reply": "process: a request is done, nothing is answered",
+    "replied": "process: a reply was sent",
+}
+
+_directory = os.environ.get(VARIABLE)
+
+
+def failpoint(name: str) -> None:
+    """Pass the point ``name``.
+
+    Raises
+    ------
+    VisparkError
+        If the point was told to fail with an error.
+    """
+    if _directory:
+        assert name in NAMES, f"no fail-point is called {name!r}"
+        _pass(os.path.join(_directory, name))
+
+
+def _pass(path: str) -> None:
+    taken = f"{path}.taken-{os.getpid()}"
+    try:
+        os.rename(path, taken)
+    except FileNotFoundError:
+        return
+    with open(taken) as file:
+        action, *argument = file.read().split() or ["kill"]
+    os.unlink(taken)
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif action == "delay":
+        time.sleep(float(argument[0]))
+    elif action == "error":
+        raise VisparkError(f"the fail-point {os.path.basename(path)} was told to fail")
+    else:
+        raise AssertionError(f"{action!r} is no action of a fail-point")

@@ -1,0 +1,58 @@
+"""Connections that have not greeted yet: few, and not for long."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import suppress
+
+MAX_UNGREETED = 64
+GREETING_SECONDS = 5.0
+
+
+class Greeters:
+    """Keeps connections from waiting for ever with their greeting.
+
+    When there are too many, the oldest goes: whoever greets at once is never the oldest for long, so peers that never
+    greet cannot keep others out.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: dict[socket.socket, float] = {}
+        self._refused: dict[socket.socket, str] = {}
+
+    def add(self, sock: socket.socket) -> None:
+        """A connection was accepted."""
+        with self._lock:
+            if len(self._since) >= MAX_UNGREETED:
+                self._refuse(next(iter(self._since)), f"more than {MAX_UNGREETED} connections had not greeted")
+            self._since[sock] = time.monotonic()
+
+    def remove(self, sock: socket.socket) -> str:
+        """The connection has greeted or is about to be closed; why it was refused, or ``""``."""
+        with self._lock:
+            self._since.pop(sock, None)
+            return self._refused.pop(sock, "")
+
+    def sweep(self) -> float | None:
+        """Refuse those that took too long; when to call again, on the monotonic clock."""
+        now = time.monotonic()
+        with self._lock:
+            for sock in [sock for sock, since in self._since.items() if now - since >= GREETING_SECONDS]:
+                self._refuse(sock, f"no greeting came within {GREETING_SECONDS:g} s")
+            return min((since + GREETING_SECONDS for since in self._since.values()), default=None)
+
+    def close(self) -> None:
+        """Refuse all."""
+        with self._lock:
+            for sock in list(self._since):
+                self._refuse(sock, "the daemon stops")
+
+    def _refuse(self, sock: socket.socket, why: str) -> None:
+        del self._since[sock]
+        self._refused[sock] = why
+        # Its thread waits for the greeting and now reads the end of the stream; it can still answer.
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RD)

@@ -1,0 +1,280 @@
+"""Carries out what :mod:`gpu_worker.sessions` decides: processes, leases and anchors of all sessions."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from concurrent.futures import Future
+from functools import partial
+
+from gpu_worker.control import Configuration
+from gpu_worker.failpoints import failpoint
+from gpu_worker.paths import RuntimeDirectory
+from gpu_worker.processes import DeviceProcess
+from gpu_worker.protocol.errors import VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import Death, Greeting, Hello, Reply, Report, Reported, Request, SessionStatus
+from gpu_worker.protocol.wire import Connection, close_all, failure_of
+from gpu_worker.sessions import End, Instruction, Session, Sessions, Start, Watch
+from gpu_worker.watcher import Watcher
+
+_log = logging.getLogger(__name__)
+
+_HAND_OVER_ATTEMPTS = 3
+_REPORT_SECONDS = 2.0
+#: A process's sockets close a little before it counts as ended.
+_DEATH_SECONDS = 1.0
+
+
+class Keeper:
+    """The daemon's sessions with their processes. Its methods may be called from any thread.
+
+    Parameters
+    ----------
+    directory : RuntimeDirectory
+        Made and checked.
+    watcher : Watcher
+        Where processes and leases are waited for; woken when there is something new to wait for.
+    """
+
+    def __init__(self, directory: RuntimeDirectory, watcher: Watcher):
+        self._directory = directory
+        self._watcher = watcher
+        self._worker = directory.worker
+        # A clock in milliseconds outruns any count of processes.
+        self._sessions = Sessions(time.monotonic, last_epoch=int(time.time() * 1000))
+        self._processes: dict[str, Future[DeviceProcess]] = {}
+        self._endings: dict[str, threading.Thread] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def adopt(self) -> None:
+        """Take over the processes that an earlier daemon left, and clear away what is left of others."""
+        self._directory.sessions.mkdir(mode=0o700, exist_ok=True)
+        for name in self._directory.found_sessions():
+            try:
+                process = DeviceProcess.adopt(self._directory, name)
+            except VisparkError as error:
+                _log.info("session %s is not adopted: %s", name, error)
+                self._remove_files(name)
+                continue
+            with self._lock:
+                self._processes[name] = Future()
+                instructions = self._sessions.adopt(process.found)
+            self._watch_process(process)
+            self._processes[name].set_result(process)
+            self._carry_out(instructions)
+            _log.info("session %s is adopted with process %d, epoch %d", name, process.found.pid, process.found.epoch)
+
+    def lease(self, hello: Hello) -> None:
+        """A driver leases its session; :meth:`lease_closed` must follow."""
+        self._greet(hello)
+        self._watcher.wake()
+
+    def lease_closed(self, session: str) -> None:
+        with self._lock:
+            self._sessions.lease_closed(session)
+        self._watcher.wake()
+
+    def hand_over(self, hello: Hello, client: socket.socket) -> None:
+        """Hand a client's connection to its session's process, which is started if need be.
+
+        Raises
+        ------
+        VisparkError
+            If the client is refused, or no process takes it.
+        """
+        for attempt in range(_HAND_OVER_ATTEMPTS):
+            coming = self._greet(hello)
+            if not attempt:
+                failpoint("authenticated")
+            if self._handed_over(coming, hello, client):
+                failpoint("handed-over")
+                self._watcher.wake()
+                return
+        raise WorkerUnavailable(f"the device processes of session {hello.session} end as soon as they are started; "
+                                f"see {self._directory.process_log}")
+
+    def expire(self) -> tuple[float | None, float | None]:
+        """End the sessions whose lease has run out; when to call again, and since when there is no session."""
+        with self._lock:
+            instructions = self._sessions.expire()
+        self._carry_out(instructions)
+        with self._lock:
+            return self._sessions.next_expiry(), self._sessions.empty_since()
+
+    def stop(self) -> None:
+        """End all sessions and take no more; returns when nothing is left of them."""
+        with self._lock:
+            self._stopped = True
+            instructions = self._sessions.stop()
+        self._carry_out(instructions)
+        for thread in list(self._endings.values()):
+            thread.join()
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def autopsy(self, session: str, epoch: int) -> Death:
+        """How a session's process of an epoch ended."""
+        with self._lock:
+            death, coming = self._sessions.autopsy(session, epoch), self._processes.get(session)
+        if death.alive and coming is not None and coming.done() and coming.exception() is None:
+            process = coming.result()
+            if process.found.epoch == epoch and process.ended(_DEATH_SECONDS):
+                self._process_ended(process)
+        with self._lock:
+            return self._sessions.autopsy(session, epoch)
+
+    def status(self) -> tuple[SessionStatus, ...]:
+        """What is held by whom."""
+        with self._lock:
+            sessions = [(session, self._processes.get(session.name)) for session in self._sessions]
+        return tuple(self._status(session, coming) for session, coming in sessions)
+
+    # -- instructions -------------------------------------------------------------------------------------------------
+
+    def _greet(self, hello: Hello) -> Future[DeviceProcess] | None:
+        """Greet, and start a process if need be; the session's process, which another thread may be starting."""
+        with self._lock:
+            if self._stopped:
+                raise WorkerLost("the daemon stops")
+            instructions = self._sessions.greet(hello)
+            starts = [one for one in instructions if isinstance(one, Start)]
+            if starts:
+                self._processes[hello.session] = Future()
+            session, coming = self._sessions.get(hello.session), self._processes.get(hello.session)
+            ending = self._endings.get(hello.session)
+        self._carry_out(instructions)
+        for start in starts:
+            if ending is not None:
+                # An earlier session of the same name is still clearing away its files.
+                ending.join()
+            self._start(session, start.epoch, coming)
+        return coming
+
+    def _handed_over(self, coming: Future[DeviceProcess], hello: Hello, client: socket.socket) -> bool:
+        """Hand over, unless the process turns out to be dead."""
+        try:
+            process = coming.result()
+        except WorkerLost:
+            return False
+        failpoint("before-hand-over")
+        try:
+            process.hand_over(hello.role, hello.anchor, client)
+        except WorkerLost as error:
+            self._process_lost(process, error)
+            return False
+        return True
+
+    def _start(self, session: Session, epoch: int, coming: Future[DeviceProcess]) -> None:
+        configuration = Configuration(session.name, session.secret, session.application, session.options, epoch,
+                                      self._worker, str(self._directory.session_box(session.name)))
+        try:
+            process = DeviceProcess.start(self._directory, configuration)
+        except VisparkError as error:
+            _log.error("%s", error)
+            with self._lock:
+                self._sessions.process_ended(session.name, epoch, Death(False, 0, failure_of(error)))
+            coming.set_exception(error)
+            return
+        self._watch_process(process)
+        coming.set_result(process)
+        _log.info("session %s has process %d, epoch %d", session.name, process.found.pid, epoch)
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Watch):
+                self._watch_anchor(instruction)
+            elif isinstance(instruction, End):
+                self._end(instruction)
+
+    def _end(self, end: End) -> None:
+        with self._lock:
+            coming, before = self._processes.pop(end.session, None), self._endings.get(end.session)
+            thread = threading.Thread(target=self._end_session, args=[end.session, coming, before], daemon=True)
+            self._endings[end.session] = thread
+        thread.start()
+
+    def _end_session(self, name: str, coming: Future[DeviceProcess] | None, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        if coming is not None and coming.exception() is None:
+            coming.result().terminate()
+            self._process_ended(coming.result())
+        self._remove_files(name)
+        _log.info("session %s ended", name)
+        with self._lock:
+            if self._endings.get(name) is threading.current_thread():
+                del self._endings[name]
+
+    def _remove_files(self, name: str) -> None:
+        self._directory.session_socket(name).unlink(missing_ok=True)
+        self._directory.session_box(name).unlink(missing_ok=True)
+
+    def _watch_anchor(self, watch: Watch) -> None:
+        try:
+            pidfd = os.pidfd_open(watch.pid)
+        except OSError:
+            with self._lock:
+                self._sessions.anchor_gone(watch.session, watch.pid)
+            return
+        self._watcher.watch(pidfd, partial(self._anchor_gone, watch, pidfd))
+
+    def _anchor_gone(self, watch: Watch, pidfd: int) -> None:
+        self._watcher.forget(pidfd)
+        os.close(pidfd)
+        with self._lock:
+            self._sessions.anchor_gone(watch.session, watch.pid)
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def _watch_process(self, process: DeviceProcess) -> None:
+        self._watcher.watch(process.pidfd, partial(self._process_ended, process))
+
+    def _process_ended(self, process: DeviceProcess) -> None:
+        """Learn how a process ended. Whoever notices first does it."""
+        if not process.ended() or not process.forget_once(self._watcher):
+            return
+        death = process.autopsy()
+        found = process.found
+        with self._lock:
+            self._sessions.process_ended(found.session, found.epoch, death)
+        _log.info("process %d of session %s ended: signal %d, %s", found.pid, found.session, death.signal,
+                  death.failure.message if death.failure else "nothing to blame")
+
+    def _process_lost(self, process: DeviceProcess, error: VisparkError) -> None:
+        """A process does not take connections: learn how it ended, or make it end."""
+        _log.info("process %d of session %s is lost: %s", process.found.pid, process.found.session, error)
+        if not process.ended(_DEATH_SECONDS):
+            process.terminate()
+        self._process_ended(process)
+
+    def _status(self, session: Session, coming: Future[DeviceProcess] | None) -> SessionStatus:
+        pid, clients, report = 0, 0, None
+        if coming is not None and coming.done() and coming.exception() is None:
+            pid = coming.result().found.pid
+            try:
+                clients, report = _report(coming.result())
+            except VisparkError as error:
+                _log.info("no report of session %s: %s", session.name, error)
+        with self._lock:
+            lease = self._sessions.lease_text(session)
+        return SessionStatus(session.name, session.application, pid, session.epoch, clients, lease, report)
+
+
+def _report(process: DeviceProcess) -> tuple[int, Reported | None]:
+    """The number of a process's clients and what it holds, asked for as any client would."""
+    ours, theirs = socket.socketpair()
+    with Connection(ours) as connection:
+        with theirs:
+            clients = process.hand_over("driver", 0, theirs, _REPORT_SECONDS)
+        ours.settimeout(_REPORT_SECONDS)
+        connection.receive(Greeting)
+        connection.send(Report(0), Request)
+        reply, descriptors = connection.receive(Reply)
+    close_all(descriptors)
+    return clients - 1, reply if isinstance(reply, Reported) else None

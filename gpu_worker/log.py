@@ -1,0 +1,62 @@
+"""The worker's log files."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+from collections import deque
+from pathlib import Path
+
+from gpu_worker.protocol.errors import OptionError
+
+MAX_BYTES = 4 << 20
+LEVELS = ("debug", "info", "warning", "error")
+_FORMAT = "%(asctime)s %(levelname)s %(process)d {who}%(message)s"
+
+
+def to_file(path: Path, level: str) -> None:
+    """Log to a file that is replaced when it has grown large; one older file is kept."""
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_BYTES, backupCount=1)
+    _install(handler, level, "")
+
+
+def to_stderr(level: str, who: str = "") -> None:
+    """Log to the standard error output; ``who`` leads every line."""
+    _install(logging.StreamHandler(), level, who and who + " ")
+
+
+def _install(handler: logging.Handler, level: str, who: str) -> None:
+    handler.setFormatter(logging.Formatter(_FORMAT.format(who=who.replace("%", "%%"))))
+    logger = logging.getLogger("gpu_worker")
+    logger.addHandler(handler)
+    logger.setLevel(checked_level(level).upper())
+
+
+def checked_level(level: str) -> str:
+    """``level``, if it is one.
+
+    Raises
+    ------
+    OptionError
+        If it is not.
+    """
+    if level not in LEVELS:
+        raise OptionError(f"the log level is one of {', '.join(LEVELS)}, not {level!r}")
+    return level
+
+
+def open_for_output(path: Path) -> int:
+    """A descriptor for what a process prints, at the end of ``path``; a large file is set aside first."""
+    if path.exists() and path.stat().st_size > MAX_BYTES:
+        path.replace(path.with_name(path.name + ".1"))
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def tail(path: Path, lines: int) -> str:
+    """The last lines of a log; empty where there is none."""
+    try:
+        with path.open(errors="replace") as file:
+            return "".join(deque(file, lines))
+    except FileNotFoundError:
+        return ""

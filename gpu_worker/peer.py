@@ -1,0 +1,32 @@
+"""Who is at the other end of a Unix socket, and whether a process still lives."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+
+from gpu_worker.protocol.errors import Unauthorized
+
+_CREDENTIALS = struct.Struct("=iII")
+
+
+def check_peer(sock: socket.socket, who: str) -> None:
+    """Check that the peer of ``sock`` is of our own user.
+
+    Raises
+    ------
+    Unauthorized
+        If it is another user's; ``who`` says in the message what the peer is.
+    """
+    _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user != os.geteuid():
+        raise Unauthorized(f"{who} belongs to user {user}, not to user {os.geteuid()}")
+
+
+def has_ended(pidfd: int, seconds: float = 0.0) -> bool:
+    """Whether a process has ended, or does so within ``seconds``."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

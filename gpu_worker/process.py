@@ -1,0 +1,253 @@
+"""The device process of a session: takes connections from the daemon and answers requests, until it is told to end.
+
+It goes on when its daemon dies, and a new daemon adopts it. Without a daemon nobody watches the driver's lease, so the
+process keeps a rule of its own: it lives while a client is connected or an anchor process of one of its clients lives,
+and then ``options.lease`` seconds more.
+
+It is started with the descriptor of its listening socket as the first argument and its configuration on its standard
+input; the further arguments say in a list of processes whose it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+from gpu_worker import log
+from gpu_worker.blackbox import BlackBox
+from gpu_worker.control import Configuration, HandOver, Registration, Taken
+from gpu_worker.failpoints import failpoint
+from gpu_worker.peer import check_peer
+from gpu_worker.protocol.codec import decode
+from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
+from gpu_worker.protocol.messages import VERSION, Greeting, Reply, Request, Welcome
+from gpu_worker.protocol.wire import Connection, close_all, failure_of
+from gpu_worker.watcher import Watcher
+from gpu_worker.worker import Worker
+
+# Run as a program, this module is called otherwise.
+_log = logging.getLogger("gpu_worker.process")
+
+#: How long running requests may take to end when the process is told to, in seconds.
+_DRAIN_SECONDS = 3.0
+#: How long a process whose device cannot be had waits for its clients to learn of it.
+_REFUSAL_SECONDS = 5.0
+
+
+class Service:
+    """Everything a device process does, but for the requests themselves.
+
+    Parameters
+    ----------
+    configuration : Configuration
+        Whose process it is.
+    listener : socket.socket
+        Where daemons connect.
+    make_worker : callable
+        Makes what answers the requests; called with the session's options, ``epoch=`` and ``box=``.
+    """
+
+    def __init__(self, configuration: Configuration, listener: socket.socket,
+                 make_worker: Callable[..., Worker] = Worker):
+        self._configuration = configuration
+        self._listener = listener
+        self._make_worker = make_worker
+        self._box = BlackBox(Path(configuration.box), epoch=configuration.epoch)
+        self._worker: Future[Worker] = Future()
+        self._watcher = Watcher()
+        self._lock = threading.Lock()
+        self._clients: dict[socket.socket, threading.Thread] = {}
+        self._anchors: dict[int, int] = {}
+        self._called = threading.Event()
+        self._controlled = False
+        self._lapsed: float | None = None
+        self._stopping = False
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def run(self) -> bool:
+        """Serve until told to end or no longer needed; whether everything could be given back."""
+        self._box.watch()
+        threading.Thread(target=self._take_connections, name="control", daemon=True).start()
+        try:
+            self._worker.set_result(self._make_worker(
+                self._configuration.options, epoch=self._configuration.epoch, box=self._box))
+        except VisparkError as error:
+            _log.error("no device: %s", error)
+            self._worker.set_exception(error)
+            self._called.wait(_REFUSAL_SECONDS)
+            return self._drain(_DRAIN_SECONDS)
+        while not self._stopping:
+            patience = self._patience()
+            if patience is not None and patience <= 0:
+                _log.info("no daemon, no client and no anchor for %g s", self._configuration.options.lease)
+                break
+            self._watcher.wait(patience)
+        return self._drain(_DRAIN_SECONDS) and self._close()
+
+    def stop(self) -> None:
+        """Make :meth:`run` return; may be called from a signal handler."""
+        self._stopping = True
+        self._watcher.wake()
+
+    def _patience(self) -> float | None:
+        """Seconds until nobody needs this process any more; ``None`` while somebody does."""
+        with self._lock:
+            if self._controlled or self._clients or self._anchors:
+                self._lapsed = None
+                return None
+            now = time.monotonic()
+            self._lapsed = self._lapsed or now
+            return self._lapsed + self._configuration.options.lease - now
+
+    def _drain(self, seconds: float) -> bool:
+        """Let running requests end; whether they did."""
+        until = time.monotonic() + seconds
+        with self._lock:
+            clients = dict(self._clients)
+        for sock in clients:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RD)
+        for thread in clients.values():
+            thread.join(max(until - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in clients.values())
+
+    def _close(self) -> bool:
+        self._worker.result().close()
+        self._box.close()
+        return True
+
+    # -- the daemon ---------------------------------------------------------------------------------------------------
+
+    def _take_connections(self) -> None:
+        while True:
+            try:
+                control, _ = self._listener.accept()
+            except OSError as error:
+                # Out of descriptors, most likely; the daemon waits until there are some.
+                _log.error("cannot accept: %s", error)
+                time.sleep(0.1)
+                continue
+            with Connection(control) as connection:
+                self._set_controlled(True)
+                try:
+                    check_peer(control, "the daemon")
+                    connection.send(self._registration(), Registration)
+                    while True:
+                        self._take(*connection.receive(HandOver), connection)
+                except VisparkError as error:
+                    _log.info("no daemon: %s", error)
+            self._set_controlled(False)
+
+    def _take(self, message: HandOver, descriptors: list[int], connection: Connection) -> None:
+        for descriptor in descriptors:
+            sock = socket.socket(fileno=descriptor)
+            sock.settimeout(None)
+            thread = threading.Thread(target=self._serve, args=[sock], name=message.role, daemon=True)
+            with self._lock:
+                self._clients[sock] = thread
+            thread.start()
+            self._called.set()
+        if message.anchor:
+            self._watch_anchor(message.anchor)
+        connection.send(Taken(message.number, len(self._clients)), Taken)
+
+    def _registration(self) -> Registration:
+        mine = self._configuration
+        with self._lock:
+            return Registration(mine.session, mine.secret, mine.application, mine.options, mine.epoch, os.getpid(),
+                                tuple(self._anchors))
+
+    def _set_controlled(self, controlled: bool) -> None:
+        self._controlled = controlled
+        self._watcher.wake()
+
+    def _watch_anchor(self, pid: int) -> None:
+        with self._lock, contextlib.suppress(ProcessLookupError):
+            if pid not in self._anchors:
+                pidfd = self._anchors[pid] = os.pidfd_open(pid)
+                self._watcher.watch(pidfd, partial(self._anchor_gone, pid, pidfd))
+
+    def _anchor_gone(self, pid: int, pidfd: int) -> None:
+        with self._lock:
+            self._watcher.forget(pidfd)
+            os.close(pidfd)
+            del self._anchors[pid]
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def _serve(self, sock: socket.socket) -> None:
+        connection, of = Connection(sock), Greeting
+        try:
+            worker = self._worker.result()
+            connection.send(Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(),
+                                    worker.devices), Greeting)
+            of = Reply
+            failpoint("welcomed")
+            while not self._stopping:
+                _answer(connection, worker)
+        except WorkerLost as error:
+            _log.debug("a client is gone: %s", error)
+        except VisparkError as error:
+            _log.info("a client is refused: %s", error)
+            with contextlib.suppress(WorkerLost):
+                connection.send(failure_of(error), of)
+        finally:
+            with self._lock:
+                del self._clients[sock]
+            sock.close()
+            self._watcher.wake()
+
+
+def _answer(connection: Connection, worker: Worker) -> None:
+    """Receive one request and answer it."""
+    request, descriptors = connection.receive(Request)
+    try:
+        failpoint("request-received")
+        reply, results = worker.handle(request, descriptors)
+    except VisparkError as error:
+        reply, results = failure_of(error, request.number), []
+    try:
+        failpoint("before-reply")
+        _send(connection, reply, results)
+        failpoint("replied")
+    finally:
+        close_all(results)
+
+
+def _send(connection: Connection, reply: Reply, descriptors: list[int]) -> None:
+    try:
+        connection.send(reply, Reply, descriptors)
+    except ProtocolError as error:
+        # It is too long for a frame; nothing of it was sent.
+        connection.send(failure_of(error, reply.number), Reply)
+
+
+def main() -> None:
+    """Be the device process that a daemon starts."""
+    listener = socket.socket(fileno=int(sys.argv[1]))
+    listener.setblocking(True)
+    configuration = decode(sys.stdin.buffer.read(), Configuration)
+    log.to_stderr(configuration.options.log_level, configuration.session)
+    service = Service(configuration, listener)
+    signal.signal(signal.SIGTERM, lambda *_: service.stop())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    clean = service.run()
+    _log.info("device process ends%s", "" if clean else " with requests still running")
+    logging.shutdown()
+    # Threads that still run a kernel or wait for the daemon must not hold up the end.
+    os._exit(0 if clean else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Frozen dataclasses to msgpack and back, checked against their annotations.
+
+A record is an array of its fields in the order of declaration; a member of a union is led by its class's position in
+the union. What arrives is checked field by field, so that a handler never sees a value of another type than its
+annotation says; an error names the path to the field. Sizes are capped by msgpack itself before anything is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable
+
+import msgpack
+
+from gpu_worker.protocol.errors import ProtocolError
+
+#: Most items in one array; a plan over 100,000 partitions still fits.
+MAX_ITEMS = 1 << 17
+
+Pack = Callable[[typing.Any], typing.Any]
+Unpack = Callable[[typing.Any, str], typing.Any]
+
+_NUMBERS = {int: (int,), float: (float, int), str: (str,), bytes: (bytes,), bool: (bool,)}
+
+
+def encode(value: object, of: object) -> bytes:
+    """Encode ``value``, a record or a member of the union ``of``."""
+    return msgpack.packb(_codec(of)[0](value), use_bin_type=True)
+
+
+def decode(data: bytes | memoryview, of: object):
+    """Decode a record or a member of the union ``of``.
+
+    Raises
+    ------
+    ProtocolError
+        If ``data`` is not msgpack, is deeper or longer than the caps, or does not match the annotations.
+    """
+    try:
+        raw = msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=True, max_array_len=MAX_ITEMS,
+                              max_map_len=0, max_ext_len=0)
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise ProtocolError(f"a frame is not a message of this protocol: {error or type(error).__name__}") from error
+    return _codec(of)[1](raw, "message")
+
+
+@functools.cache
+def _codec(of: object) -> tuple[Pack, Unpack]:
+    """The packing and the unpacking function of an annotation."""
+    if of in _NUMBERS:
+        return _plain(of)
+    if dataclasses.is_dataclass(of):
+        return _record(of)
+    origin, inner = typing.get_origin(of), typing.get_args(of)
+    if origin is tuple and len(inner) == 2 and inner[1] is Ellipsis:
+        return _sequence(inner[0])
+    if origin in (typing.Union, types.UnionType):
+        members = [member for member in inner if member is not type(None)]
+        if len(members) == 1:
+            return _optional(members[0])
+        if type(None) not in inner and all(dataclasses.is_dataclass(member) for member in members):
+            return _union(members)
+    raise TypeError(f"no message may have a field of type {of}")
+
+
+def _plain(of) -> tuple[Pack, Unpack]:
+    accepted = _NUMBERS[of]
+
+    def unpack(raw, path):
+        if type(raw) not in accepted:
+            raise ProtocolError(f"{path} is {_describe(raw)}, not {of.__name__}")
+        return of(raw)
+
+    return (lambda value: value), unpack
+
+
+def _record(of) -> tuple[Pack, Unpack]:
+    hints = typing.get_type_hints(of)
+    names = [field.name for field in dataclasses.fields(of)]
+    codecs = [_codec(hints[name]) for name in names]
+    packers = [(name, pack) for name, (pack, _) in zip(names, codecs, strict=True)]
+    unpackers = [(name, unpack) for name, (_, unpack) in zip(names, codecs, strict=True)]
+
+    def pack(value):
+        return [packer(getattr(value, name)) for name, packer in packers]
+
+    def unpack(raw, path):
+        if type(raw) is not tuple or len(raw) != len(unpackers):
+            raise ProtocolError(f"{path} is {_describe(raw)}, not the {len(unpackers)} fields of {of.__name__}")
+        return of(*[unpacker(part, f"{path}.{name}") for part, (name, unpacker) in zip(raw, unpackers, strict=True)])
+
+    return pack, unpack
+
+
+def _sequence(item) -> tuple[Pack, Unpack]:
+    pack_item, unpack_item = _codec(item)
+    if item in _NUMBERS:
+        pack = list
+    else:
+        def pack(value):
+            return [pack_item(part) for part in value]
+
+    def unpack(raw, path):
+        if type(raw) is not tuple:
+            raise ProtocolError(f"{path} is {_describe(raw)}, not an array")
+        return tuple([unpack_item(part, path + "[]") for part in raw])
+
+    return pack, unpack
+
+
+def _optional(inner) -> tuple[Pack, Unpack]:
+    pack_inner, unpack_inner = _codec(inner)
+    return ((lambda value: None if value is None else pack_inner(value)),
+            (lambda raw, path: None if raw is None else unpack_inner(raw, path)))
+
+
+def _union(members) -> tuple[Pack, Unpack]:
+    positions = {member: position for position, member in enumerate(members)}
+    codecs = [_codec(member) for member in members]
+
+    def pack(value):
+        position = positions[type(value)]
+        return [position, codecs[position][0](value)]
+
+    def unpack(raw, path):
+        if type(raw) is not tuple or len(raw) != 2 or type(raw[0]) is not int or not 0 <= raw[0] < len(members):
+            raise ProtocolError(f"{path} is {_describe(raw)}, not one of "
+                                + ", ".join(member.__name__ for member in members))
+        return codecs[raw[0]][1](raw[1], f"{path}<{members[raw[0]].__name__}>")
+
+    return pack, unpack
+
+
+def _describe(raw) -> str:
+    return f"an array of {len(raw)}" if type(raw) is tuple else f"of type {type(raw).__name__}"

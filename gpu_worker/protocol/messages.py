@@ -1,0 +1,488 @@
+"""The messages between clients, daemon and device process, in the order in which a connection sees them.
+
+A client greets the daemon with a :class:`Hello`. For the roles ``driver`` and ``executor`` the daemon hands the open
+connection on to the session's device process, which answers with a :class:`Welcome` and from then on takes
+:data:`Request` and gives :data:`Reply`. For the role ``lease`` the daemon itself keeps the connection for as long as
+the driver lives; for ``admin`` it answers :data:`AdminRequest`. Payloads (records, results) are not in the messages:
+they lie in a memfd whose descriptor travels beside the message (:mod:`gpu_worker.protocol.payload`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Both sides must speak the same one.
+VERSION = 1
+
+
+
+# -- what data looks like ---------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One array of a block; ``name`` is empty for the only array of a record without named fields."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a block looks like: its fields, in order."""
+
+    fields: tuple[Field, ...]
+
+
+# -- a plan -----------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Start from the records in the request's payload, in the worker's host memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Start from what the worker holds under a VRDD's number."""
+
+    vrdd: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToDevice:
+    """Copy to the device, where a copy is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToHost:
+    """Copy to the worker's host memory, where a copy is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """Launch a kernel on every block.
+
+    Without an :class:`Out` among its arguments the kernel works in place on a copy of its input.
+    """
+
+    module: int
+    kernel: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Fold all records of the worker's partitions into one, with a named associative operator.
+
+    ``over`` says what a record is: "rows" of the partition's only block, or "blocks". ``guard`` asks for what the
+    client must know to trust the result: "overflow" for Python ints, "nan" for ``min`` and ``max``, or "".
+    """
+
+    operator: str
+    over: str
+    guard: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keep the keys alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Forget the keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Make the value resident under a VRDD's number, once complete; ``place`` is "host" or "device"."""
+
+    vrdd: int
+    name: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Return the value in the reply's payload: its first ``limit`` records, or all where that is below 0.
+
+    ``over`` says what a record is: "rows" of the partition's only block, or "blocks". Pairs are returned whole.
+    """
+
+    limit: int
+    over: str
+
+
+Step = Put | Load | ToDevice | ToHost | Exec | Fold | Keys | Values | Keep | Fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A kernel source with its macros; ``file`` is what the compiler's messages call it."""
+
+    source: str
+    file: str
+    options: tuple[str, ...]
+    constants: tuple[int, ...]
+    constant_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """An array argument: its bytes here, or at ``offset`` of the payload when they are many."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """The address of a field of the input block."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """The address of a field of the output block."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A scalar argument by value, little-endian bytes of its dtype."""
+
+    dtype: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The address of a constant of the request."""
+
+    index: int
+
+
+Argument = In | Out | Scalar | Array
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What one kernel is launched with on blocks of one signature; ``outputs`` are the fields it writes.
+
+    ``grid`` is empty where ``outputs`` have no elements and there is nothing to launch.
+    """
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Field, ...]
+    merge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a plan means for input blocks of one signature.
+
+    ``launches`` has one for each :class:`Exec`; ``layouts`` and ``counts`` give the layout and the number of records
+    at each :class:`Keep`, where a count of -1 means as in the input.
+    """
+
+    signature: Signature
+    launches: tuple[Launch, ...]
+    layouts: tuple[bytes, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One partition of a plan.
+
+    ``blocks`` gives each block's variant; ``count`` the records; ``keys`` the length of the keys' blob, which lies in
+    the payload at ``offset`` with the blocks behind it. ``layout`` is the client's own description of the records,
+    kept for it and never read here.
+    """
+
+    partition: int
+    count: int
+    keys: int
+    offset: int
+    layout: bytes
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run ``steps`` on each of ``inputs``. ``devices`` are the GPU addresses Spark assigned, or none."""
+
+    number: int
+    epoch: int
+    seconds: float
+    steps: tuple[Step, ...]
+    modules: tuple[Module, ...]
+    constants: tuple[Constant, ...]
+    variants: tuple[Variant, ...]
+    inputs: tuple[Input, ...]
+    devices: tuple[str, ...]
+
+
+# -- requests to a device process and their replies -------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Ask what the worker holds of a VRDD; all partitions, when none are named."""
+
+    number: int
+    vrdd: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let go of whole VRDDs."""
+
+    number: int
+    vrdds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Of one VRDD let go of every partition but these."""
+
+    number: int
+    vrdd: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Ask for sessions' VRDDs and memory."""
+
+    number: int
+
+
+Request = Run | Describe | Release | Retain | Report
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a partition's result lies in the reply's payload, laid out as for :class:`Input`."""
+
+    partition: int
+    keys: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The result of a :class:`Fold` in the payload. Without records there is none and ``count`` is 0.
+
+    ``magnitude`` bounds every intermediate result of an integer fold; ``ordered`` is false when the data holds NaN.
+    """
+
+    offset: int
+    count: int
+    magnitude: float
+    ordered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A partition that is resident now: ``device`` names where, "host" for the worker's host memory."""
+
+    vrdd: int
+    partition: int
+    nbytes: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds spent in the worker: waiting for its turn, copying in, compiling, in kernels and copying out."""
+
+    total: float
+    compile: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A plan's result. ``retained`` says that the worker goes on using the request's payload."""
+
+    number: int
+    outputs: tuple[Output, ...]
+    folded: Folded | None
+    kept: tuple[Kept, ...]
+    retained: bool
+    times: Times
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition the worker holds; ``blocks`` index the reply's signatures."""
+
+    partition: int
+    count: int
+    keys: int
+    layout: bytes
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    number: int
+    signatures: tuple[Signature, ...]
+    held: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An error on its way to the other side; ``kind`` names its class in :mod:`gpu_worker.protocol.errors`."""
+
+    number: int
+    kind: str
+    message: str
+    vrdd: str
+    partition: int | None
+    operation: str
+    device: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class HeldVrdd:
+    """One line of ``status``: what a session holds under one VRDD's number."""
+
+    vrdd: int
+    name: str
+    partitions: int
+    dtype: str
+    nbytes: int
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    device: str
+    used: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    number: int
+    vrdds: tuple[HeldVrdd, ...]
+    memory: tuple[DeviceMemory, ...]
+    host_bytes: int
+    requests: int
+
+
+Reply = Ran | Described | Done | Reported | Failure
+
+
+# -- greeting ---------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What a session's first greeting fixes for its device process."""
+
+    device: str
+    memory: int
+    lease: float
+    cache_dir: str
+    log_level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A client's first message. ``anchor`` is a process whose life renews the lease when no driver is connected."""
+
+    version: int
+    role: str
+    session: str
+    secret: bytes
+    application: str
+    anchor: int
+    options: SessionOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """A device process's first message to a client. ``epoch`` counts the session's processes on this node."""
+
+    version: int
+    worker: str
+    epoch: int
+    pid: int
+    devices: tuple[str, ...]
+
+
+Greeting = Welcome | Failure
+
+
+# -- administration, answered by the daemon ---------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Ask for the daemon's sessions and what they hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the daemon and its sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Autopsy:
+    """Ask how a session's process of an epoch ended."""
+
+    session: str
+    epoch: int
+
+
+AdminRequest = Status | Stop | Autopsy
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    session: str
+    application: str
+    pid: int
+    epoch: int
+    clients: int
+    lease: str
+    report: Reported | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    version: int
+    worker: str
+    pid: int
+    uptime: float
+    sessions: tuple[SessionStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """How a process ended; ``failure`` names the kernel that did it, where one did. ``alive`` means it has not."""
+
+    alive: bool
+    signal: int
+    failure: Failure | None
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    worker: str
+
+
+AdminReply = StatusReport | Death | Done | Leased | Failure

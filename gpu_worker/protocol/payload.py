@@ -1,0 +1,143 @@
+"""Records in shared memory: a memfd that one side fills and the other maps.
+
+A payload holds partitions one after another, each as the blob of its keys followed by its blocks' fields in the order
+of their signatures, all aligned to :data:`ALIGNMENT` bytes. It is sealed against shrinking before it is passed on, so
+that no peer can pull the pages from under a reader.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import mmap
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from gpu_worker.protocol.errors import OutOfMemory, ProtocolError
+from gpu_worker.protocol.messages import Field, Signature
+
+ALIGNMENT = 256
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+def aligned(offset: int) -> int:
+    """The next offset at which a field may start."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
+
+
+def field_bytes(field: Field) -> int:
+    """The bytes of a field's elements."""
+    return math.prod(field.shape) * np.dtype(field.dtype).itemsize
+
+
+def block_bytes(signature: Signature) -> int:
+    """The bytes of a block in a payload, from its first field's start to behind its last field's padding."""
+    return sum(aligned(field_bytes(field)) for field in signature.fields)
+
+
+def field_offsets(signature: Signature, start: int) -> Iterator[tuple[Field, int]]:
+    """Each field with its offset, for a block that starts at ``start`` (a multiple of :data:`ALIGNMENT`)."""
+    for field in signature.fields:
+        yield field, start
+        start += aligned(field_bytes(field))
+
+
+class Payload:
+    """A mapped memfd.
+
+    Parameters
+    ----------
+    descriptor : int
+        The memfd, owned from now on.
+    size : int
+        Its size in bytes; at least 1.
+    """
+
+    def __init__(self, descriptor: int, size: int, access: int = mmap.ACCESS_WRITE):
+        self.descriptor = descriptor
+        self.size = size
+        self.memory = mmap.mmap(descriptor, size, access=access)
+        self.array = np.frombuffer(self.memory, np.uint8)
+
+    @classmethod
+    def create(cls, size: int) -> Payload:
+        """A new payload of ``size`` zero bytes, sealed.
+
+        Raises
+        ------
+        OutOfMemory
+            If the machine has no room for it.
+        """
+        size = max(size, 1)
+        descriptor = os.memfd_create("vispark", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(descriptor, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            return cls(descriptor, size)
+        except (OSError, ValueError) as error:
+            os.close(descriptor)
+            raise OutOfMemory(f"no shared memory for {size} bytes: {error}") from error
+
+    @classmethod
+    def receive(cls, descriptor: int, access: int = mmap.ACCESS_WRITE) -> Payload:
+        """Map a memfd that a peer passed; ``descriptor`` is closed if it is refused.
+
+        ``access`` may be ``mmap.ACCESS_COPY`` for memory that may be written without the peer seeing it.
+
+        Raises
+        ------
+        ProtocolError
+            If it is no memfd, or is not sealed against shrinking.
+        """
+        try:
+            seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+        except OSError as error:
+            os.close(descriptor)
+            raise ProtocolError("a descriptor is no memfd") from error
+        size = os.fstat(descriptor).st_size
+        if not seals & fcntl.F_SEAL_SHRINK or not size:
+            os.close(descriptor)
+            raise ProtocolError("a memfd is empty or not sealed against shrinking")
+        try:
+            return cls(descriptor, size, access)
+        except (OSError, ValueError) as error:
+            os.close(descriptor)
+            raise OutOfMemory(f"a payload of {size} bytes cannot be mapped: {error}") from error
+
+    def view(self, offset: int, length: int) -> np.ndarray:
+        """``length`` bytes from ``offset``, as a view.
+
+        Raises
+        ------
+        ProtocolError
+            If they do not lie within the payload.
+        """
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise ProtocolError(f"bytes {offset} to {offset + length} are not in a payload of {self.size}")
+        return self.array[offset:offset + length]
+
+    def field(self, field: Field, offset: int) -> np.ndarray:
+        """A field at ``offset``, as a view of its dtype and shape."""
+        return self.view(offset, field_bytes(field)).view(np.dtype(field.dtype)).reshape(field.shape)
+
+    def release(self) -> int:
+        """The descriptor, now the caller's to close."""
+        descriptor, self.descriptor = self.descriptor, -1
+        return descriptor
+
+    def close(self) -> None:
+        """Close the descriptor; the memory goes when its last view does."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def __enter__(self) -> Payload:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()

@@ -1,0 +1,120 @@
+"""Frames over a Unix socket: four bytes of length, a message, and descriptors beside its first byte.
+
+Nothing is allocated for a frame before its length is known to be within the cap, and no more than
+:data:`MAX_DESCRIPTORS` descriptors are ever taken from a peer.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+from collections.abc import Sequence
+
+from gpu_worker.protocol.codec import decode, encode
+from gpu_worker.protocol.errors import BY_NAME, Place, ProtocolError, VisparkError, WorkerLost
+from gpu_worker.protocol.messages import Failure
+
+#: A frame before the peer is known, and any later one.
+MAX_GREETING = 4 << 10
+MAX_FRAME = 8 << 20
+MAX_DESCRIPTORS = 2
+
+_LENGTH = struct.Struct("!I")
+
+
+class Connection:
+    """A stream of typed messages over a connected Unix socket. Not for several threads at once."""
+
+    def __init__(self, sock: socket.socket):
+        self.socket = sock
+
+    def send(self, message: object, of: object, descriptors: Sequence[int] = ()) -> None:
+        """Send a message of the type or union ``of``, with ``descriptors`` (the peer gets its own copies).
+
+        Raises
+        ------
+        WorkerLost
+            If the peer is gone or does not take the message within the socket's timeout.
+        """
+        body = encode(message, of)
+        if len(body) > MAX_FRAME:
+            raise ProtocolError(f"a message of {len(body)} bytes is over the cap of {MAX_FRAME}; "
+                                "use fewer partitions per worker or smaller array arguments")
+        frame = _LENGTH.pack(len(body)) + body
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        try:
+            sent = self.socket.sendmsg([frame], rights)
+            if sent < len(frame):
+                self.socket.sendall(memoryview(frame)[sent:])
+        except OSError as error:
+            raise WorkerLost(f"the peer is gone: {error}") from error
+
+    def receive(self, of: object, cap: int = MAX_FRAME) -> tuple[object, list[int]]:
+        """Receive a message of the type or union ``of`` and the descriptors that came with it (now the caller's).
+
+        Raises
+        ------
+        WorkerLost
+            If the peer closed the connection, or the socket's timeout passed.
+        ProtocolError
+            If the frame is longer than ``cap``, is not of type ``of``, or brought too many descriptors.
+        """
+        descriptors: list[int] = []
+        try:
+            length, = _LENGTH.unpack(self._exactly(_LENGTH.size, descriptors))
+            if length > cap:
+                raise ProtocolError(f"a frame of {length} bytes is over the cap of {cap}")
+            return decode(self._exactly(length, descriptors), of), descriptors
+        except VisparkError:
+            close_all(descriptors)
+            raise
+
+    def _exactly(self, length: int, descriptors: list[int]) -> bytearray:
+        buffer = bytearray(length)
+        view = memoryview(buffer)
+        while view:
+            try:
+                count, ancillary, flags, _ = self.socket.recvmsg_into(
+                    [view], socket.CMSG_LEN(MAX_DESCRIPTORS * array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC)
+            except OSError as error:
+                raise WorkerLost(f"the peer is gone: {error}") from error
+            for level, kind, data in ancillary:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    rights = array.array("i")
+                    rights.frombytes(data[:len(data) - len(data) % rights.itemsize])
+                    descriptors.extend(rights)
+            if flags & socket.MSG_CTRUNC or len(descriptors) > MAX_DESCRIPTORS:
+                raise ProtocolError(f"a frame brought more than {MAX_DESCRIPTORS} descriptors")
+            if not count:
+                raise WorkerLost("the peer closed the connection")
+            view = view[count:]
+        return buffer
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+def close_all(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def failure_of(error: VisparkError, number: int = 0) -> Failure:
+    """The message that carries an error to the other side."""
+    place = error.place
+    return Failure(number, type(error).__name__, error.message[:4096], place.vrdd, place.partition, place.operation,
+                   place.device, error.detail[:65536])
+
+
+def error_of(failure: Failure) -> VisparkError:
+    """The error that a message carries."""
+    return BY_NAME.get(failure.kind, VisparkError)(
+        failure.message, Place(failure.vrdd, failure.partition, failure.operation, failure.device), failure.detail)

@@ -1,0 +1,280 @@
+"""Which sessions there are, who may use them, and when they end.
+
+Pure decisions: every method of :class:`Sessions` is an event, what it returns are instructions to the daemon, and the
+only outside thing is the clock, which is injected. Nothing here knows of sockets, threads or processes.
+
+The lease. While a driver's lease connection is open, its session lives; when the last one closes, the session ends
+``options.lease`` seconds later unless the driver leases it again. A session whose driver never leased it here (it
+cannot reach this node, or the daemon was replaced) lives while an anchor process of one of its clients lives, and then
+``options.lease`` seconds more.
+
+Epochs number the device processes, upwards. They start from a number that no earlier daemon can have reached, so that
+what was meant for a process that is gone is never taken for its successor's.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gpu_worker.control import Registration
+from gpu_worker.log import checked_level
+from gpu_worker.paths import checked_session
+from gpu_worker.protocol.errors import ProtocolError, Unauthorized
+from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
+
+#: Roles of a greeting; the first two are handed on to the session's device process.
+CLIENT_ROLES = ("driver", "executor")
+ROLES = (*CLIENT_ROLES, "lease", "admin")
+
+_DEATHS_KEPT = 16
+_UNKNOWN_DEATH = Death(False, 0, None)
+
+
+# -- instructions -----------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Start:
+    """Start a device process of this epoch."""
+
+    session: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Report when this process ends."""
+
+    session: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class End:
+    """End the session's process, if it has one, and remove the session's files."""
+
+    session: str
+
+
+Instruction = Start | Watch | End
+
+
+# -- state ------------------------------------------------------------------------------------------------------------
+
+@dataclass
+class Session:
+    """One application's stay. ``leased`` says that its driver has held a lease, ``lapsed`` since when none is held."""
+
+    name: str
+    application: str
+    options: SessionOptions
+    secret: bytes
+    epoch: int = 0
+    running: bool = False
+    leases: int = 0
+    leased: bool = False
+    anchors: set[int] = field(default_factory=set)
+    lapsed: float | None = None
+    deaths: dict[int, Death] = field(default_factory=dict)
+
+    @property
+    def renewed(self) -> bool:
+        return self.leases > 0 if self.leased else bool(self.anchors)
+
+
+class Sessions:
+    """The daemon's sessions.
+
+    Parameters
+    ----------
+    clock : callable
+        Monotonic time in seconds.
+    last_epoch : int
+        A number that no epoch of an earlier daemon has exceeded.
+    """
+
+    def __init__(self, clock: Callable[[], float], last_epoch: int = 0):
+        self._clock = clock
+        self._last_epoch = last_epoch
+        self._sessions: dict[str, Session] = {}
+        self._empty_since: float | None = clock()
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def get(self, name: str) -> Session | None:
+        return self._sessions.get(name)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def greet(self, hello: Hello) -> list[Instruction]:
+        """A client greets; its first greeting makes the session.
+
+        Raises
+        ------
+        ProtocolError
+            If the greeting is of another version or not well-formed.
+        Unauthorized
+            If the session has another secret.
+        """
+        check(hello)
+        if hello.role == "admin":
+            return []
+        session = self._authenticated(hello)
+        if hello.role == "lease":
+            session.leases += 1
+            session.leased = True
+            self._renew(session)
+            return []
+        instructions = self._anchored(session, [hello.anchor])
+        # Whoever greets is then handed on to the session's process.
+        if not session.running:
+            self._last_epoch = session.epoch = self._last_epoch + 1
+            session.running = True
+            instructions.append(Start(session.name, session.epoch))
+        return instructions
+
+    def lease_closed(self, name: str) -> None:
+        """A driver's lease connection closed."""
+        if name in self._sessions:
+            session = self._sessions[name]
+            session.leases = max(session.leases - 1, 0)
+            self._renew(session)
+
+    def anchor_gone(self, name: str, pid: int) -> None:
+        """An anchor process ended."""
+        if name in self._sessions:
+            self._sessions[name].anchors.discard(pid)
+            self._renew(self._sessions[name])
+
+    def process_ended(self, name: str, epoch: int, death: Death) -> None:
+        """A device process ended, or could not be started."""
+        session = self._sessions.get(name)
+        if session is not None and session.epoch >= epoch:
+            session.deaths[epoch] = death
+            for old in sorted(session.deaths)[:-_DEATHS_KEPT]:
+                del session.deaths[old]
+            session.running = session.running and session.epoch != epoch
+
+    def adopt(self, found: Registration) -> list[Instruction]:
+        """A process that an earlier daemon started is still there."""
+        self._last_epoch = max(self._last_epoch, found.epoch)
+        session = self._add(Session(found.session, found.application, found.options, found.secret, found.epoch, True))
+        return self._anchored(session, found.anchors)
+
+    def expire(self) -> list[Instruction]:
+        """Time passed: end the sessions whose lease has run out."""
+        now = self._clock()
+        ended = [session.name for session in self if self._expiry(session) <= now]
+        return [self._remove(name) for name in ended]
+
+    def stop(self) -> list[Instruction]:
+        """The daemon stops: end all sessions."""
+        return [self._remove(session.name) for session in self]
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def next_expiry(self) -> float | None:
+        """When :meth:`expire` is due, on the injected clock."""
+        expiry = min(map(self._expiry, self), default=math.inf)
+        return None if expiry == math.inf else expiry
+
+    def empty_since(self) -> float | None:
+        """Since when there has been no session."""
+        return self._empty_since
+
+    def autopsy(self, name: str, epoch: int) -> Death:
+        """How a session's process of an epoch ended."""
+        session = self._sessions.get(name)
+        if session is None:
+            return _UNKNOWN_DEATH
+        if session.running and session.epoch == epoch:
+            return Death(True, 0, None)
+        return session.deaths.get(epoch, _UNKNOWN_DEATH)
+
+    def lease_text(self, session: Session) -> str:
+        """What keeps a session, for people."""
+        if session.lapsed is not None:
+            return f"ends in {max(self._expiry(session) - self._clock(), 0):.0f} s"
+        return "driver" if session.leased else "executors"
+
+    def validate(self) -> None:
+        """Assert what must always hold."""
+        assert (self._empty_since is None) == bool(self._sessions)
+        for name, session in self._sessions.items():
+            assert name == session.name
+            assert int(session.running) <= session.epoch <= self._last_epoch
+            assert session.leases >= 0 and (session.leased or not session.leases)
+            assert (session.lapsed is None) == session.renewed
+            assert len(session.deaths) <= _DEATHS_KEPT and max(session.deaths, default=0) <= session.epoch
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def _authenticated(self, hello: Hello) -> Session:
+        session = self._sessions.get(hello.session)
+        if session is None:
+            return self._add(Session(hello.session, hello.application, hello.options, hello.secret))
+        if not hmac.compare_digest(session.secret, hello.secret):
+            raise Unauthorized(f"session {hello.session} has another secret")
+        return session
+
+    def _add(self, session: Session) -> Session:
+        self._sessions[session.name] = session
+        self._empty_since = None
+        self._renew(session)
+        return session
+
+    def _remove(self, name: str) -> End:
+        del self._sessions[name]
+        if not self._sessions:
+            self._empty_since = self._clock()
+        return End(name)
+
+    def _anchored(self, session: Session, pids: Iterable[int]) -> list[Instruction]:
+        new = sorted({pid for pid in pids if pid} - session.anchors)
+        session.anchors.update(new)
+        # A greeting counts as a sign of life even where nothing else renews the lease.
+        if not session.leased:
+            session.lapsed = None
+        self._renew(session)
+        return [Watch(session.name, pid) for pid in new]
+
+    def _renew(self, session: Session) -> None:
+        if session.renewed:
+            session.lapsed = None
+        elif session.lapsed is None:
+            session.lapsed = self._clock()
+
+    def _expiry(self, session: Session) -> float:
+        return math.inf if session.lapsed is None else session.lapsed + session.options.lease
+
+
+def check(hello: Hello) -> None:
+    """Check a greeting's version and fields.
+
+    Raises
+    ------
+    ProtocolError
+        If the client's version is not ours or a field is not in its range.
+    OptionError
+        If there is no such log level.
+    """
+    if hello.version != VERSION:
+        raise ProtocolError(f"the client speaks version {hello.version} of the protocol and this worker {VERSION}; "
+                            "install the same vispark on both, and stop the worker with 'gpu-worker stop'")
+    if hello.role not in ROLES:
+        raise ProtocolError(f"a role is one of {', '.join(ROLES)}, not {hello.role[:80]!r}")
+    if hello.role == "admin":
+        return
+    checked_session(hello.session)
+    if not 16 <= len(hello.secret) <= 64:
+        raise ProtocolError(f"a session's secret has 16 to 64 bytes, not {len(hello.secret)}")
+    if not 0 <= hello.anchor < 1 << 31:
+        raise ProtocolError(f"an anchor is a process's number or 0, not {hello.anchor}")
+    if not 0 < hello.options.lease < math.inf:
+        raise ProtocolError(f"a lease is a positive number of seconds, not {hello.options.lease}")
+    if hello.options.memory < 0:
+        raise ProtocolError(f"a session's memory is a number of bytes or 0, not {hello.options.memory}")
+    checked_level(hello.options.log_level)

@@ -1,0 +1,111 @@
+"""What a session holds under which name, decided without sockets, devices or clocks.
+
+The rules: a name (VRDD number, partition) is bound once and to complete content only; a second binding is dropped in
+favour of the first, so that a retried request or a task's twin changes nothing; a request from before a recovery is
+refused. Content is shared with whoever works on it, so a name can be released while a plan runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from gpu_worker.protocol.errors import Fenced, PartitionMissing
+
+
+class Content(Protocol):
+    """What is bound to a name: counted, and given back by its last close."""
+
+    index: int
+
+    def share(self) -> Content: ...
+    def close(self) -> None: ...
+
+
+class State:
+    """The names of one session on one node, in the life of one device process.
+
+    Parameters
+    ----------
+    epoch : int
+        Counts the session's device processes on this node.
+    """
+
+    def __init__(self, epoch: int):
+        self.epoch = epoch
+        self.names: dict[int, str] = {}
+        self._held: dict[int, dict[int, Content]] = {}
+        self._released: set[int] = set()
+
+    def admit(self, epoch: int) -> None:
+        """Let a request of an epoch pass.
+
+        Raises
+        ------
+        Fenced
+            If the request was made for another process than this one.
+        """
+        if epoch != self.epoch:
+            raise Fenced(f"the request is of epoch {epoch}, the worker is in epoch {self.epoch}: "
+                         "its process was started anew in between")
+
+    def lookup(self, vrdd: int, partition: int) -> Content:
+        """The content of a name, shared with the caller.
+
+        Raises
+        ------
+        PartitionMissing
+            If nothing is bound to it.
+        """
+        content = self._held.get(vrdd, {}).get(partition)
+        if content is None:
+            raise PartitionMissing(f"partition {partition} of VRDD {vrdd} is not held here").at(
+                vrdd=str(vrdd), partition=partition)
+        return content.share()
+
+    def has(self, vrdd: int, partition: int) -> bool:
+        return partition in self._held.get(vrdd, {})
+
+    def bind(self, vrdd: int, name: str, content: Content) -> bool:
+        """Bind complete content to its name. False, and ``content`` closed, where the name is bound or released."""
+        if vrdd in self._released or self.has(vrdd, content.index):
+            content.close()
+            return False
+        self.names[vrdd] = name
+        self._held.setdefault(vrdd, {})[content.index] = content
+        return True
+
+    def release(self, vrdds: Iterable[int]) -> None:
+        """Unbind whole VRDDs, for good: what a late twin still brings is dropped."""
+        for vrdd in vrdds:
+            self._released.add(vrdd)
+            self._drop(vrdd, list(self._held.get(vrdd, {})))
+
+    def retain(self, vrdd: int, partitions: Iterable[int]) -> None:
+        """Unbind all partitions of a VRDD but these."""
+        keep = set(partitions)
+        self._drop(vrdd, [index for index in self._held.get(vrdd, {}) if index not in keep])
+
+    def held(self, vrdd: int, partitions: Iterable[int] = ()) -> list[Content]:
+        """The content of a VRDD in the order of its partitions, all of it when none are named; not shared."""
+        bound = self._held.get(vrdd, {})
+        wanted = sorted(bound) if not partitions else [index for index in partitions if index in bound]
+        return [bound[index] for index in wanted]
+
+    def vrdds(self) -> Iterator[int]:
+        """The numbers of the VRDDs that something is held of."""
+        return iter(list(self._held))
+
+    def _drop(self, vrdd: int, partitions: list[int]) -> None:
+        bound = self._held.get(vrdd, {})
+        for index in partitions:
+            bound.pop(index).close()
+        if not bound:
+            self._held.pop(vrdd, None)
+            self.names.pop(vrdd, None)
+
+    def validate(self) -> None:
+        """Assert the invariants; for tests."""
+        assert all(self._held.values()), "a VRDD without partitions is listed"
+        assert self._held.keys() == self.names.keys(), "names and content differ"
+        assert not self._released & self._held.keys(), "a released VRDD is held"

@@ -1,0 +1,47 @@
+"""What all tests share: an environment of their own, and one check per capability that a marker asks for."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: Short, because a socket's path in it may have no more than 107 bytes.
+_runtime = tempfile.TemporaryDirectory(prefix="vt-")
+
+# Python workers of Spark import the code under test and the tests' own modules, and run the same interpreter. No test
+# ever meets the daemon that the user runs, nor an address beyond this machine.
+os.environ.update({
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    "PYSPARK_PYTHON": sys.executable,
+    "PYSPARK_DRIVER_PYTHON": sys.executable,
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+    "VISPARK_RUNTIME_DIR": _runtime.name,
+})
+for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"):
+    os.environ.pop(name, None)
+
+_MISSING = {
+    "gpu": "no CUDA device on this machine" if not list(Path("/dev").glob("nvidia[0-9]*")) else "",
+    "mpi": "no mpi4py or no mpirun in this environment"
+           if importlib.util.find_spec("mpi4py") is None or shutil.which("mpirun") is None else "",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker, reason in _MISSING.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_unconfigure() -> None:
+    _runtime.cleanup()

@@ -1,0 +1,177 @@
+"""Every kernel of the repository compiles for real GPUs, and what NVRTC refuses is said in the user's words."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.device import nvrtc
+from gpu_worker.device.base import Source
+from gpu_worker.device.nvrtc import Cubin, compile_cubin, cubin_key, kernel_names
+from gpu_worker.protocol.errors import CompileError
+
+ROOT = Path(__file__).parents[2]
+ARCHITECTURES = ("sm_80", "sm_90")
+
+#: The options that a file's users give.
+OPTIONS = {"examples/logistic_regression.cu": ("-DD=40",)}
+HEADERS = ("cuda_runtime.h", "stdio.h", "stdlib.h", "math.h", "cmath", "stdint.h", "cstdint", "float.h", "limits.h",
+           "assert.h", "string.h", "device_launch_parameters.h", "cuda.h", "stddef.h", "cstddef", "cstdio", "cstdlib",
+           "cstring", "cassert", "cfloat", "climits", "cuda_runtime_api.h")
+
+MIXED = """
+#define SCALE 3
+__constant__ float weights[4];
+namespace inner { __constant__ int shift; }
+extern "C" __global__ void plain(float* x) { x[threadIdx.x] *= SCALE; }
+__global__ void __launch_bounds__(256, 2) mangled(float* x, int n) { if (n > 0) x[0] = weights[1] + inner::shift; }
+template <typename T, int N> __global__ void fold(T* x) { __shared__ T part[N]; part[threadIdx.x % N] = x[0];
+    __syncthreads(); x[0] = part[0]; }
+"""
+
+
+def sources() -> list[tuple[Path, str]]:
+    """Each .cu file with each kernel to compile: those its first line names, or all it has."""
+    found = []
+    for file in sorted(path for part in ("tests", "examples") for path in (ROOT / part).rglob("*.cu")):
+        text = file.read_text()
+        first = re.match(r"// kernels: (.*)", text)
+        # A comma inside <...> belongs to a template's arguments.
+        names = re.split(r",\s*(?![^<>]*>)", first[1]) if first else kernel_names(text)
+        found += [(file, name.strip()) for name in names]
+    return found
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("file", "name"), [pytest.param(file, name, id=f"{file.relative_to(ROOT)}:{name}")
+                                            for file, name in sources()])
+def test_every_kernel_file_compiles(file: Path, name: str, arch: str):
+    path = str(file.relative_to(ROOT))
+    cubin = compile_cubin(Source(file.read_text(), path, OPTIONS.get(path, ())), name, arch)
+    assert cubin.code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(("name", "symbol"), [("plain", "plain"), ("mangled", "_Z7mangledPfi"),
+                                              ("fold<float, 256>", "_Z4foldIfLi256EEvPT_")])
+def test_kernels_of_all_kinds_are_found_by_name(name: str, symbol: str, arch: str):
+    cubin = compile_cubin(Source(MIXED), name, arch)
+    assert cubin.symbol == symbol
+    assert cubin.code.startswith(b"\x7fELF") and symbol.encode() in cubin.code
+
+
+def test_constants_are_found_by_name():
+    source = Source(MIXED, constants=(("weights", b"1234"), ("inner::shift", b"")))
+    cubin = compile_cubin(source, "mangled", "sm_90")
+    assert cubin.constants == (("weights", "weights"), ("inner::shift", "_ZN5inner5shiftE"))
+    assert Cubin.from_bytes(cubin.to_bytes()) == cubin
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_headers_that_sources_include_out_of_habit(header: str):
+    text = f"#include <{header}>\n__global__ void k(float* x) {{ x[0] = sqrtf(x[1]); }}"
+    assert compile_cubin(Source(text), "k", "sm_80").symbol == "_Z1kPf"
+
+
+def test_headers_declare_what_kernels_use():
+    text = "".join(f"#include <{header}>\n" for header in HEADERS) + """
+    __global__ void k(float* x, double* y, int* i, int64_t* z) {
+        x[0] = std::sqrt(x[1]) + INFINITY + NAN + FLT_MAX + FLT_EPSILON;
+        y[0] = std::abs(y[1]) * M_PI + DBL_MIN + HUGE_VAL;
+        std::size_t n = sizeof(int64_t); std::uint32_t bits = UINT32_MAX; uint8_t small = 255;
+        i[0] = INT_MAX + CHAR_BIT + n + bits + small + std::isnan(x[0]);
+        z[0] = LLONG_MIN + INT64_MAX;
+        atomicAdd((uint64_t*)z, (uint64_t)1);
+        void* none = NULL; assert(none == 0); std::memset(x, 0, sizeof(float)); printf("%d\\n", i[0]);
+    }"""
+    for arch in ARCHITECTURES:
+        assert compile_cubin(Source(text), "k", arch).code
+
+
+def test_cuda_headers_where_they_are_installed():
+    if not nvrtc.cuda_headers():
+        pytest.skip("CUDA's own headers are not installed here")
+    text = """#include <cooperative_groups.h>
+    #include <cuda_fp16.h>
+    #include <stdint.h>
+    __global__ void k(__half* x) { auto block = cooperative_groups::this_thread_block(); block.sync(); x[0] = x[1]; }"""
+    assert compile_cubin(Source(text), "k", "sm_90").code
+
+
+def test_syntax_error_carries_file_line_and_source_line():
+    text = "__global__ void k(float* x) {\n    x[0] = 1;\n    x[1] = y;\n}"
+    with pytest.raises(CompileError) as caught:
+        compile_cubin(Source(text, "mine.cu"), "k", "sm_80")
+    assert caught.value.message == 'mine.cu, line 3: identifier "y" is undefined\n    x[1] = y;'
+    assert "1 error detected" in caught.value.detail
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("nope", r"mine.cu has no kernel nope; its kernels are plain, mangled, fold"),
+    ("fold", r"the kernel fold of mine.cu cannot be chosen by that name: .*which instance of function template"),
+])
+def test_missing_kernel_lists_those_there_are(name: str, message: str):
+    with pytest.raises(CompileError, match=message):
+        compile_cubin(Source(MIXED, "mine.cu"), name, "sm_80")
+
+
+def test_missing_constant_is_named():
+    with pytest.raises(CompileError, match=r"mine.cu has no __constant__ absent"):
+        compile_cubin(Source(MIXED, "mine.cu", constants=(("absent", b""),)), "plain", "sm_80")
+
+
+def test_missing_header_and_nul():
+    with pytest.raises(CompileError, match=r'kernels.cu, line 1: (could not|cannot) open source file "absent.h"'):
+        compile_cubin(Source("#include <absent.h>\n"), "k", "sm_80")
+    with pytest.raises(CompileError, match="NUL"):
+        compile_cubin(Source("\0"), "k", "sm_80")
+
+
+def test_options_reach_the_compiler(tmp_path: Path):
+    (tmp_path / "mine.h").write_text("#define VALUE 5\n")
+    text = ('#include "mine.h"\n__global__ void k(float* x) { x[0] = __expf(VALUE + W) / x[1]; }\n'
+            "#ifdef GONE\n#error no\n#endif")
+    options = (f"-I{tmp_path}", "-DW=2", "-DGONE", "-UGONE", "--use_fast_math", "-lineinfo", "-std=c++20")
+    assert compile_cubin(Source(text, options=options), "k", "sm_90").code
+    with pytest.raises(CompileError, match=r"NVRTC refused kernels.cu: .*unrecognized option --bogus"):
+        compile_cubin(Source(text, options=("--bogus",)), "k", "sm_90")
+    with pytest.raises(CompileError, match="virtual architecture"):
+        compile_cubin(Source("__global__ void k() {}", options=("-arch=compute_90",)), "k", "sm_90")
+
+
+def test_key_is_that_of_the_content():
+    base = cubin_key(Source(MIXED), "plain", "sm_90")
+    assert base == cubin_key(Source(MIXED), "plain", "sm_90")
+    others = [cubin_key(Source(MIXED + " "), "plain", "sm_90"), cubin_key(Source(MIXED), "mangled", "sm_90"),
+              cubin_key(Source(MIXED), "plain", "sm_80"), cubin_key(Source(MIXED, options=("-DA",)), "plain", "sm_90"),
+              cubin_key(Source(MIXED, constants=(("weights", b""),)), "plain", "sm_90")]
+    assert len({base, *others}) == 6
+    assert cubin_key(Source(MIXED, options=("-I/there",)), "plain", "sm_90") is None
+
+
+def test_kernel_names():
+    assert kernel_names(MIXED) == ("plain", "mangled", "fold")
+    text = """/* __global__ void a() */ static __global__ __launch_bounds__(N * (2 + 1)) void
+    b(int x); const char* s = "__global__ void c()"; __global__ void b(int x) {}  // __global__ void d()
+    __attribute__((device)) int e(); template <int N> __global__ void __cluster_dims__(2, 1, 1) f() {}"""
+    assert kernel_names(text) == ("b", "f")
+
+
+def test_absence_of_nvrtc_is_one_sentence():
+    code = """if True:
+        import sys
+        sys.modules["cuda.bindings"] = None
+        from gpu_worker.device.base import Source
+        from gpu_worker.device.nvrtc import compile_cubin
+        from gpu_worker.protocol.errors import DeviceUnavailable
+        try:
+            compile_cubin(Source(""), "k", "sm_80")
+        except DeviceUnavailable as error:
+            print(error)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"NVRTC needs cuda-core .*pip install 'vispark\[cuda\]'", done.stdout)

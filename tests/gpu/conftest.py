@@ -1,0 +1,51 @@
+"""Tests of what only a real GPU shows; one check of what is here decides whether they run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.device import cuda
+from gpu_worker.protocol.errors import DeviceUnavailable
+
+HERE = Path(__file__).parent
+
+
+def _missing() -> str:
+    """Why there is no GPU to test, or nothing."""
+    with tempfile.TemporaryDirectory() as cache:
+        try:
+            devices = cuda.open_cuda(memory=0, addresses=(), cache_dir=cache)
+        except DeviceUnavailable as error:
+            return error.message
+        for device in devices:
+            device.close()
+    return ""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mine = [item for item in items if HERE in item.path.parents]
+    reason = _missing() if mine else ""
+    if reason:
+        for item in mine:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> Iterator[list[cuda.CudaDevice]]:
+    """All GPUs, with nothing allocated on them, before and after."""
+    found = cuda.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+    assert [device.memory().used for device in found] == [0] * len(found)
+    yield found
+    assert [device.memory().used for device in found] == [0] * len(found)
+    for device in found:
+        device.close()
+
+
+@pytest.fixture
+def device(devices: list[cuda.CudaDevice]) -> cuda.CudaDevice:
+    """The first GPU."""
+    return devices[0]

@@ -1,0 +1,171 @@
+"""What a test may leave behind, and how to see that it did: descriptors, mappings, threads, processes, shared memory.
+
+::
+
+    before = leaks.Snapshot.take()
+    ...
+    assert not before.leaked()
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import SparkContext
+
+#: Seconds that threads and processes have to end after a test.
+PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process, as ``/proc`` shows it."""
+
+    pid: int
+    parent: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid}: {self.command[:200]}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What this process holds at one moment."""
+
+    descriptors: Counter[str]
+    mappings: Counter[str]
+    threads: frozenset[threading.Thread]
+    children: frozenset[int]
+    shared_memory: frozenset[str]
+
+    @classmethod
+    def take(cls) -> Snapshot:
+        """Look at this process now."""
+        return cls(_descriptors(), _mappings(), frozenset(threading.enumerate()),
+                   frozenset(process.pid for process in children()), frozenset(os.listdir("/dev/shm")))
+
+    def leaked(self, patience: float = PATIENCE) -> list[str]:
+        """What is there that was not, one line each, after ``patience`` seconds at most."""
+        deadline = time.monotonic() + patience
+        while True:
+            gc.collect()
+            found = self._more()
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(0.05)
+
+    def _more(self) -> list[str]:
+        now = Snapshot.take()
+        return [
+            *(f"descriptor: {name} (+{count})" for name, count in (now.descriptors - self.descriptors).items()),
+            *(f"mapping: {name} (+{count})" for name, count in (now.mappings - self.mappings).items()),
+            *(f"thread: {thread.name}" for thread in now.threads - self.threads),
+            *(f"child {process}" for process in children() if process.pid not in self.children),
+            *(f"/dev/shm/{name}" for name in now.shared_memory - self.shared_memory),
+        ]
+
+
+def processes(wanted: Callable[[Process, str], bool]) -> list[Process]:
+    """The living processes but this one for which ``wanted(process, environment)`` holds.
+
+    ``environment`` is what the process was started with, each variable ended by a zero character.
+    """
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            environment = (entry / "environ").read_bytes().decode(errors="replace")
+        except OSError:  # It ended meanwhile, or is another user's.
+            continue
+        process = Process(int(entry.name), int(parent), command)
+        if state != "Z" and wanted(process, environment + "\0"):
+            found.append(process)
+    return found
+
+
+def children() -> list[Process]:
+    """The children of this process."""
+    return processes(lambda process, _: process.parent == os.getpid())
+
+
+def processes_with(variable: str, value: str) -> list[Process]:
+    """The processes that were started with an environment variable at a value."""
+    wanted = f"\0{variable}={value}\0"
+    return processes(lambda _, environment: wanted in "\0" + environment)
+
+
+def processes_of(runtime_dir: str | os.PathLike) -> list[Process]:
+    """The daemons and device processes of a runtime directory; Spark's own processes are not among them."""
+    path = os.fspath(runtime_dir)
+    variable = f"\0VISPARK_RUNTIME_DIR={path}\0"
+
+    def wanted(process: Process, environment: str) -> bool:
+        spark = "org.apache.spark" in process.command or "pyspark.daemon" in process.command
+        return not spark and (path in process.command.split() or variable in "\0" + environment)
+
+    return processes(wanted)
+
+
+def wait_until_gone(find: Callable[[], list[Process]], patience: float = PATIENCE) -> list[Process]:
+    """What ``find()`` still gives after ``patience`` seconds at most."""
+    deadline = time.monotonic() + patience
+    while (found := find()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found
+
+
+def kill(found: list[Process]) -> None:
+    """End processes at once."""
+    for process in found:
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def _descriptors() -> Counter[str]:
+    """The open descriptors by what they lead to; the connections that PySpark pools are left out."""
+    names: Counter[str] = Counter()
+    pooled = _pooled_by_spark()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # The descriptor of the listing itself.
+            continue
+        if target not in pooled:
+            names[target.partition(":")[0] if target.startswith(("socket:", "pipe:")) else target] += 1
+    return names
+
+
+def _pooled_by_spark() -> set[str]:
+    """The sockets to py4j's gateway, and of the server that accumulators are sent to."""
+    ports = set()
+    if SparkContext._gateway is not None:
+        ports.add(SparkContext._gateway.gateway_parameters.port)
+    if SparkContext._active_spark_context is not None:
+        ports.add(SparkContext._active_spark_context._accumulatorServer.server_address[1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for row in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
+            columns = row.split()
+            if {int(end.rpartition(":")[2], 16) for end in columns[1:3]} & ports:
+                found.add(f"socket:[{columns[9]}]")
+    return found
+
+
+def _mappings() -> Counter[str]:
+    """The memfds that are mapped."""
+    rows = [row.split(maxsplit=5) for row in Path("/proc/self/maps").read_text().splitlines()]
+    return Counter(row[5] for row in rows if len(row) == 6 and row[5].startswith("/memfd:"))

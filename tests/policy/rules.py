@@ -1,0 +1,113 @@
+"""The rules that hold for the repository's files; each function gives the problems of one file's content."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+#: What the files below a path may not import, and the exceptions to it.
+_FORBIDDEN = {
+    "gpu_worker/": ({"pyspark", "vispark"}, ()),
+    "vispark/": ({"gpu_worker"}, ("gpu_worker.protocol", "gpu_worker.client")),
+    "": ({"pycuda"}, ()),
+}
+_ONLY_IN = {"pycuda": "gpu_worker/device/cuda.py"}
+
+_PICKLES = {"pickle", "cloudpickle", "dill", "marshal"}
+_MAX_LINES = 600
+
+_MARKERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
+_HOMES = re.compile(r"(?<![\w.])/(home|root|Users|work)/\w+")
+_REGISTRIES = re.compile(r"\b(pypi\.org|pythonhosted\.org|deb\.debian\.org|npmjs\.(org|com))\b")
+
+
+def imports(tree: ast.AST, path: str) -> Iterator[tuple[int, str]]:
+    """Every imported name in full, with its line; ``from a import b`` gives ``a.b``."""
+    package = path.removesuffix("/__init__.py").removesuffix(".py").split("/")
+    if not path.endswith("/__init__.py"):
+        package = package[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[:len(package) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def forbidden_imports(source: str, path: str) -> Iterator[str]:
+    """Imports against the one way that DESIGN gives them."""
+    for line, name in imports(ast.parse(source), path):
+        top = name.partition(".")[0]
+        for below, (forbidden, but) in _FORBIDDEN.items():
+            allowed = path == _ONLY_IN.get(top) or any(name == one or name.startswith(one + ".") for one in but)
+            if path.startswith(below) and top in forbidden and not allowed:
+                yield f"{path}:{line} imports {name}"
+
+
+def inner_imports(source: str, path: str) -> Iterator[str]:
+    """Imports inside functions."""
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    yield f"{path}:{node.lineno} imports inside {function.name}()"
+
+
+def broad_excepts(source: str, path: str) -> Iterator[str]:
+    """Handlers of everything: bare, ``Exception``, ``BaseException``, and ``suppress`` of these."""
+    for node in ast.walk(ast.parse(source)):
+        caught: list[ast.expr] = []
+        if isinstance(node, ast.ExceptHandler):
+            if node.type is None:
+                yield f"{path}:{node.lineno} has a bare except"
+                continue
+            caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+        elif isinstance(node, ast.Call) and _name(node.func) == "suppress":
+            caught = node.args
+        for name in {_name(one) for one in caught} & {"Exception", "BaseException"}:
+            yield f"{path}:{node.lineno} catches {name}"
+
+
+def unpickling(source: str, path: str) -> Iterator[str]:
+    """Reading of pickles in the packages, where only a partition's records may be read so."""
+    if not path.startswith(("vispark/", "gpu_worker/")) or path.startswith("vispark/records"):
+        return
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if (isinstance(node, ast.Attribute) and node.attr in ("load", "loads", "Unpickler")
+                and _name(node.value) in _PICKLES):
+            yield f"{path}:{node.lineno} uses {_name(node.value)}.{node.attr}"
+    for line, name in imports(tree, path):
+        module, _, member = name.rpartition(".")
+        if module in _PICKLES and member in ("load", "loads", "Unpickler"):
+            yield f"{path}:{line} imports {name}"
+
+
+def length(source: str, path: str) -> Iterator[str]:
+    """Files that do not fit a head."""
+    lines = source.count("\n")
+    if lines > _MAX_LINES:
+        yield f"{path} has {lines} lines, more than {_MAX_LINES}"
+
+
+def markers(text: str, path: str) -> Iterator[str]:
+    """Notes of unfinished work."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if _MARKERS.search(line):
+            yield f"{path}:{number} marks unfinished work"
+
+
+def machine_names(text: str, path: str, hostname: str) -> Iterator[str]:
+    """Names of this machine, of package registries, and paths that only one machine has."""
+    own = re.compile(rf"\b{re.escape(hostname)}\b") if len(hostname) > 5 and hostname != "localhost" else None
+    for number, line in enumerate(text.splitlines(), 1):
+        for pattern in (_HOMES, _REGISTRIES, own):
+            if pattern and (found := pattern.search(line)):
+                yield f"{path}:{number} names {found.group()}"
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of a dotted name."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -1,0 +1,82 @@
+"""What a test leaves behind is seen."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import threading
+import uuid
+
+import pytest
+
+from tests import leaks
+
+
+@pytest.fixture
+def before() -> leaks.Snapshot:
+    return leaks.Snapshot.take()
+
+
+def _left(before: leaks.Snapshot) -> str:
+    return "\n".join(before.leaked(patience=0))
+
+
+def test_nothing_left_is_nothing_found(before):
+    assert before.leaked() == []
+
+
+def test_a_descriptor(before):
+    descriptor = os.open("/dev/null", os.O_RDONLY)
+    assert _left(before) == "descriptor: /dev/null (+1)"
+    os.close(descriptor)
+
+
+def test_a_memfd_and_its_mapping(before):
+    descriptor = os.memfd_create("leaked")
+    os.ftruncate(descriptor, 4096)
+    memory = mmap.mmap(descriptor, 4096)
+    os.close(descriptor)
+    assert "mapping: /memfd:leaked (deleted) (+1)" in _left(before)
+    memory.close()
+    assert before.leaked() == []
+
+
+def test_a_thread(before):
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait, name="leaked")
+    thread.start()
+    assert "thread: leaked" in _left(before)
+    end.set()
+    thread.join()
+
+
+def test_a_child(before):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert f"child process {process.pid}: sleep 60" in _left(before)
+        process.kill()
+    assert before.leaked() == []
+
+
+def test_shared_memory(before):
+    path = f"/dev/shm/leaked-{uuid.uuid4().hex}"
+    with open(path, "x"):
+        pass
+    assert path in _left(before)
+    os.unlink(path)
+
+
+def test_processes_of_a_runtime_directory(tmp_path):
+    code = "import time; time.sleep(60)"
+    environment = os.environ | {"VISPARK_RUNTIME_DIR": str(tmp_path)}
+    by_variable = subprocess.Popen([sys.executable, "-c", code], env=environment)
+    by_argument = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    by_name = subprocess.Popen([sys.executable, "-c", code + "  # " + str(tmp_path) + "/below"])
+    try:
+        found = {process.pid for process in leaks.processes_of(tmp_path)}
+        assert found == {by_variable.pid, by_argument.pid}
+    finally:
+        for process in (by_variable, by_argument, by_name):
+            process.kill()
+            process.wait()

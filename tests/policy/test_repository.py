@@ -1,0 +1,101 @@
+"""The repository's files keep the rules."""
+
+from __future__ import annotations
+
+import ast
+import csv
+import inspect
+import json
+import re
+import socket
+import subprocess
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import vispark
+from tests.policy import rules
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Generated or taken over from elsewhere, so that their length is not ours.
+_LONG = ("gpu_worker/device/nvrtc_headers/", "tests/golden/")
+
+
+def _files() -> dict[str, str]:
+    """The text files of the repository: tracked, or not ignored."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+                            capture_output=True, check=True).stdout.decode().split("\0")
+    found = {}
+    for name in filter(None, listed):
+        path = ROOT / name
+        if path.is_file() and b"\0" not in (data := path.read_bytes()):
+            found[name] = data.decode()
+    return found
+
+
+FILES = _files()
+PYTHON = {path: text for path, text in FILES.items()
+          if path.endswith(".py") or (path.startswith("bin/") and text.startswith("#!/usr/bin/env python"))}
+SOURCES = {path: text for path, text in FILES.items()
+           if path.endswith((".py", ".cu", ".cuh", ".h", ".hpp")) and not path.startswith(_LONG)}
+RESULTS = [path for path in FILES if path.startswith("benchmarks/") and path.endswith((".json", ".jsonl", ".csv"))]
+
+
+def _check(rule: Callable[..., Iterator[str]], files: dict[str, str], *arguments: str) -> None:
+    problems = [problem for path, text in files.items() for problem in rule(text, path, *arguments)]
+    assert not problems, "\n".join(problems)
+
+
+def test_there_are_files_to_look_at():
+    assert {"vispark/__init__.py", "gpu_worker/protocol/wire.py", "tests/policy/rules.py"} <= PYTHON.keys()
+
+
+@pytest.mark.parametrize("rule", [rules.forbidden_imports, rules.inner_imports, rules.broad_excepts, rules.unpickling],
+                         ids=lambda rule: rule.__name__)
+def test_python_files(rule):
+    _check(rule, PYTHON)
+
+
+def test_mpi_is_imported_in_one_file_at_most():
+    files = [path for path, text in PYTHON.items()
+             if any(name.partition(".")[0] == "mpi4py" for _, name in rules.imports(ast.parse(text), path))]
+    assert len(files) <= 1, files
+
+
+def test_no_file_is_too_long():
+    _check(rules.length, SOURCES)
+
+
+def test_nothing_is_marked_unfinished():
+    _check(rules.markers, FILES)
+
+
+def test_no_file_names_a_machine():
+    _check(rules.machine_names, FILES, socket.gethostname())
+
+
+def test_public_names_are_exported():
+    own = {name for name, value in vars(vispark).items()
+           if not name.startswith("_") and not isinstance(value, types.ModuleType) and name != "annotations"}
+    assert own == set(vispark.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(getattr(vispark, "__all__", ())))
+def test_public_names_are_documented(name):
+    assert inspect.getdoc(getattr(vispark, name)), f"vispark.{name} has no docstring"
+    pages = [text for path, text in FILES.items() if path == "README.md" or path.startswith("docs/")]
+    assert any(re.search(rf"\b{name}\b", text) for text in pages), f"neither README.md nor docs/ mentions {name}"
+
+
+@pytest.mark.parametrize("path", RESULTS)
+def test_benchmark_results_parse(path):
+    text = FILES[path]
+    if path.endswith(".csv"):
+        rows = list(csv.reader(text.splitlines(), strict=True))
+        assert len({len(row) for row in rows}) == 1, "rows of different lengths"
+    else:
+        for document in text.splitlines() if path.endswith(".jsonl") else [text]:
+            json.loads(document)

@@ -1,0 +1,98 @@
+"""Fixtures over :mod:`tests.system.topology`, for every folder of tests that runs Spark; a conftest.py imports them.
+
+A module uses either ``sc`` or the topologies, since one context lives at a time. Contexts and topologies are shared
+by the tests of a module. When its topology ends, a module must have left no GPU worker that cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark import SparkContext
+
+from tests import leaks
+from tests.system import topology
+
+_running: list[topology.Topology] = []
+
+
+@pytest.fixture(autouse=True)
+def no_leaks() -> Iterator[None]:
+    """Fail a test that leaves descriptors, mapped memfds, threads, child processes or shared memory behind."""
+    before = leaks.Snapshot.take()
+    yield
+    leaked = before.leaked()
+    assert not leaked, "left behind:\n" + "\n".join(leaked)
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[topology.Topology]:
+    """Two task slots in the driver's JVM."""
+    with _use(topology.local(2)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def local_cluster() -> Iterator[topology.Topology]:
+    """Two executors on one node."""
+    with _use(topology.local_cluster(2)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def standalone() -> Iterator[topology.Topology]:
+    """Two nodes with an executor each."""
+    with _use(topology.standalone(2)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def sc(local: topology.Topology) -> Iterator[SparkContext]:
+    """A context on ``local[2]``, shared by the tests of a module."""
+    with local.context() as context:
+        yield context
+
+
+@contextlib.contextmanager
+def _use(starting: contextlib.AbstractContextManager[topology.Topology]) -> Iterator[topology.Topology]:
+    with starting as running:
+        before = leaks.Snapshot.take()
+        _running.append(running)
+        try:
+            yield running
+        finally:
+            _running.remove(running)
+            left = [str(process) for node in running.nodes for process in _end_workers(node)]
+        left += before.leaked()
+        assert not left, "left behind by the module:\n" + "\n".join(left)
+
+
+def _end_workers(node: topology.Node) -> list[leaks.Process]:
+    """Stop a node's GPU worker as a user would; gives, and kills, what is there after that."""
+    if leaks.processes_of(node.runtime_dir):
+        subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], timeout=30, check=False,
+                       env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
+    left = leaks.wait_until_gone(lambda: leaks.processes_of(node.runtime_dir))
+    leaks.kill(left)
+    return left
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    """Show the logs of the topology under a failed test."""
+    report = yield
+    if report.failed:
+        for running in _running:
+            report.sections.append((f"logs of {running.master}", topology.log_tails(running.logs)))
+            report.sections.append(("log of the driver", topology.driver_log_tail()))
+    return report
+
+
+def pytest_sessionfinish() -> None:
+    """End the JVM, so that nothing outlives the tests."""
+    topology.shutdown()

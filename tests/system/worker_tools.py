@@ -1,0 +1,118 @@
+"""A GPU worker of a test's own: its runtime directory, its command line, and clients of the device "null"."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.client import Client, Lease, administer, connect, open_lease
+from gpu_worker.protocol.messages import VERSION, Hello, Report, Reported, SessionOptions, Status, StatusReport
+from tests import leaks
+
+SECRET = b"s" * 32
+SECONDS = 30.0
+
+
+def hello(session: str = "app", **changes) -> Hello:
+    """A greeting; ``device``, ``lease`` and any of the greeting's own fields may be given."""
+    options = SessionOptions(changes.pop("device", "null"), 0, changes.pop("lease", 30.0), "", "debug")
+    fields = {"version": VERSION, "role": "executor", "session": session, "secret": SECRET,
+              "application": "an application", "anchor": os.getpid(), "options": options}
+    return Hello(**fields | changes)
+
+
+def ask(client: Client) -> Reported:
+    """One round trip."""
+    reply, _ = client.request(Report(client.next_number()))
+    return reply
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether ``holds()`` becomes true within ``seconds``."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return holds()
+
+
+def is_alive(pid: int) -> bool:
+    return bool(leaks.processes(lambda process, _: process.pid == pid))
+
+
+class Runtime:
+    """A runtime directory, whose worker is not started yet."""
+
+    def __init__(self, path: Path, failpoints: Path):
+        self.path = path
+        self._failpoints = failpoints
+
+    def run(self, *arguments: str, timeout: float = SECONDS) -> subprocess.CompletedProcess:
+        """Run ``gpu-worker`` with these arguments."""
+        return subprocess.run([sys.executable, "-m", "gpu_worker", *arguments], timeout=timeout, capture_output=True,
+                              text=True)
+
+    def start(self) -> None:
+        result = self.run("start", "--log-level", "debug")
+        assert result.returncode == 0, result.stderr
+
+    @contextlib.contextmanager
+    def client(self, session: str = "app", **changes) -> Iterator[Client]:
+        """A client, closed at the end; starts what is not there."""
+        with connect(hello(session, **changes), timeout=SECONDS) as client:
+            yield client
+
+    def lease(self, session: str = "app", **changes) -> Lease:
+        return open_lease(hello(session, role="lease", anchor=0, **changes), timeout=SECONDS)
+
+    def status(self) -> StatusReport:
+        return administer(Status())
+
+    def daemons(self) -> list[int]:
+        """The daemon's process; several are a defect."""
+        return [process.pid for process in leaks.processes_of(self.path) if re.search("gpu[_-]worker start", process.command)]
+
+    def socket(self) -> socket.socket:
+        """A connection to the daemon that has not greeted."""
+        sock = socket.socket(socket.AF_UNIX)
+        sock.settimeout(SECONDS)
+        sock.connect(os.fspath(self.path / "daemon.sock"))
+        return sock
+
+    def fail_at(self, point: str, action: str = "kill") -> Path:
+        """Make the worker fail at a point, once; the file given is gone when it did."""
+        path = self._failpoints / point
+        path.write_text(action)
+        return path
+
+    def logs(self) -> str:
+        return "\n".join(f"==> {path.name}\n{path.read_text()}" for path in sorted(self.path.glob("*.log")))
+
+
+@pytest.fixture
+def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+    """A worker's runtime directory, left without processes and files but logs."""
+    base = tmp_path_factory.mktemp("w")
+    (base / "failpoints").mkdir()
+    monkeypatch.setenv("VISPARK_RUNTIME_DIR", str(base / "rt"))
+    monkeypatch.setenv("VISPARK_FAILPOINTS", str(base / "failpoints"))
+    runtime = Runtime(base / "rt", base / "failpoints")
+    yield runtime
+    if runtime.daemons():
+        runtime.run("stop")
+    left = leaks.wait_until_gone(lambda: leaks.processes_of(runtime.path))
+    leaks.kill(left)
+    print(runtime.logs())
+    assert not left, f"left behind: {[str(process) for process in left]}"
+    files = {path.name for path in runtime.path.glob("*")} - {"daemon.log", "process.log"}
+    assert not files, f"left behind: {files}"

@@ -1,0 +1,56 @@
+"""GPU in-memory processing for iterative PySpark programs.
+
+``import vispark`` adds operations to :class:`pyspark.RDD`; nothing that an RDD did before changes.
+
+>>> import numpy as np
+>>> rows = sc.parallelize([np.float32([1, 2]), np.float32([3, 4])], 2).cache("GPU")
+>>> rows.count()
+2
+"""
+
+from vispark.errors import (
+    CompileError,
+    DeadlineExceeded,
+    DeviceUnavailable,
+    KernelError,
+    KernelFault,
+    LaunchError,
+    OptionError,
+    OutOfMemory,
+    PlanError,
+    RecordError,
+    SparkConnectError,
+    VisparkError,
+    WorkerError,
+    WorkerUnavailable,
+)
+from vispark.install import install
+from vispark.kernels import Kernel, Kernels
+from vispark.symbols import IN, OUT
+from vispark.vrdd import VRDD
+
+__all__ = [
+    "IN",
+    "OUT",
+    "VRDD",
+    "CompileError",
+    "DeadlineExceeded",
+    "DeviceUnavailable",
+    "Kernel",
+    "KernelError",
+    "KernelFault",
+    "Kernels",
+    "LaunchError",
+    "OptionError",
+    "OutOfMemory",
+    "PlanError",
+    "RecordError",
+    "SparkConnectError",
+    "VisparkError",
+    "WorkerError",
+    "WorkerUnavailable",
+]
+
+__version__ = "0.1.0"
+
+install()

@@ -1,0 +1,308 @@
+"""A Spark task's side: packs a partition into shared memory, sends it with the plan, and unpacks what comes back.
+
+The tasks here are shipped to the executors with the session's credentials. Each talks to the worker of its own node,
+over a connection that the Python worker keeps for later tasks. A worker that is lost under a plan is found or started
+again and the plan repeated: content is bound to its name once, so a repetition changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from pyspark import TaskContext
+
+from gpu_worker.client import Client, autopsy, connect
+from gpu_worker.protocol import messages
+from gpu_worker.protocol.messages import VERSION, Hello, Ran, Run
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.wire import close_all, error_of
+from vispark import plan
+from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost
+from vispark.lower import Content, Lowered
+from vispark.options import Options
+from vispark.plan import Cached, Chain
+from vispark.records import Keyring, Layout, Packed, pack
+from vispark.rewrite import FETCH, KEEP
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What lets a process speak for a Spark application; shipped with its tasks and nowhere else."""
+
+    session: str
+    secret: bytes
+    application: str
+    options: Options
+
+    @cached_property
+    def keyring(self) -> Keyring:
+        return Keyring(self.secret)
+
+    def hello(self, role: str, anchor: int) -> Hello:
+        return Hello(VERSION, role, self.session, self.keyring.auth, self.application, anchor,
+                     self.options.for_worker())
+
+    def __repr__(self) -> str:
+        return f"Credentials({self.session})"
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a worker is: its runtime directory, on the machine that was booted under this name."""
+
+    runtime_dir: str
+    machine: str
+
+    @property
+    def here(self) -> bool:
+        """Whether its socket can be opened from this process."""
+        return self.machine == machine() and Path(self.runtime_dir, "daemon.sock").parent.is_dir()
+
+
+@dataclass(frozen=True)
+class Token:
+    """What stands for a partition in Spark: where its content is, and what it looks like, by VRDD number."""
+
+    partition: int
+    home: Home
+    epoch: int
+    contents: dict[int, Content]
+
+
+def machine() -> str:
+    """A name for this machine's present boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+_clients: dict[tuple[int, str, str], Client] = {}
+
+
+def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Client:
+    """This process's connection to a worker, of its own node unless a directory is given; the worker starts by itself.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If there is none and none can be started.
+    """
+    key = os.getpid(), credentials.session, runtime_dir or ""
+    if key not in _clients:
+        _clients[key] = connect(credentials.hello("executor", _executor_process()), runtime_dir=runtime_dir,
+                                timeout=credentials.options.startTimeout)
+    return _clients[key]
+
+
+def forget(client: Client) -> None:
+    """Close a connection that is of no more use."""
+    for key, known in list(_clients.items()):
+        if known is client:
+            del _clients[key]
+    client.close()
+
+
+def _executor_process() -> int:
+    """The executor that this Python worker serves: its parent, or the parent of PySpark's fork server."""
+    parent = os.getppid()
+    command = Path(f"/proc/{parent}/cmdline").read_bytes()
+    if b"pyspark" in command and b"daemon" in command:
+        return int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+    return parent
+
+
+def blame(credentials: Credentials, client: Client, request: Run) -> None:
+    """Raise the error of a kernel of ``request`` that ended the worker's process, if one did."""
+    try:
+        failure = autopsy(credentials.session, client.epoch, runtime_dir=client.runtime_dir).failure
+    except WorkerError:
+        return      # the daemon is gone too, and with it what it knew
+    labels = {step.label for step in request.steps if isinstance(step, messages.Exec)}
+    if failure and failure.operation in labels and failure.partition in {part.partition for part in request.inputs}:
+        raise error_of(failure)
+
+
+def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None,
+        runtime_dir: str | None = None) -> tuple[Client, Ran, Payload | None]:
+    """Run a plan in the worker of this node, again if the worker is lost.
+
+    Returns
+    -------
+    client, reply, payload
+        The connection that answered, its answer, and the payload of what was fetched.
+
+    Raises
+    ------
+    PartitionMissing
+        If the plan starts from content that the worker does not hold.
+    VisparkError
+        If the plan fails.
+    """
+    lost: WorkerLost | Fenced | None = None
+    for _ in range(credentials.options.attempts + 1):
+        client = local_client(credentials, runtime_dir)
+        offset = packed.nbytes if packed else 0
+        request, constants = lowered.request(client.next_number(), client.epoch, credentials.options.deadline,
+                                             offset=offset, devices=_addresses())
+        try:
+            with _payload(lowered, packed, offset + constants) as payload:
+                reply, descriptors = client.request(request, [payload.descriptor] if payload else [])
+        except (WorkerLost, Fenced) as error:
+            log.warning("worker lost: %s", error)
+            forget(client)
+            blame(credentials, client, request)
+            lost = error
+            continue
+        return client, reply, Payload.receive(descriptors[0], mmap.ACCESS_COPY) if descriptors else None
+    raise lost
+
+
+class _NoPayload:
+    """Stands in where a plan brings nothing."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_) -> None:
+        return None
+
+
+def _payload(lowered: Lowered, packed: Packed | None, size: int) -> Payload | _NoPayload:
+    if not size:
+        return _NoPayload()
+    payload = Payload.create(size)
+    if packed:
+        packed.write(payload, 0)
+    lowered.constants.write(payload)
+    return payload
+
+
+def _addresses() -> tuple[str, ...]:
+    """The GPU addresses that Spark assigned to this task."""
+    context = TaskContext.get()
+    gpus = context.resources().get("gpu") if context else None
+    return tuple(gpus.addresses) if gpus else ()
+
+
+def content_of(packed: Packed) -> Content:
+    """What a packed partition looks like."""
+    return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures))
+
+
+@dataclass(frozen=True)
+class Load:
+    """The task that brings a partition into the worker of its node and keeps what the chain says."""
+
+    credentials: Credentials
+    chain: Chain
+
+    def __call__(self, partition: int, records: Iterable) -> Iterator[Token]:
+        packed = pack(records, seal=self.credentials.keyring.seal)
+        lowered = Lowered(self.chain, None, KEEP)
+        lowered.add(partition, content_of(packed))
+        client, _, _ = run(self.credentials, lowered, packed)
+        contents = {number: kept[partition] for number, kept in lowered.kept.items()}
+        yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, contents)
+
+
+@dataclass(frozen=True)
+class Receive:
+    """The task that gives a partition's records to Spark.
+
+    It starts from the nearest result that is held: where ``places`` (as the driver knew them) says, or in the worker
+    of its node. Where there is none, it starts from the records, and keeps what the chain says on the way unless that
+    is held elsewhere.
+    """
+
+    credentials: Credentials
+    chain: Chain
+    places: dict[int, dict[int, Home]]
+
+    def __call__(self, partition: int, records: Iterable) -> Iterator:
+        kept = [node.cached for node in reversed(self.chain) if node.cached]
+        for cached in kept:
+            with suppress(PartitionMissing):
+                return self._from(cached, partition, self.places.get(cached.number, {}).get(partition))
+        return self._from_records(partition, records)
+
+    def from_token(self, partition: int, tokens: Iterable[Token]) -> Iterator:
+        """Take what is held where a token says.
+
+        Raises
+        ------
+        PartitionMissing
+            If it is not there any more.
+        """
+        token, = tokens
+        last = next(node.cached for node in reversed(self.chain) if node.cached)
+        return self._from(last, partition, token.home)
+
+    def _from(self, start: Cached, partition: int, home: Home | None) -> Iterator:
+        runtime_dir = home.runtime_dir if home and home.here else None
+        client = local_client(self.credentials, runtime_dir)
+        content = held(client, start.number, [partition]).get(partition)
+        if content is None:
+            raise PartitionMissing(f"partition {partition} of VRDD {start.number} is not held here")
+        lowered = Lowered(self.chain, start, FETCH)
+        lowered.add(partition, content)
+        return self._records(lowered, run(self.credentials, lowered, runtime_dir=runtime_dir))
+
+    def _from_records(self, partition: int, records: Iterable) -> Iterator:
+        packed = pack(records, seal=self.credentials.keyring.seal)
+        chain = tuple([plan.Node(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
+                       for node in self.chain])
+        lowered = Lowered(chain, None, FETCH)
+        lowered.add(partition, content_of(packed))
+        return self._records(lowered, run(self.credentials, lowered, packed))
+
+    def _elsewhere(self, cached: Cached | None, partition: int) -> bool:
+        return cached is not None and partition in self.places.get(cached.number, {})
+
+    def _records(self, lowered: Lowered, answer: tuple[Client, Ran, Payload | None]) -> Iterator:
+        _, reply, payload = answer
+        return lowered.records(reply.outputs[0], payload, self.credentials.keyring)
+
+
+@dataclass(frozen=True)
+class Relay:
+    """The task that carries a plan to the worker of a node for a driver that cannot reach it."""
+
+    credentials: Credentials
+    home: Home
+    lowered: Lowered
+    released: tuple[int, ...]
+
+    def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
+        client = local_client(self.credentials, None if not self.home.here else self.home.runtime_dir)
+        if Home(client.runtime_dir, machine()) != self.home:
+            yield None
+            return
+        if self.released:
+            client.request(messages.Release(client.next_number(), self.released))
+        client, reply, payload = run(self.credentials, self.lowered, runtime_dir=client.runtime_dir)
+        yield client.epoch, reply, payload.array.tobytes() if payload else b""
+
+
+def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, Content]:
+    """What a worker holds of a VRDD, by partition."""
+    reply, descriptors = client.request(messages.Describe(client.next_number(), number, tuple(partitions)))
+    close_all(descriptors)
+    return contents(reply)
+
+
+def contents(reply: messages.Described) -> dict[int, Content]:
+    """The content of the partitions that a worker described."""
+    return {each.partition: Content(each.count, each.keys, _layout(each.layout),
+                                    tuple([reply.signatures[block] for block in each.blocks]))
+            for each in reply.held}
+
+
+#: Partitions share a few layouts.
+_layout = lru_cache(maxsize=1024)(Layout.decode)

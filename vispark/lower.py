@@ -1,0 +1,253 @@
+"""Lowers a chain to one request for many partitions, and reads the reply.
+
+What a plan means depends on what a block looks like, so it is worked out once for each layout and signature among the
+partitions: the launches, and what the result will look like. Only numbers go to a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+
+import numpy as np
+
+from gpu_worker.protocol import messages
+from gpu_worker.protocol.messages import Input, Launch, Output, Run, Signature
+from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_bytes, field_offsets
+from vispark import plan, rewrite
+from vispark.errors import LaunchError, Place, PlanError
+from vispark.launch import ConstantTable, ModuleTable, resolve
+from vispark.plan import Cached, Chain
+from vispark.records import Keyring, Layout, unpack, unpack_keys
+from vispark.rewrite import Goal
+
+
+@dataclass(frozen=True)
+class Content:
+    """What one partition's content looks like, wherever it is.
+
+    Attributes
+    ----------
+    count : int
+        Its records.
+    keys : int
+        The bytes of its keys' blob.
+    layout : Layout
+        How records are rebuilt.
+    signatures : tuple of Signature
+        One for each block.
+    only : {"", "keys", 0, 1}
+        "keys": of pairs only the keys are left. 0 or 1: of records that are no pairs, only this item is wanted.
+    """
+
+    count: int
+    keys: int
+    layout: Layout
+    signatures: tuple[Signature, ...]
+    only: str | int = ""
+
+    def records(self, keys: np.ndarray, blocks: Sequence[dict[str, np.ndarray]], keyring: Keyring) -> Iterator:
+        """The records, from the keys' blob and the blocks' arrays."""
+        if self.only == "keys":
+            return iter(unpack_keys(keys.tobytes(), self.count, open=keyring.open))
+        found = unpack(self.layout, self.count, keys.tobytes(), blocks, open=keyring.open)
+        return found if self.only == "" else map(itemgetter(self.only), found)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks and keys."""
+        return self.keys + sum(field_bytes(each) for signature in self.signatures for each in signature.fields)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a plan does to blocks of one layout and signature."""
+
+    launches: tuple[Launch, ...]
+    layout: Layout
+    signature: Signature | None
+    count: int
+    only: str | int
+    kept: tuple[tuple[int, Outcome], ...]
+
+    def apply(self, content: Content, others: Sequence[Outcome]) -> Content:
+        """What a partition's content becomes; ``others`` are the outcomes of all its blocks."""
+        keyed = self.layout.keyed or self.only == "keys"
+        signatures = tuple(outcome.signature for outcome in others if outcome.signature is not None)
+        return Content(content.count if self.count < 0 else self.count, content.keys if keyed else 0, self.layout,
+                       signatures, self.only)
+
+
+@dataclass
+class Lowered:
+    """A chain on its way to becoming a request.
+
+    Parameters
+    ----------
+    chain : Chain
+        From its send.
+    start : Cached or None
+        What workers hold, or None to start from records in a payload.
+    goal : Goal
+        What is wanted.
+    """
+
+    chain: Chain
+    start: Cached | None
+    goal: Goal
+    inputs: list[Input] = field(default_factory=list)
+    results: dict[int, Content] = field(default_factory=dict)
+    kept: dict[int, dict[int, Content]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.nodes = rewrite.after_start(self.chain, self.start)
+        self.constants = ConstantTable()
+        self.modules = ModuleTable(self.constants)
+        indices = {position: self.modules.add(node.op.spec.kernel.kernels)
+                   for position, node in enumerate(self.nodes) if isinstance(node.op, plan.Exec)}
+        self.steps = rewrite.steps(self.chain, self.start, self.goal, indices)
+        self._variants: dict[tuple[Layout, Signature], int] = {}
+        self._outcomes: list[Outcome] = []
+
+    def add(self, partition: int, content: Content, offset: int = 0) -> None:
+        """Add a partition.
+
+        Raises
+        ------
+        LaunchError
+            If a kernel's geometry or arguments do not fit its blocks.
+        """
+        try:
+            blocks = tuple([self._variant(content.layout, signature) for signature in content.signatures])
+        except PlanError as error:
+            raise error.at(partition=partition) from error.__cause__
+        self.inputs.append(Input(partition, content.count, content.keys, offset, content.layout.encode(), blocks))
+        outcomes = [self._outcomes[block] for block in blocks]
+        if not outcomes:
+            outcome = _through_nothing(self.nodes, content.layout)
+            self.results[partition] = outcome.apply(content, ())
+            for number in self.numbers():
+                self.kept.setdefault(number, {})[partition] = replace(self.results[partition], only="")
+            return
+        self.results[partition] = outcomes[0].apply(content, outcomes)
+        for position, (number, outcome) in enumerate(outcomes[0].kept):
+            others = [each.kept[position][1] for each in outcomes]
+            self.kept.setdefault(number, {})[partition] = outcome.apply(content, others)
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers of the VRDDs that the plan keeps, in order."""
+        return (step.vrdd for step in self.steps if isinstance(step, messages.Keep))
+
+    def request(self, number: int, epoch: int, seconds: float, *, offset: int = 0,
+                devices: Sequence[str] = ()) -> tuple[Run, int]:
+        """The request, and the bytes that its array arguments need in the payload from ``offset``."""
+        constants, size = self.constants.constants(offset)
+        steps = tuple([self._fetch() if isinstance(step, messages.Fetch) else step for step in self.steps])
+        variants = [None] * len(self._variants)
+        for (_, signature), index in self._variants.items():
+            outcome = self._outcomes[index]
+            variants[index] = messages.Variant(
+                signature, outcome.launches, tuple([kept.layout.encode() for _, kept in outcome.kept]),
+                tuple([kept.count for _, kept in outcome.kept]))
+        return Run(number, epoch, seconds, steps, self.modules.modules(), constants, tuple(variants),
+                   tuple(self.inputs), tuple(devices)), size
+
+    def records(self, output: Output, payload: Payload | None, keyring: Keyring) -> Iterator:
+        """The records of a fetched partition."""
+        content = _limited(self.results[output.partition], self._fetch().limit)
+        offset = output.offset
+        keys = payload.view(offset, output.keys) if output.keys else np.empty(0, np.uint8)
+        offset += aligned(output.keys)
+        blocks = []
+        for signature in content.signatures:
+            blocks.append({described.name: payload.field(described, start)
+                           for described, start in field_offsets(signature, offset)})
+            offset += block_bytes(signature)
+        return content.records(keys, blocks, keyring)
+
+    def _fetch(self) -> messages.Fetch:
+        """The fetch, limited where all partitions mean the same by a record."""
+        kinds = {content.layout.kind for content in self.results.values() if content.signatures}
+        if self.goal.limit < 0 or len(kinds) != 1:
+            return messages.Fetch(-1, "")
+        return messages.Fetch(self.goal.limit, "rows" if kinds == {"elements"} else "blocks")
+
+    def _variant(self, layout: Layout, signature: Signature) -> int:
+        key = layout, signature
+        if key not in self._variants:
+            self._outcomes.append(self._outcome(layout, signature))
+            self._variants[key] = len(self._outcomes) - 1
+        return self._variants[key]
+
+    def _outcome(self, layout: Layout, signature: Signature) -> Outcome:
+        state = Outcome((), layout, signature, -1, "", ())
+        if self.start is None and self.chain[0].cached:
+            state = replace(state, kept=((self.chain[0].cached.number, state),))
+        for node in self.nodes:
+            state = self._after(state, node)
+            if node.cached:
+                state = replace(state, kept=(*state.kept, (node.cached.number, replace(state, kept=()))))
+        return state
+
+    def _after(self, state: Outcome, node: plan.Node) -> Outcome:
+        match node.op:
+            case plan.Exec(spec):
+                return self._after_exec(state, spec)
+            case plan.Keys() if state.only == "":
+                return replace(state, only="keys", signature=None) if state.layout.keyed else replace(state, only=0)
+            case plan.Values() if state.only == "":
+                return replace(state, layout=state.layout.values()) if state.layout.keyed else replace(state, only=1)
+            case plan.Keys() | plan.Values():
+                raise PlanError(f"{node.op}() of what {'keys()' if state.only == 'keys' else 'an item'} gave stays on "
+                                "the host: call .recv() before it")
+        return state
+
+    def _after_exec(self, state: Outcome, spec) -> Outcome:
+        if state.only != "" or state.signature is None:
+            raise PlanError("a kernel needs blocks, and here keys() or values() of records that are no pairs left none",
+                            Place(operation=spec.label))
+        launch, signature, merge = resolve(spec, state.signature, self.constants)
+        layout = state.layout.after(launch.outputs, merge=merge, as_input=spec.out is None)
+        count = state.count
+        if layout.kind == "elements":
+            count = _stack_height(spec.label, state.signature, signature, layout.keyed)
+        launches = *state.launches, replace(launch, merge=merge)
+        return replace(state, launches=launches, layout=layout, signature=signature, count=count)
+
+
+def _stack_height(label: str, before: Signature, after: Signature, keyed: bool) -> int:
+    """The records in a stack of elements: the leading extent, which all its fields share."""
+    heights = {described.shape[:1] for described in after.fields}
+    if len(heights) > 1 or () in heights:
+        shapes = ", ".join(f"{described.name or 'out'} {described.shape}" for described in after.fields)
+        raise LaunchError(f"the records of a partition are one stack, and all its fields need the same leading extent; "
+                          f"out= gives {shapes}", Place(operation=label))
+    height = heights.pop()[0]
+    was = before.fields[0].shape[0]
+    if keyed and height != was:
+        raise LaunchError(f"out= makes {height} records of {was} pairs, and their keys would be lost: call .values() "
+                          "first, or keep the leading extent", Place(operation=label))
+    return height
+
+
+def _limited(content: Content, limit: int) -> Content:
+    """What the first ``limit`` records look like; pairs come whole."""
+    if limit < 0 or limit >= content.count or content.layout.keyed or content.only == "keys":
+        return content
+    if content.layout.kind == "blocks":
+        return replace(content, count=limit, signatures=content.signatures[:limit])
+    signatures = tuple(Signature(tuple(replace(described, shape=(limit, *described.shape[1:]))
+                                       for described in signature.fields)) for signature in content.signatures)
+    return replace(content, count=limit, signatures=signatures)
+
+
+def _through_nothing(nodes: Chain, layout: Layout) -> Outcome:
+    """What a plan does to a partition without blocks: nothing, but keys and values still say what comes back."""
+    only: str | int = ""
+    for node in nodes:
+        if isinstance(node.op, plan.Keys) and layout.keyed:
+            only = "keys"
+        if isinstance(node.op, plan.Values):
+            layout = layout.values()
+    return Outcome((), layout, None, -1, only, ())

@@ -1,0 +1,138 @@
+"""The options ``spark.vispark.*``: one table, from which docs/options.md is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_worker.protocol.messages import SessionOptions
+from vispark.errors import OptionError
+
+PREFIX = "spark.vispark."
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option: its name behind the prefix, default, how its text is read, unit and meaning."""
+
+    name: str
+    default: Any
+    parse: Callable[[str], Any]
+    unit: str
+    meaning: str
+
+
+def _choice(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return text
+    return parse
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise ValueError("a number above 0")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError("a whole number, 0 or more")
+    return value
+
+
+def _bytes(text: str) -> int:
+    factors = {"k": 10, "m": 20, "g": 30, "t": 40}
+    text = text.strip().lower().removesuffix("b")
+    if text[-1:] in factors:
+        return _count(text[:-1]) << factors[text[-1]]
+    return _count(text)
+
+
+OPTIONS = (
+    Option("device", "auto", _choice("auto", "cuda", "host", "null"), "",
+           "Where blocks live: `cuda`, `host` (the CPU), `null` (nothing is kept; for tests), or `auto`: "
+           "`cuda` where there is one, else `host`."),
+    Option("memory", 0, _bytes, "bytes",
+           "The most memory a session takes of each device; `8g` and the like are understood. 0: all there is."),
+    Option("lease", 10.0, _positive, "s",
+           "How long a worker keeps a session's data after its driver, or its last executor, has gone."),
+    Option("deadline", 600.0, _positive, "s",
+           "How long one plan may take in a worker before its process is ended."),
+    Option("transport", "auto", _choice("auto", "direct", "relay"), "",
+           "How plans on cached data reach the workers: `direct` from the driver, `relay` through one Spark task per "
+           "worker, or `auto`: direct where the driver can reach the worker's socket."),
+    Option("attempts", 8, _count, "",
+           "How often a plan is repeated after a worker was lost under it, before the loss is an error."),
+    Option("startTimeout", 30.0, _positive, "s", "How long to wait for a worker that starts by itself."),
+    Option("cacheDir", "", str, "", "Where compiled kernels are kept; empty: the user's cache directory."),
+    Option("logLevel", "info", _choice("debug", "info", "warning", "error"), "",
+           "What the device process writes to its log; `debug` has a line per plan."),
+)
+
+_BY_NAME = {PREFIX + option.name: option for option in OPTIONS}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The values in force for one Spark application."""
+
+    device: str
+    memory: int
+    lease: float
+    deadline: float
+    transport: str
+    attempts: int
+    startTimeout: float
+    cacheDir: str
+    logLevel: str
+
+    @classmethod
+    def read(cls, settings: Iterable[tuple[str, str]]) -> Options:
+        """Read the options out of a Spark configuration.
+
+        Parameters
+        ----------
+        settings : iterable of (name, text)
+            All settings; those without the prefix are left alone.
+
+        Raises
+        ------
+        OptionError
+            For a name that is not in the table, or a text that the option does not take.
+
+        Examples
+        --------
+        >>> Options.read([("spark.vispark.device", "host"), ("spark.app.name", "demo")]).device
+        'host'
+        """
+        values = {option.name: option.default for option in OPTIONS}
+        for name, text in settings:
+            if name.startswith(PREFIX):
+                option = _find(name)
+                try:
+                    values[option.name] = option.parse(text)
+                except ValueError as error:
+                    raise OptionError(f"{name} = {text!r} is not understood: {error}") from error
+        return cls(**values)
+
+    def for_worker(self) -> SessionOptions:
+        """The part of them that a session's first greeting fixes for its device process."""
+        return SessionOptions(self.device, self.memory, self.lease, self.cacheDir, self.logLevel)
+
+
+def _find(name: str) -> Option:
+    if name not in _BY_NAME:
+        raise OptionError(f"there is no option {name}; there are {', '.join(_BY_NAME)}")
+    return _BY_NAME[name]
+
+
+def markdown() -> str:
+    """The table as docs/options.md shows it."""
+    rows = [f"| `{PREFIX}{option.name}` | `{option.default or '0' if option.default == 0 else option.default}` | "
+            f"{option.unit} | {option.meaning} |" for option in OPTIONS]
+    return "\n".join(["| name | default | unit | meaning |", "|---|---|---|---|", *rows]) + "\n"

@@ -1,0 +1,16 @@
+"""A partition's records as arrays in shared memory, and back.
+
+Records are numbers, arrays, tuples of numbers, or dicts of numbers and arrays, or (key, value) pairs with such values.
+All records of a partition are alike. Below two dimensions they are *elements*: stacked, one block for the partition.
+From two on they are *blocks*: one block for each record.
+
+``refusals`` words what cannot be held, ``columns`` reads records, ``packing`` and ``unpacking`` are the two ways,
+``layout`` is what the one tells the other, ``keys`` takes care of what stays on the host.
+"""
+
+from vispark.records.keys import Keyring, unpack_keys
+from vispark.records.layout import Layout, Part
+from vispark.records.packing import Packed, pack
+from vispark.records.unpacking import unpack
+
+__all__ = ["Keyring", "Layout", "Packed", "Part", "pack", "unpack", "unpack_keys"]

@@ -1,0 +1,243 @@
+"""The values of a partition, checked, as columns: one for the record, or one for each field of dicts.
+
+Checks go over whole columns (the set of all types, of all dtypes, ...), which costs tens of nanoseconds a record; the
+record at fault is looked for only when there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.errors import RecordError
+from vispark.records.layout import PYTHON, Part, held_as
+from vispark.records.refusals import ARRAYS, Subject, describe, is_array, is_number, is_pair, mixed, refused
+
+_ROW_ADVICE = "a row holds numbers; for arrays with names use a dict"
+_NAMES = {number: number.__name__ for number in PYTHON}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """One array for each record.
+
+    ``items`` is one array with the records along its first axis where they had to be converted, or else the records'
+    own arrays, all with ``ndim`` dimensions.
+    """
+
+    part: Part
+    subject: Subject
+    ndim: int
+    items: np.ndarray | list[np.ndarray]
+
+    def check_stackable(self) -> None:
+        """Check that the records' arrays are of one length.
+
+        Raises
+        ------
+        RecordError
+            If they are not.
+        """
+        if isinstance(self.items, list) and len(set(map(len, self.items))) > 1:
+            lengths = list(map(len, self.items))
+            index = _first(lengths, lambda length: length != lengths[0])
+            raise _ragged(self.subject, index, lengths)
+
+    def stacked_shape(self) -> tuple[int, ...]:
+        return (len(self.items), *self.items[0].shape)
+
+    def stack(self, target: np.ndarray) -> None:
+        """Write all records into ``target``, of :meth:`stacked_shape` and native byte order."""
+        if isinstance(self.items, list):
+            np.concatenate(self.items, out=target.reshape(-1), casting="equiv")
+        else:
+            np.copyto(target, self.items)
+
+    def write(self, index: int, target: np.ndarray) -> None:
+        """Write one record into ``target``, of its shape and native byte order."""
+        np.copyto(target, self.items[index], casting="equiv")
+
+
+def columns(values: list[Any], keyed: bool) -> list[Column]:
+    """The columns of a partition's values, of which there is at least one.
+
+    Raises
+    ------
+    RecordError
+        If a value cannot be held, or is of another type than those before it.
+    """
+    subject = Subject(keyed)
+    if type(values[0]) is dict:
+        return _fields(values, subject)
+    if type(values[0]) is tuple:
+        return [_tuples(values, subject)]
+    return [_column(values, "", subject)]
+
+
+def _fields(values: list[dict[Any, Any]], subject: Subject) -> list[Column]:
+    _check_types(values, subject)
+    names = list(values[0])
+    if not names:
+        raise refused(subject, 0, values[0])
+    for name in names:
+        if type(name) is not str or not name:
+            raise RecordError(f"{subject.of(0)} is a dict with the key {name!r}; fields must have names of type str")
+    if not all(map(values[0].keys().__eq__, map(dict.keys, values))):
+        index = _first(values, lambda value: value.keys() != values[0].keys())
+        raise RecordError(f"{subject.of(index)} is {describe(values[index])}, but {subject.of(0)} is "
+                          f"{describe(values[0])}; the dicts of a partition must have the same fields")
+    return [_column(list(map(itemgetter(name), values)), name, Subject(subject.keyed, f"field {name!r}"))
+            for name in names]
+
+
+def _column(values: list[Any], name: str, subject: Subject) -> Column:
+    """A column of numbers or of arrays."""
+    _check_types(values, subject)
+    kind = type(values[0])
+    if kind in ARRAYS:
+        return _arrays(values, name, subject)
+    dtype = PYTHON[kind] if kind in PYTHON else values[0].dtype
+    return Column(Part(name, "number", (_type_name(values[0]),)), subject, 0, _numbers(values, dtype, subject))
+
+
+def _check_types(values: list[Any], subject: Subject) -> None:
+    """Check that all values are of the first one's type, and that it is one that can be held."""
+    first = values[0]
+    kind = type(first)
+    whole = not subject.part
+    if not (is_number(first) or is_array(first) or (whole and kind in (dict, tuple))):
+        raise refused(subject, 0, first, _nested_advice(first, subject))
+    types = set(map(type, values))
+    if len(types) == 1 or (kind in ARRAYS and types <= set(ARRAYS)) or _one_dtype(types):
+        return
+    alike = ARRAYS if kind in ARRAYS else (kind,)
+    raise _odd(values, subject, _first(values, lambda value: type(value) not in alike))
+
+
+def _odd(values: list[Any], subject: Subject, index: int) -> RecordError:
+    """The error for the value at ``index``, which is not like the first."""
+    value = values[index]
+    whole = not subject.part
+    if is_number(value) or is_array(value) or (whole and (type(value) is dict or _is_row(value) or is_pair(value))):
+        return mixed(subject, index, value, values[0])
+    return refused(subject, index, value, _nested_advice(value, subject))
+
+
+def _nested_advice(value: object, subject: Subject) -> str:
+    """What to say of a dict or a tuple inside of a record."""
+    if not subject.part or type(value) not in (dict, tuple):
+        return ""
+    return _ROW_ADVICE if subject.part.startswith("position") else "a field is a number or an array"
+
+
+def _is_row(value: Any) -> bool:
+    return type(value) is tuple and len(value) > 0 and all(map(is_number, value))
+
+
+def _one_dtype(types: set[type]) -> bool:
+    """Whether all are NumPy scalars of equal dtype; C has several names for some of them."""
+    return all(issubclass(each, np.generic) for each in types) and len(set(map(np.dtype, types))) == 1
+
+
+def _numbers(values: Sequence[Any], dtype: np.dtype, subject: Subject) -> np.ndarray:
+    try:
+        return np.fromiter(values, dtype, len(values))
+    except OverflowError:
+        index = _first(values, lambda value: not -2**63 <= value < 2**63)
+        raise _too_large(subject, index, values[index]) from None
+
+
+def _arrays(values: list[np.ndarray], name: str, subject: Subject) -> Column:
+    first = values[0]
+    if len(set(map(attrgetter("dtype"), values))) > 1 or len(set(map(attrgetter("ndim"), values))) > 1:
+        index = _first(values, lambda value: (value.dtype, value.ndim) != (first.dtype, first.ndim))
+        raise _odd(values, subject, index)
+    part = Part(name, "array", (first.dtype.str,))
+    if first.ndim:
+        return Column(part, subject, first.ndim, values)
+    native = first.dtype.newbyteorder("=")
+    return Column(part, subject, 0, np.fromiter(map(itemgetter(()), values), native, len(values)))
+
+
+def _tuples(values: list[tuple[Any, ...]], subject: Subject) -> Column:
+    _check_types(values, subject)
+    width = len(values[0])
+    if not width:
+        raise refused(subject, 0, (), "a row has at least one number")
+    if width == 2:
+        raise refused(subject, 0, values[0])
+    if len(set(map(len, values))) > 1:
+        index = _first(values, lambda value: len(value) != width)
+        raise mixed(subject, index, values[index], values[0]) if is_pair(values[index]) else \
+            _ragged(subject, index, list(map(len, values)))
+    if len(set(map(type, chain.from_iterable(values)))) == 1 and is_number(values[0][0]):
+        return _uniform(values, width, subject)
+    return _varied(values, width, subject)
+
+
+def _uniform(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Column:
+    """Rows of numbers of one type."""
+    name = _type_name(values[0][0])
+    try:
+        array = np.fromiter(chain.from_iterable(values), held_as(name), len(values) * width)
+    except OverflowError:
+        for position in range(width):
+            _numbers(list(map(itemgetter(position), values)), held_as(name), _position(subject, position))
+        raise
+    return Column(Part("", "tuple", (name,)), subject, 1, array.reshape(len(values), width))
+
+
+def _varied(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Column:
+    """Rows with numbers of several types, held in the smallest dtype that NumPy promotes them to."""
+    parts = [_column(list(map(itemgetter(position), values)), "", _position(subject, position))
+             for position in range(width)]
+    for position, part in enumerate(parts):
+        if part.part.form != "number":
+            raise refused(part.subject, 0, values[0][position], _ROW_ADVICE)
+    row = Part("", "tuple", tuple(part.part.types[0] for part in parts))
+    array = np.empty((len(values), width), row.dtype)
+    for position, part in enumerate(parts):
+        array[:, position] = part.items
+        _check_exact(np.asarray(part.items), array[:, position], part.subject)
+    return Column(row, subject, 1, array)
+
+
+def _check_exact(given: np.ndarray, held: np.ndarray, subject: Subject) -> None:
+    """Check that integers are still the same in the floating-point dtype that the rest of their row needs."""
+    if given.dtype.kind not in "iu" or held.dtype.kind not in "fc":
+        return
+    exact = 2 ** (np.finfo(held.dtype).nmant + 1)
+    if -exact <= int(given.min()) and int(given.max()) <= exact:
+        return
+    for index, (number, copy) in enumerate(zip(given, held.real, strict=True)):
+        if int(number) != int(copy):
+            raise RecordError(f"{subject.of(index)} is {number}, which {held.dtype}, needed by the rest of its "
+                              "row, cannot hold exactly; use float(), or a dict with a field for each")
+
+
+def _position(subject: Subject, position: int) -> Subject:
+    return Subject(subject.keyed, f"position {position}")
+
+
+def _type_name(number: Any) -> str:
+    return _NAMES[type(number)] if type(number) in _NAMES else str(number.dtype.str)
+
+
+def _ragged(subject: Subject, index: int, lengths: list[int]) -> RecordError:
+    return RecordError(f"{subject.of(index)} has length {lengths[index]}, but {subject.of(0)} has length {lengths[0]}; "
+                       "rows are stacked and must be of one length: pad them, or use records of two dimensions, "
+                       "such as record[np.newaxis]")
+
+
+def _too_large(subject: Subject, index: int, number: int) -> RecordError:
+    return RecordError(f"{subject.of(index)} is an int of {number.bit_length()} bits, outside of int64; "
+                       "use float(record), or np.uint64 where it fits")
+
+
+def _first(values: Sequence[Any], odd: Callable[[Any], bool]) -> int:
+    return next(index for index, value in enumerate(values) if odd(value))

@@ -1,0 +1,157 @@
+"""Keys stay on the host: a worker keeps them as a sealed blob and cannot read more than their number.
+
+Keys may be of any class that pickles, so that the blob may be a pickle. Whoever can write it could run code in every
+process that reads it; hence it carries a tag that only holders of the session's secret can make, and that is checked
+first.
+"""
+
+from __future__ import annotations
+
+import hmac
+import pickle
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+import msgpack
+import numpy as np
+from pyspark import cloudpickle
+
+from gpu_worker.protocol.errors import ProtocolError, RecordError, Unauthorized
+from vispark.records.refusals import is_number
+
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None), tuple})
+_MSGPACK = b"m"
+_ARRAY = b"a"
+_PICKLE = b"p"
+_dumps: Callable[[object], bytes] = cloudpickle.dumps
+#: What pickling raises for what it cannot pickle.
+_UNPICKLABLE = (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError)
+
+
+class Keyring:
+    """What a session's secret is used for, a derived key each.
+
+    Parameters
+    ----------
+    secret : bytes
+        Known to the driver and its executors only.
+
+    Examples
+    --------
+    >>> ring = Keyring(b"a secret of 32 bytes, at random.")
+    >>> ring.open(ring.seal(b"keys"))
+    b'keys'
+    """
+
+    __slots__ = ("_auth", "_sealing")
+    TAG = 32
+
+    def __init__(self, secret: bytes):
+        if not secret:
+            raise ValueError("a session's secret is empty; use secrets.token_bytes(32)")
+        self._sealing = hmac.digest(secret, b"vispark: seal keys", "sha256")
+        self._auth = hmac.digest(secret, b"vispark: greet workers", "sha256")
+
+    @property
+    def auth(self) -> bytes:
+        """The 32 bytes that workers get to see as the session's secret; no blob can be forged with them."""
+        return self._auth
+
+    def seal(self, blob: bytes) -> bytes:
+        """``blob`` behind its HMAC-SHA256 tag."""
+        return hmac.digest(self._sealing, blob, "sha256") + blob
+
+    def open(self, sealed: bytes) -> bytes:
+        """The blob that :meth:`seal` was given.
+
+        Raises
+        ------
+        Unauthorized
+            If the tag is not this session's.
+        """
+        sealed = bytes(sealed)
+        tag, blob = sealed[:self.TAG], sealed[self.TAG:]
+        if not hmac.compare_digest(tag, hmac.digest(self._sealing, blob, "sha256")):
+            raise Unauthorized("a partition's keys were not sealed by this session; they were changed or are another's")
+        return blob
+
+
+def pack_keys(keys: Sequence[Any], *, seal: Callable[[bytes], bytes]) -> bytes:
+    """The sealed blob of a partition's keys.
+
+    Raises
+    ------
+    RecordError
+        If a key can be neither packed nor pickled.
+    """
+    return seal(_packed(keys) or _stacked(keys) or _pickled(keys))
+
+
+def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> list[Any]:
+    """The keys of a partition of ``count`` records from their sealed blob.
+
+    Raises
+    ------
+    Unauthorized
+        If ``open`` refuses the blob.
+    ProtocolError
+        If it does not hold ``count`` keys.
+    """
+    if not count and not keys:
+        return []
+    blob = open(keys)
+    if blob[:1] == _MSGPACK:
+        found = msgpack.unpackb(memoryview(blob)[1:], use_list=False)
+    elif blob[:1] == _ARRAY:
+        dtype, _, data = blob[1:].partition(b";")
+        found = np.frombuffer(data, dtype.decode())
+    elif blob[:1] == _PICKLE:
+        found = pickle.loads(memoryview(blob)[1:])
+    else:
+        raise ProtocolError("a partition's keys are neither msgpack, array nor pickle; they are of another version")
+    if len(found) != count:
+        raise ProtocolError(f"a partition of {count} records has {len(found)} keys")
+    return list(found)
+
+
+def _packed(keys: Sequence[Any]) -> bytes | None:
+    """Keys as msgpack, where they come back from it as they are."""
+    level: Sequence[Any] = keys
+    while level:
+        types = set(map(type, level))
+        if not types <= _PLAIN:
+            return None
+        level = list(chain.from_iterable(key for key in level if type(key) is tuple)) if tuple in types else ()
+    try:
+        packed: bytes = msgpack.packb(keys)
+    except (OverflowError, ValueError):     # an int beyond 64 bits; lone surrogates, or tuples nested too deeply
+        return None
+    return _MSGPACK + packed
+
+
+def _stacked(keys: Sequence[Any]) -> bytes | None:
+    """Keys as an array, where they are NumPy scalars of one numeric type; pickling takes ten times as long."""
+    if len(set(map(type, keys))) > 1 or not isinstance(keys[0], np.generic) or not is_number(keys[0]):
+        return None
+    dtype = keys[0].dtype
+    return _ARRAY + dtype.str.encode() + b";" + np.fromiter(keys, dtype, len(keys)).tobytes()
+
+
+def _pickled(keys: Sequence[Any]) -> bytes:
+    """Keys as Spark itself would pickle them, classes of the user's script included."""
+    try:
+        pickled: bytes = _dumps(keys)
+    except _UNPICKLABLE as error:
+        index = next((index for index, key in enumerate(keys) if not _pickles(key)), 0)
+        raise RecordError(f"the key of record {index} is of type {type(keys[index]).__name__} and cannot be pickled "
+                          f"({error}); use a key of a type that can") from error
+    return _PICKLE + pickled
+
+
+def _pickles(key: object) -> bool:
+    try:
+        _dumps(key)
+    except _UNPICKLABLE:
+        return False
+    return True

@@ -1,0 +1,153 @@
+"""How records are rebuilt from a block's arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gpu_worker.protocol import codec
+from gpu_worker.protocol.errors import PlanError, ProtocolError
+from gpu_worker.protocol.messages import Field
+
+KINDS = ("elements", "blocks")
+FORMS = ("number", "array", "tuple")
+
+#: Python's numbers, and what holds them.
+PYTHON = {bool: np.dtype(np.bool_), int: np.dtype(np.int64), float: np.dtype(np.float64),
+          complex: np.dtype(np.complex128)}
+#: The same by name, as a :class:`Part` has them.
+BY_NAME = {number.__name__: number for number in PYTHON}
+_BY_DTYPE = {dtype: number.__name__ for number, dtype in PYTHON.items()}
+
+#: NumPy's built-in numeric types, by ``dtype.char``.
+NUMERIC = frozenset("?bhilqBHILQefdgFDG")
+
+
+def held_as(name: str) -> np.dtype:
+    """The dtype, in native byte order, of values that come back as the type called ``name`` in a :class:`Part`."""
+    return PYTHON[BY_NAME[name]] if name in BY_NAME else np.dtype(name).newbyteorder("=")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How one array gives a record, or one of its fields.
+
+    Parameters
+    ----------
+    name : str
+        The field's name in a dict; empty where the array is the whole record.
+    form : str
+        ``"number"``, ``"array"``, or ``"tuple"``, whose numbers lie along the array's second axis.
+    types : tuple of str
+        What comes back: ``"int"``, ``"float"``, ``"bool"`` or ``"complex"`` for Python's numbers, else a NumPy dtype
+        with its byte order. One for all positions of a tuple, or one for each.
+    """
+
+    name: str
+    form: str
+    types: tuple[str, ...]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """What the array's elements are, in native byte order."""
+        return np.result_type(*map(held_as, self.types)) if len(self.types) > 1 else held_as(self.types[0])
+
+    def computed(self) -> Part:
+        """The part once a kernel has written its values: they need not fit the single types of a tuple any more."""
+        if len(self.types) == 1:
+            return self
+        dtype = self.dtype
+        return replace(self, types=(_BY_DTYPE[dtype] if all(name in BY_NAME for name in self.types) else dtype.str,))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How records are rebuilt from arrays. Equal for all partitions whose records are alike, whatever their number.
+
+    Parameters
+    ----------
+    kind : str
+        ``"elements"``: one block, whose arrays have the records along their first axis. ``"blocks"``: a block for each
+        record.
+    keyed : bool
+        Whether records are (key, value) pairs, of which the blocks hold the values.
+    parts : tuple of Part
+        One without a name, or a dict's fields in their order. None for an empty partition.
+    """
+
+    kind: str
+    keyed: bool
+    parts: tuple[Part, ...]
+
+    @property
+    def named(self) -> bool:
+        """Whether the values are dicts."""
+        return bool(self.parts) and bool(self.parts[0].name)
+
+    def encode(self) -> bytes:
+        """The layout as msgpack."""
+        return codec.encode(self, Layout)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Layout:
+        """The layout that :meth:`encode` wrote.
+
+        Raises
+        ------
+        ProtocolError
+            If ``data`` is no layout.
+        """
+        layout: Layout = codec.decode(data, Layout)
+        names = [part.name for part in layout.parts]
+        if layout.kind not in KINDS or len(set(names)) != len(names) or ("" in names and len(names) > 1):
+            raise ProtocolError(f"a layout is not of this version: kind {layout.kind!r}, fields {names}")
+        for part in layout.parts:
+            if part.form not in FORMS or not part.types or not all(map(_is_type, part.types)):
+                raise ProtocolError(f"a layout is not of this version: {part}")
+        return layout
+
+    def after(self, outputs: tuple[Field, ...], *, merge: bool, as_input: bool) -> Layout:
+        """The layout of what an ``exec`` makes of records of this layout. The kind stays.
+
+        Parameters
+        ----------
+        outputs : tuple of Field
+            What the kernel writes for one block; for elements with the number of records as first extent.
+        merge : bool
+            Whether the other fields of a dict are kept.
+        as_input : bool
+            Whether the outputs were left to be as the input: then records keep their form. The types of a tuple of
+            several become the one that holds them all. Otherwise NumPy scalars and arrays come back.
+
+        Raises
+        ------
+        PlanError
+            If an output without a name stands beside others.
+        """
+        if as_input:
+            return replace(self, parts=tuple(part.computed() for part in self.parts))
+        written = {field.name: self._output(field) for field in outputs}
+        if "" in written and len(outputs) > 1:
+            raise PlanError("an output without a name must be the only one; name each of the fields "
+                            + ", ".join(sorted(filter(None, written))))
+        if merge and self.named and "" not in written:
+            written = {part.name: part for part in self.parts} | written
+        return replace(self, parts=tuple(written.values()))
+
+    def _output(self, field: Field) -> Part:
+        ndim = len(field.shape) - (self.kind == "elements")
+        return Part(field.name, "array" if ndim > 0 else "number", (np.dtype(field.dtype).str,))
+
+    def values(self) -> Layout:
+        """The layout of the pairs' values alone."""
+        return replace(self, keyed=False)
+
+
+def _is_type(name: str) -> bool:
+    if name in BY_NAME:
+        return True
+    try:
+        return np.dtype(name).char in NUMERIC
+    except (TypeError, ValueError, SyntaxError):
+        return False

@@ -1,0 +1,116 @@
+"""From records to the bytes of a payload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.messages import Field, Signature
+from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_offsets
+from vispark.records.columns import Column, columns
+from vispark.records.keys import pack_keys
+from vispark.records.layout import Layout
+from vispark.records.refusals import Subject, is_pair, mixed
+
+
+class Packed:
+    """A partition ready to be written.
+
+    Attributes
+    ----------
+    layout : Layout
+        How the records are rebuilt.
+    count : int
+        The number of records.
+    keys : bytes
+        The sealed blob of the keys; empty where records are no pairs.
+    signatures : list of Signature
+        One for each block, in order.
+    nbytes : int
+        The bytes it takes in a payload, padding included.
+    """
+
+    def __init__(self, layout: Layout, count: int, keys: bytes, columns: list[Column]):
+        self.layout = layout
+        self.count = count
+        self.keys = keys
+        self._columns = columns
+        self.signatures = self._stacked() if layout.kind == "elements" else self._separate()
+        self.nbytes = aligned(len(keys)) + sum(map(block_bytes, self.signatures))
+
+    def write(self, payload: Payload, offset: int) -> None:
+        """Write keys and blocks into ``payload`` at ``offset``, a multiple of the payload's alignment."""
+        payload.view(offset, len(self.keys))[:] = np.frombuffer(self.keys, np.uint8)
+        offset += aligned(len(self.keys))
+        for index, signature in enumerate(self.signatures):
+            for column, (field, start) in zip(self._columns, field_offsets(signature, offset), strict=True):
+                target = payload.field(field, start)
+                if self.layout.kind == "elements":
+                    column.stack(target)
+                else:
+                    column.write(index, target)
+            offset += block_bytes(signature)
+
+    def _stacked(self) -> list[Signature]:
+        if not self.count:
+            return []
+        return [self._signature(tuple(column.stacked_shape() for column in self._columns))]
+
+    def _separate(self) -> list[Signature]:
+        known: dict[tuple[tuple[int, ...], ...], Signature] = {}
+        found = []
+        for shapes in zip(*[[item.shape for item in column.items] for column in self._columns], strict=True):
+            if shapes not in known:
+                known[shapes] = self._signature(shapes)
+            found.append(known[shapes])
+        return found
+
+    def _signature(self, shapes: tuple[tuple[int, ...], ...]) -> Signature:
+        return Signature(tuple(Field(column.part.name, column.part.dtype.str, shape)
+                               for column, shape in zip(self._columns, shapes, strict=True)))
+
+
+def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
+    """Read a partition's records, once, and lay them out as arrays.
+
+    Parameters
+    ----------
+    records : iterable
+        Numbers, arrays, tuples of numbers, dicts of numbers and arrays, or (key, value) pairs with such values; all
+        alike.
+    seal : callable
+        Puts a tag before the keys' blob, as :meth:`Keyring.seal` does.
+
+    Raises
+    ------
+    RecordError
+        If a record cannot be held or is not like those before it; the message names it by its index.
+
+    Examples
+    --------
+    >>> packed = pack([1.5, 2.5, 3.5], seal=bytes)
+    >>> packed.signatures
+    [Signature(fields=(Field(name='', dtype='<f8', shape=(3,)),))]
+    """
+    records = list(records)
+    if not records:
+        return Packed(Layout("elements", False, ()), 0, b"", [])
+    keyed = is_pair(records[0])
+    keys = pack_keys(_keys(records), seal=seal) if keyed else b""
+    found = columns(list(map(itemgetter(1), records)) if keyed else records, keyed)
+    kind = "blocks" if any(column.ndim > 1 for column in found) else "elements"
+    if kind == "elements":
+        for column in found:
+            column.check_stackable()
+    return Packed(Layout(kind, keyed, tuple(column.part for column in found)), len(records), keys, found)
+
+
+def _keys(records: list[Any]) -> list[Any]:
+    """The keys of records that must all be pairs, as the first one is."""
+    if set(map(type, records)) != {tuple} or set(map(len, records)) != {2}:
+        index = next(index for index, record in enumerate(records) if not is_pair(record))
+        raise mixed(Subject(False), index, records[index], records[0])
+    return list(map(itemgetter(0), records))

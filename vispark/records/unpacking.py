@@ -1,0 +1,126 @@
+"""From a block's arrays to records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.errors import ProtocolError
+from vispark.records.keys import unpack_keys
+from vispark.records.layout import BY_NAME, Layout, Part, held_as
+
+#: Elements that become Python objects at a time, so that a large partition never lies twice in memory as objects.
+_CHUNK = 4096
+
+
+def unpack(layout: Layout, count: int, keys: bytes, blocks: Sequence[Mapping[str, np.ndarray]], *,
+           open: Callable[[bytes], bytes]) -> Iterator[Any]:
+    """The records of a partition.
+
+    Parameters
+    ----------
+    layout : Layout
+        How they are rebuilt.
+    count : int
+        Their number.
+    keys : bytes
+        The sealed blob of their keys.
+    blocks : sequence of mapping of str to ndarray
+        Each block's arrays by field name. Those that are writable and C-contiguous are handed out as they are, or as
+        views of their rows; others are copied.
+    open : callable
+        Checks and takes off the tag before the keys' blob, as :meth:`Keyring.open` does.
+
+    Raises
+    ------
+    Unauthorized
+        If ``open`` refuses the keys.
+    ProtocolError
+        If the blocks are not what the layout says.
+    """
+    if not count:
+        return iter(())
+    expected = 1 if layout.kind == "elements" else count
+    if len(blocks) != expected:
+        raise ProtocolError(f"a partition of {count} records ({layout.kind}) has {len(blocks)} blocks, not {expected}")
+    values = _elements(layout, count, blocks[0]) if layout.kind == "elements" else _blocks(layout, blocks)
+    return zip(unpack_keys(keys, count, open=open), values, strict=True) if layout.keyed else values
+
+
+def _elements(layout: Layout, count: int, block: Mapping[str, np.ndarray]) -> Iterator[Any]:
+    columns = []
+    for part in layout.parts:
+        array = _array(part, block)
+        if not array.ndim or len(array) != count:
+            raise ProtocolError(f"{_name(part)} has shape {array.shape}, not {count} records")
+        columns.append(_records(part, array))
+    if not layout.named:
+        return columns[0]
+    names = [part.name for part in layout.parts]
+    return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _blocks(layout: Layout, blocks: Sequence[Mapping[str, np.ndarray]]) -> Iterator[Any]:
+    for block in blocks:
+        record = {part.name: _record(part, _array(part, block)) for part in layout.parts}
+        yield record if layout.named else record[""]
+
+
+def _array(part: Part, block: Mapping[str, np.ndarray]) -> np.ndarray:
+    if part.name not in block:
+        raise ProtocolError(f"{_name(part)} is not in a block with {sorted(block)}")
+    array = block[part.name]
+    if array.dtype != part.dtype:
+        raise ProtocolError(f"{_name(part)} is of {array.dtype}, not {part.dtype}")
+    return array
+
+
+def _name(part: Part) -> str:
+    return f"field {part.name!r}" if part.name else "the array of the records"
+
+
+def _record(part: Part, array: np.ndarray) -> object:
+    """A record, or its field, from its own array."""
+    if part.form == "array":
+        return _owned(array, part.types[0])
+    return array.item() if part.types[0] in BY_NAME else array[()]
+
+
+def _records(part: Part, array: np.ndarray) -> Iterator[Any]:
+    """Records, or a field of them, from an array that has them along its first axis."""
+    if part.form == "tuple":
+        return chain.from_iterable(_rows(part.types, chunk) for chunk in _chunks(array))
+    if part.form == "number":
+        return chain.from_iterable(_numbers(part.types[0], chunk) for chunk in _chunks(array))
+    array = _owned(array, part.types[0])
+    return iter(array) if array.ndim > 1 else (array[index, ...] for index in range(len(array)))
+
+
+def _rows(types: tuple[str, ...], chunk: np.ndarray) -> Iterator[tuple[Any, ...]]:
+    if len(types) > 1:
+        positions = zip(types, chunk.T, strict=True)
+        return zip(*[_numbers(name, position) for name, position in positions], strict=True)
+    return map(tuple, chunk.tolist() if types[0] in BY_NAME else chunk)
+
+
+def _numbers(name: str, array: np.ndarray) -> Iterator[Any]:
+    """The numbers of a 1-D array, as the type of that name."""
+    dtype = held_as(name)
+    if array.dtype.kind == "c" and dtype.kind != "c":
+        array = array.real
+    array = array.astype(dtype, copy=False)
+    return iter(array.tolist() if name in BY_NAME else array)
+
+
+def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
+    return (array[start:start + _CHUNK] for start in range(0, len(array), _CHUNK))
+
+
+def _owned(array: np.ndarray, dtype: str) -> np.ndarray:
+    """The array, or a copy where it must not be written or is not as it came."""
+    if array.dtype == np.dtype(dtype) and array.flags.writeable and array.flags.c_contiguous:
+        return array
+    return np.array(array, dtype, order="C")

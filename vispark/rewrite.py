@@ -1,0 +1,84 @@
+"""From what the user recorded to what a worker does: transfers put in where data is not where it is needed.
+
+A kernel's input is brought to the device. A result that is fetched is copied out by the fetch itself, so a ``dtoh``
+before it costs nothing; one before a kept or used value stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpu_worker.protocol import messages
+from gpu_worker.protocol.messages import Step
+from vispark import plan
+from vispark.plan import Cached, Chain
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is wanted of a chain's result: its records (up to ``limit``, all if below 0), its fold, or neither."""
+
+    fetch: bool = True
+    limit: int = -1
+    fold: messages.Fold | None = None
+
+
+#: The records themselves; nothing but what is kept on the way.
+FETCH = Goal()
+KEEP = Goal(fetch=False)
+
+
+def after_start(chain: Chain, start: Cached | None) -> Chain:
+    """The part of a chain that is still to be done from ``start``: a node's number, or None for the RDD's records."""
+    if start is None:
+        return chain[1:]
+    position = next(index for index, node in enumerate(chain) if node.cached == start)
+    return chain[position + 1:]
+
+
+def steps(chain: Chain, start: Cached | None, goal: Goal, modules: dict[int, int]) -> tuple[Step, ...]:
+    """The protocol steps of a chain.
+
+    Parameters
+    ----------
+    chain : Chain
+        The whole chain, from its send.
+    start : Cached or None
+        Where to start: content that workers hold, or the RDD's records.
+    goal : Goal
+        What to do with the result.
+    modules : dict of int to int
+        For each Exec, by position among the remaining nodes, the index of its module in the request.
+    """
+    found: list[Step] = [messages.Put() if start is None else messages.Load(start.number)]
+    if start is None and chain[0].cached:
+        found.append(_keep(chain[0]))
+    remaining = after_start(chain, start)
+    for position, node in enumerate(remaining):
+        found.extend(_node(node, position, modules, last=position == len(remaining) - 1 and goal.fetch))
+        if node.cached:
+            found.append(_keep(node))
+    if goal.fold:
+        found.append(goal.fold)
+    elif goal.fetch:
+        found.append(messages.Fetch(-1, ""))
+    return tuple(found)
+
+
+def _node(node: plan.Node, position: int, modules: dict[int, int], last: bool) -> list[Step]:
+    match node.op:
+        case plan.ToDevice():
+            return [messages.ToDevice()]
+        case plan.ToHost():
+            return [] if last and not node.cached else [messages.ToHost()]
+        case plan.Exec(spec):
+            return [messages.ToDevice(), messages.Exec(modules[position], spec.kernel.name, spec.label)]
+        case plan.Keys():
+            return [messages.Keys()]
+        case plan.Values():
+            return [messages.Values()]
+    raise AssertionError(f"no step for {node.op}")
+
+
+def _keep(node: plan.Node) -> Step:
+    return messages.Keep(node.cached.number, node.cached.name, node.place)

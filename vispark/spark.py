@@ -1,0 +1,35 @@
+"""What Spark's own failures say, and vispark's errors inside of them."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JJavaError
+from pyspark.rdd import PipelinedRDD
+
+from vispark import errors
+
+__all__ = ["SPARK_JOB_FAILED", "PipelinedRDD", "reraise", "worker_crashed"]
+
+#: What PySpark raises when a job fails.
+SPARK_JOB_FAILED = Py4JJavaError
+
+_CRASHED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure",
+            "ExecutorLost", "Slave lost", "Worker lost")
+_OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n\tat |\Z)", re.MULTILINE | re.DOTALL)
+
+
+def worker_crashed(error: Py4JJavaError) -> bool:
+    """Whether a job failed because a Python worker or an executor ended under it, not because of what it ran."""
+    text = str(error)
+    return any(words in text for words in _CRASHED) and not _OURS.search(text)
+
+
+def reraise(error: Py4JJavaError) -> None:
+    """Raise the vispark error that made a job fail, from Spark's; or Spark's own, where there is none."""
+    found = _OURS.search(str(error))
+    if found:
+        kind, text = found.groups()
+        message, _, detail = text.partition("\n")
+        raise getattr(errors, kind, errors.VisparkError)(message, detail=detail) from error
+    raise error

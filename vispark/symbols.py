@@ -1,0 +1,279 @@
+"""What stands for a block before there is one: ``IN`` and ``OUT``, their extents, and a block's description.
+
+``IN`` and ``OUT`` among a kernel's arguments are the addresses of the input and of the output block, ``IN["field"]``
+and ``OUT["field"]`` those of a field; ``IN.shape[i]`` and ``IN.size`` are extents, with which one may calculate.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.errors import LaunchError, PlanError
+from gpu_worker.protocol.messages import Field, Signature
+
+
+@dataclass(frozen=True, repr=False)
+class BlockView:
+    """What a block looks like, for functions given as ``out=``, ``grid=``, ``block=``, ``shared=`` or an argument.
+
+    A block with named fields is asked for one of them first: ``b["x"].shape``.
+
+    Examples
+    --------
+    >>> b = BlockView(Signature((Field("", "<f4", (100, 41)),)))
+    >>> b.shape, b.dtype, b.ndim, b.size, b.nbytes
+    ((100, 41), dtype('float32'), 2, 4100, 16400)
+    """
+
+    signature: Signature
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of its fields; none for a block that is one array."""
+        return tuple(field.name for field in self.signature.fields if field.name)
+
+    @property
+    def _only(self) -> Field:
+        if self.fields or not self.signature.fields:
+            raise PlanError(f"the block has the fields {_listed(self.fields)}: ask for one, as in"
+                            f" b[{next(iter(self.fields), 'x')!r}].shape")
+        return self.signature.fields[0]
+
+    def __getitem__(self, name: str) -> BlockView:
+        for field in self.signature.fields:
+            if field.name and field.name == name:
+                return BlockView(Signature((Field("", field.dtype, field.shape),)))
+        has = f"it has {_listed(self.fields)}" if self.fields else "it is one array without a name"
+        raise PlanError(f"the block has no field {name!r}; {has}")
+
+    # Fields are looked up by name: there is nothing to iterate over.
+    __iter__ = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of all axes."""
+        return self._only.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of an element."""
+        return np.dtype(self._only.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its elements."""
+        return self.size * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return ", ".join(f"{field.name}: {shown}" if field.name else shown for field in self.signature.fields
+                         for shown in [f"{np.dtype(field.dtype).name} {field.shape}"])
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names))
+
+
+# -- extents ----------------------------------------------------------------------------------------------------------
+
+class ExtentExpression:
+    """An integer that depends on the input block; ``+``, ``-``, ``*``, ``//`` and ``%`` make others of it."""
+
+    # NumPy's integers leave the operators to this class.
+    __array_ufunc__ = None
+
+    def evaluate(self, block: BlockView) -> int:
+        """Its value for one block.
+
+        Raises
+        ------
+        LaunchError
+            If the block has no such field or axis, or a division is by zero.
+        """
+        raise NotImplementedError
+
+    def __add__(self, other: object) -> Any:
+        return _operation("+", self, other)
+
+    def __radd__(self, other: object) -> Any:
+        return _operation("+", other, self)
+
+    def __sub__(self, other: object) -> Any:
+        return _operation("-", self, other)
+
+    def __rsub__(self, other: object) -> Any:
+        return _operation("-", other, self)
+
+    def __mul__(self, other: object) -> Any:
+        return _operation("*", self, other)
+
+    def __rmul__(self, other: object) -> Any:
+        return _operation("*", other, self)
+
+    def __floordiv__(self, other: object) -> Any:
+        return _operation("//", self, other)
+
+    def __rfloordiv__(self, other: object) -> Any:
+        return _operation("//", other, self)
+
+    def __mod__(self, other: object) -> Any:
+        return _operation("%", self, other)
+
+    def __rmod__(self, other: object) -> Any:
+        return _operation("%", other, self)
+
+    def __neg__(self) -> Any:
+        return _operation("-", 0, self)
+
+    def __bool__(self) -> bool:
+        raise PlanError(f"{self} is known when there is a block, not here; write a function of the block")
+
+
+@dataclass(frozen=True, repr=False)
+class Extent(ExtentExpression):
+    """``IN.shape[axis]``, or ``IN.size`` where the axis is None."""
+
+    field: str
+    axis: int | None
+
+    def evaluate(self, block: BlockView) -> int:
+        array = InSymbol(self.field).select(block)
+        if self.axis is None:
+            return array.size
+        if not -array.ndim <= self.axis < array.ndim:
+            raise LaunchError(f"{self} asks for an axis that the block, {block}, does not have")
+        return array.shape[self.axis]
+
+    def __repr__(self) -> str:
+        return f"{InSymbol(self.field)}" + (".size" if self.axis is None else f".shape[{self.axis}]")
+
+
+_OPERATORS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "//": int.__floordiv__, "%": int.__mod__}
+
+
+@dataclass(frozen=True, repr=False)
+class ExtentOperation(ExtentExpression):
+    """Two extents or integers, joined by an operator."""
+
+    operator: str
+    left: ExtentExpression | int
+    right: ExtentExpression | int
+
+    def evaluate(self, block: BlockView) -> int:
+        left, right = (side.evaluate(block) if isinstance(side, ExtentExpression) else side
+                       for side in (self.left, self.right))
+        if right == 0 and self.operator in ("//", "%"):
+            raise LaunchError(f"{self} divides by zero for the block {block}")
+        return _OPERATORS[self.operator](left, right)
+
+    def __repr__(self) -> str:
+        left, right = (f"({side})" if isinstance(side, ExtentOperation) else str(side)
+                       for side in (self.left, self.right))
+        return f"-{right}" if (self.operator, left) == ("-", "0") else f"{left} {self.operator} {right}"
+
+
+def _operation(operator: str, left: object, right: object) -> Any:
+    sides: list[ExtentExpression | int] = []
+    for side in (left, right):
+        if isinstance(side, ExtentExpression):
+            sides.append(side)
+        elif isinstance(side, bool) or not isinstance(side, Integral):
+            return NotImplemented
+        else:
+            sides.append(int(side))
+    return ExtentOperation(operator, *sides)
+
+
+# -- blocks -----------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, repr=False)
+class ShapeSymbol:
+    """``IN.shape``."""
+
+    field: str
+
+    def __getitem__(self, axis: object) -> Extent:
+        if isinstance(axis, bool) or not isinstance(axis, Integral):
+            raise PlanError(f"{self} is asked for one axis by its number, not for {axis!r}")
+        return Extent(self.field, int(axis))
+
+    # How many axes there are is not known before there is a block.
+    __iter__ = None
+
+    def __repr__(self) -> str:
+        return f"{InSymbol(self.field)}.shape"
+
+
+@dataclass(frozen=True, repr=False)
+class _BlockSymbol:
+    field: str = ""
+
+    def __getitem__(self, name: str) -> _BlockSymbol:
+        if self.field or not isinstance(name, str) or not name:
+            raise PlanError(f"{self}[{name!r}]: a field is named by one string, as in {type(self)()}[\"x\"]")
+        return type(self)(name)
+
+    # Fields are looked up by name: there is nothing to iterate over.
+    __iter__ = None
+
+    def __repr__(self) -> str:
+        return type(self).__name__[:-6].upper() + (f'["{self.field}"]' if self.field else "")
+
+
+@dataclass(frozen=True, repr=False)
+class InSymbol(_BlockSymbol):
+    """``IN``: the input block, or one of its fields."""
+
+    @property
+    def shape(self) -> ShapeSymbol:
+        """Its extents: ``IN.shape[0]``."""
+        return ShapeSymbol(self.field)
+
+    @property
+    def size(self) -> Extent:
+        """The number of its elements."""
+        return Extent(self.field, None)
+
+    def select(self, block: BlockView) -> BlockView:
+        """The part of a block that it stands for.
+
+        Raises
+        ------
+        LaunchError
+            If the block has named fields and this names none of them, or the other way round.
+        """
+        if self.field:
+            if self.field in block.fields:
+                return block[self.field]
+            has = f"which has the fields {_listed(block.fields)}" if block.fields else "which is one array: write IN"
+            raise LaunchError(f"there is no {self} in the block, {has}")
+        if block.fields:
+            raise LaunchError(f"IN stands for a block that is one array; this one has the fields"
+                              f" {_listed(block.fields)}: write IN[{block.fields[0]!r}]")
+        return block
+
+
+@dataclass(frozen=True, repr=False)
+class OutSymbol(_BlockSymbol):
+    """``OUT``: the output block, or one of its fields."""
+
+
+#: The input block's address; ``IN["x"]``, ``IN.shape[0]``, ``IN.size``.
+IN = InSymbol()
+
+#: The output block's address; ``OUT["x"]``.
+OUT = OutSymbol()

@@ -1,0 +1,470 @@
+"""The virtual RDD: an RDD whose records live in GPU workers.
+
+Each method records one operation. What Spark itself is asked of a VRDD (a shuffle, a ``map``, a save) it is given by
+:meth:`VRDD.recv`; what can be answered from cached data is answered by the workers, without a Spark job.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyspark import RDD, StorageLevel
+
+from gpu_worker.protocol.messages import Fold
+from vispark import plan
+from vispark.bridge import Receive
+from vispark.errors import PlanError
+from vispark.explain import explain
+from vispark.fold import finish, lower_fold
+from vispark.launch import record_exec
+from vispark.lower import Content, Lowered
+from vispark.plan import Chain, Lineage, Node
+from vispark.received import ReceivedRDD
+from vispark.rewrite import FETCH, Goal
+from vispark.session import Answer, Residency, Session
+
+
+class VRDD(RDD):
+    """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
+
+    It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
+    is not where it is needed. Nothing is sent or computed before an action.
+    """
+
+    def __init__(self, loader: RDD, op: plan.Op, before: VRDD | None):
+        self.ctx = loader.ctx
+        self.is_cached = False
+        self.is_checkpointed = False
+        self.has_resource_profile = False
+        self.partitioner = loader.partitioner if not isinstance(op, plan.Keys | plan.Values) else None
+        self._bypass_serializer = False
+        self._loader = loader
+        self._op = op
+        self._before = before
+        self._lineage: Lineage | None = None
+        self._residency: Residency | None = None
+        self._level = StorageLevel(False, False, False, False)
+        self._received: tuple[tuple, RDD] | None = None
+        self._profile = None
+        self._checkpoint: RDD | None = None
+        self._named: str | None = None
+        self._lock = threading.RLock()
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+
+    def send(self) -> VRDD:
+        """Refuse: the records are in the worker already.
+
+        Raises
+        ------
+        PlanError
+            Always.
+        """
+        raise PlanError("the records are in the worker already: send() belongs on a plain RDD")
+
+    def htod(self) -> VRDD:
+        """Copy to the device.
+
+        See Also
+        --------
+        VRDD.dtoh
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0, 2.0]).send().htod().recv().collect()
+        [1.0, 2.0]
+        """
+        return self._then(plan.ToDevice())
+
+    def dtoh(self) -> VRDD:
+        """Copy to the worker's host memory; what is on the device stays there if it is cached.
+
+        See Also
+        --------
+        VRDD.htod, VRDD.recv
+        """
+        return self._then(plan.ToHost())
+
+    def exec(self, kernel, *arguments, out=None, grid, block, shared=0) -> VRDD:
+        """Launch a CUDA kernel on every block.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            One of a :class:`~vispark.Kernels`.
+        *arguments
+            In the order of the kernel's parameters. ``IN`` and ``OUT`` (``IN["field"]``, ``OUT["field"]``) stand for
+            the block's buffers, ``IN.shape[i]`` for an extent as a C ``int``. NumPy arrays and scalars are passed with
+            their dtype, a Python int as ``int``, a float as ``float``, a bool as ``bool``; a function is called with
+            the block and gives one of these. A kernel without ``OUT`` works in place on a copy of its input.
+        out : (shape, dtype), dict of them by field, function of the block, or None
+            What the kernel writes; None: shape and dtype of the input.
+        grid, block : int, tuple of up to 3 ints, or function of the block
+            The launch's extents, in blocks and in threads.
+        shared : int or function of the block
+            Dynamic shared memory, in bytes.
+
+        Returns
+        -------
+        VRDD
+            Elements stay elements: the result's leading axis are the records. Blocks stay blocks.
+
+        Raises
+        ------
+        LaunchError
+            If something does not fit the kernel's declaration; where the data decides, at the action.
+
+        Examples
+        --------
+        >>> k = Kernels('extern "C" __global__ void twice(const double* x, double* y, int n)'
+        ...             '{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = 2 * x[i]; }')
+        >>> numbers = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
+        >>> numbers.exec(k.twice, IN, OUT, IN.shape[0], grid=1, block=32).collect()
+        [2.0, 4.0, 6.0]
+        """
+        return self._then(plan.Exec(record_exec(kernel, arguments, out=out, grid=grid, block=block, shared=shared)))
+
+    def recv(self) -> RDD:
+        """Back to an ordinary RDD.
+
+        Its tasks take the records from where they are held; where they are not, they compute them from the RDD that was
+        sent, like Spark does for a partition that it has lost.
+        """
+        with self._lock:
+            chain = self._chain()
+            session = Session.of(self.ctx)
+            places = session.places(chain)
+            version = chain, tuple(sorted((number, len(known)) for number, known in places.items()))
+            if self._received is None or self._received[0] != version:
+                task = Receive(session.credentials, chain, places)
+                received = ReceivedRDD(self._loader, task, self.partitioner is not None, self)
+                if self._profile is not None:
+                    received = received.withResources(self._profile)
+                self._received = version, received
+            return self._received[1]
+
+    def keys(self) -> VRDD:
+        """The keys of pairs; of other records the first item, as on any RDD."""
+        return self._then(plan.Keys())
+
+    def values(self) -> VRDD:
+        """The values of pairs; of other records the second item, as on any RDD."""
+        return self._then(plan.Values())
+
+    # -- keeping ------------------------------------------------------------------------------------------------------
+
+    def cache(self, level: str = "GPU") -> VRDD:
+        """Keep a copy where the records are: on the device, or in host memory after ``send`` or ``dtoh``.
+
+        Returns
+        -------
+        VRDD
+            This VRDD. It is computed by the first action that needs it, once.
+        """
+        return self.persist(level)
+
+    def persist(self, storageLevel: str | StorageLevel = "GPU") -> VRDD:
+        """Keep a copy, as :meth:`cache` does; a Spark storage level is taken note of and means the same.
+
+        Raises
+        ------
+        PlanError
+            If the level is a string other than "GPU".
+        """
+        if isinstance(storageLevel, str) and storageLevel != "GPU":
+            raise PlanError(f"there is no storage level {storageLevel!r}; a VRDD is kept with \"GPU\"")
+        with self._lock:
+            if self._residency is None:
+                self._residency = Session.of(self.ctx).residency(self.name() or str(self._op))
+                self._level = StorageLevel.MEMORY_ONLY if storageLevel == "GPU" else storageLevel
+                self.is_cached = True
+        return self
+
+    def uncache(self) -> VRDD:
+        """Let go of the copy that :meth:`cache` keeps. A plan that is running keeps what it needs to its end."""
+        return self.unpersist()
+
+    def unpersist(self, blocking: bool = False) -> VRDD:
+        """Let go of the copy that :meth:`cache` keeps."""
+        with self._lock:
+            residency, self._residency = self._residency, None
+            self._level = StorageLevel(False, False, False, False)
+            self.is_cached = False
+        if residency is not None:
+            residency.close()
+        return self
+
+    def getStorageLevel(self) -> StorageLevel:
+        """The level asked for; ``MEMORY_ONLY`` for "GPU"."""
+        return self._level
+
+    # -- actions answered by the workers ------------------------------------------------------------------------------
+
+    def collect(self) -> list:
+        """All records, in order."""
+        if not self._is_held():
+            return self._spark("collect")
+        answer = self._evaluate(range(self.getNumPartitions()), FETCH)
+        return [record for index in sorted(answer.records) for record in answer.records[index]]
+
+    def take(self, num: int) -> list:
+        """The first ``num`` records; no more than these leave the worker, unless they are pairs."""
+        if not self._is_held():
+            return self._spark("take", num)
+        found: list = []
+        partitions = iter(range(self.getNumPartitions()))
+        at_once = 1
+        while len(found) < num and (batch := list(itertools.islice(partitions, at_once))):
+            answer = self._evaluate(batch, Goal(limit=num - len(found)))
+            found.extend(record for index in batch for record in answer.records[index])
+            at_once *= 4
+        return found[:num]
+
+    def first(self) -> Any:
+        """The first record.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        found = self.take(1)
+        if not found:
+            raise ValueError("RDD is empty")
+        return found[0]
+
+    def isEmpty(self) -> bool:
+        """Whether there are no records."""
+        return self.getNumPartitions() == 0 or not self.take(1)
+
+    def count(self) -> int:
+        """How many records there are."""
+        if self._residency is None:
+            return self._spark("count") if not self._is_held() else len(self.collect())
+        return sum(content.count for content in self._contents().values())
+
+    def reduce(self, f: Callable[[Any, Any], Any]) -> Any:
+        """Fold all records into one.
+
+        On cached data, with an operator that has a kernel (``operator.add``, ``np.maximum`` and the like), the fold
+        runs in the workers and one record of each comes back; else it is a Spark job over :meth:`recv`.
+        """
+        fold = self._fold(f) if self._is_held() else "nothing is cached"
+        if isinstance(fold, str):
+            return self._spark("reduce", f)
+        found = self._evaluate(range(self.getNumPartitions()), Goal(fold=fold)).folds
+        return finish(fold, [found[first] for first in sorted(found)], lambda: self._spark("reduce", f))
+
+    # -- what is known of the plan ------------------------------------------------------------------------------------
+
+    def explain(self) -> str:
+        """Print, and return, the plan, what workers do for it and what is held of it already."""
+        text = explain(Session.of(self.ctx), self._chain(), self.getNumPartitions())
+        print(text)
+        return text
+
+    def toDebugString(self) -> bytes:
+        """The plan, and below it the lineage of the RDD that :meth:`recv` gives."""
+        return plan.describe(self._chain()).encode() + b"\n" + (self.recv().toDebugString() or b"")
+
+    # -- the rest of being an RDD -------------------------------------------------------------------------------------
+
+    @property
+    def _jrdd(self):
+        return self.recv()._jrdd
+
+    @property
+    def _jrdd_deserializer(self):
+        return self.ctx.serializer
+
+    def __repr__(self) -> str:
+        return f"VRDD[{self.name() or self._op}]"
+
+    def id(self) -> int:
+        """The number of the RDD that :meth:`recv` gives."""
+        return self.recv().id()
+
+    def name(self) -> str | None:
+        """The name given by :meth:`setName`."""
+        return self._named
+
+    def setName(self, name: str) -> VRDD:
+        """Give it a name, which errors and ``gpu-worker status`` show too."""
+        self._named = name
+        return self
+
+    def getNumPartitions(self) -> int:
+        """The number of partitions, that of the RDD that was sent."""
+        return self._loader.getNumPartitions()
+
+    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
+                               preservesPartitioning: bool = False) -> RDD:
+        """Apply a Python function to each partition's records, in Spark."""
+        return self.recv().mapPartitionsWithIndex(f, preservesPartitioning)
+
+    def withResources(self, profile) -> VRDD:
+        """Ask for resources for the tasks of the RDD that :meth:`recv` gives."""
+        self.has_resource_profile = True
+        self._profile = profile
+        self._received = None
+        return self
+
+    def checkpoint(self) -> None:
+        """Cut the lineage: at the next action the records are saved in Spark's checkpoint directory.
+
+        What is lost later is rebuilt from there.
+        """
+        self._cut_lineage("checkpoint")
+
+    def localCheckpoint(self) -> None:
+        """Cut the lineage: at the next action the records are saved in the executors' storage."""
+        self._cut_lineage("localCheckpoint")
+
+    def isCheckpointed(self) -> bool:
+        """Whether the records have been saved."""
+        return self._checkpoint is not None and self._checkpoint.isCheckpointed()
+
+    def isLocallyCheckpointed(self) -> bool:
+        """Whether the lineage was cut by :meth:`localCheckpoint`."""
+        return self._checkpoint is not None and self._checkpoint.isLocallyCheckpointed()
+
+    def getCheckpointFile(self) -> str | None:
+        """Where the records have been saved."""
+        return None if self._checkpoint is None else self._checkpoint.getCheckpointFile()
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _then(self, op: plan.Op) -> VRDD:
+        return VRDD(self._loader, op, self)
+
+    def _chain(self) -> Chain:
+        nodes, each = [], self
+        while each is not None:
+            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
+            last, each = each, each._before
+        nodes.extend(Node(op) for op in reversed(list(last._lineage or ())))
+        return plan.verify(tuple(reversed(nodes)))
+
+    def _link(self) -> Lineage:
+        """The operations up to this one, without anything that is kept."""
+        before = self._before._link() if self._before is not None else self._lineage
+        return Lineage(self._op, before)
+
+    def _is_held(self) -> bool:
+        self._save_checkpoint()
+        return any(node.cached for node in self._chain())
+
+    def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer:
+        """Run the plan on cached data; an error names the VRDD."""
+        session = Session.of(self.ctx)
+        answer = session.evaluate(self._loader, self._chain(), list(partitions), goal)
+        self._let_go_of_inputs()
+        return answer
+
+    def _contents(self) -> dict[int, Content]:
+        """What each partition of the nearest cached result looks like, materialised."""
+        session = Session.of(self.ctx)
+        contents = session.ensure(self._loader, self._chain(), range(self.getNumPartitions()))
+        self._let_go_of_inputs()
+        return contents
+
+    def _results(self) -> list[Content]:
+        """What each partition of the result will look like."""
+        chain = self._chain()
+        start = next(node.cached for node in reversed(chain) if node.cached)
+        lowered = Lowered(chain, start, FETCH)
+        for partition, content in self._contents().items():
+            lowered.add(partition, content)
+        return list(lowered.results.values())
+
+    def _fold(self, f: Callable) -> Fold | str:
+        results = [content for content in self._results() if content.count]
+        if not results:
+            return "there are no records"
+        return lower_fold(f, results)
+
+    def tokens(self) -> RDD | None:
+        """Make sure of the nearest cached result; an RDD with the token of each of its partitions. None if not cached.
+
+        For the RDDs that :meth:`recv` gives.
+        """
+        if not self._is_held():
+            return None
+        self._contents()
+        return Session.of(self.ctx).tokens(self._chain())
+
+    def forget_places(self) -> None:
+        """Ask the workers anew where the nearest cached result is; a plan did not find it where it should be."""
+        Session.of(self.ctx).find(self._chain())
+
+    def _let_go_of_inputs(self) -> None:
+        """Once all of it is held, forget the VRDDs it came from; their operations stay, to rebuild what gets lost."""
+        residency, before = self._residency, self._before
+        if residency is not None and before is not None and len(residency.places) == self.getNumPartitions():
+            with self._lock:
+                self._lineage = before._link()
+                self._before = None
+
+    def _spark(self, action: str, *arguments, **named):
+        """What an RDD does for an action, by a Spark job over :meth:`recv`."""
+        self._save_checkpoint()
+        return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
+
+    def _cut_lineage(self, how: str) -> None:
+        self.is_checkpointed = True
+        self._checkpoint = self.recv()
+        getattr(self._checkpoint, how)()
+
+    def _save_checkpoint(self) -> None:
+        """Let Spark save the records if that was asked for, and start the lineage from there."""
+        saved = self._checkpoint
+        if saved is None or self._loader is saved:
+            return
+        Session.of(self.ctx).job(saved.count)
+        with self._lock:
+            on_host = plan.place_of(self._chain()) == "host"
+            self._loader, self._before = saved, None
+            self._op, self._lineage = (plan.Send(), None) if on_host else (plan.ToDevice(), Lineage(plan.Send()))
+
+
+#: Actions that Spark answers, repeated where a Python worker crashes under them.
+_SPARK_ACTIONS = (
+    "aggregate", "collectAsMap", "countApproxDistinct", "countByKey", "countByValue", "fold", "foreach",
+    "foreachPartition", "histogram", "lookup", "max", "mean", "meanApprox", "min", "reduceByKeyLocally", "sampleStdev",
+    "sampleVariance", "stats", "stdev", "sum", "sumApprox", "takeOrdered", "takeSample", "top", "treeAggregate",
+    "treeReduce", "variance",
+)
+
+
+def _spark_action(name: str) -> Callable:
+    @functools.wraps(getattr(RDD, name))
+    def action(self: VRDD, *arguments, **named):
+        return self._spark(name, *arguments, **named)
+    return action
+
+
+for _name in _SPARK_ACTIONS:
+    setattr(VRDD, _name, _spark_action(_name))
+
+
+def send(rdd: RDD) -> VRDD:
+    """Send an RDD's records to the GPU workers' host memory, when an action asks for them.
+
+    Records are numbers, arrays, tuples of numbers, dicts of numbers and arrays, or pairs with such values; all of a
+    partition alike.
+
+    Raises
+    ------
+    RecordError
+        At the action, for records that cannot be held.
+
+    Examples
+    --------
+    >>> sc.parallelize([(0, 1.5), (1, 2.5)]).send().collect()
+    [(0, 1.5), (1, 2.5)]
+    """
+    return VRDD(rdd, plan.Send(), None)

@@ -1,0 +1,248 @@
+"""The workers that hold a session's data, as the driver reaches them: by their socket, or through a Spark task."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from gpu_worker.client import Client, Lease, connect, open_lease
+from gpu_worker.protocol import messages
+from gpu_worker.protocol.messages import Ran, Release, Retain, Run
+from gpu_worker.protocol.payload import Payload
+from vispark.bridge import Credentials, Home, Relay, blame, contents
+from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost
+from vispark.lower import Content, Lowered
+
+log = logging.getLogger(__name__)
+
+#: What a plan is repeated after: the data is rebuilt, or found elsewhere.
+LOST = (WorkerLost, Fenced, PartitionMissing)
+
+#: Runs a task where a partition's token lies, by a Spark job.
+Relayed = Callable[[Relay], "tuple[int, Ran, bytes] | None"]
+
+
+@dataclass
+class Ticket:
+    """A plan on its way to a worker."""
+
+    request: Run | None
+    client: Client | None
+    relayed: Callable[[], tuple[int, Ran, bytes] | None] | None
+
+
+class Worker:
+    """One worker.
+
+    Attributes
+    ----------
+    home : Home
+        Where it is.
+    epoch : int
+        Which of the session's device processes there answered last; content from before is gone.
+    direct : bool
+        Whether plans go to its socket from here.
+    plans : int
+        How many plans it was sent.
+    fetched_bytes : int
+        How many bytes of results came back from it.
+    """
+
+    def __init__(self, credentials: Credentials, home: Home):
+        self.home = home
+        self.epoch = 0
+        self.plans = 0
+        self.fetched_bytes = 0
+        self._credentials = credentials
+        self._idle: list[Client] = []
+        self._lease: Lease | None = None
+        self._released: list[int] = []
+        self._lock = threading.Lock()
+        transport = credentials.options.transport
+        self.direct = transport == "direct" or (transport == "auto" and home.here)
+
+    def learn(self, epoch: int) -> None:
+        """Take note of the epoch that the worker is in."""
+        self.epoch = max(self.epoch, epoch)
+
+    def send(self, lowered: Lowered, relay: Relayed) -> Ticket:
+        """Send a plan. ``relay`` is used where the worker cannot be reached from here."""
+        self.plans += 1
+        if not self.direct:
+            task = Relay(self._credentials, self.home, lowered, self._take_released())
+            return Ticket(None, None, lambda: relay(task))
+        client = self._client()
+        request, constants = lowered.request(client.next_number(), client.epoch, self._credentials.options.deadline)
+        try:
+            if constants:
+                with Payload.create(constants) as payload:
+                    lowered.constants.write(payload)
+                    client.send(request, [payload.descriptor])
+            else:
+                client.send(request)
+        except WorkerLost:
+            self._drop(client)
+            raise
+        return Ticket(request, client, None)
+
+    def receive(self, ticket: Ticket) -> tuple[int, Ran, Payload | None]:
+        """The answer to a plan: the worker's epoch, its reply, and the payload with what was fetched.
+
+        Raises
+        ------
+        WorkerLost, Fenced, PartitionMissing
+            If the plan is to be repeated.
+        VisparkError
+            If it failed.
+        """
+        if ticket.relayed:
+            return self._receive_relayed(ticket)
+        client, request = ticket.client, ticket.request
+        try:
+            reply, descriptors = client.receive(request.number)
+        except (WorkerLost, Fenced):
+            self._drop(client)
+            blame(self._credentials, client, request)
+            raise
+        except WorkerError:
+            self._give(client)
+            raise
+        self._give(client)
+        payload = Payload.receive(descriptors[0], mmap.ACCESS_COPY) if descriptors else None
+        self.fetched_bytes += payload.size if payload else 0
+        return client.epoch, reply, payload
+
+    def held(self, number: int) -> tuple[int, dict[int, Content]]:
+        """What the worker holds of a VRDD, and its epoch; nothing can be told of one that is relayed to."""
+        if not self.direct:
+            return self.epoch, {}
+        with self._borrowed() as client:
+            reply, _ = client.request(messages.Describe(client.next_number(), number, ()))
+        return client.epoch, contents(reply)
+
+    def retain(self, number: int, partitions: list[int]) -> None:
+        """Let the worker forget all other partitions of a VRDD."""
+        if self.direct:
+            with suppress(WorkerError), self._borrowed() as client:
+                client.request(Retain(client.next_number(), number, tuple(partitions)))
+
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Let the worker forget VRDDs; where it is relayed to, with the next plan."""
+        if not self.direct:
+            with self._lock:
+                self._released.extend(numbers)
+            return
+        with suppress(WorkerError), self._borrowed() as client:
+            client.request(Release(client.next_number(), numbers))
+
+    def close(self) -> None:
+        """Close all connections; the session's lease on this worker begins to run out."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            lease, self._lease = self._lease, None
+        for client in idle:
+            client.close()
+        if lease:
+            lease.close()
+
+    def _receive_relayed(self, ticket: Ticket) -> tuple[int, Ran, Payload | None]:
+        answer = ticket.relayed()
+        if answer is None:
+            raise PartitionMissing("no task came to the node that holds the partition")
+        epoch, reply, data = answer
+        self.learn(epoch)
+        self.fetched_bytes += len(data)
+        payload = None
+        if data:
+            payload = Payload.create(len(data))
+            payload.memory[:] = data
+        return epoch, reply, payload
+
+    def _take_released(self) -> tuple[int, ...]:
+        with self._lock:
+            released, self._released = tuple(self._released), []
+        return released
+
+    def _client(self) -> Client:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        hello = self._credentials.hello("driver", 0)
+        timeout = self._credentials.options.startTimeout
+        client = connect(hello, runtime_dir=self.home.runtime_dir, timeout=timeout)
+        with self._lock:
+            if self._lease is None:
+                self._lease = open_lease(self._credentials.hello("lease", 0), runtime_dir=self.home.runtime_dir)
+        self.learn(client.epoch)
+        return client
+
+    def _give(self, client: Client) -> None:
+        with self._lock:
+            self._idle.append(client)
+
+    def _drop(self, client: Client) -> None:
+        """Close a connection that broke, and with it all that wait: they lead to the same process."""
+        client.close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for each in idle:
+            each.close()
+
+    def _borrowed(self) -> _Borrowed:
+        return _Borrowed(self)
+
+
+class _Borrowed:
+    """A connection for one request; closed where that fails."""
+
+    def __init__(self, worker: Worker):
+        self._worker = worker
+
+    def __enter__(self) -> Client:
+        self._client = self._worker._client()
+        return self._client
+
+    def __exit__(self, kind, error, _) -> None:
+        if isinstance(error, WorkerLost | Fenced):
+            self._worker._drop(self._client)
+        else:
+            self._worker._give(self._client)
+
+
+class Workers:
+    """All workers that a session knows of."""
+
+    def __init__(self, credentials: Credentials):
+        self._credentials = credentials
+        self._known: dict[Home, Worker] = {}
+        self._lock = threading.Lock()
+
+    def at(self, home: Home) -> Worker:
+        """The worker at a place."""
+        with self._lock:
+            return self._known.setdefault(home, Worker(self._credentials, home))
+
+    def known(self) -> list[Worker]:
+        """All of them."""
+        with self._lock:
+            return list(self._known.values())
+
+    def alive(self, home: Home, epoch: int) -> bool:
+        """Whether the process that got some content then is, as far as is known, the one that is there now."""
+        return self.at(home).epoch <= epoch
+
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Let all workers forget VRDDs."""
+        for worker in self.known():
+            worker.release(numbers)
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            workers, self._known = list(self._known.values()), {}
+        for worker in workers:
+            worker.close()
