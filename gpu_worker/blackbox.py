@@ -17,7 +17,7 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,20 +77,20 @@ class BlackBox:
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(SLOTS):
             self._free.put(SLOT_BYTES * (1 + slot))
-        self._deadlines: dict[int, float] = {}
+        self._deadlines: dict[int, tuple[float, Callable[[], Place] | None]] = {}
         self._closed = threading.Event()
 
     @contextmanager
-    def running(self, place: Place, deadline: float | None) -> Iterator[None]:
-        """Note that this thread runs a kernel at ``place``, until ``deadline`` on the monotonic clock."""
+    def running(self, place: Place, deadline: float | None, late: Callable[[], Place] | None = None) -> Iterator[None]:
+        """Note that this thread runs a kernel at ``place``, until ``deadline`` on the monotonic clock.
+
+        Where the thread waits for several kernels, ``late`` says at the deadline which of them it waits for.
+        """
         slot, outer = self._free.get(), current_slot()
-        text = _packed(place)
-        now = time.monotonic()
-        _SLOT.pack_into(self._memory, slot, FREE, 0, now, deadline or 0.0, len(text))
-        self._memory[slot + _SLOT.size:slot + _SLOT.size + len(text)] = text
+        self._write(slot, place, time.monotonic(), deadline or 0.0)
         _STATE.pack_into(self._memory, slot, RUNNING, 0)
         if deadline is not None:
-            self._deadlines[slot] = deadline
+            self._deadlines[slot] = deadline, late
         _thread.slot = self._address + slot
         try:
             yield
@@ -99,6 +99,11 @@ class BlackBox:
             self._deadlines.pop(slot, None)
             _STATE.pack_into(self._memory, slot, FREE, 0)
             self._free.put(slot)
+
+    def _write(self, slot: int, place: Place, started: float, deadline: float) -> None:
+        text = _packed(place)
+        _SLOT.pack_into(self._memory, slot, FREE, 0, started, deadline, len(text))
+        self._memory[slot + _SLOT.size:slot + _SLOT.size + len(text)] = text
 
     def blame(self, failure: Failure) -> None:
         """Note the error that this process cannot go on after; the caller ends the process."""
@@ -120,8 +125,10 @@ class BlackBox:
     def _watch(self) -> None:
         while not self._closed.wait(_WATCH_SECONDS):
             now = time.monotonic()
-            for slot, deadline in list(self._deadlines.items()):
+            for slot, (deadline, late) in list(self._deadlines.items()):
                 if now > deadline and slot in self._deadlines:
+                    if late is not None:
+                        self._write(slot, late(), _SLOT.unpack_from(self._memory, slot)[2], deadline)
                     _STATE.pack_into(self._memory, slot, LATE, 0)
                     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -14,11 +14,12 @@ import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
 from gpu_worker import launcher, log
+from gpu_worker.failpoints import failpoint as failpoint
 from gpu_worker.paths import RuntimeDirectory, locate
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.errors import (
@@ -240,8 +241,8 @@ def open_lease(hello: Hello, *, runtime_dir: str | None = None, timeout: float =
     return Lease(hello, directory, timeout)
 
 
-def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout: float = 60.0) -> AdminReply:
-    """Ask the daemon of this node; it is never started for that.
+def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout: float = 60.0) -> Any:
+    """Ask the daemon of this node, which is never started for that; a member of ``AdminReply``.
 
     Raises
     ------
@@ -318,7 +319,7 @@ def _connected(path: os.PathLike[str], timeout: float) -> socket.socket | None:
     return sock
 
 
-def _greeted(connection: Connection, hello: Hello, of: object):
+def _greeted(connection: Connection, hello: Hello, of: object) -> Any:
     """Greet; the answer, which is of the union ``of``."""
     with contextlib.suppress(WorkerLost):
         # A worker that refuses may do so, and close, before it has read anything.

@@ -33,7 +33,7 @@ from gpu_worker.protocol.messages import (
     StatusReport,
 )
 from gpu_worker.protocol.wire import MAX_GREETING, Connection, close_all, failure_of
-from gpu_worker.sessions import CLIENT_ROLES, check
+from gpu_worker.sessions import ADMIN_ROLES, check
 from gpu_worker.watcher import Watcher
 
 _log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class Daemon:
         connection, of, kept = Connection(sock), Greeting, False
         try:
             hello = self._greeting(connection)
-            of = Greeting if hello.role in CLIENT_ROLES else AdminReply
+            of = AdminReply if hello.role in ADMIN_ROLES else Greeting
             kept = self._greeted(hello, connection)
         except WorkerLost as error:
             _log.debug("a peer went away: %s", error)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -84,6 +84,8 @@ class Execution:
     #: Values whose use ends with the plan.
     fetched: list[Partition] = field(default_factory=list)
     partials: list[Partial] = field(default_factory=list)
+    #: Each kernel's stream, number there, partition, label and device.
+    launched: list[tuple[Stream, int, int, str, str]] = field(default_factory=list)
     retained: bool = False
     compiling: float = 0.0
 
@@ -110,8 +112,8 @@ class Execution:
                 self._partition(part)
             outputs, folded, reply = self._reply()
             failpoint("computed")
-        except KernelFault:
-            raise
+        except KernelFault as fault:
+            raise fault.at(**asdict(self._suspects())) from fault.__cause__
         except VisparkError:
             self.streams.settle()
             self._give_back()
@@ -154,6 +156,8 @@ class Execution:
             except VisparkError as error:
                 if value is not None:
                     self.fetched.append(value)
+                if isinstance(error, KernelFault):
+                    error = error.at(**asdict(self._suspects()))
                 raise error.at(vrdd=self._vrdd_name(), partition=part.partition, operation=_label(step),
                                device=value.device.name if value else "") from error.__cause__
             if value is not None:
@@ -193,6 +197,26 @@ class Execution:
             case _:
                 raise PlanError(f"{type(step).__name__} can only start a plan")
         return value.share()
+
+    def _synchronize(self) -> None:
+        """Wait for all work; a kernel that is still running at the deadline is named then."""
+        if self.launched:
+            with self.box.running(Place(self._vrdd_name()), self.deadline, self._suspects):
+                self.streams.synchronize()
+        else:
+            self.streams.synchronize()
+
+    def _suspects(self) -> Place:
+        """Where the kernels are that have not completed: after a fault, it was one of them."""
+        waiting: dict[Stream, tuple[int, str, str]] = {}
+        for stream, number, *where in self.launched:
+            if number > stream.completed:
+                waiting.setdefault(stream, tuple(where))
+        partitions, operations, devices = (sorted(set(each)) for each in zip(*waiting.values(), strict=True)) \
+            if waiting else ([], [], [])
+        among = f" in one of the partitions {', '.join(map(str, partitions))}" if len(partitions) > 1 else ""
+        return Place(self._vrdd_name(), partitions[0] if len(partitions) == 1 else None,
+                     " or ".join(operations) + among, " or ".join(devices))
 
     def _vrdd_name(self) -> str:
         for step in self.request.steps:
@@ -304,6 +328,7 @@ class Execution:
                      for argument in launch.arguments]
         if launch.grid:
             device.launch(kernel, launch.grid, launch.block, arguments, shared=launch.shared, stream=stream)
+            self.launched.append((stream, stream.launched, value.index, step.label, device.name))
         if launch.merge:
             results = {name: results.pop(name) if name in results else array.share()
                        for name, array in inputs.items()} | results
@@ -357,7 +382,7 @@ class Execution:
     def _reply(self) -> tuple[tuple[Output, ...], Folded | None, Payload | None]:
         """Copy out what was fetched or folded, and wait for all work."""
         if self.fold is not None:
-            self.streams.synchronize()
+            self._synchronize()
             return (), *self._folded()
         size = sum(_payload_bytes(partition) for partition in self.fetched)
         payload = Payload.create(size) if self.fetched else None
@@ -366,7 +391,7 @@ class Execution:
             for partition in self.fetched:
                 outputs.append(self._copy_out(partition, payload, offset))
                 offset += _payload_bytes(partition)
-            self.streams.synchronize()
+            self._synchronize()
         failpoint("fetched")
         return tuple(outputs), None, payload
 

@@ -1,4 +1,4 @@
-"""Named points at which a test makes a worker fail.
+"""Named points at which a test makes a worker, or a Spark task that talks to it, fail.
 
 They do nothing unless ``VISPARK_FAILPOINTS`` names a directory. A file there, named after a point, says what happens
 to the first process that passes it: ``kill`` (also when empty), ``stop``, ``delay SECONDS`` or ``error``. Its removal
@@ -22,6 +22,8 @@ NAMES = {
     "before-hand-over": "daemon: the session has a process, the connection is not handed on",
     "handed-over": "daemon: the process has taken the connection",
     "welcomed": "process: a client has its Welcome",
+    "packed": "task: a plan and its payload are ready, nothing is sent",
+    "sent": "task: a plan was sent, nothing is answered",
     "request-received": "process: a request was read, nothing is done",
     "payload-mapped": "process: a plan's payload is mapped",
     "copying-in": "process: a partition is about to be copied to its device",
@@ -31,6 +33,7 @@ NAMES = {
     "bound": "process: results are bound to their names",
     "before-reply": "process: a request is done, nothing is answered",
     "replied": "process: a reply was sent",
+    "before-unpack": "task: a plan's reply is there, its payload is not mapped",
 }
 
 _directory = os.environ.get(VARIABLE)

@@ -13,6 +13,7 @@ from functools import partial
 from gpu_worker.control import Configuration
 from gpu_worker.failpoints import failpoint
 from gpu_worker.paths import RuntimeDirectory
+from gpu_worker.peer import has_ended
 from gpu_worker.processes import DeviceProcess
 from gpu_worker.protocol.errors import VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import Death, Greeting, Hello, Reply, Report, Reported, Request, SessionStatus
@@ -47,6 +48,7 @@ class Keeper:
         self._sessions = Sessions(time.monotonic, last_epoch=int(time.time() * 1000))
         self._processes: dict[str, Future[DeviceProcess]] = {}
         self._endings: dict[str, threading.Thread] = {}
+        self._anchors: dict[Watch, int] = {}
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -165,10 +167,16 @@ class Keeper:
         failpoint("before-hand-over")
         try:
             process.hand_over(hello.role, hello.anchor, client)
+            return True
         except WorkerLost as error:
-            self._process_lost(process, error)
-            return False
-        return True
+            _log.info("process %d of session %s does not take a client: %s", process.found.pid, hello.session, error)
+            if process.ended(_DEATH_SECONDS):
+                self._process_ended(process)
+                return False
+            # It may have the client all the same, who must try again with a new connection.
+            process.terminate()
+            self._process_ended(process)
+            raise
 
     def _start(self, session: Session, epoch: int, coming: Future[DeviceProcess]) -> None:
         configuration = Configuration(session.name, session.secret, session.application, session.options, epoch,
@@ -195,6 +203,8 @@ class Keeper:
     def _end(self, end: End) -> None:
         with self._lock:
             coming, before = self._processes.pop(end.session, None), self._endings.get(end.session)
+            for watch in [watch for watch in self._anchors if watch.session == end.session]:
+                self._forget_anchor(watch)
             thread = threading.Thread(target=self._end_session, args=[end.session, coming, before], daemon=True)
             self._endings[end.session] = thread
         thread.start()
@@ -222,13 +232,21 @@ class Keeper:
             with self._lock:
                 self._sessions.anchor_gone(watch.session, watch.pid)
             return
-        self._watcher.watch(pidfd, partial(self._anchor_gone, watch, pidfd))
+        with self._lock:
+            self._anchors[watch] = pidfd
+        self._watcher.watch(pidfd, partial(self._anchor_gone, watch))
 
-    def _anchor_gone(self, watch: Watch, pidfd: int) -> None:
+    def _anchor_gone(self, watch: Watch) -> None:
+        with self._lock:
+            # The session may have ended just now, and another one may watch the same process.
+            if watch in self._anchors and has_ended(self._anchors[watch]):
+                self._forget_anchor(watch)
+                self._sessions.anchor_gone(watch.session, watch.pid)
+
+    def _forget_anchor(self, watch: Watch) -> None:
+        pidfd = self._anchors.pop(watch)
         self._watcher.forget(pidfd)
         os.close(pidfd)
-        with self._lock:
-            self._sessions.anchor_gone(watch.session, watch.pid)
 
     # -- processes ----------------------------------------------------------------------------------------------------
 
@@ -236,22 +254,18 @@ class Keeper:
         self._watcher.watch(process.pidfd, partial(self._process_ended, process))
 
     def _process_ended(self, process: DeviceProcess) -> None:
-        """Learn how a process ended. Whoever notices first does it."""
-        if not process.ended() or not process.forget_once(self._watcher):
-            return
-        death = process.autopsy()
+        """Learn how a process ended. Whoever notices first does it, others wait until it is done."""
         found = process.found
-        with self._lock:
-            self._sessions.process_ended(found.session, found.epoch, death)
+        with process.burial:
+            if process.buried or not process.ended():
+                return
+            process.buried = True
+            self._watcher.forget(process.pidfd)
+            death = process.autopsy()
+            with self._lock:
+                self._sessions.process_ended(found.session, found.epoch, death)
         _log.info("process %d of session %s ended: signal %d, %s", found.pid, found.session, death.signal,
                   death.failure.message if death.failure else "nothing to blame")
-
-    def _process_lost(self, process: DeviceProcess, error: VisparkError) -> None:
-        """A process does not take connections: learn how it ended, or make it end."""
-        _log.info("process %d of session %s is lost: %s", process.found.pid, process.found.session, error)
-        if not process.ended(_DEATH_SECONDS):
-            process.terminate()
-        self._process_ended(process)
 
     def _status(self, session: Session, coming: Future[DeviceProcess] | None) -> SessionStatus:
         pid, clients, report = 0, 0, None

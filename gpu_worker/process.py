@@ -150,17 +150,22 @@ class Service:
             self._set_controlled(False)
 
     def _take(self, message: HandOver, descriptors: list[int], connection: Connection) -> None:
+        threads = []
         for descriptor in descriptors:
             sock = socket.socket(fileno=descriptor)
             sock.settimeout(None)
-            thread = threading.Thread(target=self._serve, args=[sock], name=message.role, daemon=True)
+            threads.append(threading.Thread(target=self._serve, args=[sock], name=message.role, daemon=True))
             with self._lock:
-                self._clients[sock] = thread
-            thread.start()
-            self._called.set()
+                self._clients[sock] = threads[-1]
         if message.anchor:
             self._watch_anchor(message.anchor)
-        connection.send(Taken(message.number, len(self._clients)), Taken)
+        try:
+            # Before the client hears anything: a daemon that gets no answer may hand it to this process's successor.
+            connection.send(Taken(message.number, len(self._clients)), Taken)
+        finally:
+            for thread in threads:
+                thread.start()
+            self._called.set()
 
     def _registration(self) -> Registration:
         mine = self._configuration

@@ -21,7 +21,6 @@ from gpu_worker.protocol.codec import encode
 from gpu_worker.protocol.errors import VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import Death
 from gpu_worker.protocol.wire import Connection
-from gpu_worker.watcher import Watcher
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +36,17 @@ _LOG_LINES = 20
 
 
 class DeviceProcess:
-    """A session's device process, as the daemon sees it. Its methods may be called from any thread."""
+    """A session's device process, as the daemon sees it. Its methods may be called from any thread.
+
+    Attributes
+    ----------
+    found : Registration
+        What the process says of itself.
+    pidfd : int
+        Readable once the process has ended.
+    buried : bool
+        Whether its end has been dealt with, which is done under the lock ``burial``.
+    """
 
     def __init__(self, directory: RuntimeDirectory, found: Registration, control: Connection, pidfd: int,
                  child: subprocess.Popen | None):
@@ -48,7 +57,8 @@ class DeviceProcess:
         self._child = child
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._watched = True
+        self.burial = threading.Lock()
+        self.buried = False
 
     def __del__(self) -> None:
         # Not earlier: other threads may still ask whether the process has ended.
@@ -133,14 +143,6 @@ class DeviceProcess:
     def ended(self, seconds: float = 0.0) -> bool:
         """Whether the process has ended, or does so within ``seconds``."""
         return has_ended(self.pidfd, seconds)
-
-    def forget_once(self, watcher: Watcher) -> bool:
-        """End the watching of the process; ``False`` if somebody has done so before."""
-        with self._lock:
-            first, self._watched = self._watched, False
-        if first:
-            watcher.forget(self.pidfd)
-        return first
 
     def autopsy(self) -> Death:
         """How the process ended, once it has."""

@@ -8,8 +8,8 @@ The lease. While a driver's lease connection is open, its session lives; when th
 cannot reach this node, or the daemon was replaced) lives while an anchor process of one of its clients lives, and then
 ``options.lease`` seconds more.
 
-Epochs number the device processes, upwards. They start from a number that no earlier daemon can have reached, so that
-what was meant for a process that is gone is never taken for its successor's.
+Epochs number a session's device processes, upwards. A session starts above all numbers that were in use before, also
+with an earlier daemon, so that what was meant for a process that is gone is never taken for its successor's.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from gpu_worker.paths import checked_session
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized
 from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
 
-#: Roles of a greeting; the first two are handed on to the session's device process.
+#: Roles of a greeting: those that are handed on to the session's device process, and those that the daemon answers.
 CLIENT_ROLES = ("driver", "executor")
-ROLES = (*CLIENT_ROLES, "lease", "admin")
+ADMIN_ROLES = ("lease", "admin")
+ROLES = CLIENT_ROLES + ADMIN_ROLES
 
 _DEATHS_KEPT = 16
 _UNKNOWN_DEATH = Death(False, 0, None)
@@ -71,7 +72,7 @@ class Session:
     application: str
     options: SessionOptions
     secret: bytes
-    epoch: int = 0
+    epoch: int
     running: bool = False
     leases: int = 0
     leased: bool = False
@@ -131,8 +132,9 @@ class Sessions:
         instructions = self._anchored(session, [hello.anchor])
         # Whoever greets is then handed on to the session's process.
         if not session.running:
-            self._last_epoch = session.epoch = self._last_epoch + 1
+            session.epoch += 1
             session.running = True
+            self._last_epoch = max(self._last_epoch, session.epoch)
             instructions.append(Start(session.name, session.epoch))
         return instructions
 
@@ -205,7 +207,7 @@ class Sessions:
         assert (self._empty_since is None) == bool(self._sessions)
         for name, session in self._sessions.items():
             assert name == session.name
-            assert int(session.running) <= session.epoch <= self._last_epoch
+            assert session.epoch <= self._last_epoch
             assert session.leases >= 0 and (session.leased or not session.leases)
             assert (session.lapsed is None) == session.renewed
             assert len(session.deaths) <= _DEATHS_KEPT and max(session.deaths, default=0) <= session.epoch
@@ -215,7 +217,8 @@ class Sessions:
     def _authenticated(self, hello: Hello) -> Session:
         session = self._sessions.get(hello.session)
         if session is None:
-            return self._add(Session(hello.session, hello.application, hello.options, hello.secret))
+            return self._add(Session(hello.session, hello.application, hello.options, hello.secret,
+                                     self._last_epoch))
         if not hmac.compare_digest(session.secret, hello.secret):
             raise Unauthorized(f"session {hello.session} has another secret")
         return session

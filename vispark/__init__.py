@@ -24,7 +24,7 @@ from vispark.errors import (
     WorkerError,
     WorkerUnavailable,
 )
-from vispark.install import install
+from vispark.install import install as _install
 from vispark.kernels import Kernel, Kernels
 from vispark.symbols import IN, OUT
 from vispark.vrdd import VRDD
@@ -53,4 +53,4 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-install()
+_install()

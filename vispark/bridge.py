@@ -13,12 +13,12 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 
 from pyspark import TaskContext
 
-from gpu_worker.client import Client, autopsy, connect
+from gpu_worker.client import Client, autopsy, connect, failpoint
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import VERSION, Hello, Ran, Run
 from gpu_worker.protocol.payload import Payload
@@ -78,6 +78,7 @@ class Token:
     contents: dict[int, Content]
 
 
+@cache
 def machine() -> str:
     """A name for this machine's present boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -124,8 +125,9 @@ def blame(credentials: Credentials, client: Client, request: Run) -> None:
         failure = autopsy(credentials.session, client.epoch, runtime_dir=client.runtime_dir).failure
     except WorkerError:
         return      # the daemon is gone too, and with it what it knew
-    labels = {step.label for step in request.steps if isinstance(step, messages.Exec)}
-    if failure and failure.operation in labels and failure.partition in {part.partition for part in request.inputs}:
+    labels = [step.label for step in request.steps if isinstance(step, messages.Exec)]
+    ours = {None, *(part.partition for part in request.inputs)}
+    if failure and failure.partition in ours and any(label in failure.operation for label in labels):
         raise error_of(failure)
 
 
@@ -153,13 +155,17 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
                                              offset=offset, devices=_addresses())
         try:
             with _payload(lowered, packed, offset + constants) as payload:
-                reply, descriptors = client.request(request, [payload.descriptor] if payload else [])
+                failpoint("packed")
+                client.send(request, [payload.descriptor] if payload else [])
+                failpoint("sent")
+                reply, descriptors = client.receive(request.number)
         except (WorkerLost, Fenced) as error:
             log.warning("worker lost: %s", error)
             forget(client)
             blame(credentials, client, request)
             lost = error
             continue
+        failpoint("before-unpack")
         return client, reply, Payload.receive(descriptors[0], mmap.ACCESS_COPY) if descriptors else None
     raise lost
 

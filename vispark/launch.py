@@ -423,10 +423,15 @@ def _geometry(spec: ExecSpec, signature: Signature) -> _Geometry:
                      Signature(tuple(fields.values())), merge)
 
 
+#: What functions of a block raise by mistake.
+_USERS_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError,
+                 RuntimeError)
+
+
 def _called(what: str, function: UserFunction, view: BlockView) -> Any:
     try:
         return function.function(view)
-    except Exception as error:  # whatever a user's function raises is the user's to read
+    except _USERS_ERRORS as error:
         said = f"{type(error).__name__}: {error}"
         raise LaunchError(f"the function given as {what} raised {said}, for the block {view}") from error
 

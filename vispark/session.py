@@ -286,8 +286,10 @@ class Session:
                     kept.bind(partition, worker.home, epoch, content)
         answer.done.update(part.partition for part in lowered.inputs)
         if reply.folded is not None:
-            first = lowered.inputs[0].partition
-            answer.folds[first] = reply.folded, payload, lowered.results[first]
+            # Partitions without records do not say what a record looks like.
+            results = lowered.results
+            first = next((partition for partition, content in results.items() if content.count), min(results))
+            answer.folds[first] = reply.folded, payload, results[first]
         for output in reply.outputs:
             answer.records[output.partition] = list(lowered.records(output, payload, self.credentials.keyring))
 

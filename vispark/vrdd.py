@@ -50,6 +50,7 @@ class VRDD(RDD):
         self._level = StorageLevel(False, False, False, False)
         self._received: tuple[tuple, RDD] | None = None
         self._profile = None
+        self._partitions: int | None = None if before is None else before._partitions
         self._checkpoint: RDD | None = None
         self._named: str | None = None
         self._lock = threading.RLock()
@@ -299,7 +300,9 @@ class VRDD(RDD):
 
     def getNumPartitions(self) -> int:
         """The number of partitions, that of the RDD that was sent."""
-        return self._loader.getNumPartitions()
+        if self._partitions is None:
+            self._partitions = self._loader.getNumPartitions()
+        return self._partitions
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
                                preservesPartitioning: bool = False) -> RDD:

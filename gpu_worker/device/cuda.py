@@ -76,11 +76,27 @@ class Refused(Exception):
 
 
 class CudaStream(Stream):
-    """A stream of PyCUDA, and the same handle for cuda-bindings."""
+    """A stream of PyCUDA, and the same handle for cuda-bindings.
 
-    def __init__(self, native: Any):
+    ``progress`` is a word of pinned memory, into which the stream itself writes the number of each kernel behind it.
+    """
+
+    def __init__(self, native: Any, progress: np.ndarray):
+        super().__init__()
         self.native = native
         self.handle = bindings.CUstream(native.handle)
+        self._progress = progress
+        self._progress[0] = 0
+        self._address = bindings.CUdeviceptr(progress.ctypes.data)
+
+    @property
+    def completed(self) -> int:
+        return self.launched - (self.launched - int(self._progress[0])) % 2**32
+
+    def count_launch(self) -> None:
+        """Let the stream count the kernel that was just launched on it."""
+        self.launched += 1
+        _check(bindings.cuStreamWriteValue32(self.handle, self._address, self.launched % 2**32, 0))
 
 
 class CudaBuffer(Buffer):
@@ -159,7 +175,7 @@ class CudaDevice(Device):
         self._total = min(memory or native.total_memory(), native.total_memory())
         self._context = native.retain_primary_context()
         with self._active:
-            self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING))
+            self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32))
             self._pool = _check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
             _check(bindings.cuMemPoolSetAttribute(
                 self._pool, bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -176,12 +192,12 @@ class CudaDevice(Device):
 
     def stream(self) -> CudaStream:
         try:
-            native = self._idle.popleft()
+            parts = self._idle.popleft()
         except IndexError:
             with self._active:
-                native = pycuda_driver.Stream(_NON_BLOCKING)
-        stream = CudaStream(native)
-        weakref.finalize(stream, self._idle.append, native).atexit = False
+                parts = pycuda_driver.Stream(_NON_BLOCKING), pycuda_driver.pagelocked_empty(1, np.uint32)
+        stream = CudaStream(*parts)
+        weakref.finalize(stream, self._idle.append, parts).atexit = False
         return stream
 
     def allocate(self, nbytes: int, *, stream: Any) -> CudaBuffer:
@@ -349,6 +365,7 @@ class CudaDevice(Device):
             # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape
             # by a call that CUDA has deprecated.
             kernel.function._launch_kernel(wanted[0], wanted[1], packed, wanted[2], stream.native)
+            stream.count_launch()
 
     def _admit(self, kernel: CudaKernel, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> None:
         check_launch(kernel.name, grid, block, self.limits.of_kernel(kernel.threads, kernel.static_shared), shared)

@@ -2,8 +2,8 @@
 
 The headers under ``cuda_on_host/`` make the host compiler take a user's source as it is; their runtime runs a grid's
 blocks on all cores. Work is done when the call returns, so all streams are in order and none has anything to wait for.
-A kernel that ends with a signal takes the process with it, as a failed context does on a GPU, after it has left its mark
-in the black box.
+A kernel that ends with a signal takes the process with it, as a failed context does on a GPU, after it has left its
+mark in the black box.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Sequence
 from operator import index
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -136,7 +136,7 @@ class HostDevice(Device):
             _fill(library, place, constant, data, source)
         return HostKernel(self, source, name, unit, [library.vispark_size(i) for i in range(library.vispark_count())])
 
-    def launch(self, kernel: HostKernel, grid: Sequence[int], block: Sequence[int],
+    def launch(self, kernel: Any, grid: Sequence[int], block: Sequence[int],
                arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
         self._check_usable()
         extents, threads = tuple(map(index, grid)), tuple(map(index, block))
@@ -219,7 +219,8 @@ def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
             library = _loaded(compiler.runtime(cache), cache.directory)
             library.vispark_runtime.restype = ctypes.c_void_p
             library.vispark_fault.restype = ctypes.c_char_p
-            library.vispark_run.argtypes = ctypes.c_void_p, *[ctypes.c_uint] * 2 * _THREE, ctypes.c_char_p, ctypes.c_void_p
+            extents = [ctypes.c_uint] * 2 * _THREE
+            library.vispark_run.argtypes = ctypes.c_void_p, *extents, ctypes.c_char_p, ctypes.c_void_p
             library.vispark_install()
             found.append(library)
     return found[0]

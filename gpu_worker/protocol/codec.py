@@ -31,7 +31,7 @@ def encode(value: object, of: object) -> bytes:
     return msgpack.packb(_codec(of)[0](value), use_bin_type=True)
 
 
-def decode(data: bytes | memoryview, of: object):
+def decode(data: bytes | bytearray | memoryview, of: object) -> typing.Any:
     """Decode a record or a member of the union ``of``.
 
     Raises

@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import BY_NAME, Place, ProtocolError, VisparkError, WorkerLost
@@ -51,7 +52,7 @@ class Connection:
         except OSError as error:
             raise WorkerLost(f"the peer is gone: {error}") from error
 
-    def receive(self, of: object, cap: int = MAX_FRAME) -> tuple[object, list[int]]:
+    def receive(self, of: object, cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
         """Receive a message of the type or union ``of`` and the descriptors that came with it (now the caller's).
 
         Raises

@@ -6,8 +6,8 @@ import mmap
 import os
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -286,21 +286,12 @@ def test_streams_come_back(device: CudaDevice):
 
 
 def test_threads_share_the_device(device: CudaDevice):
-    failures: list[BaseException] = []
+    def work(_: int) -> None:
+        for _ in range(50):
+            round_trip(device)
 
-    def work() -> None:
-        try:
-            for _ in range(50):
-                round_trip(device)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(8) as threads:
+        assert len(list(threads.map(work, range(8)))) == 8
 
 
 def test_launches_cost_little(device: CudaDevice):

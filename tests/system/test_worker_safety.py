@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
+import stat
 import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,7 +85,8 @@ def test_malformed_greetings_get_a_typed_failure(worker: Runtime, data):
         failure = answer(sock)
         assert isinstance(failure, Failure) and failure.kind == "ProtocolError"
         assert f"version {VERSION}" in failure.message
-        assert not sock.recv(1)
+        with contextlib.suppress(ConnectionResetError):
+            assert not sock.recv(1)
 
 
 def test_random_bytes(worker: Runtime):
@@ -190,42 +194,49 @@ OTHER = 65534
 
 def as_other(code: str) -> str:
     """What a program of another user prints."""
-    program = f"import os, socket, sys\nsys.path[:0] = {sys.path!r}\nimport gpu_worker.client\n" \
+    program = f"import os, socket, sys\nsys.path[:0] = {sys.path!r}\n" \
+              "import gpu_worker.client, tests.system.worker_tools\n" \
               f"os.setgroups([]); os.setgid({OTHER}); os.setuid({OTHER})\n{code}"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=SECONDS)
     return result.stdout + result.stderr
 
 
 CONNECT = """
-from tests.system.worker_tools import hello
 try:
-    gpu_worker.client.connect(hello("bystander"), timeout=5)
+    gpu_worker.client.connect(tests.system.worker_tools.hello("bystander"), timeout=5)
 except gpu_worker.client.VisparkError as error:
     print(type(error).__name__, error)
 """
 
 
+@contextlib.contextmanager
+def opened(*paths: Path) -> Iterator[None]:
+    """Let other users enter and connect for a while."""
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in paths]
+    try:
+        for path, mode in zip(paths, modes, strict=True):
+            path.chmod(0o777 if path.is_socket() else mode | 0o055)
+        yield
+    finally:
+        for path, mode in zip(paths, modes, strict=True):
+            path.chmod(mode)
+
+
 @as_root
 def test_another_user_cannot_enter(worker: Runtime):
-    said = as_other(CONNECT)
+    with opened(*worker.path.parents[:-1]):
+        said = as_other(CONNECT)
     assert "Unauthorized" in said and str(worker.path) in said
 
 
 @as_root
 def test_another_user_is_refused_even_where_the_files_are_open(worker: Runtime):
-    opened = [worker.path / "daemon.sock", *[path for path in worker.path.parents if path != Path("/")], worker.path]
-    modes = [path.stat().st_mode for path in opened]
-    try:
-        for path in opened:
-            path.chmod(0o777 if path.is_socket() else path.stat().st_mode | 0o055)
+    with opened(worker.path / "daemon.sock", worker.path, *worker.path.parents[:-1]):
         said = as_other(f"""
 sock = socket.socket(socket.AF_UNIX)
 sock.connect({str(worker.path / "daemon.sock")!r})
 print(sock.recv(1000))
 """)
-    finally:
-        for path, mode in zip(opened, modes, strict=True):
-            path.chmod(mode & 0o7777)
     assert "Unauthorized" in said and f"user {OTHER}" in said
 
 

@@ -80,7 +80,8 @@ class Runtime:
 
     def daemons(self) -> list[int]:
         """The daemon's process; several are a defect."""
-        return [process.pid for process in leaks.processes_of(self.path) if re.search("gpu[_-]worker start", process.command)]
+        return [process.pid for process in leaks.processes_of(self.path)
+                if re.search("gpu[_-]worker start", process.command)]
 
     def socket(self) -> socket.socket:
         """A connection to the daemon that has not greeted."""

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import Array, Field, In, Launch, Out, Scalar, Signature
-from gpu_worker.protocol.payload import ALIGNMENT, Payload
 from vispark.captured import capture
 from vispark.kernels import ArrayValue, Kernels
-from vispark.launch import IN, OUT, BlockView, ConstantTable, ModuleTable, record_exec, resolve
+from vispark.launch import IN, OUT, BlockView, ConstantTable, record_exec, resolve
 
 K = Kernels("""
 __global__ void gradient(const float* points, float* out, const double* w, int n) {}
@@ -547,63 +546,3 @@ def test_a_cell_that_is_still_empty():
     with pytest.raises(LaunchError, match="raised NameError"):
         launch_of(record(K.map, IN, OUT, grid=captured.function))
     assert before(None) == later
-
-
-# -- tables -----------------------------------------------------------------------------------------------------------
-
-def values_of(*sizes):
-    return [ArrayValue.of(np.full(size, number, np.uint8), "x") for number, size in enumerate(sizes)]
-
-
-def test_equal_arrays_are_one_constant():
-    table = ConstantTable()
-    assert [table.add(value) for value in values_of(3, 4)] == [0, 1]
-    assert [table.add(value) for value in values_of(3, 4)] == [0, 1]
-    constants, nbytes = table.constants(0)
-    assert (len(constants), nbytes) == (2, 0)
-    table.write(None)
-
-
-@pytest.mark.parametrize("offset", [0, 1, 512, 1000])
-def test_large_arrays_go_into_the_payload(offset):
-    table = ConstantTable()
-    values = values_of(70_000, 60_000, 0, 5_000, 500, 300)
-    for value in values:
-        table.add(value)
-    constants, nbytes = table.constants(offset)
-    inline = [bool(constant.data) or not value.data for constant, value in zip(constants, values, strict=True)]
-    assert inline == [False, False, True, True, True, True]
-    with Payload.create(offset + nbytes) as payload:
-        table.write(payload)
-        assert not payload.view(0, offset).any()
-        for constant, value, here in zip(constants, values, inline, strict=True):
-            assert (constant.dtype, constant.shape) == (value.dtype, value.shape)
-            assert here or (constant.offset % ALIGNMENT == 0 and constant.offset >= offset)
-            data = constant.data if here else payload.view(constant.offset, len(value.data)).tobytes()
-            assert data == value.data
-    assert nbytes <= 130_000 + 3 * ALIGNMENT
-
-
-@given(st.lists(st.integers(0, 30_000), max_size=8))
-def test_what_is_inline_stays_small(sizes):
-    table = ConstantTable()
-    for value in values_of(*sizes):
-        table.add(value)
-    constants, nbytes = table.constants(0)
-    assert sum(len(constant.data) for constant in constants) <= 64 * 1024
-    assert bool(nbytes) == (sum(sizes) > 64 * 1024)
-
-
-def test_modules():
-    source = "__constant__ float table[3];\n__global__ void k(float* x) {}"
-    constants = ConstantTable()
-    constants.add(values_of(3)[0])
-    modules = ModuleTable(constants)
-    one = Kernels(source, ["-DD=1"], constants={"table": np.ones(3, "f4")}, file="own.cu")
-    same = Kernels(source, ["-DD=1"], constants={"table": np.ones(3, "f4")}, file="own.cu")
-    assert [modules.add(one), modules.add(K), modules.add(same)] == [0, 1, 0]
-    first, second = modules.modules()
-    assert (first.source, first.file, first.options, first.constants, first.constant_names) == (
-        source, "own.cu", ("-DD=1",), (1,), ("table",))
-    assert second.constants == second.constant_names == ()
-    assert constants.constants(0)[0][1].data == np.ones(3, "f4").tobytes()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.cuda_on_host.diagnostics import ENTRY_FILE, refusal
+from gpu_worker.device.cuda_on_host.diagnostics import ENTRY_FILE, OPTIONS_FILE, refusal
 from gpu_worker.device.cuda_on_host.objects import undefined_symbols
 from gpu_worker.device.cuda_on_host.options import compiler_options
 from gpu_worker.device.nvrtc import kernel_names
@@ -112,21 +112,21 @@ class Compiler:
         CompileError
             If the compiler refuses the source or an option, or the source has no such kernel or constant.
         """
-        options = compiler_options(source)
+        options, macros = compiler_options(source)
         parts = ("host unit", self.identity, _headers_digest(), name, source.file, source.text, "\0".join(options),
-                 "\0".join(constant for constant, _ in source.constants))
+                 "\n".join(macros), "\0".join(constant for constant, _ in source.constants))
         # What stands in headers of the user's own is not known before it is compiled.
         kept = not any(option.startswith("-I") for option in options)
         made = cache.get(*parts) if kept else None
         if made is None:
-            made = self._build(source, name, options)
+            made = self._build(source, name, options, macros)
             if kept:
                 cache.put(made, *parts)
         return made
 
-    def _build(self, source: Source, name: str, options: Sequence[str]) -> bytes:
+    def _build(self, source: Source, name: str, options: Sequence[str], macros: Sequence[str]) -> bytes:
         with tempfile.TemporaryDirectory(prefix="vispark-") as directory:
-            Path(directory, "unit.cpp").write_text(_unit_text(source, name), errors="surrogateescape")
+            Path(directory, "unit.cpp").write_text(_unit_text(source, name, macros), errors="surrogateescape")
             # Only a guess, which spares most kernels with barriers a compilation: the unit itself tells.
             waits = len(kernel_names(source.text)) == 1 and any(word in source.text for word in _WAITS)
             symbols = self._compile(source, name, options, directory, waits)
@@ -177,18 +177,23 @@ def _headers_digest() -> str:
     return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
 
 
-def _unit_text(source: Source, name: str) -> str:
+def _unit_text(source: Source, name: str, macros: Sequence[str]) -> str:
+    # All names at the end are ours alone, as a user's macros are in force there.
     file = source.file.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    symbols = "".join(f"VISPARK_EXPORT vispark::Symbol vispark_constant_{i}() {{ return vispark::symbol({constant}); }}\n"
-                      for i, (constant, _) in enumerate(source.constants))
-    return (f'#include "cuda_on_host.h"\n#line 1 "{file}"\n{source.text}\n#line 1 "{ENTRY_FILE}"\n'
-            f"typedef vispark::Entry<decltype(&{name}), &{name}> vispark_entry;\n"
-            f"VISPARK_ENTRY(vispark_entry)\n{symbols}")
+    constants = [f"VISPARK_EXPORT vispark_symbol_type vispark_constant_{place}() {{ "
+                 f"return vispark_symbol_of({constant}); }}"
+                 for place, (constant, _) in enumerate(source.constants)]
+    return "\n".join([
+        '#include "cuda_on_host.h"',
+        f'#line 1 "{OPTIONS_FILE}"', *macros,
+        f'#line 1 "{file}"', source.text,
+        f'#line 1 "{ENTRY_FILE}"', f"typedef vispark_entry_of<decltype(&{name}), &{name}> vispark_entry;",
+        "VISPARK_ENTRY(vispark_entry)", *constants, ""])
 
 
 def _shared_memory(symbols: Sequence[str]) -> str:
     """Assembly that puts all ``extern __shared__`` arrays of a unit at one place, as they are in CUDA."""
     if not symbols:
         return ""
-    labels = "".join(f".globl {symbol}\n.hidden {symbol}\n.type {symbol}, %tls_object\n{symbol}:\n" for symbol in symbols)
+    labels = "".join(f".globl {name}\n.hidden {name}\n.type {name}, %tls_object\n{name}:\n" for name in symbols)
     return f'.section .tbss,"awT",%nobits\n.balign 256\n{labels}.zero {SHARED_BYTES}\n'

@@ -12,6 +12,9 @@ from gpu_worker.protocol.errors import CompileError
 #: What the generated end of a unit is called in the compiler's log: line 1 names the kernel, then a line per constant.
 ENTRY_FILE = "vispark entry"
 
+#: What the macros that options define are called there.
+OPTIONS_FILE = "options"
+
 _ENTRY_LINES = 2
 _ERROR = re.compile(r"^(?P<file>[^\n:]+):(?P<line>\d+):(?:\d+:)? (?:fatal )?error: (?P<words>.*)$", re.M)
 _INCLUDED = re.compile(r"(?:from|In file included from) (?P<file>[^\n:]+):(?P<line>\d+)")
@@ -42,7 +45,8 @@ def refusal(source: Source, name: str, log: str, headers: Path) -> CompileError:
         return CompileError(_at_line(source, file, line, written[0]["words"].removeprefix("#error ")), detail=detail)
     if errors:
         return CompileError(_no_such_name(source, name, errors), detail=detail)
-    return CompileError(f"the compiler refused {source.file}: {(log.strip() or 'no words').splitlines()[0]}", detail=log)
+    first = (log.strip() or "no words").splitlines()[0]
+    return CompileError(f"the compiler refused {source.file}: {first}", detail=log)
 
 
 def _user_line(source: Source, log: str, before: int) -> tuple[str, int]:
@@ -73,7 +77,7 @@ def _no_such_name(source: Source, name: str, errors: list[re.Match[str]]) -> str
     kernels = kernel_names(source.text)
     has = f"its kernels are {', '.join(kernels)}" if kernels else "it has no __global__ function"
     if re.sub(r"<.*|\s", "", name).rpartition("::")[2] in kernels:
-        return f"the kernel {name} of {source.file} cannot be chosen by that name: {words}"
+        return f"the kernel {name} of {source.file} cannot be chosen by that name; {has}: {words}"
     return f"{source.file} has no kernel {name}; {has}"
 
 

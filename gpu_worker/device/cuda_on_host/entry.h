@@ -111,8 +111,6 @@ template <class... A, void (*kernel)(A...)>
 constexpr Unit Entry<void (*)(A...), kernel>::unit;
 
 struct Symbol { void* address; Word size; };
-template <class T> static constexpr Symbol symbol(T& variable) { return {&variable, sizeof(T)}; }
-template <class T> static constexpr Symbol symbol(const T& variable) = delete;  // it cannot be set
 
 }  // namespace vispark
 
@@ -122,17 +120,28 @@ template <class T> static constexpr Symbol symbol(const T& variable) = delete;  
 #define VISPARK_EXPORT extern "C" __attribute__((visibility("default"), used, externally_visible))
 #endif
 
-#ifdef VISPARK_NO_WAITS
-#define VISPARK_BIND(given) ((void)(given))
-#else
-#define VISPARK_BIND(given) (vispark::runtime = (given))
+// From here on a user's macros are in force, so every name must be one that nobody else uses.
+template <class Kernel, Kernel kernel> struct vispark_entry_of : vispark::Entry<Kernel, kernel> {
+    static const vispark::Unit* vispark_bind(const vispark::Runtime* runtime) {
+#ifndef VISPARK_NO_WAITS
+        vispark::runtime = runtime;
 #endif
+        (void)runtime;
+        return &vispark_entry_of::unit;
+    }
+    static unsigned vispark_count() { return vispark_entry_of::count; }
+    static unsigned vispark_size(unsigned i) { return vispark_entry_of::sizes[i]; }
+};
+typedef vispark::Unit vispark_unit_type;
+typedef vispark::Runtime vispark_runtime_type;
+typedef vispark::Symbol vispark_symbol_type;
+template <class T> static vispark_symbol_type vispark_symbol_of(T& variable) { return {&variable, sizeof(T)}; }
+template <class T> static vispark_symbol_type vispark_symbol_of(const T& variable) = delete;  // it cannot be set
 
 // What the device asks a unit for.
-#define VISPARK_ENTRY(entry)                                                                     \
-    VISPARK_EXPORT const vispark::Unit* vispark_unit(const vispark::Runtime* runtime) {          \
-        VISPARK_BIND(runtime);                                                                   \
-        return &entry::unit;                                                                     \
-    }                                                                                            \
-    VISPARK_EXPORT unsigned vispark_count() { return entry::count; }                             \
-    VISPARK_EXPORT unsigned vispark_size(unsigned i) { return entry::sizes[i]; }
+#define VISPARK_ENTRY(vispark_e)                                                                          \
+    VISPARK_EXPORT const vispark_unit_type* vispark_unit(const vispark_runtime_type* vispark_runtime) {   \
+        return vispark_e::vispark_bind(vispark_runtime);                                                  \
+    }                                                                                                     \
+    VISPARK_EXPORT unsigned vispark_count() { return vispark_e::vispark_count(); }                        \
+    VISPARK_EXPORT unsigned vispark_size(unsigned vispark_i) { return vispark_e::vispark_size(vispark_i); }

@@ -14,14 +14,16 @@ _IGNORED_VALUE = ("-arch", "--gpu-architecture", "-maxrregcount", "--maxrregcoun
                   "--prec-div", "-ewp", "-opt-info", "--optimization-info", "--split-compile", "-jump-table-density")
 _IGNORED = ("-lineinfo", "--generate-line-info", "-G", "--device-debug", "-w", "--disable-warnings", "-restrict",
             "--restrict", "-default-device", "--device-as-default-execution-space", "-rdc=true", "-rdc=false",
-            "--extra-device-vectorization", "-extra-device-vectorization", "--no-source-include", "-builtin-move-forward",
+            "--extra-device-vectorization", "-extra-device-vectorization", "--no-source-include",
             "--display-error-number", "--no-display-error-number", "-dopt=on", "-dopt=off", "-O0", "-O1", "-O2", "-O3")
 _LONG = {"--define-macro": "-D", "--undefine-macro": "-U", "--include-path": "-I"}
 _STANDARDS = {"c++11": "-std=gnu++14", "c++14": "-std=gnu++14", "c++17": "-std=gnu++17", "c++20": "-std=gnu++20"}
 
 
-def compiler_options(source: Source) -> list[str]:
-    """The host compiler's options for those of a source.
+def compiler_options(source: Source) -> tuple[list[str], list[str]]:
+    """The host compiler's options for those of a source, and its macros as lines of text.
+
+    The macros stand after our own headers, which they must not touch.
 
     Raises
     ------
@@ -30,10 +32,10 @@ def compiler_options(source: Source) -> list[str]:
 
     Examples
     --------
-    >>> compiler_options(Source("", options=("-DN=4", "--use_fast_math", "-arch=sm_90")))
-    ['-std=gnu++17', '-DN=4', '-ffast-math', '-fno-finite-math-only']
+    >>> compiler_options(Source("", options=("-DN=4", "-UM", "--use_fast_math", "-arch=sm_90")))
+    (['-std=gnu++17', '-ffast-math', '-fno-finite-math-only'], ['#define N 4', '#undef M'])
     """
-    given, words = ["-std=gnu++17"], iter(source.options)
+    given, macros, words = ["-std=gnu++17"], [], iter(source.options)
     for option in words:
         name, equals, value = option.partition("=")
         if option in ("-use_fast_math", "--use_fast_math"):
@@ -43,18 +45,25 @@ def compiler_options(source: Source) -> list[str]:
             given[0] = _standard(source, value or _value(source, option, words))
         elif name in ("-fmad", "--fmad"):
             given += ["-ffp-contract=off"] if value == "false" else []
-        elif name in _LONG or option in ("-D", "-U", "-I"):
-            letter = _LONG.get(name, option[:2])
-            given.append(letter + (value if equals and name in _LONG else _value(source, option, words)))
-        elif re.match(r"-[DUI]\S", option):
-            given.append(option)
+        elif found := re.match(r"(-[DUI]|--define-macro|--undefine-macro|--include-path)(=?)(.*)", option, re.S):
+            letter = _LONG.get(found[1], found[1])
+            text = found[3] or _value(source, option, words)
+            if letter == "-I":
+                given.append(f"-I{text}")
+            else:
+                macros.append(_macro(letter, text))
         elif name in _IGNORED_VALUE:
             if not equals:
                 _value(source, option, words)
         elif option not in _IGNORED:
             raise CompileError(f"{source.file} asks for the option {option!r}, which the host device does not know; it "
                                "takes -D, -U, -I, -std, --use_fast_math, --fmad and passes over those about GPUs")
-    return given
+    return given, macros
+
+
+def _macro(letter: str, text: str) -> str:
+    name, equals, value = text.replace("\n", " ").partition("=")
+    return f"#define {name} {value if equals else 1}" if letter == "-D" else f"#undef {text}"
 
 
 def _value(source: Source, option: str, words: Iterator[str]) -> str:

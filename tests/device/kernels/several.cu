@@ -1,3 +1,4 @@
+// kernels: fill, scale, square, inner::negate
 // Several kernels in one source, with C and with C++ names, in a namespace, and sharing a device function.
 #ifndef SCALE
 #define SCALE 2

@@ -1,0 +1,304 @@
+"""Where tests kill: a Spark context whose workers fail where they are told to, plans, and what is known of them.
+
+Every plan is run once undisturbed, and its answer kept; every later answer must be the same to the bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import os
+import re
+import signal
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+import vispark  # noqa: F401  It adds the operations to RDD.
+from gpu_worker.client import administer
+from gpu_worker.failpoints import NAMES, VARIABLE
+from gpu_worker.protocol.messages import SessionStatus, Status
+from tests import leaks
+from tests.system import topology
+from tests.system.topology import Node
+from tests.system.vrdd_tools import exact
+from vispark import IN, OUT, VRDD, Kernels
+from vispark.session import Session
+
+#: Kills at each fail-point.
+KILLS = int(os.environ.get("VISPARK_CHAOS_KILLS", "3"))
+SECONDS = 30.0
+WIDTH = 6
+
+#: Points that a plan passes only over a connection that is new.
+CONNECTING = ("accepted", "authenticated", "before-hand-over", "handed-over", "welcomed")
+#: Points in a Spark task.
+IN_TASKS = ("packed", "sent", "before-unpack")
+
+SOURCE = r"""
+extern "C" __global__ void scale(const double* x, double* y, double factor, int n)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = factor * x[i] + 1.0 / 3.0;
+}
+"""
+
+
+def records(partition: int) -> list[tuple[str, np.ndarray]]:
+    """A partition's records, always the same: some of them, many of them, none of them."""
+    rows = np.random.default_rng(partition).normal(size=((partition * 5) % 7 * 9, WIDTH))
+    return [(f"{partition}/{index}", row) for index, row in enumerate(rows)]
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Makes a partition's records, and leaves a file for every time that it was made to."""
+
+    directory: Path
+
+    def __call__(self, partition: int, _: Iterable) -> Iterable:
+        (self.directory / f"{partition}-{uuid.uuid4().hex}").touch()
+        return records(partition)
+
+    def counts(self) -> Counter[int]:
+        """How often each partition was loaded."""
+        return Counter(int(path.name.partition("-")[0]) for path in self.directory.iterdir())
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan of the campaign.
+
+    Attributes
+    ----------
+    prepare : callable
+        Called with the arena before the kill; gives what ``run`` is called with.
+    run : callable
+        The plan, with a kill under it; gives its answer.
+    skips : tuple of str
+        Fail-points that it does not pass.
+    spark : bool
+        Whether it is a Spark job, so that its tasks are what talks to the worker.
+    """
+
+    prepare: Callable[[Arena], Any]
+    run: Callable[[Any], Any]
+    skips: tuple[str, ...]
+    spark: bool = False
+
+    def passes(self, point: str) -> bool:
+        return point not in self.skips
+
+
+class Arena:
+    """A context, its nodes, and what was loaded through it."""
+
+    def __init__(self, sc: SparkContext, nodes: tuple[Node, ...], failpoints: Path, base: Path):
+        self.sc = sc
+        self.nodes = nodes
+        self.failpoints = failpoints
+        self.base = base
+        self.kernels = Kernels(SOURCE)
+
+    # -- data ---------------------------------------------------------------------------------------------------------
+
+    def loader(self) -> Loader:
+        directory = self.base / uuid.uuid4().hex
+        directory.mkdir()
+        return Loader(directory)
+
+    def points(self, loader: Loader, partitions: int = 4) -> VRDD:
+        """A VRDD that is not cached."""
+        return self.sc.parallelize(range(partitions), partitions).mapPartitionsWithIndex(loader).send().htod()
+
+    def scaled(self, points: VRDD, factor: float = 1.5) -> VRDD:
+        """A kernel's results."""
+        return points.exec(self.kernels.scale, IN, OUT, np.float64(factor), lambda b: np.int32(b.shape[0] * WIDTH),
+                           out=None, grid=lambda b: -(-b.shape[0] * WIDTH // 64), block=64)
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def arm(self, point: str, action: str = "kill") -> Path:
+        """Make whoever passes a point next fail there, once; the file is gone when it did."""
+        assert point in NAMES
+        path = self.failpoints / point
+        path.with_suffix(".new").write_text(action)
+        return path.with_suffix(".new").rename(path)
+
+    def session(self) -> Session:
+        return Session.of(self.sc)
+
+    def disconnect(self) -> None:
+        """Close the driver's connections, so that its next plan makes new ones."""
+        for worker in self.session().workers.known():
+            worker.close()
+
+    def status(self, node: Node | None = None) -> SessionStatus | None:
+        """What the daemon of a node says of this context's session."""
+        report = administer(Status(), runtime_dir=str((node or self.nodes[0]).runtime_dir))
+        mine = self.session().credentials.session
+        return next((session for session in report.sessions if session.session == mine), None)
+
+    def daemons(self, node: Node | None = None) -> list[int]:
+        return self._processes(r"gpu[_-]worker start", node)
+
+    def device_processes(self, node: Node | None = None) -> list[int]:
+        return self._processes(r"gpu_worker\.process ", node)
+
+    def _processes(self, pattern: str, node: Node | None) -> list[int]:
+        directory = (node or self.nodes[0]).runtime_dir
+        return [process.pid for process in leaks.processes_of(directory) if re.search(pattern, process.command)]
+
+    def kill_process(self, node: Node | None = None) -> None:
+        kill(self.device_processes(node))
+
+    def kill_daemon(self, node: Node | None = None) -> None:
+        kill(self.daemons(node))
+
+    # -- what is left -------------------------------------------------------------------------------------------------
+
+    def check_empty(self) -> None:
+        """Fail unless, with all VRDDs dropped, the workers hold nothing, and no process or file is too many."""
+        for node in self.nodes:
+            assert eventually(lambda node=node: not self._held(node)), f"left in the worker: {self._held(node)}"
+            assert len(self.daemons(node)) == 1, self.daemons(node)
+            assert eventually(lambda node=node: len(self.device_processes(node)) <= 1), self.device_processes(node)
+            assert {path.name for path in node.runtime_dir.iterdir()} <= {
+                "daemon.log", "process.log", "daemon.sock", "daemon.lock", "sessions"}, list(node.runtime_dir.iterdir())
+            assert len(list((node.runtime_dir / "sessions").iterdir())) <= 2
+        assert not list(self.failpoints.iterdir()), f"not passed: {list(self.failpoints.iterdir())}"
+
+    def _held(self, node: Node) -> str:
+        with contextlib.suppress(vispark.VisparkError):
+            session = self.status(node)
+            if session is None or not session.pid:
+                return ""
+            report = session.report
+            memfds = _memfds(session.pid)
+            if report is None or report.vrdds or report.host_bytes or any(each.used for each in report.memory) or memfds:
+                return f"{report}, memfds {memfds}"
+            return ""
+        return "no answer"
+
+
+@dataclass(frozen=True)
+class Strike:
+    """What came of a kill: whether all answers were right, how long the longer plan took, what was loaded again."""
+
+    right: bool
+    seconds: float
+    loads: Counter[int]
+
+
+# -- plans ------------------------------------------------------------------------------------------------------------
+
+def _fresh(arena: Arena) -> tuple[VRDD, Loader]:
+    loader = arena.loader()
+    return arena.scaled(arena.points(loader)).cache(), loader
+
+
+def _cached(arena: Arena) -> tuple[VRDD, Loader]:
+    loader = arena.loader()
+    points = arena.points(loader).cache()
+    assert points.count() == sum(len(records(partition)) for partition in range(4))
+    return points, loader
+
+
+def _chain(arena: Arena) -> tuple[VRDD, Loader]:
+    points, loader = _cached(arena)
+    return arena.scaled(arena.scaled(points), 0.7), loader
+
+
+def _kept_chain(arena: Arena) -> tuple[VRDD, Loader]:
+    """A chain with cached results on the way, the first of them held."""
+    points, loader = _cached(arena)
+    middle = arena.scaled(points).cache()
+    return arena.scaled(middle, 0.7).cache(), loader
+
+
+def _sum(vrdd: VRDD) -> np.ndarray:
+    return vrdd.values().reduce(operator.add)
+
+
+#: Materialising is a Spark job, and so is ``recv``; the others go from the driver to the worker.
+PLANS = {
+    "materialise": Plan(_fresh, VRDD.collect, (), spark=True),
+    "collect": Plan(_chain, VRDD.collect, IN_TASKS),
+    "keep": Plan(_kept_chain, VRDD.collect, IN_TASKS),
+    "reduce": Plan(_chain, _sum, (*IN_TASKS, "fetched")),
+    "recv": Plan(_chain, lambda vrdd: vrdd.recv().values().reduce(operator.add), (), spark=True),
+}
+
+
+def strike(arena: Arena, point: str, plan: Plan, expected: object) -> Strike:
+    """Run a plan with a kill at a point under it, and once more after that; both answers must be as expected."""
+    subject, loader = plan.prepare(arena)
+    before = loader.counts()
+    if point in CONNECTING:
+        arena.kill_process() if plan.spark else arena.disconnect()
+    armed = arena.arm(point)
+    seconds, right = [], True
+    for _ in range(2):
+        started = time.monotonic()
+        right &= exact(plan.run(subject)) == expected
+        seconds.append(time.monotonic() - started)
+        assert eventually(lambda: not armed.exists()), f"the plan did not pass {point}"
+    return Strike(right, max(seconds), loader.counts() - before)
+
+
+# -- tools ------------------------------------------------------------------------------------------------------------
+
+def kill(pids: Iterable[int]) -> None:
+    """End processes at once, and wait until they have."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not leaks.processes(lambda process, _: process.pid in pids))
+
+
+def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether ``holds()`` becomes true within ``seconds``."""
+    until = time.monotonic() + seconds
+    while not (found := holds()) and time.monotonic() < until:
+        time.sleep(0.02)
+    return found
+
+
+def _memfds(pid: int) -> list[str]:
+    found = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(descriptor))
+    return [name for name in found if name.startswith("/memfd:")]
+
+
+@contextlib.contextmanager
+def opened(running: topology.Topology, conf: Mapping[str, object] | None = None) -> Iterator[Arena]:
+    """A context on a topology whose workers have fail-points."""
+    with tempfile.TemporaryDirectory(prefix="vc-") as name, pytest.MonkeyPatch.context() as patch:
+        base = Path(name)
+        failpoints, loads = base / "failpoints", base / "loads"
+        failpoints.mkdir()
+        loads.mkdir()
+        # Workers that the driver starts anew have them too; the driver itself has not, it read the variable before.
+        patch.setenv(VARIABLE, str(failpoints))
+        patch.setenv("VISPARK_RUNTIME_DIR", str(running.nodes[0].runtime_dir))
+        settings = {f"spark.executorEnv.{VARIABLE}": failpoints, "spark.vispark.device": "host"} | dict(conf or {})
+        with running.context(settings) as sc:
+            yield Arena(sc, running.nodes, failpoints, loads)
+
+
+@pytest.fixture(scope="module")
+def arena(local: topology.Topology) -> Iterator[Arena]:
+    """A context on ``local[2]``, shared by the tests of a module."""
+    with opened(local) as arena:
+        yield arena

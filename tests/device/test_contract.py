@@ -1,0 +1,299 @@
+"""What every device does alike: memory, copies, streams, compilation, launches and their errors."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Source
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, LaunchError, OutOfMemory
+from tests.device.bench import Bench, opened
+
+ADD_ONE = Source("""
+__global__ void add_one(int* x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] += 1; }
+__global__ void one_byte(unsigned char* x, bool wanted, double scale) { *x = wanted ? (unsigned char)scale : 0; }
+template <typename T> __global__ void twice(T* x) { x[threadIdx.x] *= 2; }
+""", "add.cu")
+
+WHERE = Source("""
+__global__ void where(unsigned* x)
+{
+    unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    x[block * blockDim.x * blockDim.y * blockDim.z + thread] = block * 10000 + thread;
+}
+""")
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("nbytes", [1, 255, 257, 1 << 20, (1 << 20) + 1, 5 << 20])
+def test_buffers_are_aligned_and_apart(any_bench: Bench, nbytes: int):
+    buffers = [any_bench.device.allocate(nbytes, stream=any_bench.stream) for _ in range(3)]
+    assert all(buffer.address % 256 == 0 and buffer.nbytes == nbytes for buffer in buffers)
+    starts = sorted(buffer.address for buffer in buffers)
+    assert all(b - a >= nbytes for a, b in pairwise(starts))
+    for buffer in buffers:
+        buffer.close()
+
+
+def test_memory_is_counted(any_bench: Bench):
+    device = any_bench.device
+    buffers = [device.allocate(n, stream=any_bench.stream) for n in (0, 1000, 2000)]
+    assert device.memory().used == 3000
+    assert device.memory().total > 3000
+    for buffer in buffers:
+        buffer.close()
+    assert device.memory().used == 0
+
+
+def test_a_shared_buffer_is_freed_by_its_last_user(any_bench: Bench):
+    buffer = any_bench.device.allocate(512, stream=any_bench.stream)
+    assert buffer.share() is buffer
+    buffer.close()
+    assert any_bench.device.memory().used == 512
+    buffer.close()
+    assert any_bench.device.memory().used == 0
+
+
+@pytest.mark.parametrize("kind", ["host", "cuda", "null"])
+def test_out_of_memory_leaves_the_rest_intact(kind: str, cache_dir: str):
+    device = opened(kind, cache_dir, memory=1 << 20)
+    bench = Bench(device, device.stream())
+    kept = bench.put(np.arange(1000))
+    with pytest.raises(OutOfMemory, match=r"1,?048,?576"):
+        device.allocate(1 << 20, stream=bench.stream)
+    assert device.memory().used == kept.nbytes
+    assert device.memory().total == 1 << 20
+    if kind != "null":
+        np.testing.assert_array_equal(bench.get(kept, 1000, "i8"), np.arange(1000))
+    again = device.allocate((1 << 20) - kept.nbytes, stream=bench.stream)
+    again.close()
+    kept.close()
+    device.close()
+
+
+def test_more_than_the_machine_has_is_refused(bench: Bench):
+    with pytest.raises(OutOfMemory):
+        bench.device.allocate(1 << 50, stream=bench.stream)
+    assert bench.device.memory().used == 0
+
+
+def test_memory_is_used_again(bench: Bench):
+    for size in (100, 4096, 3 << 20):
+        for _ in range(300):
+            bench.device.allocate(size, stream=bench.stream).close()
+    bench.device.synchronize(stream=bench.stream)
+    assert bench.device.memory().used == 0
+
+
+def test_threads_allocate_at_once(bench: Bench):
+    def work(seed: int) -> bool:
+        stream, right = bench.device.stream(), True
+        for i in range(50):
+            array = np.full(200 + seed, seed * 1000 + i)
+            mine = Bench(bench.device, stream)
+            buffer = mine.put(array)
+            right &= bool((mine.get(buffer, array.shape, "i8") == array).all())
+            buffer.close()
+        return right
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(work, range(12)))
+    assert bench.device.memory().used == 0
+
+
+# -- copies -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("nbytes", [0, 1, 1000, 1 << 20])
+def test_bytes_come_back_as_they_went(bench: Bench, nbytes: int):
+    data = np.random.default_rng(1).integers(0, 256, nbytes).astype("u1")
+    first, second = bench.put(data), bench.device.allocate(nbytes + 10, stream=bench.stream)
+    bench.device.copy_across(second, first, stream=bench.stream)
+    np.testing.assert_array_equal(bench.get(first, nbytes, "u1"), data)
+    np.testing.assert_array_equal(bench.get(second, nbytes, "u1"), data)
+
+
+def test_the_start_of_a_buffer_is_copied(bench: Bench):
+    buffer = bench.put(np.arange(100, dtype="u1"))
+    bench.device.copy_in(buffer, np.zeros(10, "u1"), stream=bench.stream)
+    np.testing.assert_array_equal(bench.get(buffer, 20, "u1"), [0] * 10 + list(range(10, 20)))
+
+
+def test_a_copy_that_does_not_fit_is_refused(bench: Bench):
+    small, large = bench.put(np.zeros(8, "u1")), bench.put(np.zeros(16, "u1"))
+    for copy in (lambda: bench.device.copy_in(small, np.zeros(9, "u1"), stream=bench.stream),
+                 lambda: bench.device.copy_out(np.zeros(9, "u1"), small, stream=bench.stream),
+                 lambda: bench.device.copy_across(small, large, stream=bench.stream)):
+        with pytest.raises(ValueError, match="does not fit"):
+            copy()
+
+
+def test_pinning_changes_nothing(any_bench: Bench):
+    memory = np.zeros(1 << 16, "u1")
+    any_bench.device.pin(memory)
+    buffer = any_bench.put(memory)
+    any_bench.device.unpin(memory)
+    buffer.close()
+
+
+def test_streams_work_side_by_side(bench: Bench):
+    kernel = bench.device.compile(ADD_ONE, "add_one")
+    lanes = [Bench(bench.device, bench.device.stream()) for _ in range(4)]
+    buffers = [lane.put(np.full(1000, i, "i4")) for i, lane in enumerate(lanes)]
+    for _ in range(10):
+        for lane, buffer in zip(lanes, buffers, strict=True):
+            bench.device.launch(kernel, (8,), (128,), [buffer, np.int32(1000)], stream=lane.stream)
+    for i, (lane, buffer) in enumerate(zip(lanes, buffers, strict=True)):
+        assert set(lane.get(buffer, 1000, "i4")) == {i + 10}
+
+
+# -- compilation ------------------------------------------------------------------------------------------------------
+
+def test_a_compile_error_shows_the_users_line(bench: Bench):
+    text = "__device__ int f() { return 1; }\n\n__global__ void k(int* x) {\n    x[0] = undeclared + f();\n}\n"
+    source = Source(text, "mine.cu")
+    with pytest.raises(CompileError) as caught:
+        bench.device.compile(source, "k")
+    assert "mine.cu, line 4" in caught.value.message
+    assert "x[0] = undeclared + f();" in caught.value.message
+    assert "undeclared" in caught.value.detail
+    assert "cuda_on_host" not in str(caught.value) and "vispark" not in caught.value.detail
+
+
+def test_an_error_in_a_template_shows_the_users_line(bench: Bench):
+    source = Source("template <typename T> __device__ T half_of(T x) {\n    return x.missing / 2;\n}\n"
+                    "template <typename T> __global__ void k(T* x) { x[0] = half_of(x[0]); }", "mine.cu")
+    with pytest.raises(CompileError, match=r"mine\.cu, line 2"):
+        bench.device.compile(source, "k<float>")
+
+
+@pytest.mark.parametrize("name", ["missing", "missing<int>", "space::add_one"])
+def test_an_unknown_kernel_is_answered_with_those_there_are(bench: Bench, name: str):
+    with pytest.raises(CompileError, match="add_one, one_byte, twice") as caught:
+        bench.device.compile(ADD_ONE, name)
+    assert name in caught.value.message and "add.cu" in caught.value.message
+
+
+def test_a_template_without_arguments_is_no_kernel(bench: Bench):
+    with pytest.raises(CompileError, match="twice"):
+        bench.device.compile(ADD_ONE, "twice")
+
+
+def test_an_unknown_option_is_named(bench: Bench):
+    with pytest.raises(CompileError, match="--no-such-option"):
+        bench.device.compile(Source(ADD_ONE.text, options=("--no-such-option",)), "add_one")
+
+
+@pytest.mark.parametrize(("constants", "words"), [((("other", b"1234"),), "other"),
+                                                  ((("weight", b"12345678"),), "4 bytes, 8 were given")])
+def test_constants_that_do_not_fit_the_source(bench: Bench, constants: tuple, words: str):
+    text = "__constant__ float weight; __global__ void k(float* x) { x[0] = weight; }"
+    with pytest.raises(CompileError, match=words):
+        bench.device.compile(Source(text, constants=constants), "k")
+
+
+def test_a_kernel_is_compiled_once(bench: Bench):
+    with ThreadPoolExecutor(8) as pool:
+        kernels = list(pool.map(lambda _: bench.device.compile(ADD_ONE, "twice<int>"), range(8)))
+    assert len(set(map(id, kernels))) == 1
+    assert kernels[0].name == "twice<int>" and kernels[0].source == ADD_ONE
+
+
+# -- launches ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("grid", "block"), [((1,), (1,)), ((3,), (5,)), ((2, 3), (4, 5)), ((2, 3, 4), (5, 6, 7)),
+                                             ((1, 1, 2), (1024,)), ((65536,), (1,)), ((1, 70), (1, 1, 64))])
+def test_every_thread_knows_its_place(bench: Bench, grid: tuple[int, ...], block: tuple[int, ...]):
+    blocks, threads = int(np.prod(grid)), int(np.prod(block))
+    out = bench.put(np.zeros(blocks * threads, "u4"))
+    bench.device.launch(bench.device.compile(WHERE, "where"), grid, block, [out], stream=bench.stream)
+    expected = np.arange(blocks, dtype="u4")[:, None] * 10000 + np.arange(threads, dtype="u4")
+    np.testing.assert_array_equal(bench.get(out, (blocks, threads), "u4"), expected)
+
+
+@pytest.mark.parametrize(("grid", "block", "shared"), [
+    ((0,), (32,), 0), ((1,), (0,), 0), ((1, 0), (32,), 0), ((-1,), (32,), 0), ((1,), (1025,), 0), ((1,), (32, 33), 0),
+    ((1,), (1, 1, 65), 0), ((1, 65536), (1,), 0), ((1, 1, 65536), (1,), 0), ((2**31,), (1,), 0), ((), (1,), 0),
+    ((1,), (1, 1, 1, 1), 0), ((1,), (1,), 10**6), ((1,), (1,), -1)])
+def test_extents_out_of_range(bench: Bench, grid: tuple[int, ...], block: tuple[int, ...], shared: int):
+    buffer = bench.put(np.zeros(1, "i4"))
+    with pytest.raises(LaunchError, match="add_one"):
+        bench.device.launch(bench.device.compile(ADD_ONE, "add_one"), grid, block, [buffer, np.int32(1)], shared=shared,
+                            stream=bench.stream)
+    assert bench.get(buffer, 1, "i4")[0] == 0
+
+
+def test_arguments_that_do_not_fit_the_kernel(bench: Bench):
+    buffer = bench.put(np.zeros(1, "i4"))
+    kernel = bench.device.compile(ADD_ONE, "add_one")
+    for arguments, words in [([buffer], "takes 2 arguments, 1 "),
+                             ([buffer, np.int32(1), np.int32(1)], "takes 2 arguments, 3 "),
+                             ([buffer, np.int64(1)], "argument 2 .* 4 bytes.*int64.* 8"),
+                             ([np.float32(1), np.int32(1)], "argument 1 .* 8 bytes.*float32.* 4"),
+                             ([buffer, buffer], "argument 2 .* 4 bytes.*8"), ([buffer, 1], "argument 2 .* int")]:
+        with pytest.raises(LaunchError, match=words):
+            bench.device.launch(kernel, (1,), (1,), arguments, stream=bench.stream)
+    assert bench.get(buffer, 1, "i4")[0] == 0
+
+
+def test_scalars_of_all_sizes_travel_by_value(bench: Bench):
+    out = bench.put(np.zeros(1, "u1"))
+    bench.device.launch(bench.device.compile(ADD_ONE, "one_byte"), (1,), (1,), [out, np.bool_(True), np.float64(7)],
+                        stream=bench.stream)
+    assert bench.get(out, 1, "u1")[0] == 7
+
+
+def test_threads_launch_at_once(bench: Bench):
+    kernel = bench.device.compile(ADD_ONE, "add_one")
+    start = threading.Barrier(4)
+
+    def work(_: int) -> bool:
+        mine = Bench(bench.device, bench.device.stream())
+        buffer = mine.put(np.zeros(5000, "i4"))
+        start.wait()
+        for _ in range(30):
+            bench.device.launch(kernel, (40,), (128,), [buffer, np.int32(5000)], stream=mine.stream)
+        return bool((mine.get(buffer, 5000, "i4") == 30).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
+
+
+def test_threads_launch_kernels_with_barriers_at_once(bench: Bench):
+    def work(seed: int) -> bool:
+        mine = Bench(bench.device, bench.device.stream())
+        keys = np.random.default_rng(seed).integers(0, 2**32, (8, 256), "u4")
+        buffer = mine.put(keys)
+        mine.run("bitonic.cu", "bitonic_sort", (8,), (256,), buffer, shared=1024)
+        return bool((mine.get(buffer, keys.shape, "u4") == np.sort(keys, axis=1)).all())
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+# -- opening ----------------------------------------------------------------------------------------------------------
+
+def test_an_unknown_kind_is_answered_with_those_there_are():
+    with pytest.raises(DeviceUnavailable, match="auto, cuda, host, null"):
+        open_devices("tpu")
+
+
+def test_auto_is_cuda_or_else_host(cache_dir: str):
+    devices = open_devices("auto", cache_dir=cache_dir)
+    try:
+        kinds = [device.kind for device in open_devices("cuda", cache_dir=cache_dir)]
+    except DeviceUnavailable:
+        kinds = ["host"]
+    assert [device.kind for device in devices] == kinds
+
+
+def test_a_closed_device_says_so(bench: Bench):
+    bench.device.close()
+    with pytest.raises(DeviceUnavailable, match="closed"):
+        bench.device.allocate(1, stream=bench.stream)

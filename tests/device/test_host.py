@@ -1,0 +1,181 @@
+"""What is the host device's alone: its compiler, what it cannot run, and how it waits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Source
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
+from tests.device.bench import Bench, opened
+
+
+@pytest.fixture
+def host(cache_dir: str) -> Iterator[Bench]:
+    device = opened("host", cache_dir)
+    yield Bench(device, device.stream())
+    device.close()
+
+
+def launch(bench: Bench, text: str, *arguments, grid: tuple[int, ...] = (1,), block: tuple[int, ...] = (1,)) -> None:
+    kernel = bench.device.compile(Source(text, "mine.cu"), "k")
+    bench.device.launch(kernel, grid, block, arguments, stream=bench.stream)
+    bench.device.synchronize(stream=bench.stream)
+
+
+@pytest.mark.parametrize(("path", "cxx", "words"), [("", "", "neither"), (None, "no-such-c++", "no-such-c++")])
+def test_a_missing_compiler_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch, cache_dir: str,
+                                                         path: str | None, cxx: str, words: str):
+    monkeypatch.setenv("PATH", os.environ["PATH"] if path is None else path)
+    monkeypatch.setenv("CXX", cxx)
+    with pytest.raises(DeviceUnavailable, match="apt-get install g\\+\\+") as caught:
+        open_devices("host", cache_dir=cache_dir)
+    assert words in caught.value.message
+
+
+def test_a_program_that_is_no_compiler(monkeypatch: pytest.MonkeyPatch, cache_dir: str):
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(DeviceUnavailable, match="false is not a C"):
+        open_devices("host", cache_dir=cache_dir)
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("#include <cooperative_groups.h>\n__global__ void k() {}", "mine.cu, line 1: .*cooperative_groups.h is not"),
+    ("\n#include <cuda_fp16.h>\n__global__ void k() {}", "mine.cu, line 2: .*cuda_fp16.h is not"),
+    ("\n__managed__ int x;\n__global__ void k() {}", "mine.cu, line 2: .*__managed__ .*are not available"),
+    ("__global__ void k() {}\nvoid f() { k<<<1, 1>>>(); }", "line 2.*\n.*\n.*may not launch"),
+    ("__global__ void k(int* x) {\nasm(\"mov.u32 %0, %laneid;\" : \"=r\"(*x)); }", "PTX"),
+    ("#include \"nowhere.h\"\n__global__ void k() {}", "line 1: nowhere.h"),
+    ("__global__ void k() { int x = }", "line 1"),
+    ("", "no kernel k; it has no __global__ function"),
+])
+def test_what_cannot_run_is_a_clear_error(host: Bench, text: str, words: str):
+    with pytest.raises(CompileError, match=words):
+        host.device.compile(Source(text, "mine.cu"), "k")
+
+
+def test_shared_memory_is_not_shared_between_sources(host: Bench):
+    """Templates of one name in two sources must not meet in the loader."""
+    for n in (4, 4000):
+        text = f"""template <typename T> __device__ T* scratch() {{ __shared__ T x[{n}]; return x; }}
+        __global__ void k(int* out) {{ int* x = scratch<int>(); x[threadIdx.x] = threadIdx.x; __syncthreads();
+            out[threadIdx.x] = x[blockDim.x - 1 - threadIdx.x]; }}"""
+        out = host.put(np.zeros(4, "i4"))
+        launch(host, text, out, block=(4,))
+        assert host.get(out, 4, "i4").tolist() == [3, 2, 1, 0]
+
+
+def test_several_dynamic_arrays_are_one(host: Bench):
+    text = """namespace a { __device__ void put(int v) { extern __shared__ int words[]; words[threadIdx.x] = v; } }
+    template <typename T> __device__ T get() { extern __shared__ __align__(32) unsigned char bytes[];
+        return reinterpret_cast<T*>(bytes)[threadIdx.x ^ 1]; }
+    __global__ void k(int* out) { a::put(threadIdx.x); __syncthreads(); out[threadIdx.x] = get<int>(); }"""
+    out = host.put(np.zeros(6, "i4"))
+    launch(host, text, out, block=(6,))
+    assert host.get(out, 6, "i4").tolist() == [1, 0, 3, 2, 5, 4]
+
+
+def test_a_barrier_in_a_function_of_its_own(host: Bench, tmp_path: Path):
+    """What a header hides is found by the compiler, not by reading the text."""
+    (tmp_path / "wait.h").write_text("__device__ __noinline__ void rest() { __syncthreads(); }\n")
+    text = """#include "wait.h"
+    __global__ void k(int* x) { __shared__ int y[64]; y[threadIdx.x] = x[threadIdx.x]; rest();
+        x[threadIdx.x] = y[63 - threadIdx.x]; }"""
+    out = host.put(np.arange(64, dtype="i4"))
+    kernel = host.device.compile(Source(text, options=(f"-I{tmp_path}",)), "k")
+    host.device.launch(kernel, (1,), (64,), [out], stream=host.stream)
+    assert host.get(out, 64, "i4").tolist() == list(range(63, -1, -1))
+
+
+def test_local_variables_survive_waiting(host: Bench):
+    text = """__device__ int deep(int n) {
+        if (n == 0) { __syncthreads(); return threadIdx.x; } return deep(n - 1) + n; }
+    __global__ void k(double* out, int rounds) { double local[32];
+        for (int i = 0; i < 32; i++) local[i] = threadIdx.x * 100.0 + threadIdx.z + i;
+        for (int r = 0; r < rounds; r++) { __syncthreads(); local[r % 32] += 1; }
+        double sum = deep(40); for (int i = 0; i < 32; i++) sum += local[i];
+        out[(threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x] = sum; }"""
+    out = host.put(np.zeros(1024))
+    launch(host, text, out, np.int32(70), block=(8, 16, 8))
+    z, _, x = np.meshgrid(range(8), range(16), range(8), indexing="ij")
+    np.testing.assert_array_equal(host.get(out, (8, 16, 8), "f8"),
+                                  x + 820 + 32 * (x * 100.0 + z) + 496 + 70)
+
+
+def test_threads_may_wait_different_numbers_of_times(host: Bench):
+    text = """__global__ void k(int* out) { for (unsigned i = 0; i < threadIdx.x; i++) __syncthreads();
+        if (threadIdx.x % 2) return; out[threadIdx.x] = __syncthreads_count(1); }"""
+    out = host.put(np.zeros(6, "i4"))
+    launch(host, text, out, block=(6,))
+    assert host.get(out, 6, "i4")[::2].all()
+
+
+def test_parts_of_a_warp_wait_apart(host: Bench):
+    text = """__global__ void k(int* out) { int t = threadIdx.x, x = t;
+        if (t < 8) for (int i = 0; i < 3; i++) x = __shfl_xor_sync(0xffu, x, 1);
+        else if (t < 24) x = __shfl_sync(0xffff00u, x, 8);
+        else { x = __popc(__activemask()); __syncwarp(0xff000000u); }
+        out[t] = x + __shfl_sync(0xffffffffu, 1000, 0); }"""
+    out = host.put(np.zeros(32, "i4"))
+    launch(host, text, out, block=(32,))
+    expected = [t ^ 1 for t in range(8)] + [8] * 16 + [8] * 8
+    assert host.get(out, 32, "i4").tolist() == [1000 + x for x in expected]
+
+
+def test_a_divergent_barrier_is_a_fault_that_stays(cache_dir: str):
+    bench = Bench(opened("host", cache_dir), None)
+    text = """__global__ void k(int n) { if (threadIdx.x < n) __syncthreads(); else __shfl_sync(0xffffffffu, n, 0); }"""
+    with pytest.raises(KernelFault, match="7 wait at __syncthreads and 25"):
+        launch(bench, text, np.int32(7), grid=(64,), block=(32,))
+    with pytest.raises(KernelFault):
+        bench.device.synchronize(stream=bench.stream)
+    other = Bench(opened("host", cache_dir), None)
+    out = other.put(np.zeros(64, "i4"))
+    launch(other, "__global__ void k(int* x) { __syncthreads(); x[threadIdx.x] = 1; }", out, block=(64,))
+    assert other.get(out, 64, "i4").all()
+
+
+def test_blocks_may_wait_for_earlier_ones(host: Bench):
+    text = """__global__ void k(volatile int* turn, int* order) {
+        while (turn[0] != (int)blockIdx.x) {}
+        order[blockIdx.x] = turn[0]; __threadfence(); turn[0] = blockIdx.x + 1; }"""
+    turn, order = host.put(np.zeros(1, "i4")), host.put(np.zeros(200, "i4"))
+    launch(host, text, turn, order, grid=(200,))
+    assert host.get(order, 200, "i4").tolist() == list(range(200))
+
+
+def test_fast_math_keeps_infinities(host: Bench):
+    source = Source("__global__ void k(float* x) { x[0] = isinf(x[0]) ? 1.0f : 2.0f; }", options=("--use_fast_math",))
+    out = host.put(np.array([np.inf], "f4"))
+    host.device.launch(host.device.compile(source, "k"), (1,), (1,), [out], stream=host.stream)
+    assert host.get(out, 1, "f4")[0] == 1
+
+
+def test_an_index_beyond_31_bits(host: Bench):
+    text = """__global__ void k(unsigned* out) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i > 0x7ffffffeu + 1000u && threadIdx.x < 3 && blockIdx.x + 1 == gridDim.x) out[threadIdx.x] = i; }"""
+    out = host.put(np.zeros(3, "u4"))
+    launch(host, text, out, grid=(2**21 + 2,), block=(1024,))
+    assert host.get(out, 3, "u4").tolist() == [2**31 + 1024 + i for i in range(3)]
+
+
+def test_a_users_macros_do_not_reach_our_headers(host: Bench):
+    names = ("A", "I", "N", "T", "F", "entry", "unit", "count", "value", "runtime", "symbol", "x", "i", "wait")
+    text = "".join(f"#define {name}_ 1\n#define {name} {name}_\n" for name in names)
+    text += "__constant__ int held;\n__global__ void k(int* out) { __syncthreads(); *out = N + T + A + held; }"
+    source = Source(text, options=("-DE=1", "-DU=2", "-Dresult=3"), constants=(("held", np.int32(4).tobytes()),))
+    out = host.put(np.zeros(1, "i4"))
+    host.device.launch(host.device.compile(source, "k"), (1,), (1,), [out], stream=host.stream)
+    assert host.get(out, 1, "i4")[0] == 7
+
+
+def test_a_constant_that_is_const_cannot_be_set(host: Bench):
+    source = Source("__constant__ const int held = 3; __global__ void k(int* x) { *x = held; }",
+                    constants=(("held", b"1234"),))
+    with pytest.raises(CompileError, match="no __constant__ held that can be set"):
+        host.device.compile(source, "k")

@@ -1,0 +1,126 @@
+"""What tests of VRDDs share: contexts, equality with types, and how many jobs, plans and bytes something takes."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from pyspark import RDD, SparkContext
+from pyspark.resultiterable import ResultIterable
+
+from gpu_worker.client import administer
+from gpu_worker.protocol.messages import Reported, Status
+from tests.system.topology import Topology
+from vispark.session import Session
+
+
+@contextlib.contextmanager
+def host_context(topology: Topology, **options: object) -> Iterator[SparkContext]:
+    """A context whose blocks live on the CPU, with options of vispark's own; its session is up and settled."""
+    settings = {f"spark.vispark.{name}": value for name, value in ({"device": "host"} | options).items()}
+    with topology.context(settings) as sc:
+        warm_up(sc)
+        yield sc
+
+
+def warm_up(sc: SparkContext) -> None:
+    """Start what a session keeps open to its end: threads, connections, Python workers."""
+    numbers = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    assert numbers.collect() == [1.0, 2.0]
+    assert numbers.map(abs).collect() == [1.0, 2.0]
+    assert numbers.unpersist().collect() == [1.0, 2.0]
+
+
+# -- equality ---------------------------------------------------------------------------------------------------------
+
+def exact(value: object) -> object:
+    """A value as something that is equal only where types, dtypes, shapes and bits are. NaNs are one."""
+    match value:
+        case np.ndarray():
+            return "array", value.dtype.str, value.shape, _bits(value)
+        case np.generic():
+            return "scalar", value.dtype.str, _bits(value)
+        case float():
+            return "float", struct.pack("<d", float("nan") if value != value else value)
+        case complex():
+            return "complex", exact(value.real), exact(value.imag)
+        case dict():
+            return "dict", tuple((exact(key), exact(each)) for key, each in value.items())
+        case list() | tuple():
+            return type(value).__name__, tuple(map(exact, value))
+        case ResultIterable():
+            return "group", multiset(value)
+    return type(value).__name__, value
+
+
+def multiset(values: Iterable) -> frozenset:
+    """Values as something that is equal where they are the same, in whatever order."""
+    return frozenset(Counter(map(exact, values)).items())
+
+
+def _bits(value: np.ndarray | np.generic) -> bytes:
+    array = np.array(value)
+    if array.dtype.kind in "fc":
+        parts = array.reshape(-1).view(array.real.dtype) if array.dtype.kind == "c" else array.reshape(-1)
+        parts[np.isnan(parts)] = np.nan
+    return array.tobytes()
+
+
+# -- counting ---------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Cost:
+    """What something took: Spark jobs, plans from the driver, bytes of results that came to it, requests in all."""
+
+    jobs: int
+    plans: int
+    fetched_bytes: int
+    requests: int
+
+
+@contextlib.contextmanager
+def counting(sc: SparkContext) -> Iterator[list[Cost]]:
+    """The cost of what runs in the block, appended to the list."""
+    before, found = _spent(sc), []
+    yield found
+    now = _spent(sc)
+    found.append(Cost(*[getattr(now, name) - getattr(before, name) for name in Cost.__dataclass_fields__]))
+
+
+def cost(sc: SparkContext, action: Callable[[], object]) -> Cost:
+    """What an action takes."""
+    with counting(sc) as found:
+        action()
+    return found[0]
+
+
+def _spent(sc: SparkContext) -> Cost:
+    workers = Session.of(sc).workers.known()
+    return Cost(sc._jsc.sc().dagScheduler().numTotalJobs(), sum(worker.plans for worker in workers),
+                sum(worker.fetched_bytes for worker in workers), report(sc).requests)
+
+
+def report(sc: SparkContext) -> Reported:
+    """What the only worker of a session says that it holds; what was released has arrived there."""
+    session = Session.of(sc)
+    home, = [worker.home for worker in session.workers.known()]
+    found, = [each.report for each in administer(Status(), runtime_dir=home.runtime_dir).sessions
+              if each.session == session.credentials.session]
+    return found
+
+
+def used(sc: SparkContext) -> int:
+    """Bytes that a session has on all devices and in host memory of its only worker."""
+    found = report(sc)
+    return sum(device.used for device in found.memory) + found.host_bytes
+
+
+# -- data -------------------------------------------------------------------------------------------------------------
+
+def in_partitions(sc: SparkContext, partitions: list[list]) -> RDD:
+    """An RDD with these records in each of its partitions."""
+    return sc.parallelize(partitions, len(partitions)).flatMap(lambda records: records)
