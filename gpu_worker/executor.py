@@ -20,6 +20,7 @@ from gpu_worker.blackbox import BlackBox
 from gpu_worker.device.base import Buffer, Device, Kernel, Source, Stream
 from gpu_worker.failpoints import failpoint
 from gpu_worker.folds import Partial
+from gpu_worker.names import Names
 from gpu_worker.protocol.errors import KernelFault, LaunchError, Place, PlanError, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import (
     Argument,
@@ -33,6 +34,7 @@ from gpu_worker.protocol.messages import (
     Keep,
     Kept,
     Keys,
+    Launch,
     Load,
     Module,
     Out,
@@ -46,11 +48,9 @@ from gpu_worker.protocol.messages import (
     ToDevice,
     ToHost,
     Values,
-    Variant,
 )
 from gpu_worker.protocol.messages import Array as ArrayArgument
 from gpu_worker.protocol.payload import Payload, aligned, field_bytes, field_offsets
-from gpu_worker.state import State
 from gpu_worker.store import Array, Block, Partition
 from gpu_worker.streams import Streams
 
@@ -65,7 +65,7 @@ class Execution:
         The plan.
     payload : Payload or None
         The records, keys and large array arguments that came with it.
-    state : State
+    names : Names
         The session's names.
     streams : Streams
         Streams and devices to work on.
@@ -75,7 +75,7 @@ class Execution:
 
     request: Run
     payload: Payload | None
-    state: State
+    names: Names
     streams: Streams
     box: BlackBox
     allocated: list[Buffer] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Execution:
 
     def _bind(self, keep: Keep, partition: Partition) -> Kept:
         described = Kept(keep.vrdd, partition.index, partition.nbytes, partition.place)
-        self.state.bind(keep.vrdd, keep.name, partition)
+        self.names.bind(keep.vrdd, keep.name, partition)
         return described
 
     def _give_back(self) -> None:
@@ -170,7 +170,7 @@ class Execution:
         if isinstance(step, Put):
             return self._put(part, self.streams.place(part.partition, self.request.devices))
         if isinstance(step, Load):
-            partition = self.state.lookup(step.vrdd, part.partition)
+            partition = self.names.lookup(step.vrdd, part.partition)
             partition.variants = part.blocks
             return partition
         raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
@@ -184,8 +184,10 @@ class Execution:
                 return self._to_host(value)
             case Exec():
                 return self._exec(step, value)
-            case Keys():
+            case Keys() if value.keys is not None:
                 return value.with_blocks(())
+            case Keys():
+                return value.share()        # records that are no pairs; the host takes their first items
             case Values():
                 return _without_keys(value)
             case Keep():
@@ -209,9 +211,9 @@ class Execution:
     def _suspects(self) -> Place:
         """Where the kernels are that have not completed: after a fault, it was one of them."""
         waiting: dict[Stream, tuple[int, str, str]] = {}
-        for stream, number, *where in self.launched:
+        for stream, number, partition, label, device in self.launched:
             if number > stream.completed:
-                waiting.setdefault(stream, tuple(where))
+                waiting.setdefault(stream, (partition, label, device))
         partitions, operations, devices = (sorted(set(each)) for each in zip(*waiting.values(), strict=True)) \
             if waiting else ([], [], [])
         among = f" in one of the partitions {', '.join(map(str, partitions))}" if len(partitions) > 1 else ""
@@ -221,7 +223,7 @@ class Execution:
     def _vrdd_name(self) -> str:
         for step in self.request.steps:
             if isinstance(step, Load):
-                return f"{step.vrdd} {self.state.names.get(step.vrdd, '')}".strip()
+                return self.names.called(step.vrdd)
             if isinstance(step, Keep):
                 return f"{step.vrdd} {step.name}".strip()
         return ""
@@ -275,7 +277,7 @@ class Execution:
         layout, count = value.layout, -1
         if value.variants:
             variant = self.request.variants[value.variants[0]]
-            layout, count = (of[self.positions[id(step)]] for of in (variant.layouts, variant.counts))
+            layout, count = variant.layouts[self.positions[id(step)]], variant.counts[self.positions[id(step)]]
         self.retained |= step.place == "host"
         self.pending.append((step, value.kept_at(step.place, layout, value.count if count < 0 else count)))
 
@@ -302,21 +304,26 @@ class Execution:
     def _exec(self, step: Exec, value: Partition) -> Partition:
         value = self._to_device(value)
         try:
-            before = time.monotonic()
-            kernel = value.device.compile(self.sources[step.module], step.kernel)
-            self.compiling += time.monotonic() - before
+            position = self.positions[id(step)]
+            launches = [self.request.variants[variant].launches[position] for variant in value.variants]
+            kernels = [self._compile(launch, value.device) for launch in launches]
             failpoint("launching")
             place = Place(self._vrdd_name(), value.index, step.label, value.device.name)
             with self.box.running(place, self.deadline):
-                blocks = [self._launch(kernel, step, block, self.request.variants[variant], value)
-                          for variant, block in zip(value.variants, value.blocks, strict=True)]
+                blocks = [self._launch(step, block, launch, kernel, value)
+                          for block, launch, kernel in zip(value.blocks, launches, kernels, strict=True)]
             return value.with_blocks(blocks)
         finally:
             self._close(value)
 
-    def _launch(self, kernel: Kernel, step: Exec, block: Block, variant: Variant, value: Partition) -> Block:
+    def _compile(self, launch: Launch, device: Device) -> Kernel:
+        before = time.monotonic()
+        kernel = device.compile(self.sources[launch.module], launch.kernel)
+        self.compiling += time.monotonic() - before
+        return kernel
+
+    def _launch(self, step: Exec, block: Block, launch: Launch, kernel: Kernel, value: Partition) -> Block:
         device, stream = value.device, self.streams.of(value.device, value.index)
-        launch = variant.launches[self.positions[id(step)]]
         inputs = {array.field.name: array for array in block}
         results = {described.name: Array(described, buffer=self._allocate(field_bytes(described), device, stream))
                    for described in launch.outputs}

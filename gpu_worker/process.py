@@ -114,7 +114,8 @@ class Service:
         """Let running requests end; whether they did."""
         until = time.monotonic() + seconds
         with self._lock:
-            clients = dict(self._clients)
+            # Those that have started; the daemon is gone or about to end this process, so no more will.
+            clients = {sock: thread for sock, thread in self._clients.items() if thread.ident is not None}
         for sock in clients:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RD)

@@ -8,7 +8,7 @@ refused. Content is shared with whoever works on it, so a name can be released w
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Generic, Protocol, Self, TypeVar
 
 from gpu_worker.protocol.errors import Fenced, PartitionMissing
 
@@ -18,11 +18,14 @@ class Content(Protocol):
 
     index: int
 
-    def share(self) -> Content: ...
+    def share(self) -> Self: ...
     def close(self) -> None: ...
 
 
-class State:
+C = TypeVar("C", bound=Content)
+
+
+class State(Generic[C]):
     """The names of one session on one node, in the life of one device process.
 
     Parameters
@@ -34,7 +37,7 @@ class State:
     def __init__(self, epoch: int):
         self.epoch = epoch
         self.names: dict[int, str] = {}
-        self._held: dict[int, dict[int, Content]] = {}
+        self._held: dict[int, dict[int, C]] = {}
         self._released: set[int] = set()
 
     def admit(self, epoch: int) -> None:
@@ -49,7 +52,7 @@ class State:
             raise Fenced(f"the request is of epoch {epoch}, the worker is in epoch {self.epoch}: "
                          "its process was started anew in between")
 
-    def lookup(self, vrdd: int, partition: int) -> Content:
+    def lookup(self, vrdd: int, partition: int) -> C:
         """The content of a name, shared with the caller.
 
         Raises
@@ -66,7 +69,7 @@ class State:
     def has(self, vrdd: int, partition: int) -> bool:
         return partition in self._held.get(vrdd, {})
 
-    def bind(self, vrdd: int, name: str, content: Content) -> bool:
+    def bind(self, vrdd: int, name: str, content: C) -> bool:
         """Bind complete content to its name. False, and ``content`` closed, where the name is bound or released."""
         if vrdd in self._released or self.has(vrdd, content.index):
             content.close()
@@ -86,7 +89,7 @@ class State:
         keep = set(partitions)
         self._drop(vrdd, [index for index in self._held.get(vrdd, {}) if index not in keep])
 
-    def held(self, vrdd: int, partitions: Iterable[int] = ()) -> list[Content]:
+    def held(self, vrdd: int, partitions: Iterable[int] = ()) -> list[C]:
         """The content of a VRDD in the order of its partitions, all of it when none are named; not shared."""
         bound = self._held.get(vrdd, {})
         wanted = sorted(bound) if not partitions else [index for index in partitions if index in bound]

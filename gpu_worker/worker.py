@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable
 
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.device import open_devices
 from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
+from gpu_worker.names import Names
 from gpu_worker.protocol.errors import KernelFault, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import (
     Describe,
     Described,
     DeviceMemory,
     Done,
-    Held,
-    HeldVrdd,
     Release,
     Reply,
     Report,
@@ -30,12 +28,9 @@ from gpu_worker.protocol.messages import (
     Retain,
     Run,
     SessionOptions,
-    Signature,
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
-from gpu_worker.state import State
-from gpu_worker.store import Partition, signature_of
 from gpu_worker.streams import StreamPool, Streams
 
 log = logging.getLogger(__name__)
@@ -66,8 +61,7 @@ class Worker:
         devices = open_devices(options.device, memory=options.memory, cache_dir=options.cache_dir)
         self.devices = tuple(device.name for device in devices)
         self._pool = StreamPool(devices)
-        self._state = State(epoch)
-        self._lock = threading.Lock()
+        self._names = Names(epoch)
         self._box = box
         self._requests = 0
         self._handlers: dict[type, Callable] = {Run: self._run, Describe: self._describe, Release: self._release,
@@ -97,20 +91,14 @@ class Worker:
 
     def report(self, number: int = 0) -> Reported:
         """What is held, and how much memory it takes."""
-        with self._lock:
-            lines, host_bytes = [], 0
-            for vrdd in self._state.vrdds():
-                partitions: list[Partition] = self._state.held(vrdd)
-                lines.append(_line(vrdd, self._state.names[vrdd], partitions))
-                host_bytes += sum(partition.host_bytes() for partition in partitions)
+        lines, host_bytes = self._names.report()
         figures = [(device.name, device.memory()) for device in self._pool.devices]
         memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
-        return Reported(number, tuple(lines), memory, host_bytes, self._requests)
+        return Reported(number, lines, memory, host_bytes, self._requests)
 
     def close(self) -> None:
         """Give everything back."""
-        with self._lock:
-            self._state.release(list(self._state.vrdds()))
+        self._names.close()
         for device in self._pool.devices:
             device.close()
 
@@ -119,11 +107,11 @@ class Worker:
     def _run(self, request: Run, descriptor: int | None = None) -> tuple[Reply, list[int]]:
         payload = None if descriptor is None else Payload.receive(descriptor)
         failpoint("payload-mapped")
-        self._state.admit(request.epoch)
+        self._names.admit(request.epoch)
         streams = Streams(self._pool)
         try:
             with streams.pinned(payload):
-                execution = Execution(request, payload, _Locked(self._state, self._lock), streams, self._box)
+                execution = Execution(request, payload, self._names, streams, self._box)
                 reply, fetched = execution.run()
         except VisparkError as error:
             log.info("plan %d refused: %s", request.number, error.message)
@@ -136,48 +124,16 @@ class Worker:
         return reply, [] if fetched is None else [fetched.release()]
 
     def _describe(self, request: Describe) -> tuple[Reply, list[int]]:
-        signatures: dict[Signature, int] = {}
-        with self._lock:
-            held = tuple(
-                Held(partition.index, partition.count, 0 if partition.keys is None else partition.keys.nbytes,
-                     partition.layout,
-                     tuple(signatures.setdefault(signature_of(block), len(signatures)) for block in partition.blocks))
-                for partition in self._state.held(request.vrdd, request.partitions))
-        return Described(request.number, tuple(signatures), held), []
+        signatures, held = self._names.describe(request.vrdd, request.partitions)
+        return Described(request.number, signatures, held), []
 
     def _release(self, request: Release) -> tuple[Reply, list[int]]:
-        with self._lock:
-            self._state.release(request.vrdds)
+        self._names.release(request.vrdds)
         return Done(request.number), []
 
     def _retain(self, request: Retain) -> tuple[Reply, list[int]]:
-        with self._lock:
-            self._state.retain(request.vrdd, request.partitions)
+        self._names.retain(request.vrdd, request.partitions)
         return Done(request.number), []
 
     def _report(self, request: Report) -> tuple[Reply, list[int]]:
         return self.report(request.number), []
-
-
-class _Locked:
-    """A session's names, for plans that run beside each other."""
-
-    def __init__(self, state: State, lock: threading.Lock):
-        self._state = state
-        self._lock = lock
-        self.names = state.names
-
-    def lookup(self, vrdd: int, partition: int) -> Partition:
-        with self._lock:
-            return self._state.lookup(vrdd, partition)
-
-    def bind(self, vrdd: int, name: str, content: Partition) -> bool:
-        with self._lock:
-            return self._state.bind(vrdd, name, content)
-
-
-def _line(vrdd: int, name: str, partitions: list[Partition]) -> HeldVrdd:
-    dtypes = {array.field.dtype for partition in partitions for array in partition.arrays}
-    places = {partition.place for partition in partitions}
-    return HeldVrdd(vrdd, name, len(partitions), ", ".join(sorted(dtypes)),
-                    sum(partition.nbytes for partition in partitions), ", ".join(sorted(places)))

@@ -7,14 +7,16 @@ again and the plan repeated: content is bound to its name once, so a repetition 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from pyspark import TaskContext
 
@@ -32,6 +34,8 @@ from vispark.records import Keyring, Layout, Packed, pack
 from vispark.rewrite import FETCH, KEEP
 
 log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,7 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
     VisparkError
         If the plan fails.
     """
-    lost: WorkerLost | Fenced | None = None
-    for _ in range(credentials.options.attempts + 1):
-        client = local_client(credentials, runtime_dir)
+    def ask(client: Client) -> tuple[Client, Ran, Payload | None]:
         offset = packed.nbytes if packed else 0
         request, constants = lowered.request(client.next_number(), client.epoch, credentials.options.deadline,
                                              offset=offset, devices=_addresses())
@@ -159,15 +161,27 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
                 client.send(request, [payload.descriptor] if payload else [])
                 failpoint("sent")
                 reply, descriptors = client.receive(request.number)
+        except (WorkerLost, Fenced):
+            forget(client)
+            blame(credentials, client, request)
+            raise
+        failpoint("before-unpack")
+        return client, reply, Payload.receive(descriptors[0], mmap.ACCESS_COPY) if descriptors else None
+
+    return _answered(credentials, runtime_dir, ask)
+
+
+def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer]) -> _Answer:
+    """What a worker answers; where it is lost, what the one after it does."""
+    for attempt in itertools.count():
+        client = local_client(credentials, runtime_dir)
+        try:
+            return ask(client)
         except (WorkerLost, Fenced) as error:
             log.warning("worker lost: %s", error)
             forget(client)
-            blame(credentials, client, request)
-            lost = error
-            continue
-        failpoint("before-unpack")
-        return client, reply, Payload.receive(descriptors[0], mmap.ACCESS_COPY) if descriptors else None
-    raise lost
+            if attempt >= credentials.options.attempts:
+                raise
 
 
 class _NoPayload:
@@ -252,8 +266,8 @@ class Receive:
 
     def _from(self, start: Cached, partition: int, home: Home | None) -> Iterator:
         runtime_dir = home.runtime_dir if home and home.here else None
-        client = local_client(self.credentials, runtime_dir)
-        content = held(client, start.number, [partition]).get(partition)
+        content = _answered(self.credentials, runtime_dir,
+                            lambda client: held(client, start.number, [partition]).get(partition))
         if content is None:
             raise PartitionMissing(f"partition {partition} of VRDD {start.number} is not held here")
         lowered = Lowered(self.chain, start, FETCH)
@@ -286,12 +300,14 @@ class Relay:
     released: tuple[int, ...]
 
     def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
-        client = local_client(self.credentials, None if not self.home.here else self.home.runtime_dir)
+        runtime_dir = self.home.runtime_dir if self.home.here else None
+        client = local_client(self.credentials, runtime_dir)
         if Home(client.runtime_dir, machine()) != self.home:
             yield None
             return
         if self.released:
-            client.request(messages.Release(client.next_number(), self.released))
+            _answered(self.credentials, runtime_dir,
+                      lambda client: client.request(messages.Release(client.next_number(), self.released)))
         client, reply, payload = run(self.credentials, self.lowered, runtime_dir=client.runtime_dir)
         yield client.epoch, reply, payload.array.tobytes() if payload else b""
 

@@ -11,8 +11,7 @@ from vispark.session import Session
 def explain(session: Session, chain: Chain, partitions: int) -> str:
     """The text that ``VRDD.explain`` prints."""
     start = next((node.cached for node in reversed(chain) if node.cached), None)
-    positions = dict.fromkeys(range(len(chain)), 0)
-    steps = rewrite.steps(chain, start, FETCH, positions)
+    steps = rewrite.steps(chain, start, FETCH)
     return "\n".join([
         "== Plan ==", plan.describe(chain),
         "== Rewritten plan ==", *[f"{type(step).__name__}{_details(step)}" for step in steps],

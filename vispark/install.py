@@ -26,11 +26,11 @@ def install() -> None:
             or os.environ.get("SPARK_API_MODE") == "connect":
         raise SparkConnectError("vispark works on RDDs, which Spark Connect sessions do not have: use a classic one "
                                 "(unset SPARK_REMOTE, or SparkSession.builder.config('spark.api.mode', 'classic'))")
-    RDD.cache, RDD.persist, RDD.send = _cache, _persist, send
-    RDD.uncache = _uncache
-    for name in ("htod", "dtoh", "recv", "exec"):
-        setattr(RDD, name, _on_vrdd_only(name))
-    SparkContext.stop = _stop
+    added = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache}
+    added |= {name: _on_vrdd_only(name) for name in ("htod", "dtoh", "recv", "exec")}
+    for name, method in added.items():
+        setattr(RDD, name, method)
+    setattr(SparkContext, "stop", _stop)  # noqa: B010 - mypy knows the method
 
 
 @functools.wraps(_CACHE)

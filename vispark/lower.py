@@ -104,9 +104,7 @@ class Lowered:
         self.nodes = rewrite.after_start(self.chain, self.start)
         self.constants = ConstantTable()
         self.modules = ModuleTable(self.constants)
-        indices = {position: self.modules.add(node.op.spec.kernel.kernels)
-                   for position, node in enumerate(self.nodes) if isinstance(node.op, plan.Exec)}
-        self.steps = rewrite.steps(self.chain, self.start, self.goal, indices)
+        self.steps = rewrite.steps(self.chain, self.start, self.goal)
         self._variants: dict[tuple[Layout, Signature], int] = {}
         self._outcomes: list[Outcome] = []
 
@@ -144,12 +142,10 @@ class Lowered:
         """The request, and the bytes that its array arguments need in the payload from ``offset``."""
         constants, size = self.constants.constants(offset)
         steps = tuple([self._fetch() if isinstance(step, messages.Fetch) else step for step in self.steps])
-        variants = [None] * len(self._variants)
-        for (_, signature), index in self._variants.items():
-            outcome = self._outcomes[index]
-            variants[index] = messages.Variant(
-                signature, outcome.launches, tuple([kept.layout.encode() for _, kept in outcome.kept]),
-                tuple([kept.count for _, kept in outcome.kept]))
+        variants = [messages.Variant(signature, outcome.launches,
+                                     tuple([kept.layout.encode() for _, kept in outcome.kept]),
+                                     tuple([kept.count for _, kept in outcome.kept]))
+                    for (_, signature), outcome in zip(self._variants, self._outcomes, strict=True)]
         return Run(number, epoch, seconds, steps, self.modules.modules(), constants, tuple(variants),
                    tuple(self.inputs), tuple(devices)), size
 
@@ -212,7 +208,8 @@ class Lowered:
         count = state.count
         if layout.kind == "elements":
             count = _stack_height(spec.label, state.signature, signature, layout.keyed)
-        launches = *state.launches, replace(launch, merge=merge)
+        module = self.modules.add(spec.kernel.kernels)
+        launches = *state.launches, replace(launch, merge=merge, module=module, kernel=spec.kernel.name)
         return replace(state, launches=launches, layout=layout, signature=signature, count=count)
 
 

@@ -45,10 +45,13 @@ class ReceivedRDD(PipelinedRDD):
     def __init__(self, before, function: Callable, preserves_partitioning: bool, source: VRDD):
         super().__init__(before, function, preserves_partitioning)
         self._source = source
-        self._functions = (*before._functions, function) if isinstance(before, ReceivedRDD) else (function,)
+        mapped = isinstance(before, ReceivedRDD) and before._source is source and before._is_pipelinable()
+        self._functions = (*before._functions, function) if mapped else (function,)
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
-                               preservesPartitioning: bool = False) -> ReceivedRDD:
+                               preservesPartitioning: bool = False) -> PipelinedRDD:
+        if not self._is_pipelinable():      # what Spark keeps of this one is to be used
+            return PipelinedRDD(self, f, preservesPartitioning)
         return ReceivedRDD(self, f, preservesPartitioning, self._source)
 
     def collect(self) -> list:

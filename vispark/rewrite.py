@@ -36,7 +36,7 @@ def after_start(chain: Chain, start: Cached | None) -> Chain:
     return chain[position + 1:]
 
 
-def steps(chain: Chain, start: Cached | None, goal: Goal, modules: dict[int, int]) -> tuple[Step, ...]:
+def steps(chain: Chain, start: Cached | None, goal: Goal) -> tuple[Step, ...]:
     """The protocol steps of a chain.
 
     Parameters
@@ -47,15 +47,13 @@ def steps(chain: Chain, start: Cached | None, goal: Goal, modules: dict[int, int
         Where to start: content that workers hold, or the RDD's records.
     goal : Goal
         What to do with the result.
-    modules : dict of int to int
-        For each Exec, by position among the remaining nodes, the index of its module in the request.
     """
     found: list[Step] = [messages.Put() if start is None else messages.Load(start.number)]
     if start is None and chain[0].cached:
         found.append(_keep(chain[0]))
     remaining = after_start(chain, start)
     for position, node in enumerate(remaining):
-        found.extend(_node(node, position, modules, last=position == len(remaining) - 1 and goal.fetch))
+        found.extend(_node(node, last=position == len(remaining) - 1 and goal.fetch))
         if node.cached:
             found.append(_keep(node))
     if goal.fold:
@@ -65,14 +63,14 @@ def steps(chain: Chain, start: Cached | None, goal: Goal, modules: dict[int, int
     return tuple(found)
 
 
-def _node(node: plan.Node, position: int, modules: dict[int, int], last: bool) -> list[Step]:
+def _node(node: plan.Node, last: bool) -> list[Step]:
     match node.op:
         case plan.ToDevice():
             return [messages.ToDevice()]
         case plan.ToHost():
             return [] if last and not node.cached else [messages.ToHost()]
         case plan.Exec(spec):
-            return [messages.ToDevice(), messages.Exec(modules[position], spec.kernel.name, spec.label)]
+            return [messages.ToDevice(), messages.Exec(spec.label)]
         case plan.Keys():
             return [messages.Keys()]
         case plan.Values():

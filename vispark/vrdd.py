@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyspark import RDD, StorageLevel
+from pyspark.resource import ResourceProfile
+from pyspark.serializers import Serializer
 
 from gpu_worker.protocol.messages import Fold
 from vispark import plan
@@ -20,6 +22,7 @@ from vispark.bridge import Receive
 from vispark.errors import PlanError
 from vispark.explain import explain
 from vispark.fold import finish, lower_fold
+from vispark.kernels import Kernel
 from vispark.launch import record_exec
 from vispark.lower import Content, Lowered
 from vispark.plan import Chain, Lineage, Node
@@ -28,30 +31,30 @@ from vispark.rewrite import FETCH, Goal
 from vispark.session import Answer, Residency, Session
 
 
-class VRDD(RDD):
+class VRDD(RDD[Any]):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
     is not where it is needed. Nothing is sent or computed before an action.
     """
 
-    def __init__(self, loader: RDD, op: plan.Op, before: VRDD | None):
+    def __init__(self, loader: RDD[Any], op: plan.Op, before: VRDD | None):
         self.ctx = loader.ctx
         self.is_cached = False
         self.is_checkpointed = False
         self.has_resource_profile = False
         self.partitioner = loader.partitioner if not isinstance(op, plan.Keys | plan.Values) else None
         self._bypass_serializer = False
-        self._loader = loader
+        self._origin = loader
         self._op = op
         self._before = before
         self._lineage: Lineage | None = None
         self._residency: Residency | None = None
         self._level = StorageLevel(False, False, False, False)
-        self._received: tuple[tuple, RDD] | None = None
-        self._profile = None
+        self._received: tuple[tuple[Any, ...], RDD[Any]] | None = None
+        self._profile: ResourceProfile | None = None
         self._partitions: int | None = None if before is None else before._partitions
-        self._checkpoint: RDD | None = None
+        self._checkpoint: RDD[Any] | None = None
         self._named: str | None = None
         self._lock = threading.RLock()
 
@@ -90,7 +93,8 @@ class VRDD(RDD):
         """
         return self._then(plan.ToHost())
 
-    def exec(self, kernel, *arguments, out=None, grid, block, shared=0) -> VRDD:
+    def exec(self, kernel: Kernel, *arguments: Any, out: Any = None, grid: Any, block: Any,
+             shared: Any = 0) -> VRDD:
         """Launch a CUDA kernel on every block.
 
         Parameters
@@ -129,7 +133,7 @@ class VRDD(RDD):
         """
         return self._then(plan.Exec(record_exec(kernel, arguments, out=out, grid=grid, block=block, shared=shared)))
 
-    def recv(self) -> RDD:
+    def recv(self) -> RDD[Any]:
         """Back to an ordinary RDD.
 
         Its tasks take the records from where they are held; where they are not, they compute them from the RDD that was
@@ -205,14 +209,14 @@ class VRDD(RDD):
 
     # -- actions answered by the workers ------------------------------------------------------------------------------
 
-    def collect(self) -> list:
+    def collect(self) -> list[Any]:
         """All records, in order."""
         if not self._is_held():
             return self._spark("collect")
         answer = self._evaluate(range(self.getNumPartitions()), FETCH)
         return [record for index in sorted(answer.records) for record in answer.records[index]]
 
-    def take(self, num: int) -> list:
+    def take(self, num: int) -> list[Any]:
         """The first ``num`` records; no more than these leave the worker, unless they are pairs."""
         if not self._is_held():
             return self._spark("take", num)
@@ -275,11 +279,11 @@ class VRDD(RDD):
     # -- the rest of being an RDD -------------------------------------------------------------------------------------
 
     @property
-    def _jrdd(self):
+    def _jrdd(self) -> Any:
         return self.recv()._jrdd
 
     @property
-    def _jrdd_deserializer(self):
+    def _jrdd_deserializer(self) -> Serializer:
         return self.ctx.serializer
 
     def __repr__(self) -> str:
@@ -304,12 +308,12 @@ class VRDD(RDD):
             self._partitions = self._loader.getNumPartitions()
         return self._partitions
 
-    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
-                               preservesPartitioning: bool = False) -> RDD:
+    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
+                               preservesPartitioning: bool = False) -> RDD[Any]:
         """Apply a Python function to each partition's records, in Spark."""
         return self.recv().mapPartitionsWithIndex(f, preservesPartitioning)
 
-    def withResources(self, profile) -> VRDD:
+    def withResources(self, profile: ResourceProfile) -> VRDD:
         """Ask for resources for the tasks of the RDD that :meth:`recv` gives."""
         self.has_resource_profile = True
         self._profile = profile
@@ -352,10 +356,21 @@ class VRDD(RDD):
         nodes.extend(Node(op) for op in reversed(list(last._lineage or ())))
         return plan.verify(tuple(reversed(nodes)))
 
+    @property
+    def _loader(self) -> RDD[Any]:
+        """The RDD that was sent; once an input is checkpointed, what was saved of that."""
+        each = self
+        while each._before is not None:
+            each = each._before
+        return each._origin
+
     def _link(self) -> Lineage:
         """The operations up to this one, without anything that is kept."""
-        before = self._before._link() if self._before is not None else self._lineage
-        return Lineage(self._op, before)
+        operations, each = [], self
+        while each is not None:
+            operations.append(each._op)
+            last, each = each, each._before
+        return functools.reduce(lambda before, op: Lineage(op, before), reversed(operations), last._lineage)
 
     def _is_held(self) -> bool:
         self._save_checkpoint()
@@ -384,13 +399,13 @@ class VRDD(RDD):
             lowered.add(partition, content)
         return list(lowered.results.values())
 
-    def _fold(self, f: Callable) -> Fold | str:
+    def _fold(self, f: Callable[[Any, Any], Any]) -> Fold | str:
         results = [content for content in self._results() if content.count]
         if not results:
             return "there are no records"
         return lower_fold(f, results)
 
-    def tokens(self) -> RDD | None:
+    def tokens(self) -> RDD[Any] | None:
         """Make sure of the nearest cached result; an RDD with the token of each of its partitions. None if not cached.
 
         For the RDDs that :meth:`recv` gives.
@@ -409,10 +424,10 @@ class VRDD(RDD):
         residency, before = self._residency, self._before
         if residency is not None and before is not None and len(residency.places) == self.getNumPartitions():
             with self._lock:
-                self._lineage = before._link()
+                self._origin, self._lineage = before._loader, before._link()
                 self._before = None
 
-    def _spark(self, action: str, *arguments, **named):
+    def _spark(self, action: str, *arguments: Any, **named: Any) -> Any:
         """What an RDD does for an action, by a Spark job over :meth:`recv`."""
         self._save_checkpoint()
         return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
@@ -425,12 +440,12 @@ class VRDD(RDD):
     def _save_checkpoint(self) -> None:
         """Let Spark save the records if that was asked for, and start the lineage from there."""
         saved = self._checkpoint
-        if saved is None or self._loader is saved:
+        if saved is None or self._origin is saved:
             return
-        Session.of(self.ctx).job(saved.count)
+        Session.of(self.ctx).job(saved._jrdd.count)     # not saved.count: that takes what workers hold, and saves nothing
         with self._lock:
             on_host = plan.place_of(self._chain()) == "host"
-            self._loader, self._before = saved, None
+            self._origin, self._before = saved, None
             self._op, self._lineage = (plan.Send(), None) if on_host else (plan.ToDevice(), Lineage(plan.Send()))
 
 
@@ -443,9 +458,9 @@ _SPARK_ACTIONS = (
 )
 
 
-def _spark_action(name: str) -> Callable:
+def _spark_action(name: str) -> Callable[..., Any]:
     @functools.wraps(getattr(RDD, name))
-    def action(self: VRDD, *arguments, **named):
+    def action(self: VRDD, *arguments: Any, **named: Any) -> Any:
         return self._spark(name, *arguments, **named)
     return action
 
@@ -454,7 +469,7 @@ for _name in _SPARK_ACTIONS:
     setattr(VRDD, _name, _spark_action(_name))
 
 
-def send(rdd: RDD) -> VRDD:
+def send(rdd: RDD[Any]) -> VRDD:
     """Send an RDD's records to the GPU workers' host memory, when an action asks for them.
 
     Records are numbers, arrays, tuples of numbers, dicts of numbers and arrays, or pairs with such values; all of a

@@ -2,8 +2,8 @@
 
 An entry is named by a SHA-256 over everything that shaped it, given as parts: source text, options, names, compiler,
 target and headers. It is the compiler's output followed by a checksum, so that one cut short by a full disk or a crash
-is seen and compiled again. Entries are written beside their place and renamed into it, so several processes may fill the cache at
-once; the last one to finish wins, with the same content.
+is seen and compiled again. Entries are written beside their place and renamed into it, so several processes may fill
+the cache at once; the last one to finish wins, with the same content.
 """
 
 from __future__ import annotations

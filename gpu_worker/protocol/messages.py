@@ -60,13 +60,8 @@ class ToHost:
 
 @dataclass(frozen=True, slots=True)
 class Exec:
-    """Launch a kernel on every block.
+    """Launch a kernel on every block: the one that its variant says. ``label`` is what errors call it."""
 
-    Without an :class:`Out` among its arguments the kernel works in place on a copy of its input.
-    """
-
-    module: int
-    kernel: str
     label: str
 
 
@@ -171,9 +166,11 @@ Argument = In | Out | Scalar | Array
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What one kernel is launched with on blocks of one signature; ``outputs`` are the fields it writes.
+    """A kernel, and what it is launched with on blocks of one signature.
 
-    ``grid`` is empty where ``outputs`` have no elements and there is nothing to launch.
+    ``outputs`` are the fields it writes; with ``merge`` the input's other fields stay beside them. ``module`` is an
+    index among the request's. Without an :class:`Out` among its arguments the kernel works in place on a copy of its
+    input. ``grid`` is empty where the output has no elements: then there is nothing to launch.
     """
 
     grid: tuple[int, ...]
@@ -182,6 +179,8 @@ class Launch:
     arguments: tuple[Argument, ...]
     outputs: tuple[Field, ...]
     merge: bool = False
+    module: int = 0
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Every plan is run once undisturbed, and its answer kept; every later answer must
 from __future__ import annotations
 
 import contextlib
+import gc
 import operator
 import os
 import re
@@ -23,7 +24,7 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
-import vispark  # noqa: F401  It adds the operations to RDD.
+import vispark
 from gpu_worker.client import administer
 from gpu_worker.failpoints import NAMES, VARIABLE
 from gpu_worker.protocol.messages import SessionStatus, Status
@@ -168,6 +169,7 @@ class Arena:
 
     def check_empty(self) -> None:
         """Fail unless, with all VRDDs dropped, the workers hold nothing, and no process or file is too many."""
+        gc.collect()
         for node in self.nodes:
             assert eventually(lambda node=node: not self._held(node)), f"left in the worker: {self._held(node)}"
             assert len(self.daemons(node)) == 1, self.daemons(node)
@@ -184,7 +186,9 @@ class Arena:
                 return ""
             report = session.report
             memfds = _memfds(session.pid)
-            if report is None or report.vrdds or report.host_bytes or any(each.used for each in report.memory) or memfds:
+            empty = report and not report.vrdds and not report.host_bytes and not any(
+                each.used for each in report.memory)
+            if not empty or memfds:
                 return f"{report}, memfds {memfds}"
             return ""
         return "no answer"

@@ -1,0 +1,7 @@
+"""What a partition's way, a request and an iteration cost, against what they could cost on the same machine.
+
+    python -m benchmarks
+
+``measure`` samples, ``results`` is the document and the table, ``machine`` says where it was; ``transport``,
+``latency`` and ``regression`` are the benchmarks, ``session``, ``points``, ``tasks`` and ``bare`` what these need.
+"""

@@ -1,0 +1,112 @@
+"""What machine a run was on, and what of the software decides its figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+try:
+    from cuda.core import Device
+except ImportError:
+    Device = None
+
+_PACKAGES = ("pyspark", "numpy", "msgpack", "pycuda", "cuda-core", "cuda-bindings", "cupy", "cupy-cuda12x",
+             "cupy-cuda13x", "py4j")
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What is said of a GPU."""
+
+    name: str
+    multiprocessors: int
+    memory: int
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs of this machine, as nvidia-smi lists them; none where there is no such command."""
+    rows = _query("name,memory.total")
+    return [Gpu(name, _multiprocessors(), int(memory) << 20) for name, memory in rows]
+
+
+def cores() -> int:
+    """The cores that this process may run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def memory() -> int:
+    """Bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def description() -> dict[str, object]:
+    """Everything about this machine that a result file keeps; it names no host, user or path."""
+    found = gpus()
+    driver = _query("driver_version")
+    return {
+        "cpu": _cpu(), "cores": cores(), "memory_bytes": memory(),
+        "gpus": [{"name": gpu.name, "multiprocessors": gpu.multiprocessors, "memory_bytes": gpu.memory}
+                 for gpu in found],
+        "driver": driver[0][0] if driver else None, "kernel": platform.release(),
+        "python": platform.python_version(), "java": _java(), "compiler": _first_line(["g++", "--version"]),
+        "load_average": list(os.getloadavg()), "packages": _versions(),
+    }
+
+
+def commit() -> dict[str, object]:
+    """The commit that runs, and whether files differ from it; without git, what ``VISPARK_COMMIT`` says."""
+    name = _first_line(["git", "-C", str(_ROOT), "rev-parse", "HEAD"]) or os.environ.get("VISPARK_COMMIT")
+    changed = _output(["git", "-C", str(_ROOT), "status", "--porcelain"])
+    return {"commit": name, "changed_files": None if changed is None else len(changed.splitlines())}
+
+
+def _multiprocessors() -> int:
+    if Device is None:
+        return 0
+    return Device(0).properties.multiprocessor_count
+
+
+def _query(fields: str) -> list[list[str]]:
+    text = _output(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
+    return [[part.strip() for part in line.split(",")] for line in (text or "").splitlines()]
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return _first_line([f"{home}/bin/java" if home else "java", "--version"])
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _first_line(command: Sequence[str]) -> str | None:
+    return next(iter((_output(command) or "").splitlines()), None)
+
+
+def _output(command: Sequence[str]) -> str | None:
+    """What a command prints; None where there is no such command or it fails."""
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return made.stdout if made.returncode == 0 else None

@@ -1,0 +1,82 @@
+"""A session's names, for plans and requests that run beside each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
+from gpu_worker.state import State
+from gpu_worker.store import Partition, signature_of
+
+
+class Names:
+    """What :class:`~gpu_worker.state.State` decides, one decision at a time.
+
+    Parameters
+    ----------
+    epoch : int
+        Counts the session's device processes on this node.
+    """
+
+    def __init__(self, epoch: int):
+        self._state: State[Partition] = State(epoch)
+        self._lock = threading.Lock()
+
+    def admit(self, epoch: int) -> None:
+        """As :meth:`State.admit`."""
+        self._state.admit(epoch)
+
+    def called(self, vrdd: int) -> str:
+        """A VRDD's number and, where it has one, its name."""
+        return f"{vrdd} {self._state.names.get(vrdd, '')}".strip()
+
+    def lookup(self, vrdd: int, partition: int) -> Partition:
+        """As :meth:`State.lookup`."""
+        with self._lock:
+            return self._state.lookup(vrdd, partition)
+
+    def bind(self, vrdd: int, name: str, content: Partition) -> bool:
+        """As :meth:`State.bind`."""
+        with self._lock:
+            return self._state.bind(vrdd, name, content)
+
+    def release(self, vrdds: Iterable[int]) -> None:
+        """As :meth:`State.release`."""
+        with self._lock:
+            self._state.release(vrdds)
+
+    def retain(self, vrdd: int, partitions: Iterable[int]) -> None:
+        """As :meth:`State.retain`."""
+        with self._lock:
+            self._state.retain(vrdd, partitions)
+
+    def close(self) -> None:
+        """Release everything."""
+        with self._lock:
+            self._state.release(list(self._state.vrdds()))
+
+    def describe(self, vrdd: int, partitions: Iterable[int]) -> tuple[tuple[Signature, ...], tuple[Held, ...]]:
+        """What is held of a VRDD, in all partitions when none are named, and the signatures of its blocks."""
+        signatures: dict[Signature, int] = {}
+        with self._lock:
+            held = tuple(
+                Held(partition.index, partition.count, 0 if partition.keys is None else partition.keys.nbytes,
+                     partition.layout,
+                     tuple(signatures.setdefault(signature_of(block), len(signatures)) for block in partition.blocks))
+                for partition in self._state.held(vrdd, partitions))
+        return tuple(signatures), held
+
+    def report(self) -> tuple[tuple[HeldVrdd, ...], int]:
+        """A line for each VRDD, and the bytes of host memory that all of them take."""
+        with self._lock:
+            held = {vrdd: self._state.held(vrdd) for vrdd in self._state.vrdds()}
+            lines = tuple(_line(vrdd, self._state.names[vrdd], partitions) for vrdd, partitions in held.items())
+            return lines, sum(partition.host_bytes() for partitions in held.values() for partition in partitions)
+
+
+def _line(vrdd: int, name: str, partitions: list[Partition]) -> HeldVrdd:
+    dtypes = {array.field.dtype for partition in partitions for array in partition.arrays}
+    places = {partition.place for partition in partitions}
+    return HeldVrdd(vrdd, name, len(partitions), ", ".join(sorted(dtypes)),
+                    sum(partition.nbytes for partition in partitions), ", ".join(sorted(places)))

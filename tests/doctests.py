@@ -1,0 +1,84 @@
+"""The examples in docstrings and in the documentation's pages, and how they are run.
+
+An example may use what its module has, every public name of vispark, NumPy as ``np``, and a SparkContext as ``sc``.
+"""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+import gpu_worker
+import vispark
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+_BLOCK = re.compile(r"^```pycon\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def modules() -> Iterator[ModuleType]:
+    """Both packages with all their modules."""
+    for package in (gpu_worker, vispark):
+        yield package
+        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            if not found.name.endswith("__main__"):
+                yield importlib.import_module(found.name)
+
+
+def of_docstrings(*, spark: bool) -> list[doctest.DocTest]:
+    """The docstrings with examples that need a SparkContext, or those that need none."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    found = [test for module in modules() for test in finder.find(module, globs=_names() | vars(module))]
+    return [test for test in found if test.examples and _uses_spark(test) == spark]
+
+
+def of_pages() -> list[doctest.DocTest]:
+    """README.md and the pages below docs/, of those the ones with examples: blocks marked as ``pycon``."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [test for page in pages if page.is_file() and (test := _page(page)).examples]
+
+
+def run(test: doctest.DocTest, **names: object) -> None:
+    """Run one docstring's or page's examples, with more names for them to use.
+
+    Raises
+    ------
+    AssertionError
+        With what was expected and what came.
+    """
+    test.globs.update(names)
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=_FLAGS)
+    runner.run(test, out=said.append)
+    assert runner.tries, f"{test.name} has no example"
+    assert not runner.failures, "".join(said)
+
+
+def _names() -> dict[str, object]:
+    return {"np": np} | {name: getattr(vispark, name) for name in vispark.__all__}
+
+
+def _page(path: Path) -> doctest.DocTest:
+    text = path.read_text(encoding="utf-8")
+    # Everything else becomes empty lines, so that an error's line is the page's.
+    kept = [""] * (text.count("\n") + 1)
+    for block in _BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        lines = block[1].splitlines()
+        kept[first:first + len(lines)] = lines
+    name = str(path.relative_to(ROOT))
+    return doctest.DocTestParser().get_doctest("\n".join(kept), _names(), name, str(path), 0)
+
+
+def _uses_spark(test: doctest.DocTest) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "sc"
+               for example in test.examples for node in ast.walk(ast.parse(example.source)))

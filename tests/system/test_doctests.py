@@ -1,0 +1,25 @@
+"""The examples that need a SparkContext run: those in docstrings and those in README.md and docs/."""
+
+from __future__ import annotations
+
+import doctest
+from collections.abc import Iterator
+
+import pytest
+from pyspark import SparkContext
+
+from tests import doctests
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import host_context
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+@pytest.mark.parametrize("test", [*doctests.of_docstrings(spark=True), *doctests.of_pages()],
+                         ids=lambda test: test.name)
+def test_example(test: doctest.DocTest, sc: SparkContext):
+    doctests.run(test, sc=sc)
