@@ -81,7 +81,7 @@ class Client:
         """A number for a request that no other request of the session has."""
         return next(self._numbers)
 
-    def request(self, message: Request, descriptors: Sequence[int] = ()) -> tuple[Reply, list[int]]:
+    def request(self, message: Request, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
         """Send a request and wait for its reply, and for the descriptors that come with it (the caller's then).
 
         Raises
@@ -102,7 +102,7 @@ class Client:
             self.close()
             raise
 
-    def receive(self, number: int) -> tuple[Reply, list[int]]:
+    def receive(self, number: int) -> tuple[Any, list[int]]:
         """Wait for the reply to the request of this number. Raises as :meth:`request` does."""
         try:
             reply, descriptors = self._connection.receive(Reply)

@@ -79,7 +79,7 @@ class Execution:
     streams: Streams
     box: BlackBox
     allocated: list[Buffer] = field(default_factory=list)
-    constants: dict[tuple[int, Device], Buffer] = field(default_factory=dict)
+    constants: dict[tuple[int, Stream], Buffer] = field(default_factory=dict)
     pending: list[tuple[Keep, Partition]] = field(default_factory=list)
     #: Values whose use ends with the plan.
     fetched: list[Partition] = field(default_factory=list)
@@ -362,15 +362,14 @@ class Execution:
         return self.payload.view(constant.offset, nbytes)
 
     def _constant_buffer(self, index: int, value: Partition) -> Buffer:
-        """An array argument on the value's device: copied once a plan, before any other stream reads it."""
-        device, stream = value.device, self.streams.of(value.device, value.index)
-        if (index, device) not in self.constants:
+        """An array argument on the value's device: a copy for each stream, so that none waits for another."""
+        stream = self.streams.of(value.device, value.index)
+        if (index, stream) not in self.constants:
             data = self._constant(index)
-            buffer = device.allocate(data.nbytes, stream=stream)
-            self.constants[index, device] = buffer
-            device.copy_in(buffer, data, stream=stream)
-            device.synchronize(stream=stream)
-        return self.constants[index, device]
+            buffer = value.device.allocate(data.nbytes, stream=stream)
+            self.constants[index, stream] = buffer
+            value.device.copy_in(buffer, data, stream=stream)
+        return self.constants[index, stream]
 
     def _fold(self, step: Fold, value: Partition) -> None:
         value = self._to_device(value)
@@ -389,6 +388,8 @@ class Execution:
     def _reply(self) -> tuple[tuple[Output, ...], Folded | None, Payload | None]:
         """Copy out what was fetched or folded, and wait for all work."""
         if self.fold is not None:
+            for partial in self.partials:
+                partial.copy_out()
             self._synchronize()
             return (), *self._folded()
         size = sum(_payload_bytes(partition) for partition in self.fetched)

@@ -45,7 +45,7 @@ _MIN_CHUNK = 4096
 
 @dataclass
 class Partial:
-    """The fold of one partition: on its way to the host until the stream is synchronized.
+    """The fold of one partition, on its device until it is copied out and the stream is synchronized.
 
     ``values`` is in the accumulator's type; ``guards`` holds the guarding fold's elements, where there is one.
     """
@@ -55,11 +55,16 @@ class Partial:
     dtype: np.dtype
     values: np.ndarray
     guards: np.ndarray | None
-    buffers: list[Buffer] = field(default_factory=list)
+    folder: _Folder
+
+    def copy_out(self) -> None:
+        """Start copying to the host: after the kernels of all partitions, as a copy may wait for those before it."""
+        for target, source in self.folder.results:
+            self.folder.device.copy_out(target.view(np.uint8), source, stream=self.folder.stream)
 
     def close(self) -> None:
-        while self.buffers:
-            self.buffers.pop().close()
+        while self.folder.buffers:
+            self.folder.buffers.pop().close()
 
 
 @dataclass(frozen=True)
@@ -93,7 +98,7 @@ def enqueue(step: Fold, value: Partition, stream: Stream, allocate: Callable[[in
     folder = _Folder(value.device, stream, _functor(step.operator), np.dtype(described.dtype),
                      step.over, allocate)
     guard = {"overflow": "SizeOrOne" if step.operator == "multiply" else "Size", "nan": "IsNan", "": ""}[step.guard]
-    partial = Partial(value.count, shape, np.dtype(described.dtype), folder.fold(arrays, "Value"), None, folder.buffers)
+    partial = Partial(value.count, shape, np.dtype(described.dtype), folder.fold(arrays, "Value"), None, folder)
     if guard:
         folder.functor = "Multiply" if guard == "SizeOrOne" else "Add"
         partial.guards = folder.fold(arrays, guard)
@@ -145,6 +150,7 @@ class _Folder:
     over: str
     allocate: Callable[[int], Buffer]
     buffers: list[Buffer] = field(default_factory=list)
+    results: list[tuple[np.ndarray, Buffer]] = field(default_factory=list)
 
     def fold(self, arrays: Sequence[Array], of: str) -> np.ndarray:
         element, carried = self._types(of)
@@ -197,5 +203,5 @@ class _Folder:
 
     def _out(self, source: Buffer, elements: int, carried: str) -> np.ndarray:
         values = np.empty(elements, _NUMPY[carried])
-        self.device.copy_out(values.view(np.uint8), source, stream=self.stream)
+        self.results.append((values, source))
         return values

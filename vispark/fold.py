@@ -15,10 +15,9 @@ from gpu_worker.protocol.payload import Payload
 from vispark.lower import Content
 from vispark.records import Layout
 
-_ADD = {operator.add, operator.iadd, np.add}
-_MULTIPLY = {operator.mul, operator.imul, np.multiply}
 _NAMED: dict[Callable, str] = {
-    **dict.fromkeys(_ADD, "add"), **dict.fromkeys(_MULTIPLY, "multiply"),
+    operator.add: "add", operator.iadd: "add", np.add: "add",
+    operator.mul: "multiply", operator.imul: "multiply", np.multiply: "multiply",
     np.minimum: "minimum", np.maximum: "maximum", min: "minimum", max: "maximum",
     operator.and_: "and", np.bitwise_and: "and", operator.or_: "or", np.bitwise_or: "or",
     operator.xor: "xor", np.bitwise_xor: "xor",

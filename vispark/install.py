@@ -35,7 +35,7 @@ def install() -> None:
 
 @functools.wraps(_CACHE)
 def _cache(self: RDD, level: str | None = None) -> RDD:
-    return _CACHE(self) if level is None else self.persist(level)
+    return _CACHE(self) if level is None else _persist(self, level)
 
 
 @functools.wraps(_PERSIST)

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pyspark import SparkContext, StorageLevel
+from pyspark import RDD, SparkContext, StorageLevel
 
 from gpu_worker.protocol.messages import Folded
 from gpu_worker.protocol.payload import Payload
@@ -53,7 +53,7 @@ class Residency:
         self.cached = cached
         self.places: dict[int, tuple[Home, int]] = {}
         self.contents: dict[int, Content] = {}
-        self.tokens = None
+        self.tokens: RDD[Token] | None = None
         self.lock = threading.RLock()
         self._release = weakref.finalize(self, session.released.put, cached.number)
         self._release.atexit = False

@@ -152,13 +152,13 @@ class VRDD(RDD[Any]):
                 self._received = version, received
             return self._received[1]
 
-    def keys(self) -> VRDD:
-        """The keys of pairs; of other records the first item, as on any RDD."""
-        return self._then(plan.Keys())
+    def keys(self) -> RDD[Any]:
+        """The keys of pairs; of other records the first item, as on any RDD. A VRDD, but for keys of keys or values."""
+        return super().keys() if self._is_narrowed() else self._then(plan.Keys())
 
-    def values(self) -> VRDD:
-        """The values of pairs; of other records the second item, as on any RDD."""
-        return self._then(plan.Values())
+    def values(self) -> RDD[Any]:
+        """The values of pairs; of other records the second item, as on any RDD. A VRDD as :meth:`keys` is one."""
+        return super().values() if self._is_narrowed() else self._then(plan.Values())
 
     # -- keeping ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class VRDD(RDD[Any]):
         with self._lock:
             if self._residency is None:
                 self._residency = Session.of(self.ctx).residency(self.name() or str(self._op))
-                self._level = StorageLevel.MEMORY_ONLY if storageLevel == "GPU" else storageLevel
+                self._level = StorageLevel.MEMORY_ONLY if isinstance(storageLevel, str) else storageLevel
                 self.is_cached = True
         return self
 
@@ -220,7 +220,7 @@ class VRDD(RDD[Any]):
         """The first ``num`` records; no more than these leave the worker, unless they are pairs."""
         if not self._is_held():
             return self._spark("take", num)
-        found: list = []
+        found: list[Any] = []
         partitions = iter(range(self.getNumPartitions()))
         at_once = 1
         while len(found) < num and (batch := list(itertools.islice(partitions, at_once))):
@@ -283,7 +283,7 @@ class VRDD(RDD[Any]):
         return self.recv()._jrdd
 
     @property
-    def _jrdd_deserializer(self) -> Serializer:
+    def _jrdd_deserializer(self) -> Serializer:  # type: ignore[override]
         return self.ctx.serializer
 
     def __repr__(self) -> str:
@@ -349,12 +349,22 @@ class VRDD(RDD[Any]):
         return VRDD(self._loader, op, self)
 
     def _chain(self) -> Chain:
-        nodes, each = [], self
+        nodes: list[Node] = []
+        each: VRDD | None = self
         while each is not None:
             nodes.append(Node(each._op, each._residency.cached if each._residency else None))
             last, each = each, each._before
         nodes.extend(Node(op) for op in reversed(list(last._lineage or ())))
         return plan.verify(tuple(reversed(nodes)))
+
+    def _is_narrowed(self) -> bool:
+        """Whether keys or values were taken of the records already: of what is left, Spark takes them."""
+        for node in reversed(self._chain()):
+            if isinstance(node.op, plan.Exec):
+                break
+            if isinstance(node.op, plan.Keys | plan.Values):
+                return True
+        return False
 
     @property
     def _loader(self) -> RDD[Any]:
@@ -366,7 +376,8 @@ class VRDD(RDD[Any]):
 
     def _link(self) -> Lineage:
         """The operations up to this one, without anything that is kept."""
-        operations, each = [], self
+        operations: list[plan.Op] = []
+        each: VRDD | None = self
         while each is not None:
             operations.append(each._op)
             last, each = each, each._before
@@ -442,7 +453,8 @@ class VRDD(RDD[Any]):
         saved = self._checkpoint
         if saved is None or self._origin is saved:
             return
-        Session.of(self.ctx).job(saved._jrdd.count)     # not saved.count: that takes what workers hold, and saves nothing
+        # Not saved.count(): that would take what workers hold, and save nothing.
+        Session.of(self.ctx).job(saved._jrdd.count)
         with self._lock:
             on_host = plan.place_of(self._chain()) == "host"
             self._origin, self._before = saved, None

@@ -97,11 +97,9 @@ def _record(of) -> tuple[Pack, Unpack]:
 
 def _sequence(item) -> tuple[Pack, Unpack]:
     pack_item, unpack_item = _codec(item)
-    if item in _NUMBERS:
-        pack = list
-    else:
-        def pack(value):
-            return [pack_item(part) for part in value]
+
+    def pack(value):
+        return list(value) if item in _NUMBERS else [pack_item(part) for part in value]
 
     def unpack(raw, path):
         if type(raw) is not tuple:

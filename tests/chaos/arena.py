@@ -31,7 +31,7 @@ from gpu_worker.protocol.messages import SessionStatus, Status
 from tests import leaks
 from tests.system import topology
 from tests.system.topology import Node
-from tests.system.vrdd_tools import exact
+from tests.system.vrdd_tools import exact, warm_up
 from vispark import IN, OUT, VRDD, Kernels
 from vispark.session import Session
 
@@ -44,6 +44,8 @@ WIDTH = 6
 CONNECTING = ("accepted", "authenticated", "before-hand-over", "handed-over", "welcomed")
 #: Points in a Spark task.
 IN_TASKS = ("packed", "sent", "before-unpack")
+#: Points in a device process, with which everything it holds is lost.
+PROCESS = tuple(name for name, where in NAMES.items() if where.startswith("process"))
 
 SOURCE = r"""
 extern "C" __global__ void scale(const double* x, double* y, double factor, int n)
@@ -65,8 +67,13 @@ class Loader:
     """Makes a partition's records, and leaves a file for every time that it was made to."""
 
     directory: Path
+    #: Puts a fail-point's file, made ready beside it, into its place when this partition is loaded first.
+    trigger: tuple[int, Path] | None = None
 
     def __call__(self, partition: int, _: Iterable) -> Iterable:
+        if self.trigger and partition == self.trigger[0]:
+            with contextlib.suppress(FileNotFoundError):
+                self.trigger[1].with_suffix(".new").rename(self.trigger[1])
         (self.directory / f"{partition}-{uuid.uuid4().hex}").touch()
         return records(partition)
 
@@ -82,7 +89,7 @@ class Plan:
     Attributes
     ----------
     prepare : callable
-        Called with the arena before the kill; gives what ``run`` is called with.
+        Called with the arena and what triggers the kill; gives what ``run`` is called with, and the loader.
     run : callable
         The plan, with a kill under it; gives its answer.
     skips : tuple of str
@@ -91,7 +98,7 @@ class Plan:
         Whether it is a Spark job, so that its tasks are what talks to the worker.
     """
 
-    prepare: Callable[[Arena], Any]
+    prepare: Callable[[Arena, tuple[int, Path] | None], tuple[Any, Loader]]
     run: Callable[[Any], Any]
     skips: tuple[str, ...]
     spark: bool = False
@@ -112,10 +119,10 @@ class Arena:
 
     # -- data ---------------------------------------------------------------------------------------------------------
 
-    def loader(self) -> Loader:
+    def loader(self, trigger: tuple[int, Path] | None = None) -> Loader:
         directory = self.base / uuid.uuid4().hex
         directory.mkdir()
-        return Loader(directory)
+        return Loader(directory, trigger)
 
     def points(self, loader: Loader, partitions: int = 4) -> VRDD:
         """A VRDD that is not cached."""
@@ -130,10 +137,15 @@ class Arena:
 
     def arm(self, point: str, action: str = "kill") -> Path:
         """Make whoever passes a point next fail there, once; the file is gone when it did."""
+        path = self.ready(point, action)
+        return path.with_suffix(".new").rename(path)
+
+    def ready(self, point: str, action: str = "kill") -> Path:
+        """Make a fail-point's file ready, for a loader to put it into its place."""
         assert point in NAMES
         path = self.failpoints / point
         path.with_suffix(".new").write_text(action)
-        return path.with_suffix(".new").rename(path)
+        return path
 
     def session(self) -> Session:
         return Session.of(self.sc)
@@ -165,10 +177,25 @@ class Arena:
     def kill_daemon(self, node: Node | None = None) -> None:
         kill(self.daemons(node))
 
+    def settle(self) -> None:
+        """Wait until the workers have forgotten what was dropped, so that a plan is all that goes on."""
+        gc.collect()
+        wanted = self.session().residencies
+
+        def settled() -> bool:
+            session = self.status()
+            report = session.report if session else None
+            return report is None or {vrdd.vrdd for vrdd in report.vrdds} <= set(wanted)
+
+        assert eventually(settled), "a dropped VRDD is still held"
+
     # -- what is left -------------------------------------------------------------------------------------------------
 
     def check_empty(self) -> None:
-        """Fail unless, with all VRDDs dropped, the workers hold nothing, and no process or file is too many."""
+        """Fail unless, with all VRDDs dropped, the workers hold nothing, and no process or file is too many.
+
+        The driver's connections are closed, so that what a test leaves of them can be compared.
+        """
         gc.collect()
         for node in self.nodes:
             assert eventually(lambda node=node: not self._held(node)), f"left in the worker: {self._held(node)}"
@@ -178,6 +205,7 @@ class Arena:
                 "daemon.log", "process.log", "daemon.sock", "daemon.lock", "sessions"}, list(node.runtime_dir.iterdir())
             assert len(list((node.runtime_dir / "sessions").iterdir())) <= 2
         assert not list(self.failpoints.iterdir()), f"not passed: {list(self.failpoints.iterdir())}"
+        self.disconnect()
 
     def _held(self, node: Node) -> str:
         with contextlib.suppress(vispark.VisparkError):
@@ -201,12 +229,19 @@ class Strike:
     right: bool
     seconds: float
     loads: Counter[int]
+    allowed: tuple[Counter[int], Counter[int]]
+
+    @property
+    def frugal(self) -> bool:
+        """Whether what was lost was loaded, and nothing else."""
+        least, most = self.allowed
+        return least <= self.loads <= most
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
 
-def _fresh(arena: Arena) -> tuple[VRDD, Loader]:
-    loader = arena.loader()
+def _fresh(arena: Arena, trigger: tuple[int, Path] | None) -> tuple[VRDD, Loader]:
+    loader = arena.loader(trigger)
     return arena.scaled(arena.points(loader)).cache(), loader
 
 
@@ -217,12 +252,12 @@ def _cached(arena: Arena) -> tuple[VRDD, Loader]:
     return points, loader
 
 
-def _chain(arena: Arena) -> tuple[VRDD, Loader]:
+def _chain(arena: Arena, _: object) -> tuple[VRDD, Loader]:
     points, loader = _cached(arena)
     return arena.scaled(arena.scaled(points), 0.7), loader
 
 
-def _kept_chain(arena: Arena) -> tuple[VRDD, Loader]:
+def _kept_chain(arena: Arena, _: object) -> tuple[VRDD, Loader]:
     """A chain with cached results on the way, the first of them held."""
     points, loader = _cached(arena)
     middle = arena.scaled(points).cache()
@@ -243,20 +278,54 @@ PLANS = {
 }
 
 
-def strike(arena: Arena, point: str, plan: Plan, expected: object) -> Strike:
-    """Run a plan with a kill at a point under it, and once more after that; both answers must be as expected."""
-    subject, loader = plan.prepare(arena)
+def plans_through(point: str) -> list[str]:
+    """The names of the plans that pass a point."""
+    return [name for name, plan in PLANS.items() if plan.passes(point)]
+
+
+def expected_of(arena: Arena) -> dict[str, object]:
+    """Each plan's answer, undisturbed."""
+    found = {}
+    for name, plan in PLANS.items():
+        subject, loader = plan.prepare(arena, None)
+        found[name] = exact(plan.run(subject))
+        assert loader.counts() == dict.fromkeys(range(4), 1), f"{name} loaded {loader.counts()}"
+    return found
+
+
+def strike(arena: Arena, point: str, name: str, expected: object, number: int) -> Strike:
+    """Run a plan with a kill at a point under it, and once more after that.
+
+    A plan that loads is killed when ``number`` modulo 4 of its partitions have been loaded.
+    """
+    plan, path = PLANS[name], arena.failpoints / point
+    fresh = name == "materialise" and point not in CONNECTING
+    subject, loader = plan.prepare(arena, (number % 4, path) if fresh else None)
+    arena.settle()
     before = loader.counts()
     if point in CONNECTING:
         arena.kill_process() if plan.spark else arena.disconnect()
-    armed = arena.arm(point)
+    armed = arena.ready(point) if fresh else arena.arm(point)
     seconds, right = [], True
     for _ in range(2):
         started = time.monotonic()
         right &= exact(plan.run(subject)) == expected
         seconds.append(time.monotonic() - started)
-        assert eventually(lambda: not armed.exists()), f"the plan did not pass {point}"
-    return Strike(right, max(seconds), loader.counts() - before)
+        assert eventually(lambda: not armed.exists() and not armed.with_suffix(".new").exists()), \
+            f"{name} did not pass {point}"
+    return Strike(right, max(seconds), loader.counts() - before, _allowed(point, plan, number % 4 if fresh else None))
+
+
+def _allowed(point: str, plan: Plan, loaded: int | None) -> tuple[Counter[int], Counter[int]]:
+    """How often each partition is to be loaded, at least and at most, because of a kill."""
+    once = Counter(range(4))
+    if loaded is not None:
+        # Those that came after the kill, but for one in the other slot, were not held by what was killed.
+        return once, once + Counter(range(min(loaded + 2, 4)))
+    if plan is PLANS["materialise"]:
+        return once, once
+    lost = point in PROCESS if not plan.spark else point in (*PROCESS, *CONNECTING)
+    return (once, once) if lost else (Counter(), Counter())
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------
@@ -298,7 +367,10 @@ def opened(running: topology.Topology, conf: Mapping[str, object] | None = None)
         patch.setenv("VISPARK_RUNTIME_DIR", str(running.nodes[0].runtime_dir))
         settings = {f"spark.executorEnv.{VARIABLE}": failpoints, "spark.vispark.device": "host"} | dict(conf or {})
         with running.context(settings) as sc:
-            yield Arena(sc, running.nodes, failpoints, loads)
+            warm_up(sc)
+            arena = Arena(sc, running.nodes, failpoints, loads)
+            arena.disconnect()
+            yield arena
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,83 @@
+"""What asking costs: requests, plans and actions on tiny cached data, against Spark jobs that do nothing."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import numpy as np
+from pyspark import SparkContext
+
+from benchmarks.measure import Case, Series, interleave
+from benchmarks.results import Group
+from gpu_worker.client import Client, connect
+from gpu_worker.protocol.messages import Report
+from vispark import IN, OUT, VRDD, Kernels
+from vispark.lower import Content, Lowered
+from vispark.plan import Cached, Node, Send
+from vispark.rewrite import KEEP
+from vispark.session import Session
+from vispark.workers import Worker
+
+EMPTY_JOB = "Spark: an empty job"
+
+_TWICE = Kernels("""extern "C" __global__ void twice(const float* x, float* y, int n)
+{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = 2 * x[i]; }""", file="twice.cu")
+
+#: Quick ones are run this often for each Spark job.
+_QUICK = 10
+
+
+def run(sc: SparkContext, partitions: int, jobs: int, done: Callable[[str], None]) -> Group:
+    """Measure; ``jobs`` is the number of samples of a Spark job, and ten times as many of everything else."""
+    group = Group("latency", {"partitions": partitions, "records": 1000, "dtype": "float32", "samples_of_jobs": jobs,
+                              "samples_of_requests": jobs * _QUICK}, tail=True)
+    numbers = [np.float32(i) for i in range(1000)]
+    held = sc.parallelize(numbers, partitions).cache("GPU")
+    plain = sc.parallelize(numbers, partitions).cache()
+    assert held.collect() == plain.collect()
+    with ExitStack() as stack:
+        quick = _quick(sc, held, stack)
+        slow = [Case(EMPTY_JOB, lambda: sc.parallelize(range(partitions), partitions).foreach(bool), repeat=False),
+                Case("Spark: count() of cached data", plain.count, against=(EMPTY_JOB,), repeat=False),
+                Case("Spark: sum() of cached data", lambda: plain.reduce(operator.add), against=(EMPTY_JOB,),
+                     repeat=False)]
+        cases = [*(case for case in quick for _ in range(1)), *slow]
+        rounds: list[list[Series]] = []
+        for index in range(jobs):
+            rounds.append(interleave(quick, _QUICK, warm_up=3 if index == 0 else 0, done=done)
+                          + interleave(slow, 1, warm_up=3 if index == 0 else 0, done=done))
+        group.series = [_joined(case, rounds) for case in cases]
+    held.unpersist()
+    plain.unpersist()
+    return group
+
+
+def _joined(case: Case, rounds: list[list[Series]]) -> Series:
+    samples = [sample for series in rounds for each in series if each.name == case.name for sample in each.samples]
+    return Series(case.name, tuple(samples), against=case.against)
+
+
+def _quick(sc: SparkContext, held: VRDD, stack: ExitStack) -> list[Case]:
+    session = Session.of(sc)
+    worker, = session.workers.known()
+    client = stack.enter_context(connect(session.credentials.hello("driver", 0), runtime_dir=worker.home.runtime_dir))
+
+    def twice() -> VRDD:
+        return held.exec(_TWICE.twice, IN, OUT, IN.shape[0], grid=lambda b: -(-b.shape[0] // 256), block=256)
+
+    cases = {
+        "request: report": lambda: _report(client),
+        "request: a plan that does nothing": _empty_plan(client, held),
+        "first()": held.first,
+        "count()": held.count,
+        "reduce(add)": lambda: held.reduce(operator.add),
+        "exec, then reduce(add)": lambda: twice().reduce(operator.add),
+        "exec, then collect()": lambda: twice().collect(),
+    }
+    return [Case(name, action, against=(EMPTY_JOB,), repeat=False) for name, action in cases.items()]
+
+
+def _report(client: Client) -> None:
+    client.request(Report(client.next_number()))

@@ -1,0 +1,63 @@
+"""A Spark context with a GPU worker of its own, for one run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+
+from benchmarks import machine
+from gpu_worker.client import administer
+from gpu_worker.paths import VARIABLE
+from gpu_worker.protocol.errors import WorkerError
+from gpu_worker.protocol.messages import Status, Stop
+
+#: One task is one core's work: its NumPy must not start threads beside those of the other tasks.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@contextlib.contextmanager
+def environment() -> Iterator[None]:
+    """Variables that every process of a run inherits, and a worker that lives no longer than the run.
+
+    It must be entered before the first SparkContext of this process.
+    """
+    root = str(Path(__file__).resolve().parents[1])
+    with tempfile.TemporaryDirectory(prefix="vb-", ignore_cleanup_errors=True) as directory:
+        os.environ.update({
+            "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
+            "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", VARIABLE: directory,
+            **dict.fromkeys(_ONE_THREAD, "1"),
+        })
+        try:
+            yield
+        finally:
+            with contextlib.suppress(WorkerError):
+                administer(Stop(), timeout=10)
+
+
+@contextlib.contextmanager
+def context(device: str, cores: int) -> Iterator[SparkContext]:
+    """A local context with as many task slots as cores, and a quarter of the machine's memory for its JVM."""
+    gigabytes = max(2, min(48, machine.memory() // 4 >> 30))
+    settings = {
+        "spark.driver.memory": f"{gigabytes}g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": os.environ[VARIABLE], "spark.log.level": "ERROR", "spark.vispark.device": device,
+        "spark.ui.showConsoleProgress": "false",
+    }
+    conf = SparkConf().setMaster(f"local[{cores}]").setAppName("vispark benchmarks").setAll(list(settings.items()))
+    with SparkContext(conf=conf) as sc:
+        yield sc
+
+
+def device_of(sc: SparkContext) -> str:
+    """The kind of device that a context's blocks live on: "cuda" or "host"."""
+    probe = sc.parallelize([1.0], 1).cache("GPU")
+    probe.count()
+    report = next(session.report for session in administer(Status()).sessions if session.report)
+    return report.memory[0].device.partition(":")[0]

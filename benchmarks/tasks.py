@@ -1,0 +1,123 @@
+"""A kernel per Spark task, as one does without a worker: with the block sent each time, or kept by the Python worker.
+
+This runs in Spark's Python workers. What they keep, they keep in this module's globals, which live as long as they do.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bare import bytes_of
+from benchmarks.points import FEATURES, KERNELS, SUM_BLOCK, Fused, Points, gradient
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Buffer, Source
+
+try:
+    import cupy
+except ImportError:
+    cupy = None
+
+
+class CupyGpu:
+    """The fused kernel through CuPy."""
+
+    def __init__(self, fused: Fused):
+        module = cupy.RawModule(code=KERNELS.read_text(), options=fused.options, backend="nvrtc")
+        self._fused = fused
+        self._gradient, self._sum = (module.get_function(name) for name in ("gradient_partials", "sum_partials"))
+
+    def put(self, block: np.ndarray) -> Any:
+        return cupy.asarray(block)
+
+    def drop(self, data: Any) -> None:
+        """Nothing: CuPy's pool takes it back when the last reference goes."""
+
+    def gradient(self, data: Any, w: np.ndarray) -> np.ndarray:
+        rows = len(data)
+        grid = self._fused.grid(rows)
+        partials, total = cupy.empty((grid, FEATURES), np.float32), cupy.empty(FEATURES, np.float32)
+        self._gradient((grid,), (self._fused.threads,), (data, partials, cupy.asarray(w), np.int32(rows)),
+                       shared_mem=self._fused.shared)
+        self._sum((1,), SUM_BLOCK, (partials, total, np.int32(grid)))
+        return total.get()
+
+
+class DeviceGpu:
+    """The fused kernel through a device of gpu_worker's."""
+
+    def __init__(self, kind: str, fused: Fused):
+        self._device = open_devices(kind)[0]
+        self._stream = self._device.stream()
+        self._fused = fused
+        source = Source(KERNELS.read_text(), KERNELS.name, fused.options)
+        self._gradient, self._sum = (self._device.compile(source, name)
+                                     for name in ("gradient_partials", "sum_partials"))
+
+    def put(self, block: np.ndarray) -> Buffer:
+        buffer = self._device.allocate(block.nbytes, stream=self._stream)
+        self._device.copy_in(buffer, bytes_of(block), stream=self._stream)
+        self._device.synchronize(stream=self._stream)
+        return buffer
+
+    def drop(self, data: Buffer) -> None:
+        data.close()
+
+    def gradient(self, data: Buffer, w: np.ndarray) -> np.ndarray:
+        rows = data.nbytes // (FEATURES + 1) // 4
+        grid = self._fused.grid(rows)
+        weights, found = self.put(w), np.empty(FEATURES, np.float32)
+        partials, total = (self._device.allocate(count * FEATURES * 4, stream=self._stream) for count in (grid, 1))
+        self._device.launch(self._gradient, (grid,), (self._fused.threads,),
+                            [data, partials, weights, np.int32(rows)], shared=self._fused.shared, stream=self._stream)
+        self._device.launch(self._sum, (1,), SUM_BLOCK, [partials, total, np.int32(grid)], stream=self._stream)
+        self._device.copy_out(found.view(np.uint8), total, stream=self._stream)
+        self._device.synchronize(stream=self._stream)
+        for buffer in (weights, partials, total):
+            buffer.close()
+        return found
+
+
+def gpu_library(kind: str) -> str:
+    """What tasks reach a device of this kind through."""
+    return "CuPy" if kind == "cuda" and cupy is not None else "gpu_worker.device"
+
+
+@cache
+def _gpu(kind: str, fused: Fused) -> CupyGpu | DeviceGpu:
+    """This process's device, opened once."""
+    return CupyGpu(fused) if gpu_library(kind) == "CuPy" else DeviceGpu(kind, fused)
+
+
+_kept: dict[tuple, Any] = {}
+
+
+def gradient_by_kernel(block: np.ndarray, w: np.ndarray, kind: str, fused: Fused) -> np.ndarray:
+    """Spark-G: the block goes to the device, and only the gradient stays."""
+    gpu = _gpu(kind, fused)
+    data = gpu.put(block)
+    try:
+        return gpu.gradient(data, w)
+    finally:
+        gpu.drop(data)
+
+
+def gradient_by_kept_kernel(points: Points, partition: int, w: np.ndarray, kind: str,
+                            fused: Fused) -> tuple[np.ndarray, int]:
+    """Spark-G+: the block is made and sent where this process has it not yet; the gradient, and 1 if it had not."""
+    gpu, key = _gpu(kind, fused), ("device", points, partition)
+    missed = key not in _kept
+    if missed:
+        _kept[key] = gpu.put(points.block(partition))
+    return gpu.gradient(_kept[key], w), int(missed)
+
+
+def gradient_of_kept(points: Points, partition: int, w: np.ndarray) -> tuple[np.ndarray, int]:
+    """Spark-C+: NumPy on a block that this process keeps, made where it has it not yet."""
+    key = "host", points, partition
+    missed = key not in _kept
+    if missed:
+        _kept[key] = points.block(partition)
+    return gradient(_kept[key], w), int(missed)

@@ -1,0 +1,37 @@
+"""A kill at every fail-point, with every kind of plan in flight: the answer stays, and only what was lost is loaded.
+
+``VISPARK_CHAOS_KILLS`` says how many kills there are at each point; benchmarks/kills.py makes a longer campaign.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_worker.failpoints import NAMES
+from tests.chaos.arena import KILLS, Arena, expected_of, plans_through, strike
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture(scope="module")
+def expected(arena: Arena) -> dict[str, object]:
+    """Each plan's answer without a kill."""
+    return expected_of(arena)
+
+
+@pytest.mark.parametrize("point", NAMES)
+def test_a_kill_costs_time_only(arena: Arena, expected: dict[str, object], point: str):
+    plans = plans_through(point)
+    shift = list(NAMES).index(point)
+    for number in range(KILLS):
+        name = plans[(shift + number) % len(plans)]
+        came = strike(arena, point, name, expected[name], shift + number)
+        assert came.right, f"{name} gave another answer after a kill at {point}"
+        assert came.frugal, f"after a kill at {point}, {name} loaded {came.loads}; allowed are {came.allowed}"
+    arena.check_empty()
+
+
+def test_every_plan_and_every_point_meet():
+    assert {name for point in NAMES for name in plans_through(point)} == {
+        "materialise", "collect", "keep", "reduce", "recv"}
+    assert all(len(plans_through(point)) >= 2 for point in NAMES)
