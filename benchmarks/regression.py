@@ -96,7 +96,8 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
     fused = Fused.on(settings.kind, settings.units)
     group = Group(f"regression, {points.rows:,} rows", {
         "rows": points.rows, "features": FEATURES, "dtype": "float32", "partitions": points.partitions,
-        "bytes": points.nbytes, "samples": settings.samples, "device": settings.kind, "fused_threads": fused.threads,
+        "bytes": points.nbytes, "samples": settings.samples, "device": settings.kind,
+        "fused_threads": fused.threads,
         "fused_blocks": fused.blocks, "task_gpu": tasks.gpu_library(settings.kind)})
     with ExitStack() as stack:
         ways = stack.enter_context(_ours(sc, points, fused))
@@ -110,15 +111,15 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
         _check(sc, points, ways, group)
         warm = {name: way.warm_up() for name, way in kept.items()}
         copy = stack.enter_context(closing(_copy(device, points, settings)))
-        cases = [Case(name, Descent(way, points).run, points.nbytes, (FLOOR, SPARK_C, *_against(name)))
-                 for name, way in ways.items()]
+        cases = [Case(name, Descent(way, points).run, points.nbytes, _against(name)) for name, way in ways.items()]
         group.series = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
     group.series = [_noted(series, kept, warm) for series in group.series]
     return group
 
 
 def _against(name: str) -> tuple[str, ...]:
-    return (LOOP,) if name == OURS else ()
+    others = (FLOOR, SPARK_C, LOOP) if name == OURS else (FLOOR, SPARK_C)
+    return tuple(other for other in others if other != name)
 
 
 def _noted(series: Series, kept: dict[str, Kept], warm: dict[str, int]) -> Series:

@@ -25,6 +25,8 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 def environment() -> Iterator[None]:
     """Variables that every process of a run inherits, and a worker that lives no longer than the run.
 
+    One GPU is used, the first, unless ``CUDA_VISIBLE_DEVICES`` says otherwise: a bare loop uses no more.
+
     It must be entered before the first SparkContext of this process.
     """
     root = str(Path(__file__).resolve().parents[1])
@@ -32,6 +34,7 @@ def environment() -> Iterator[None]:
         os.environ.update({
             "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
             "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", VARIABLE: directory,
+            "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0"),
             **dict.fromkeys(_ONE_THREAD, "1"),
         })
         try:
@@ -48,7 +51,7 @@ def context(device: str, cores: int) -> Iterator[SparkContext]:
     settings = {
         "spark.driver.memory": f"{gigabytes}g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
         "spark.local.dir": os.environ[VARIABLE], "spark.log.level": "ERROR", "spark.vispark.device": device,
-        "spark.ui.showConsoleProgress": "false",
+        "spark.vispark.lease": "2", "spark.ui.showConsoleProgress": "false",
     }
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName("vispark benchmarks").setAll(list(settings.items()))
     with SparkContext(conf=conf) as sc:

@@ -84,8 +84,8 @@ class Execution:
     #: Values whose use ends with the plan.
     fetched: list[Partition] = field(default_factory=list)
     partials: list[Partial] = field(default_factory=list)
-    #: Each kernel's stream, number there, partition, label and device.
-    launched: list[tuple[Stream, int, int, str, str]] = field(default_factory=list)
+    #: Behind each Exec of a partition: the stream, the mark there, the partition, the label and the device.
+    marks: list[tuple[Stream, int, int, str, str]] = field(default_factory=list)
     retained: bool = False
     compiling: float = 0.0
 
@@ -202,7 +202,7 @@ class Execution:
 
     def _synchronize(self) -> None:
         """Wait for all work; a kernel that is still running at the deadline is named then."""
-        if self.launched:
+        if self.marks:
             with self.box.running(Place(self._vrdd_name()), self.deadline, self._suspects):
                 self.streams.synchronize()
         else:
@@ -211,8 +211,8 @@ class Execution:
     def _suspects(self) -> Place:
         """Where the kernels are that have not completed: after a fault, it was one of them."""
         waiting: dict[Stream, tuple[int, str, str]] = {}
-        for stream, number, partition, label, device in self.launched:
-            if number > stream.completed:
+        for stream, number, partition, label, device in self.marks:
+            if number > stream.passed:
                 waiting.setdefault(stream, (partition, label, device))
         partitions, operations, devices = (sorted(set(each)) for each in zip(*waiting.values(), strict=True)) \
             if waiting else ([], [], [])
@@ -312,6 +312,8 @@ class Execution:
             with self.box.running(place, self.deadline):
                 blocks = [self._launch(step, block, launch, kernel, value)
                           for block, launch, kernel in zip(value.blocks, launches, kernels, strict=True)]
+            stream = self.streams.of(value.device, value.index)
+            self.marks.append((stream, value.device.mark(stream=stream), value.index, step.label, value.device.name))
             return value.with_blocks(blocks)
         finally:
             self._close(value)
@@ -335,7 +337,6 @@ class Execution:
                      for argument in launch.arguments]
         if launch.grid:
             device.launch(kernel, launch.grid, launch.block, arguments, shared=launch.shared, stream=stream)
-            self.launched.append((stream, stream.launched, value.index, step.label, device.name))
         if launch.merge:
             results = {name: results.pop(name) if name in results else array.share()
                        for name, array in inputs.items()} | results

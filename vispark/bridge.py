@@ -7,7 +7,6 @@ again and the plan repeated: content is bound to its name once, so a repetition 
 
 from __future__ import annotations
 
-import itertools
 import logging
 import mmap
 import os
@@ -173,14 +172,16 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
 
 def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer]) -> _Answer:
     """What a worker answers; where it is lost, what the one after it does."""
-    for attempt in itertools.count():
+    attempt = 0
+    while True:
         client = local_client(credentials, runtime_dir)
         try:
             return ask(client)
         except (WorkerLost, Fenced) as error:
             log.warning("worker lost: %s", error)
             forget(client)
-            if attempt >= credentials.options.attempts:
+            attempt += 1
+            if attempt > credentials.options.attempts:
                 raise
 
 

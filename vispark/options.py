@@ -133,6 +133,13 @@ def _find(name: str) -> Option:
 
 def markdown() -> str:
     """The table as docs/options.md shows it."""
-    rows = [f"| `{PREFIX}{option.name}` | `{option.default or '0' if option.default == 0 else option.default}` | "
-            f"{option.unit} | {option.meaning} |" for option in OPTIONS]
-    return "\n".join(["| name | default | unit | meaning |", "|---|---|---|---|", *rows]) + "\n"
+    rows = [f"| `{PREFIX}{option.name}` | {_shown(option)} | {option.meaning} |" for option in OPTIONS]
+    return "\n".join(["| name | default | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def _shown(option: Option) -> str:
+    """An option's default as one would write it, and its unit."""
+    if option.default == "":
+        return "empty"
+    text = f"{option.default:g}" if isinstance(option.default, float) else str(option.default)
+    return f"`{text}` {option.unit}".strip()

@@ -98,7 +98,8 @@ class Lineage:
     before: Lineage | None = None
 
     def __iter__(self) -> Iterator[Op]:
-        found, link = [], self
+        found: list[Op] = []
+        link: Lineage | None = self
         while link is not None:
             found.append(link.op)
             link = link.before

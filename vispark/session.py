@@ -66,6 +66,10 @@ class Residency:
         for partition in list(partitions):
             self.places.pop(partition, None)
 
+    def rename(self, name: str) -> None:
+        """Call it so from now on; what workers hold already keeps its name there."""
+        self.cached = Cached(self.cached.number, name)
+
     def close(self) -> None:
         """Let the workers forget the content now."""
         self._release()

@@ -299,7 +299,10 @@ class VRDD(RDD[Any]):
 
     def setName(self, name: str) -> VRDD:
         """Give it a name, which errors and ``gpu-worker status`` show too."""
-        self._named = name
+        with self._lock:
+            self._named = name
+            if self._residency is not None:
+                self._residency.rename(name)
         return self
 
     def getNumPartitions(self) -> int:
@@ -376,12 +379,15 @@ class VRDD(RDD[Any]):
 
     def _link(self) -> Lineage:
         """The operations up to this one, without anything that is kept."""
-        operations: list[plan.Op] = []
-        each: VRDD | None = self
-        while each is not None:
+        operations = [self._op]
+        each = self
+        while each._before is not None:
+            each = each._before
             operations.append(each._op)
-            last, each = each, each._before
-        return functools.reduce(lambda before, op: Lineage(op, before), reversed(operations), last._lineage)
+        link = each._lineage
+        for op in reversed(operations[1:]):
+            link = Lineage(op, link)
+        return Lineage(self._op, link)
 
     def _is_held(self) -> bool:
         self._save_checkpoint()
@@ -447,6 +453,7 @@ class VRDD(RDD[Any]):
         self.is_checkpointed = True
         self._checkpoint = self.recv()
         getattr(self._checkpoint, how)()
+        self._checkpoint.is_checkpointed = True     # PySpark's localCheckpoint leaves it, and would compute it again
 
     def _save_checkpoint(self) -> None:
         """Let Spark save the records if that was asked for, and start the lineage from there."""

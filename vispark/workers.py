@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import mmap
 import threading
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 
 from gpu_worker.client import Client, Lease, connect, open_lease
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import Ran, Release, Retain, Run
+from gpu_worker.protocol.messages import Ran, Release, Reply, Request, Retain, Run
 from gpu_worker.protocol.payload import Payload
 from vispark.bridge import Credentials, Home, Relay, blame, contents
 from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost
@@ -120,15 +121,14 @@ class Worker:
         """What the worker holds of a VRDD, and its epoch; nothing can be told of one that is relayed to."""
         if not self.direct:
             return self.epoch, {}
-        with self._borrowed() as client:
-            reply, _ = client.request(messages.Describe(client.next_number(), number, ()))
-        return client.epoch, contents(reply)
+        epoch, reply = self._ask(lambda client: messages.Describe(client.next_number(), number, ()))
+        return epoch, contents(reply)
 
     def retain(self, number: int, partitions: list[int]) -> None:
         """Let the worker forget all other partitions of a VRDD."""
         if self.direct:
-            with suppress(WorkerError), self._borrowed() as client:
-                client.request(Retain(client.next_number(), number, tuple(partitions)))
+            with suppress(WorkerError):
+                self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Let the worker forget VRDDs; where it is relayed to, with the next plan."""
@@ -136,8 +136,8 @@ class Worker:
             with self._lock:
                 self._released.extend(numbers)
             return
-        with suppress(WorkerError), self._borrowed() as client:
-            client.request(Release(client.next_number(), numbers))
+        with suppress(WorkerError):
+            self._ask(lambda client: Release(client.next_number(), numbers))
 
     def close(self) -> None:
         """Close all connections; the session's lease on this worker begins to run out."""
@@ -148,6 +148,19 @@ class Worker:
             client.close()
         if lease:
             lease.close()
+
+    def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Reply]:
+        """The answer to a small request, of the process after it where one is lost, and its epoch.
+
+        A connection that waited may lead to a process that is gone, while tasks have brought data to the next one.
+        """
+        for attempt in itertools.count():
+            try:
+                with self._borrowed() as client:
+                    return client.epoch, client.request(request(client))[0]
+            except WorkerLost:
+                if attempt >= self._credentials.options.attempts:
+                    raise
 
     def _receive_relayed(self, ticket: Ticket) -> tuple[int, Ran, Payload | None]:
         answer = ticket.relayed()

@@ -65,17 +65,17 @@ class Stream:
 
     Attributes
     ----------
-    launched : int
-        How many kernels were launched on it.
+    marks : int
+        How many marks were put on it, see :meth:`Device.mark`.
     """
 
     def __init__(self) -> None:
-        self.launched = 0
+        self.marks = 0
 
     @property
-    def completed(self) -> int:
-        """How many of them are complete; readable after a fault too, to tell which kernel it was."""
-        return self.launched
+    def passed(self) -> int:
+        """How many of them it has passed; readable after a fault too, to tell how far it came."""
+        return self.marks
 
 
 @dataclass(frozen=True)
@@ -178,6 +178,11 @@ class Device(ABC):
             If an extent is not in the device's range, or the number or the sizes of the arguments are not the
             kernel's.
         """
+
+    def mark(self, *, stream: Stream) -> int:
+        """Put a mark behind all work enqueued so far; its number, counted from 1."""
+        stream.marks += 1
+        return stream.marks
 
     @abstractmethod
     def synchronize(self, *, stream: Stream) -> None:

@@ -78,7 +78,7 @@ class Refused(Exception):
 class CudaStream(Stream):
     """A stream of PyCUDA, and the same handle for cuda-bindings.
 
-    ``progress`` is a word of pinned memory, into which the stream itself writes the number of each kernel behind it.
+    ``progress`` is a word of pinned memory, into which the stream itself writes the number of each mark that it passes.
     """
 
     def __init__(self, native: Any, progress: np.ndarray):
@@ -90,13 +90,12 @@ class CudaStream(Stream):
         self._address = bindings.CUdeviceptr(progress.ctypes.data)
 
     @property
-    def completed(self) -> int:
-        return self.launched - (self.launched - int(self._progress[0])) % 2**32
+    def passed(self) -> int:
+        return self.marks - (self.marks - int(self._progress[0])) % 2**32
 
-    def count_launch(self) -> None:
-        """Let the stream count the kernel that was just launched on it."""
-        self.launched += 1
-        _check(bindings.cuStreamWriteValue32(self.handle, self._address, self.launched % 2**32, 0))
+    def write_mark(self) -> None:
+        """Let the stream write its last mark's number when it comes there."""
+        _check(bindings.cuStreamWriteValue32(self.handle, self._address, self.marks % 2**32, 0))
 
 
 class CudaBuffer(Buffer):
@@ -365,7 +364,6 @@ class CudaDevice(Device):
             # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape
             # by a call that CUDA has deprecated.
             kernel.function._launch_kernel(wanted[0], wanted[1], packed, wanted[2], stream.native)
-            stream.count_launch()
 
     def _admit(self, kernel: CudaKernel, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> None:
         check_launch(kernel.name, grid, block, self.limits.of_kernel(kernel.threads, kernel.static_shared), shared)
@@ -375,6 +373,12 @@ class CudaDevice(Device):
                 kernel.function.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
                 kernel.dynamic_shared = shared
         kernel.checked = grid, block, shared
+
+    def mark(self, *, stream: Any) -> int:
+        number = super().mark(stream=stream)
+        with self._active:
+            stream.write_mark()
+        return number
 
     def synchronize(self, *, stream: Any) -> None:
         with self._active:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import operator
 import os
 import re
@@ -105,6 +106,13 @@ class Plan:
 
     def passes(self, point: str) -> bool:
         return point not in self.skips
+
+
+def plain_record(*arguments, **named) -> logging.LogRecord:
+    """A log record that is words only: pytest keeps them, and with an error its frames and the VRDDs there."""
+    record = logging.LogRecord(*arguments, **named)
+    record.msg, record.args = record.getMessage(), ()
+    return record
 
 
 class Arena:
@@ -229,13 +237,14 @@ class Strike:
     right: bool
     seconds: float
     loads: Counter[int]
-    allowed: tuple[Counter[int], Counter[int]]
+    needed: Counter[int]
+    spare: int
 
     @property
     def frugal(self) -> bool:
         """Whether what was lost was loaded, and nothing else."""
-        least, most = self.allowed
-        return least <= self.loads <= most
+        more = self.loads - self.needed
+        return self.needed <= self.loads and more.total() <= self.spare and max(more.values(), default=0) <= 1
 
 
 # -- plans ------------------------------------------------------------------------------------------------------------
@@ -313,19 +322,19 @@ def strike(arena: Arena, point: str, name: str, expected: object, number: int) -
         seconds.append(time.monotonic() - started)
         assert eventually(lambda: not armed.exists() and not armed.with_suffix(".new").exists()), \
             f"{name} did not pass {point}"
-    return Strike(right, max(seconds), loader.counts() - before, _allowed(point, plan, number % 4 if fresh else None))
+    return Strike(right, max(seconds), loader.counts() - before, *_loads(point, name, number))
 
 
-def _allowed(point: str, plan: Plan, loaded: int | None) -> tuple[Counter[int], Counter[int]]:
-    """How often each partition is to be loaded, at least and at most, because of a kill."""
+def _loads(point: str, name: str, number: int) -> tuple[Counter[int], int]:
+    """How often each partition must be loaded with a kill, and how many loads more there may be in all."""
     once = Counter(range(4))
-    if loaded is not None:
-        # Those that came after the kill, but for one in the other slot, were not held by what was killed.
-        return once, once + Counter(range(min(loaded + 2, 4)))
-    if plan is PLANS["materialise"]:
-        return once, once
-    lost = point in PROCESS if not plan.spark else point in (*PROCESS, *CONNECTING)
-    return (once, once) if lost else (Counter(), Counter())
+    if name == "materialise" and point not in CONNECTING:
+        # Those before the one that triggers the kill, and those in the two slots; in a task's process, only the latter.
+        return once, 2 if point in IN_TASKS else min(number % 4 + 2, 4)
+    if name == "materialise":
+        return once, 0
+    lost = point in PROCESS or (point in CONNECTING and PLANS[name].spark)
+    return once if lost else Counter(), 0
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------
@@ -357,7 +366,8 @@ def _memfds(pid: int) -> list[str]:
 @contextlib.contextmanager
 def opened(running: topology.Topology, conf: Mapping[str, object] | None = None) -> Iterator[Arena]:
     """A context on a topology whose workers have fail-points."""
-    with tempfile.TemporaryDirectory(prefix="vc-") as name, pytest.MonkeyPatch.context() as patch:
+    with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory(prefix="vc-") as name, \
+            pytest.MonkeyPatch.context() as patch:
         base = Path(name)
         failpoints, loads = base / "failpoints", base / "loads"
         failpoints.mkdir()
@@ -365,6 +375,8 @@ def opened(running: topology.Topology, conf: Mapping[str, object] | None = None)
         # Workers that the driver starts anew have them too; the driver itself has not, it read the variable before.
         patch.setenv(VARIABLE, str(failpoints))
         patch.setenv("VISPARK_RUNTIME_DIR", str(running.nodes[0].runtime_dir))
+        stack.callback(logging.setLogRecordFactory, logging.getLogRecordFactory())
+        logging.setLogRecordFactory(plain_record)
         settings = {f"spark.executorEnv.{VARIABLE}": failpoints, "spark.vispark.device": "host"} | dict(conf or {})
         with running.context(settings) as sc:
             warm_up(sc)

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.chaos
 @pytest.fixture(scope="module")
 def expected(arena: Arena) -> dict[str, object]:
     """Each plan's answer without a kill."""
-    return expected_of(arena)
+    found = expected_of(arena)
+    arena.check_empty()
+    return found
 
 
 @pytest.mark.parametrize("point", NAMES)
@@ -27,7 +29,7 @@ def test_a_kill_costs_time_only(arena: Arena, expected: dict[str, object], point
         name = plans[(shift + number) % len(plans)]
         came = strike(arena, point, name, expected[name], shift + number)
         assert came.right, f"{name} gave another answer after a kill at {point}"
-        assert came.frugal, f"after a kill at {point}, {name} loaded {came.loads}; allowed are {came.allowed}"
+        assert came.frugal, f"{name} after a kill at {point}: {came}"
     arena.check_empty()
 
 

@@ -19,7 +19,7 @@ KERNELS = Path(__file__).parent / "kernels"
 def opened(kind: str, cache_dir: str, **options: int) -> Device:
     """The first device of a kind; the test is skipped where a GPU is missing."""
     try:
-        return open_devices(kind, cache_dir=cache_dir, **options)[0]
+        return open_devices(kind, addresses=["0"], cache_dir=cache_dir, **options)[0]
     except DeviceUnavailable as error:
         if kind != "cuda":
             raise

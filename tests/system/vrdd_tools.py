@@ -33,6 +33,10 @@ def warm_up(sc: SparkContext) -> None:
     assert numbers.collect() == [1.0, 2.0]
     assert numbers.map(abs).collect() == [1.0, 2.0]
     assert numbers.unpersist().collect() == [1.0, 2.0]
+    worker, = Session.of(sc).workers.known()
+    with contextlib.ExitStack() as borrowed:
+        for _ in range(12):     # as many connections as threads ever need at once; they stay open
+            borrowed.enter_context(worker._borrowed())
 
 
 # -- equality ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,118 @@
+"""Run the benchmarks, print one table and write the samples; README.md says what is measured and how."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks import latency, machine, regression, transport
+from benchmarks.points import Points
+from benchmarks.regression import Settings
+from benchmarks.results import Group, document, table
+from benchmarks.session import context, device_of, environment
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured.
+
+    Attributes
+    ----------
+    rows : tuple of int
+        Of logistic regression, a run for each.
+    partitions : int
+        Of them; 0 for as many as there are cores.
+    block : int
+        Bytes that a task sends.
+    samples : int
+        Of each case.
+    jobs : int
+        Samples of each Spark job, where latency is measured.
+    """
+
+    rows: tuple[int, ...]
+    partitions: int
+    block: int
+    samples: int
+    jobs: int
+
+
+SCALES = {
+    "small": Scale((200_000,), 4, 64 << 20, 7, 20),
+    "full": Scale((8_000_000, 32_000_000), 0, 256 << 20, 9, 30),
+}
+BENCHMARKS = ("transport", "latency", "regression")
+
+console = Console(width=200 if not sys.stdout.isatty() else None)
+
+
+def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) -> Iterator[Group]:
+    """The groups asked for, one after the other, each with a Spark context of its own."""
+    cores = machine.cores()
+    partitions = partitions or scale.partitions or cores
+    if "transport" in only:
+        with context(device, cores) as sc:
+            kind = device_of(sc)
+            yield transport.in_a_job(sc, kind, cores, scale.block, scale.samples, _progress("transport"))
+        yield transport.alone(kind, cores, scale.block, scale.samples, _progress("transport"))
+    if "latency" in only:
+        with context(device, cores) as sc:
+            device_of(sc)
+            yield latency.run(sc, partitions, scale.jobs, _progress("latency"))
+    for rows in scale.rows if "regression" in only else ():
+        with context(device, cores) as sc:
+            kind = device_of(sc)
+            units = machine.gpus()[0].multiprocessors if kind == "cuda" else cores
+            yield regression.run(sc, Points(rows, partitions), Settings(kind, units, scale.samples),
+                                 _progress(f"regression, {rows:,} rows"))
+
+
+def _progress(name: str) -> Callable[[str], None]:
+    """A line of progress on a terminal, written anew for each sample."""
+    count = 0
+
+    def done(case: str) -> None:
+        nonlocal count
+        count += 1
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\033[K{name}: sample {count} ({case})")
+    return done
+
+
+@click.command(help=__doc__)
+@click.option("--scale", type=click.Choice(list(SCALES)), default="small", show_default=True)
+@click.option("--device", type=click.Choice(["auto", "host", "cuda"]), default="auto", show_default=True)
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the samples go, as JSON.")
+@click.option("--only", type=click.Choice(BENCHMARKS), multiple=True, help="May be given several times.")
+@click.option("--partitions", type=click.IntRange(1), help="Of latency and regression.")
+@click.option("--rows", type=click.IntRange(1), multiple=True, help="Of regression, instead of the scale's.")
+def main(scale: str, device: str, out: Path | None, only: tuple[str, ...], partitions: int | None,
+         rows: tuple[int, ...]) -> None:
+    chosen = SCALES[scale]
+    if rows:
+        chosen = Scale(rows, chosen.partitions, chosen.block, chosen.samples, chosen.jobs)
+    about = {"command": ["python", "-m", "benchmarks", *sys.argv[1:]], "scale": scale, "device": device,
+             "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
+             "machine": machine.description()}
+    start, groups = time.monotonic(), []
+    with environment():
+        for group in measured(chosen, device, partitions or 0, only or BENCHMARKS):
+            groups.append(group)
+            if out:
+                out.write_text(json.dumps(document(groups, **about, seconds=time.monotonic() - start), indent=1) + "\n")
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K")
+    console.print(table(groups, f"{about['machine']['cpu']}, {machine.cores()} cores"))
+    console.print(f"{time.monotonic() - start:.0f} s" + (f"; samples in {out}" if out else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Writes the parts of the documentation that come from code: ``python -m docs.generate``, in the repository's root.
+
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; tests/policy/test_docs.py compares it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Callable
+from pathlib import Path
+
+from gpu_worker import failpoints, greeters
+from gpu_worker.protocol import codec, errors, messages, payload, wire
+from vispark import options, tables
+
+DOCS = Path(__file__).resolve().parent
+
+_PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def message_unions() -> str:
+    """Each union of messages with its members, in the order of their numbers."""
+    unions = ("Greeting", "Request", "Reply", "AdminRequest", "AdminReply", "Step", "Argument")
+    rows = []
+    for name in unions:
+        members = typing.get_args(getattr(messages, name))
+        rows.append(f"| `{name}` | " + ", ".join(f"{number} `{member.__name__}`"
+                                                 for number, member in enumerate(members)) + " |")
+    return _table(("union", "its members, each after its number"), rows)
+
+
+def message_records() -> str:
+    """Each record with its fields and what it is, in the order of the file."""
+    rows = []
+    for name, record in vars(messages).items():
+        if dataclasses.is_dataclass(record) and isinstance(record, type):
+            fields = ", ".join(f"`{field.name}` {_type(field.type)}" for field in dataclasses.fields(record))
+            rows.append(f"| `{name}` | {fields or 'none'} | {_sentence(record)} |")
+    return _table(("record", "fields, in order", "what it is"), rows)
+
+
+def caps() -> str:
+    """The limits that hold before anything is allocated."""
+    known = [
+        ("a frame before the greeting is read", f"{wire.MAX_GREETING} bytes"),
+        ("any later frame", f"{wire.MAX_FRAME} bytes"),
+        ("descriptors beside a frame", f"{wire.MAX_DESCRIPTORS}"),
+        ("items of an array in a message", f"{codec.MAX_ITEMS}"),
+        ("maps and extension types in a message", "none"),
+        ("array arguments that travel inside the message, together", f"{tables.INLINE_BYTES} bytes"),
+        ("alignment within a payload", f"{payload.ALIGNMENT} bytes"),
+        ("connections that have not greeted", f"{greeters.MAX_UNGREETED}"),
+        ("time to greet", f"{greeters.GREETING_SECONDS:g} s"),
+    ]
+    return _table(("what", "limit"), [f"| {what} | {limit} |" for what, limit in known])
+
+
+def error_tree() -> str:
+    """Every error below its base, with what it says of itself."""
+    lines: list[str] = []
+
+    def add(kind: type, depth: int) -> None:
+        lines.append(f"{'  ' * depth}- `{kind.__name__}`: {_sentence(kind)}")
+        for child in kind.__subclasses__():
+            if child.__module__ == errors.__name__:
+                add(child, depth + 1)
+
+    add(errors.VisparkError, 0)
+    return "\n".join(lines) + "\n"
+
+
+def fail_points() -> str:
+    """Every fail-point, in the order in which a plan passes them."""
+    rows = [f"| `{name}` | {where} |" for name, where in failpoints.NAMES.items()]
+    return _table(("fail-point", "where it is"), rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "options": options.markdown, "unions": message_unions, "records": message_records, "caps": caps,
+    "errors": error_tree, "fail-points": fail_points,
+}
+
+
+def generated(text: str) -> str:
+    """A page with its generated parts as they should be."""
+    return _PART.sub(lambda match: f"{match[1]}\n{PARTS[match[2]]()}\n{match[3]}", text)
+
+
+def main() -> None:
+    for page in sorted(DOCS.rglob("*.md")):
+        before = page.read_text(encoding="utf-8")
+        after = generated(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            print(f"{page.relative_to(DOCS.parent)} was brought up to date")
+
+
+def _table(head: tuple[str, ...], rows: list[str]) -> str:
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *rows]) + "\n"
+
+
+def _type(annotation: str | type | types.UnionType) -> str:
+    """An annotation; a ``|`` would end the table's cell."""
+    return str(annotation).replace("|", "or")
+
+
+def _sentence(documented: type) -> str:
+    """The first paragraph of a docstring in one line, without its markup."""
+    text = documented.__doc__ or ""
+    if text.startswith(f"{documented.__name__}("):      # made by dataclasses
+        return ""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    paragraph = re.sub(r":\w+:`~?([^`]*)`", lambda match: f"`{match[1]}`", paragraph)
+    return re.sub(r"``(.*?)``", r"`\1`", paragraph)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""The documentation is what the code is: generated parts are up to date, and what pages name is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from docs import generate
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+_LINK = re.compile(r"\[[^]]*\]\(([^)#]+)(#[^)]*)?\)")
+_PATH = re.compile(r"`((?:vispark|gpu_worker|tests|examples|bin|docs|benchmarks|\.ci)/[\w./-]*)(?:::(\w+))?`")
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@pages
+def test_generated_parts_are_up_to_date(page: Path):
+    text = page.read_text(encoding="utf-8")
+    assert generate.generated(text) == text, "run: python -m docs.generate"
+
+
+@pytest.mark.parametrize("part", generate.PARTS)
+def test_every_generated_part_has_a_place(part: str):
+    assert sum(page.read_text(encoding="utf-8").count(f"<!-- generated: {part} -->") for page in PAGES) == 1
+
+
+@pages
+def test_links_lead_somewhere(page: Path):
+    targets = [target for target, _ in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in target]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing, missing
+
+
+@pages
+def test_files_and_tests_are_there(page: Path):
+    missing = [f"{path}::{name}" if name else path for path, name in _PATH.findall(page.read_text(encoding="utf-8"))
+               if not (ROOT / path).exists() or (name and name not in _defined(ROOT / path))]
+    assert not missing, missing
+
+
+@pages
+def test_lines_are_not_too_long(page: Path):
+    """Tables and pasted output aside."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    long = [line for line in prose.splitlines() if len(line) > 120 and not line.startswith("|")
+            and not line.lstrip().startswith("- `")]
+    assert not long, "\n".join(long)
+
+
+def test_a_stale_part_is_found():
+    text = "<!-- generated: caps -->\n\n| old |\n\n<!-- end -->"
+    assert generate.generated(text) != text
+    assert generate.generated(generate.generated(text)) == generate.generated(text)
+
+
+def _defined(path: Path) -> set[str]:
+    """The functions and classes of a file, methods included."""
+    return {node.name for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)}

@@ -1,0 +1,145 @@
+"""Kernels that others wrote, through Spark: fields, in place, shared memory, grids, constants, templates, options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import exact, host_context, in_partitions
+from vispark import IN, OUT, Kernels
+
+K = Kernels("""
+__constant__ float weights[3];
+
+extern "C" __global__ void axpy(const float* x, const float* y, float* z, float a, int n)
+{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) z[i] = a * x[i] + y[i]; }
+
+extern "C" __global__ void increment(int* x, int n)
+{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] += STEP; }
+
+extern "C" __global__ void weigh(const float* x, float* y, int n)
+{ int i = threadIdx.x; if (i < n) y[i] = x[i] * weights[i % 3]; }
+
+extern "C" __global__ void transpose(const float* in, float* out, int rows, int columns)
+{
+    __shared__ float tile[8][9];
+    int x = blockIdx.x * 8 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;
+    if (x < columns && y < rows) tile[threadIdx.y][threadIdx.x] = in[y * columns + x];
+    __syncthreads();
+    x = blockIdx.y * 8 + threadIdx.x; y = blockIdx.x * 8 + threadIdx.y;
+    if (x < rows && y < columns) out[y * rows + x] = tile[threadIdx.x][threadIdx.y];
+}
+
+extern "C" __global__ void block_sums(const double* x, double* sums, int n)
+{
+    extern __shared__ double part[];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    part[threadIdx.x] = i < n ? x[i] : 0;
+    __syncthreads();
+    for (int step = blockDim.x / 2; step; step /= 2) {
+        if (threadIdx.x < step) part[threadIdx.x] += part[threadIdx.x + step];
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) sums[blockIdx.x] = part[0];
+}
+
+extern "C" __global__ void count_even(const long long* x, int* counts, int n)
+{ int i = threadIdx.x; if (i == 0) counts[0] = 0; __syncthreads(); if (i < n && x[i] % 2 == 0) atomicAdd(counts, 1); }
+
+template <typename T, int N> __global__ void power(const T* x, T* y, int n)
+{ int i = threadIdx.x; if (i < n) { T p = 1; for (int k = 0; k < N; k++) p *= x[i]; y[i] = p; } }
+""", options=["-DSTEP=3"], constants={"weights": np.float32([1, 10, 100])})
+
+COPY = Kernels("""
+extern "C" __global__ void copy(const void* x, void* y, int n)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) ((char*)y)[i] = ((const char*)x)[i]; }
+""")
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+def test_fields(sc: SparkContext):
+    records = [{"x": np.float32(i), "y": np.float32(2 * i), "tag": i} for i in range(5)]
+    vrdd = sc.parallelize(records, 2).cache("GPU")
+    summed = vrdd.exec(K.axpy, IN["x"], IN["y"], OUT["y"], 10.0, IN["x"].shape[0], grid=1, block=32)
+    expected = [{"x": np.float32(i), "y": np.float32(12 * i), "tag": i} for i in range(5)]
+    assert exact(summed.collect()) == exact(expected) == exact(summed.map(dict).collect())
+    new = vrdd.exec(K.axpy, IN["x"], IN["y"], OUT["z"], 1.0, IN["x"].shape[0],
+                    out=lambda b: {"z": (b["x"].shape, "f4")}, grid=1, block=32)
+    assert exact(new.collect()) == exact([each | {"z": np.float32(3 * i)} for i, each in enumerate(records)])
+
+
+def test_fields_of_blocks_in_pairs(sc: SparkContext):
+    records = [("a", {"x": np.ones((2, 2), np.float32), "y": np.zeros((2, 2), np.float32)}),
+               ("b", {"x": np.ones((3, 1), np.float32), "y": np.ones((3, 1), np.float32)})]
+    found = sc.parallelize(records, 2).cache("GPU").exec(
+        K.axpy, IN["x"], IN["y"], OUT["y"], 2.0, IN["x"].size, grid=1, block=lambda b: b["x"].size).collect()
+    assert exact(found) == exact([(key, {"x": each["x"], "y": 2 * each["x"] + each["y"]}) for key, each in records])
+
+
+def test_in_place_works_on_a_copy(sc: SparkContext):
+    numbers = sc.parallelize(list(map(np.int32, range(6))), 2).cache("GPU")
+    more = numbers.exec(K.increment, IN, IN.shape[0], grid=1, block=32)
+    more = more.exec(K.increment, IN, IN.shape[0], grid=1, block=32)
+    assert exact(more.collect()) == exact([np.int32(i + 6) for i in range(6)])
+    assert exact(numbers.collect()) == exact([np.int32(i) for i in range(6)])
+
+
+def test_a_tuple_is_a_row_and_stays_one(sc: SparkContext):
+    rows = sc.parallelize([(1.0, 2.0, 3.0), (4.0, 5.0, 6.0)], 1).cache("GPU")
+    squares = rows.exec(K["power<double, 2>"], IN, OUT, IN.size, grid=1, block=32)
+    assert exact(squares.collect()) == exact([(1.0, 4.0, 9.0), (16.0, 25.0, 36.0)])
+
+
+def test_a_grid_of_two_dimensions_and_static_shared_memory(sc: SparkContext):
+    blocks = [np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+              for rows, columns in ((3, 20), (17, 8), (1, 1))]
+    turned = sc.parallelize(blocks, 2).cache("GPU").exec(
+        K.transpose, IN, OUT, IN.shape[0], IN.shape[1], out=lambda b: (b.shape[::-1], b.dtype),
+        grid=lambda b: (-(-b.shape[1] // 8), -(-b.shape[0] // 8)), block=(8, 8))
+    assert exact(turned.collect()) == exact([np.ascontiguousarray(block.T) for block in blocks])
+
+
+@pytest.mark.parametrize("shared", [64 * 8, lambda b: 64 * b.dtype.itemsize], ids=["number", "function"])
+def test_dynamic_shared_memory(sc: SparkContext, shared):
+    numbers = sc.parallelize([float(i) for i in range(300)], 2).cache("GPU")
+    sums = numbers.exec(K.block_sums, IN, OUT, IN.shape[0], out=lambda b: ((-(-b.shape[0] // 64),), "f8"),
+                        grid=lambda b: -(-b.shape[0] // 64), block=64, shared=shared)
+    assert sums.count() == 6 and sums.sum() == sum(range(300))
+
+
+def test_constants_and_options(sc: SparkContext):
+    rows = sc.parallelize([np.float32([1, 2, 3])], 1).cache("GPU")
+    assert exact(rows.exec(K.weigh, IN, OUT, IN.size, grid=1, block=3).first()) == exact(np.float32([1, 20, 300]))
+    other = Kernels(K.source, ["-DSTEP=3"], constants={"weights": np.float32([0, 0, 1])})
+    assert exact(rows.exec(other.weigh, IN, OUT, IN.size, grid=1, block=3).first()) == exact(np.float32([0, 0, 3]))
+
+
+@pytest.mark.parametrize(("kernel", "kind"), [("power<float, 3>", np.float32), ("power<long long, 2>", np.int64)])
+def test_templates(sc: SparkContext, kernel: str, kind: type):
+    exponent = int(kernel[-2])
+    numbers = sc.parallelize([kind(i) for i in range(5)], 2).cache("GPU")
+    found = numbers.exec(K[kernel], IN, OUT, IN.shape[0], grid=1, block=32)
+    assert exact(found.collect()) == exact([kind(i ** exponent) for i in range(5)])
+
+
+def test_atomics_and_another_shape(sc: SparkContext):
+    numbers = in_partitions(sc, [[np.int64(i) for i in range(7)], [], [np.int64(4)]]).cache("GPU")
+    counts = numbers.exec(K.count_even, IN, OUT, IN.shape[0], out=((1,), "i4"), grid=1, block=32)
+    assert exact(counts.glom().collect()) == exact([[np.int32(4)], [], [np.int32(1)]])
+    assert counts.count() == 2 and counts.cache().count() == 2
+
+
+@pytest.mark.parametrize("dtype", ["?", "b", "B", "h", "H", "i", "I", "q", "Q", "e", "f", "d", "F", "D", ">f4", ">i8"])
+def test_dtypes_pass_through_a_kernel(sc: SparkContext, dtype: str):
+    rows = [np.array([0, 1, 1], dtype), np.array([1, 0, 1], dtype)]
+    copied = sc.parallelize(rows, 1).cache("GPU").exec(COPY.copy, IN, OUT, IN.size * rows[0].itemsize, grid=1, block=16)
+    assert exact(copied.collect()) == exact(rows)

@@ -1,0 +1,136 @@
+"""The benchmarks' samples, documents and tables, without Spark; and the results that are kept."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.bare import Copy, Loop
+from benchmarks.measure import Case, Series, interleave
+from benchmarks.points import FEATURES, Fused, Points, gradient
+from benchmarks.results import Group, document, duration, read, table
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Device
+
+RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))
+
+
+@pytest.fixture
+def host(tmp_path) -> Device:
+    device, = open_devices("host", cache_dir=str(tmp_path))
+    yield device
+    device.close()
+
+
+def test_cases_are_measured_in_turn():
+    order = []
+    cases = [Case(name, lambda name=name: order.append(name), repeat=False) for name in "ab"]
+    series = interleave(cases, 3, warm_up=1)
+    assert order == list("ab" * 4)
+    assert [(each.name, len(each.samples), each.repeats) for each in series] == [("a", 3, 1), ("b", 3, 1)]
+
+
+def test_quick_cases_are_repeated_until_they_fill_a_sample():
+    runs = []
+    quick, = interleave([Case("quick", lambda: runs.append(None))], 1)
+    assert quick.repeats > 1000
+    assert len(runs) == 2 + quick.repeats
+    assert quick.samples[0] < 1e-4
+
+
+def test_a_case_may_time_itself():
+    series, = interleave([Case("own clock", lambda: 0.5, times_itself=True)], 3)
+    assert series.samples == (0.5, 0.5, 0.5)
+
+
+def test_figures_of_a_series():
+    series = Series("s", (5.0, 1.0, 2.0, 4.0, 3.0), nbytes=6)
+    assert (series.median, series.least, series.spread, series.rate) == (3, 1, 2, 2)
+    assert series.quantile(0.9) == pytest.approx(4.6)
+
+
+def test_ratios_are_of_times_or_of_times_a_byte():
+    way = Series("way", (4.0,), nbytes=16, against=("floor", "job"))
+    group = Group("g", {}, [Series("floor", (1.0,), nbytes=8), way, Series("job", (16.0,), against=("absent",))])
+    assert [(series.name, name, value) for series, name, value in group.ratios()] == [
+        ("way", "floor", 2), ("way", "job", 0.25)]
+
+
+def _group() -> Group:
+    series = interleave([Case("floor", lambda: None, 8), Case("way", lambda: sum(range(100)), 8, ("floor",))], 5)
+    return Group("tiny", {"rows": 3}, series, {"way": {"relative_error": 0.0}}, {"other": "no room"}, tail=True)
+
+
+def test_a_document_is_read_back_as_it_was_written(tmp_path):
+    path, groups = tmp_path / "found.json", [_group(), Group("empty", {})]
+    path.write_text(json.dumps(document(groups, machine=machine.description(), **machine.commit())))
+    found, again = read(path)
+    assert again == groups
+    assert found["machine"]["cores"] == machine.cores()
+
+
+def test_a_document_with_other_figures_than_its_samples_is_refused(tmp_path):
+    path, made = tmp_path / "found.json", document([_group()])
+    made["benchmarks"][0]["series"][0]["median"] *= 2
+    path.write_text(json.dumps(made))
+    with pytest.raises(ValueError, match=r"figures of tiny"):
+        read(path)
+    path.write_text(json.dumps(made | {"schema": 0}))
+    with pytest.raises(ValueError, match="schema 0"):
+        read(path)
+
+
+def test_the_table_shows_every_case():
+    console = Console(width=200, file=io.StringIO())
+    console.print(table([_group()], "here"))
+    text = console.file.getvalue()
+    assert all(words in text for words in ("tiny", "floor", "way", " × floor", "not run", "no room", "GB/s"))
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(1e-9, "1 ns"), (0.0123, "12.3 ms"), (60, "60 s")])
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("rows", "partitions"), [(1000, 3), (129, 2), (5, 1)])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("kind", ["cuda", "host"])
+def test_the_fused_kernel_gives_the_gradient(host, rows, partitions, together, kind):
+    points, w = Points(rows, partitions), np.linspace(-1, 1, FEATURES)
+    exact = sum(gradient(points.block(index), w) for index in range(partitions))
+    loop = Loop(host, points, Fused.on(kind, 1), together=together)
+    found = loop.gradient(w.astype(np.float32))
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+    np.testing.assert_array_equal(loop.gradient(w.astype(np.float32)), found)
+    loop.close()
+    assert host.memory().used == 0
+
+
+def test_points_are_the_same_each_time_and_their_labels_are_signs():
+    points = Points(10, 4)
+    assert [points.rows_of(index) for index in range(4)] == [3, 3, 2, 2]
+    np.testing.assert_array_equal(points.block(1), points.block(1))
+    assert set(np.unique(points.block(0)[:, 0])) <= {-1, 1}
+
+
+def test_copies_move_what_they_say(host):
+    copy = Copy(host, 1 << 20, 2)
+    assert copy.moved == 2 << 20
+    copy.run()
+    copy.close()
+    assert host.memory().used == 0
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.stem)
+def test_kept_results_can_be_read(path):
+    found, groups = read(path)
+    assert {"machine", "commit", "command", "scale"} <= found.keys()
+    assert groups
+    for group in groups:
+        assert all(len(series.samples) >= 7 for series in group.series), group.name
