@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from gpu_worker.device.cuda_on_host.memory import host_memory
+
 try:
     from cuda.core import Device
 except ImportError:
@@ -17,6 +19,7 @@ except ImportError:
 
 _PACKAGES = ("pyspark", "numpy", "msgpack", "pycuda", "cuda-core", "cuda-bindings", "cupy", "cupy-cuda12x",
              "cupy-cuda13x", "py4j")
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -36,13 +39,10 @@ def gpus() -> list[Gpu]:
 
 
 def cores() -> int:
-    """The cores that this process may run on."""
-    return len(os.sched_getaffinity(0))
-
-
-def memory() -> int:
-    """Bytes of memory of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """The cores that this process may keep busy: those it may run on, or fewer where its container has a quota."""
+    found = len(os.sched_getaffinity(0))
+    quota, _, period = (_QUOTA.read_text() if _QUOTA.is_file() else "max").strip().partition(" ")
+    return found if quota == "max" else max(1, min(found, int(quota) // int(period)))
 
 
 def description() -> dict[str, object]:
@@ -50,7 +50,7 @@ def description() -> dict[str, object]:
     found = gpus()
     driver = _query("driver_version")
     return {
-        "cpu": _cpu(), "cores": cores(), "memory_bytes": memory(),
+        "cpu": _cpu(), "cores": cores(), "memory_bytes": host_memory(),
         "gpus": [{"name": gpu.name, "multiprocessors": gpu.multiprocessors, "memory_bytes": gpu.memory}
                  for gpu in found],
         "driver": driver[0][0] if driver else None, "kernel": platform.release(),

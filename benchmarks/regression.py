@@ -18,6 +18,7 @@ from benchmarks.points import FEATURES, KERNELS, LISTING, SUM_BLOCK, Fused, Poin
 from benchmarks.results import Group
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device
+from gpu_worker.device.cuda_on_host.memory import host_memory
 from vispark import IN, OUT, Kernels
 
 FLOOR = "copy within the device"
@@ -30,6 +31,9 @@ TOLERANCE = 1e-4
 
 #: Most seconds, and iterations, until every Python worker of Spark has met every partition.
 _WARM_UP = 25.0, 80
+
+#: What the Python workers together may keep: the JVM, the other ways and the tasks' temporaries need the rest.
+_HOST_SHARE, _GPU_SHARE = 0.4, 0.7
 
 Gradient = Callable[[np.ndarray], np.ndarray]
 
@@ -172,16 +176,16 @@ def _kept(sc: SparkContext, points: Points, fused: Fused, kind: str, group: Grou
     numbers = sc.parallelize(range(points.partitions), points.partitions)
     ways = {
         "Spark-C+: blocks kept by Python workers": (
-            machine.memory(), lambda index, w: tasks.gradient_of_kept(points, index, w)),
+            host_memory() * _HOST_SHARE, lambda index, w: tasks.gradient_of_kept(points, index, w)),
         "Spark-G+: the same on the device": (
-            machine.gpus()[0].memory if kind == "cuda" else machine.memory(),
+            machine.gpus()[0].memory * _GPU_SHARE if kind == "cuda" else host_memory() * _HOST_SHARE,
             lambda index, w: tasks.gradient_by_kept_kernel(points, index, w, kind, fused)),
     }
     needed, found = points.nbytes * sc.defaultParallelism, {}
     for name, (room, task) in ways.items():
-        if needed > room * 0.7:
-            group.skipped[name] = (f"{sc.defaultParallelism} workers that keep all of it need {needed / 1e9:.0f} GB "
-                                   f"of {room / 1e9:.0f}")
+        if needed > room:
+            group.skipped[name] = (f"{sc.defaultParallelism} workers that keep all of it need {needed / 1e9:.0f} GB, "
+                                   f"and may take {room / 1e9:.0f}")
         else:
             found[name] = Kept(_job(numbers, task))
     return found

@@ -241,6 +241,18 @@ def open_lease(hello: Hello, *, runtime_dir: str | None = None, timeout: float =
     return Lease(hello, directory, timeout)
 
 
+def finish(hello: Hello, *, runtime_dir: str | None = None, timeout: float = 60.0) -> None:
+    """Say that a session's application is over; the daemon, which is never started for that, ends it at once.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If there is no daemon.
+    """
+    with _open(locate(runtime_dir), False, "", timeout) as connection:
+        _greeted(connection, replace(hello, role="finish"), AdminReply)
+
+
 def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout: float = 60.0) -> Any:
     """Ask the daemon of this node, which is never started for that; a member of ``AdminReply``.
 

@@ -176,6 +176,10 @@ class Daemon:
         if hello.role == "lease":
             self._lease(hello, connection)
             return True
+        if hello.role == "finish":
+            self._keeper.finish(hello)
+            connection.send(Done(0), AdminReply)
+            return False
         self._keeper.hand_over(hello, connection.socket)
         return False
 

@@ -77,6 +77,13 @@ class Keeper:
         self._greet(hello)
         self._watcher.wake()
 
+    def finish(self, hello: Hello) -> None:
+        """End a session whose application is over."""
+        with self._lock:
+            instructions = self._sessions.finish(hello)
+        self._carry_out(instructions)
+        self._watcher.wake()
+
     def lease_closed(self, session: str) -> None:
         with self._lock:
             self._sessions.lease_closed(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import gpu_worker
 from gpu_worker import log
 from gpu_worker.paths import VARIABLE, RuntimeDirectory
-from gpu_worker.protocol.errors import WorkerUnavailable
+from gpu_worker.protocol.errors import WorkerLost, WorkerUnavailable
 
 #: How long a daemon that started by itself waits for its next session, in seconds.
 IDLE_SECONDS = 600.0
@@ -26,6 +27,8 @@ def start_from_client(directory: RuntimeDirectory, log_level: str) -> None:
     ------
     WorkerUnavailable
         If none can be started; with the last lines of its log.
+    WorkerLost
+        If it was killed meanwhile.
     """
     command = [sys.executable, "-P", "-m", "gpu_worker", "start", "--runtime-dir", str(directory.path),
                "--idle", f"{IDLE_SECONDS:g}", "--log-level", log_level]
@@ -38,6 +41,8 @@ def start_from_client(directory: RuntimeDirectory, log_level: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise WorkerUnavailable(f"no GPU worker could be started: {error}",
                                 detail=log.tail(directory.log, _LOG_LINES)) from error
+    if result.returncode == -signal.SIGKILL:
+        raise WorkerLost("the daemon was killed while it started")
     if result.returncode:
         said = result.stdout.strip().splitlines() or [f"status {result.returncode}"]
         raise WorkerUnavailable(f"no GPU worker could be started in {directory.path}: {said[-1]}",

@@ -31,6 +31,7 @@ ADOPT_SECONDS = 5.0
 
 #: How long a process may take to end by itself.
 GRACE_SECONDS = 5.0
+_END_SECONDS = 1.0
 
 _LOG_LINES = 20
 
@@ -86,7 +87,10 @@ class DeviceProcess:
         try:
             return cls._connected(directory, configuration.session, START_SECONDS, child)
         except VisparkError as error:
-            if child.poll() == -signal.SIGKILL:
+            # Its sockets close a little before it has ended.
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_END_SECONDS)
+            if child.returncode == -signal.SIGKILL:
                 raise WorkerLost("the device process was killed while it started") from error
             child.kill()
             child.wait()

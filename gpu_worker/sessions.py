@@ -27,7 +27,7 @@ from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
 
 #: Roles of a greeting: those that are handed on to the session's device process, and those that the daemon answers.
 CLIENT_ROLES = ("driver", "executor")
-ADMIN_ROLES = ("lease", "admin")
+ADMIN_ROLES = ("lease", "finish", "admin")
 ROLES = CLIENT_ROLES + ADMIN_ROLES
 
 _DEATHS_KEPT = 16
@@ -137,6 +137,11 @@ class Sessions:
             self._last_epoch = max(self._last_epoch, session.epoch)
             instructions.append(Start(session.name, session.epoch))
         return instructions
+
+    def finish(self, hello: Hello) -> list[Instruction]:
+        """A driver says that its application is over. Raises as :meth:`greet` does."""
+        check(hello)
+        return [self._remove(self._authenticated(hello).name)] if hello.session in self._sessions else []
 
     def lease_closed(self, name: str) -> None:
         """A driver's lease connection closed."""

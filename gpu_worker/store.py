@@ -133,7 +133,7 @@ class Partition:
 
     def with_blocks(self, blocks: Sequence[Block]) -> Partition:
         """A partition like this one with other blocks, which are now its own to close."""
-        return replace(self, blocks=blocks)
+        return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, self.variants)
 
     def replacing(self, arrays: Mapping[int, Array]) -> Partition:
         """A partition like this one with some arrays, given by identity, exchanged for others; it shares the rest."""

@@ -25,7 +25,7 @@ from gpu_worker.protocol.messages import VERSION, Hello, Ran, Run
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
-from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost
+from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost
 from vispark.lower import Content, Lowered
 from vispark.options import Options
 from vispark.plan import Cached, Chain
@@ -212,6 +212,15 @@ def _addresses() -> tuple[str, ...]:
     return tuple(gpus.addresses) if gpus else ()
 
 
+def _packed(credentials: Credentials, chain: Chain, partition: int, records: Iterable) -> Packed:
+    try:
+        return pack(records, seal=credentials.keyring.seal)
+    except RecordError as error:
+        cached = next((node.cached for node in chain if node.cached), None)
+        vrdd = f"{cached.number} {cached.name}" if cached else ""
+        raise error.at(vrdd=vrdd, partition=partition, operation="send") from error.__cause__
+
+
 def content_of(packed: Packed) -> Content:
     """What a packed partition looks like."""
     return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures))
@@ -225,7 +234,7 @@ class Load:
     chain: Chain
 
     def __call__(self, partition: int, records: Iterable) -> Iterator[Token]:
-        packed = pack(records, seal=self.credentials.keyring.seal)
+        packed = _packed(self.credentials, self.chain, partition, records)
         lowered = Lowered(self.chain, None, KEEP)
         lowered.add(partition, content_of(packed))
         client, _, _ = run(self.credentials, lowered, packed)
@@ -276,7 +285,7 @@ class Receive:
         return self._records(lowered, run(self.credentials, lowered, runtime_dir=runtime_dir))
 
     def _from_records(self, partition: int, records: Iterable) -> Iterator:
-        packed = pack(records, seal=self.credentials.keyring.seal)
+        packed = _packed(self.credentials, self.chain, partition, records)
         chain = tuple([plan.Node(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in self.chain])
         lowered = Lowered(chain, None, FETCH)

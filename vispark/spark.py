@@ -16,7 +16,8 @@ SPARK_JOB_FAILED = Py4JJavaError
 
 _CRASHED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure",
             "ExecutorLost", "Slave lost", "Worker lost")
-_OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n\tat |\Z)", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n SQLSTATE: |\n\tat |\Z)",
+                   re.MULTILINE | re.DOTALL)
 
 
 def worker_crashed(error: Py4JJavaError) -> bool:
@@ -27,9 +28,10 @@ def worker_crashed(error: Py4JJavaError) -> bool:
 
 def reraise(error: Py4JJavaError) -> None:
     """Raise the vispark error that made a job fail, from Spark's; or Spark's own, where there is none."""
-    found = _OURS.search(str(error))
+    python, _, _ = str(error).partition("\n\tat ")
+    found = _OURS.findall(python)
     if found:
-        kind, text = found.groups()
+        kind, text = found[-1]      # before it stand the errors that led to it
         message, _, detail = text.partition("\n")
         raise getattr(errors, kind, errors.VisparkError)(message, detail=detail) from error
     raise error

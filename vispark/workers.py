@@ -10,12 +10,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from gpu_worker.client import Client, Lease, connect, open_lease
+from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Ran, Release, Reply, Request, Retain, Run
 from gpu_worker.protocol.payload import Payload
 from vispark.bridge import Credentials, Home, Relay, blame, contents
-from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost
+from vispark.errors import Fenced, PartitionMissing, VisparkError, WorkerError, WorkerLost
 from vispark.lower import Content, Lowered
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ class Worker:
             task = Relay(self._credentials, self.home, lowered, self._take_released())
             return Ticket(None, None, lambda: relay(task))
         client = self._client()
-        request, constants = lowered.request(client.next_number(), client.epoch, self._credentials.options.deadline)
         try:
+            request, constants = lowered.request(client.next_number(), client.epoch, self._credentials.options.deadline)
             if constants:
                 with Payload.create(constants) as payload:
                     lowered.constants.write(payload)
@@ -87,6 +87,9 @@ class Worker:
                 client.send(request)
         except WorkerLost:
             self._drop(client)
+            raise
+        except VisparkError:
+            self._give(client)
             raise
         return Ticket(request, client, None)
 
@@ -109,7 +112,7 @@ class Worker:
             self._drop(client)
             blame(self._credentials, client, request)
             raise
-        except WorkerError:
+        except VisparkError:
             self._give(client)
             raise
         self._give(client)
@@ -140,7 +143,7 @@ class Worker:
             self._ask(lambda client: Release(client.next_number(), numbers))
 
     def close(self) -> None:
-        """Close all connections; the session's lease on this worker begins to run out."""
+        """Close all connections; the worker gives back all that the session holds."""
         with self._lock:
             idle, self._idle = self._idle, []
             lease, self._lease = self._lease, None
@@ -148,6 +151,8 @@ class Worker:
             client.close()
         if lease:
             lease.close()
+            with suppress(WorkerError):
+                finish(self._credentials.hello("finish", 0), runtime_dir=self.home.runtime_dir)
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Reply]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
@@ -195,7 +200,8 @@ class Worker:
 
     def _give(self, client: Client) -> None:
         with self._lock:
-            self._idle.append(client)
+            if client.fileno() >= 0:
+                self._idle.append(client)
 
     def _drop(self, client: Client) -> None:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""

@@ -3,8 +3,9 @@
 A client greets the daemon with a :class:`Hello`. For the roles ``driver`` and ``executor`` the daemon hands the open
 connection on to the session's device process, which answers with a :class:`Welcome` and from then on takes
 :data:`Request` and gives :data:`Reply`. For the role ``lease`` the daemon itself keeps the connection for as long as
-the driver lives; for ``admin`` it answers :data:`AdminRequest`. Payloads (records, results) are not in the messages:
-they lie in a memfd whose descriptor travels beside the message (:mod:`gpu_worker.protocol.payload`).
+the driver lives; after ``finish`` it ends the session at once; for ``admin`` it answers :data:`AdminRequest`. Payloads
+(records, results) are not in the messages: they lie in a memfd whose descriptor travels beside the message
+(:mod:`gpu_worker.protocol.payload`).
 """
 
 from __future__ import annotations

@@ -141,6 +141,11 @@ class Arena:
         return points.exec(self.kernels.scale, IN, OUT, np.float64(factor), lambda b: np.int32(b.shape[0] * WIDTH),
                            out=None, grid=lambda b: -(-b.shape[0] * WIDTH // 64), block=64)
 
+    def answer(self, name: str) -> object:
+        """A plan's answer, its data loaded before."""
+        subject, _ = PLANS[name].prepare(self, None)
+        return exact(PLANS[name].run(subject))
+
     # -- faults -------------------------------------------------------------------------------------------------------
 
     def arm(self, point: str, action: str = "kill") -> Path:

@@ -242,7 +242,7 @@ def test_wrong_secret_is_refused_and_changes_nothing(sessions, role):
 
 @pytest.mark.parametrize(("changes", "error", "says"), [
     ({"version": VERSION + 1}, ProtocolError, f"version {VERSION + 1} .* {VERSION}"),
-    ({"role": "root"}, ProtocolError, "driver, executor, lease, admin, not 'root'"),
+    ({"role": "root"}, ProtocolError, "driver, executor, lease, finish, admin, not 'root'"),
     ({"session": ""}, ProtocolError, "named by"),
     ({"session": "../etc"}, ProtocolError, "named by"),
     ({"session": ".hidden"}, ProtocolError, "named by"),

@@ -1,0 +1,91 @@
+"""Kills at every fail-point, many times each, with a plan in flight; run by hand.
+
+    python -m benchmarks.kills --kills 20 --out benchmarks/results/kills-2core.json
+
+Each kill is a SIGKILL of whoever passes the point (the daemon, the device process, or a Python worker of Spark) under
+one of the plans of tests/chaos/arena.py, in turn. Counted are answers that differ from the undisturbed one in a bit,
+partitions loaded without need, and the seconds that the longer of the disturbed plan and the one after it took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import tests.conftest  # It sets the environment before Spark is started.
+from gpu_worker.failpoints import NAMES
+from tests.chaos.arena import PLANS, Arena, Strike, expected_of, opened, plans_through, strike
+from tests.system import topology
+
+__all__ = ["main", "tests"]
+
+
+def campaign(arena: Arena, kills: int) -> dict[str, dict]:
+    """Kill at every point; the figures by point."""
+    expected, found = expected_of(arena), {}
+    for shift, point in enumerate(NAMES):
+        plans = plans_through(point)
+        names = [plans[(shift + number) % len(plans)] for number in range(kills)]
+        came = [strike(arena, point, name, expected[name], number) for number, name in enumerate(names)]
+        found[point] = _figures(names, came)
+        print(f"{point:18}", {key: found[point][key] for key in ("wrong", "median_s", "max_s")}, flush=True)
+    arena.check_empty()
+    return found
+
+
+def _figures(names: list[str], came: list[Strike]) -> dict:
+    seconds = [each.seconds for each in came]
+    return {
+        "kills": len(came),
+        "wrong": sum(not each.right for each in came),
+        "loaded_without_need": sum(not each.frugal for each in came),
+        "median_s": round(statistics.median(seconds), 3),
+        "max_s": round(max(seconds), 3),
+        "plans": dict(Counter(names)),
+        "samples_s": [round(each, 4) for each in seconds],
+    }
+
+
+def undisturbed(arena: Arena, times: int) -> dict[str, float]:
+    """Seconds of each plan without a kill, a median."""
+    found = {}
+    for name, plan in PLANS.items():
+        samples = []
+        for _ in range(times):
+            subject, _ = plan.prepare(arena, None)
+            started = time.monotonic()
+            plan.run(subject)
+            samples.append(time.monotonic() - started)
+        found[name] = round(statistics.median(samples), 4)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=20, help="at each fail-point")
+    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    arguments = parser.parse_args()
+    with topology.local(2) as running, opened(running) as arena:
+        figures = {
+            "machine": {"cores": os.cpu_count(), "load": os.getloadavg()[0], "system": platform.platform(),
+                        "python": platform.python_version(), "pyspark": arena.sc.version},
+            "undisturbed_s": undisturbed(arena, 5),
+            "points": campaign(arena, arguments.kills),
+        }
+    topology.shutdown()
+    if arguments.out:
+        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+    bad = [point for point, each in figures["points"].items() if each["wrong"] or each["loaded_without_need"]]
+    print(f"{sum(each['kills'] for each in figures['points'].values())} kills; wrong or wasteful at: {bad or 'none'}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

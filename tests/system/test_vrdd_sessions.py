@@ -1,0 +1,141 @@
+"""Sessions begin and end with their contexts; what keeps one from beginning is said in one error."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from gpu_worker.client import administer
+from gpu_worker.protocol.messages import Status
+from tests.system.test_bad_input import NEVER_ENDS, bystander, refused
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import host_context, report
+from tests.system.worker_tools import eventually
+from vispark import (
+    IN,
+    OUT,
+    DeadlineExceeded,
+    DeviceUnavailable,
+    OptionError,
+    WorkerUnavailable,
+)
+from vispark.session import Session
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def sessions(topology: Topology) -> int:
+    return len(administer(Status(), runtime_dir=str(topology.nodes[0].runtime_dir)).sessions)
+
+
+def test_contexts_one_after_another(local: Topology):
+    for _ in range(2):
+        with host_context(local, lease=0.5) as sc:
+            cached = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+            assert cached.collect() == [1.0, 2.0]
+            assert sessions(local) == 1 and report(sc).vrdds
+        assert eventually(lambda: sessions(local) == 0), "stopping the context ends the session"
+    with pytest.raises(Exception, match="stopped|NoneType|reset"):
+        cached.collect()
+
+
+def test_a_kernel_that_never_ends(local: Topology):
+    with host_context(local, deadline=2) as sc:
+        other = bystander(sc)
+        points = sc.parallelize([np.float32(1)], 1).cache("GPU").setName("points")
+        points.count()
+        for vrdd, words in ((points, ("points",)), (sc.parallelize([np.float32(1)], 1).send(), ())):
+            refused(vrdd.exec(NEVER_ENDS.never_ends, IN, OUT, grid=1, block=1).collect, DeadlineExceeded,
+                    "exec never_ends", "partition 0", "host:0", "2", *words)
+        assert points.count() == 1 == len(points.collect())
+        assert len(other.vrdd.collect()) == 4
+
+
+@pytest.mark.parametrize(("name", "value", "words"), [
+    ("divice", "host", ("there is no option spark.vispark.divice", "spark.vispark.device")),
+    ("device", "tpu", ("spark.vispark.device = 'tpu'", "auto, cuda, host, null")),
+    ("deadline", "-1", ("spark.vispark.deadline = '-1'", "a number above 0")),
+    ("memory", "8x", ("spark.vispark.memory = '8x'",)),
+    ("attempts", "-2", ("spark.vispark.attempts", "0 or more")),
+])
+def test_options(local: Topology, name: str, value: str, words: tuple[str, ...]):
+    with local.context({f"spark.vispark.{name}": value}) as sc:
+        numbers = sc.parallelize([1.0, 2.0], 2)
+        refused(lambda: numbers.cache("GPU").count(), OptionError, *words)
+        refused(lambda: numbers.send().collect(), OptionError, *words)
+        assert numbers.sum() == 3.0 and numbers.cache().count() == 2
+
+
+@pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="there is a CUDA device")
+def test_a_device_that_is_not_here(local: Topology):
+    with local.context({"spark.vispark.device": "cuda"}) as sc:
+        numbers = sc.parallelize([1.0, 2.0], 2)
+        refused(lambda: numbers.cache("GPU").count(), DeviceUnavailable, "cuda")
+        refused(lambda: numbers.send().collect(), DeviceUnavailable, "cuda")
+        assert numbers.sum() == 3.0
+
+
+# -- no worker can start ----------------------------------------------------------------------------------------------
+
+def start_in(topology: Topology, runtime_dir: Path, variables: Mapping[str, str] | None = None) -> SparkContext:
+    settings = {"spark.executorEnv.VISPARK_RUNTIME_DIR": str(runtime_dir), "spark.vispark.device": "host",
+                "spark.vispark.startTimeout": "20"}
+    settings |= {f"spark.executorEnv.{name}": value for name, value in (variables or {}).items()}
+    return topology.context(settings)
+
+
+def test_a_socket_path_that_is_too_long(local: Topology, tmp_path: Path):
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir(mode=0o700)
+    with start_in(local, deep) as sc:
+        numbers = sc.parallelize([1.0, 2.0], 2)
+        refused(lambda: numbers.cache("GPU").count(), WorkerUnavailable, "socket path", str(deep), "bytes")
+        refused(lambda: numbers.send().collect(), WorkerUnavailable, "socket path")
+        assert numbers.sum() == 3.0
+
+
+def test_a_runtime_directory_that_cannot_be_made(local: Topology, tmp_path: Path):
+    (tmp_path / "file").touch()
+    with start_in(local, tmp_path / "file" / "rt") as sc:
+        refused(lambda: sc.parallelize([1.0], 1).cache("GPU").count(), WorkerUnavailable, "cannot be made",
+                str(tmp_path / "file" / "rt"))
+
+
+def test_a_runtime_directory_that_others_can_read(local: Topology, tmp_path: Path):
+    (tmp_path / "rt").mkdir()
+    (tmp_path / "rt").chmod(0o755)
+    with start_in(local, tmp_path / "rt") as sc, pytest.raises(ConnectionError, match="has mode 0755"):
+        sc.parallelize([1.0], 1).cache("GPU").count()
+
+
+def test_no_compiler(local: Topology, tmp_path: Path):
+    with start_in(local, tmp_path / "rt", {"CXX": "/nowhere/g++"}) as sc:
+        numbers = sc.parallelize([1.0, 2.0], 2)
+        refused(lambda: numbers.cache("GPU").count(), DeviceUnavailable, "compiler", "/nowhere/g++")
+        assert numbers.sum() == 3.0
+    subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], timeout=30, check=True, capture_output=True,
+                   env=os.environ | {"VISPARK_RUNTIME_DIR": str(tmp_path / "rt")})
+
+
+# -- Spark Connect ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("variable", [{"SPARK_REMOTE": "sc://localhost"}, {"SPARK_CONNECT_MODE_ENABLED": "1"},
+                                      {"SPARK_API_MODE": "connect"}], ids=lambda variable: next(iter(variable)))
+def test_spark_connect(variable: dict[str, str]):
+    code = "import vispark"
+    result = subprocess.run([sys.executable, "-c", code], env=os.environ | variable, capture_output=True, text=True,
+                            timeout=60, cwd=ROOT)
+    assert result.returncode == 1
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("gpu_worker.protocol.errors.SparkConnectError: vispark works on RDDs"), result.stderr
+    assert "SPARK_REMOTE" in last and "classic" in last
