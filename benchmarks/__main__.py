@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 
 from benchmarks import latency, machine, regression, transport
-from benchmarks.points import Points
+from benchmarks.points import Fused, Points
 from benchmarks.regression import Settings
 from benchmarks.results import Group, document, table
 from benchmarks.session import context, device_of, environment
@@ -65,14 +65,17 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         yield transport.alone(kind, cores, scale.block, scale.samples, _progress("transport"))
     if "latency" in only:
         with context(device, cores) as sc:
-            device_of(sc)
-            yield latency.run(sc, partitions, scale.jobs, _progress("latency"))
+            fused = Fused.on(*_units(device_of(sc), cores))
+            yield latency.run(sc, partitions, fused, scale.jobs, _progress("latency"))
     for rows in scale.rows if "regression" in only else ():
         with context(device, cores) as sc:
-            kind = device_of(sc)
-            units = machine.gpus()[0].multiprocessors if kind == "cuda" else cores
-            yield regression.run(sc, Points(rows, partitions), Settings(kind, units, scale.samples),
-                                 _progress(f"regression, {rows:,} rows"))
+            settings = Settings(*_units(device_of(sc), cores), scale.samples)
+            yield regression.run(sc, Points(rows, partitions), settings, _progress(f"regression, {rows:,} rows"))
+
+
+def _units(kind: str, cores: int) -> tuple[str, int]:
+    """A device's kind and its multiprocessors, or cores."""
+    return kind, machine.gpus()[0].multiprocessors if kind == "cuda" else cores
 
 
 def _progress(name: str) -> Callable[[str], None]:

@@ -40,7 +40,7 @@ class Loop:
         self._rows = [points.rows] if together else [points.rows_of(index) for index in range(points.partitions)]
         self._blocks = [self._allocate(rows * (FEATURES + 1)) for rows in self._rows]
         self._partials = [self._allocate(fused.grid(rows) * FEATURES) for rows in self._rows]
-        self._sums = [self._allocate(FEATURES) for _ in self._rows]
+        self._sums = self._allocate(len(self._rows) * FEATURES)
         self._w = self._allocate(FEATURES)
         self._fill(points, together)
 
@@ -56,15 +56,17 @@ class Loop:
             device.launch(self._gradient, (grid,), (self._fused.threads,),
                           [self._blocks[index], self._partials[index], self._w, np.int32(self._rows[index])],
                           shared=self._fused.shared, stream=stream)
-            device.launch(self._sum, (1,), SUM_BLOCK, [self._partials[index], self._sums[index], np.int32(grid)],
-                          stream=stream)
-            device.copy_out(found[index].view(np.uint8), self._sums[index], stream=stream)
+            device.launch(self._sum, (1,), SUM_BLOCK, [self._partials[index], self._part(self._sums, index * FEATURES),
+                                                       np.int32(grid)], stream=stream)
         for stream in self._streams:
             device.synchronize(stream=stream)
+        # Once for all: a copy to memory that is not pinned waits for what is before it on its stream.
+        device.copy_out(found.reshape(-1).view(np.uint8), self._sums, stream=first)
+        device.synchronize(stream=first)
         return found.sum(axis=0, dtype=np.float64).astype(np.float32)
 
     def close(self) -> None:
-        for buffer in [*self._blocks, *self._partials, *self._sums, self._w]:
+        for buffer in [*self._blocks, *self._partials, self._sums, self._w]:
             buffer.close()
 
     def _allocate(self, floats: int) -> Buffer:
@@ -79,16 +81,19 @@ class Loop:
             block = bytes_of(points.block(index))
             with lock:
                 if together:
-                    self._put(self._blocks[0], block, int(before[index]) * (FEATURES + 1) * 4)
+                    self._put(self._blocks[0], block, int(before[index]) * (FEATURES + 1))
                 else:
                     self._put(self._blocks[index], block, 0)
 
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(fill, range(points.partitions)))
 
-    def _put(self, target: Buffer, data: np.ndarray, offset: int) -> None:
-        part = Buffer(self._device, target.address + offset, data.nbytes)
-        self._device.copy_in(part, data, stream=self._streams[0])
+    def _part(self, of: Buffer, first: int) -> Buffer:
+        """A buffer's floats from ``first`` on; not to be closed."""
+        return Buffer(self._device, of.address + first * 4, of.nbytes - first * 4)
+
+    def _put(self, target: Buffer, data: np.ndarray, first: int) -> None:
+        self._device.copy_in(self._part(target, first), data, stream=self._streams[0])
         self._device.synchronize(stream=self._streams[0])
 
 

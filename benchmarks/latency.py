@@ -10,6 +10,8 @@ import numpy as np
 from pyspark import SparkContext
 
 from benchmarks.measure import Case, Series, interleave
+from benchmarks.points import FEATURES, Fused, Points
+from benchmarks.regression import one_pass
 from benchmarks.results import Group
 from gpu_worker.client import Client, connect
 from gpu_worker.protocol.messages import Input, Load, Report, Run
@@ -25,16 +27,17 @@ _TWICE = Kernels("""extern "C" __global__ void twice(const float* x, float* y, i
 _QUICK = 10
 
 
-def run(sc: SparkContext, partitions: int, jobs: int, done: Callable[[str], None]) -> Group:
+def run(sc: SparkContext, partitions: int, fused: Fused, jobs: int, done: Callable[[str], None]) -> Group:
     """Measure; ``jobs`` is the number of samples of a Spark job, and ten times as many of everything else."""
-    group = Group("latency", {"partitions": partitions, "records": 1000, "dtype": "float32", "samples_of_jobs": jobs,
-                              "samples_of_requests": jobs * _QUICK}, tail=True)
+    group = Group(f"latency, {partitions} partitions", {
+        "partitions": partitions, "records": 1000, "dtype": "float32", "samples_of_jobs": jobs,
+        "samples_of_requests": jobs * _QUICK}, tail=True)
     numbers = [np.float32(i) for i in range(1000)]
     held = sc.parallelize(numbers, partitions).cache("GPU")
     plain = sc.parallelize(numbers, partitions).cache()
     assert held.collect() == plain.collect()
     with ExitStack() as stack:
-        quick = _quick(sc, held, stack)
+        quick = _quick(sc, held, fused, stack)
         slow = [Case(EMPTY_JOB, lambda: sc.parallelize(range(partitions), partitions).foreach(bool), repeat=False),
                 Case("Spark: count() of cached data", plain.count, against=(EMPTY_JOB,), repeat=False),
                 Case("Spark: sum() of cached data", lambda: plain.reduce(operator.add), against=(EMPTY_JOB,),
@@ -54,9 +57,11 @@ def _joined(case: Case, rounds: list[list[Series]]) -> Series:
     return Series(case.name, tuple(samples), against=case.against)
 
 
-def _quick(sc: SparkContext, held: VRDD, stack: ExitStack) -> list[Case]:
+def _quick(sc: SparkContext, held: VRDD, fused: Fused, stack: ExitStack) -> list[Case]:
     session = Session.of(sc)
     number = max(session.residencies)
+    points = Points(1000, held.getNumPartitions()).rdd(sc).cache("GPU")
+    gradient, w = one_pass(points, fused), np.zeros(FEATURES, np.float32)
     worker, = session.workers.known()
     client = stack.enter_context(connect(session.credentials.hello("driver", 0), runtime_dir=worker.home.runtime_dir))
 
@@ -71,6 +76,7 @@ def _quick(sc: SparkContext, held: VRDD, stack: ExitStack) -> list[Case]:
         "reduce(add)": lambda: held.reduce(operator.add),
         "exec, then reduce(add)": lambda: twice().reduce(operator.add),
         "exec, then collect()": lambda: twice().collect(),
+        "an iteration of logistic regression": lambda: gradient(w),
     }
     return [Case(name, action, against=(EMPTY_JOB,), repeat=False) for name, action in cases.items()]
 

@@ -19,7 +19,7 @@ from benchmarks.results import Group
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device
 from gpu_worker.device.cuda_on_host.memory import host_memory
-from vispark import IN, OUT, Kernels
+from vispark import IN, OUT, VRDD, Kernels
 
 FLOOR = "copy within the device"
 SPARK_C = "Spark-C: cached blocks, NumPy"
@@ -133,28 +133,37 @@ def _noted(series: Series, kept: dict[str, Kept], warm: dict[str, int]) -> Serie
                                   "blocks_made_meanwhile": kept[series.name].misses - warm[series.name]})
 
 
-@contextmanager
-def _ours(sc: SparkContext, points: Points, fused: Fused) -> Iterator[dict[str, Gradient]]:
-    """Blocks in the worker, iterated upon by the driver without a Spark job."""
+def listing(held: VRDD) -> Gradient:
+    """The gradient over blocks in the workers, with a gradient for each row in between."""
     lr = Kernels.from_file(LISTING, options=[f"-DD={FEATURES}"])
-    own = Kernels.from_file(KERNELS, options=list(fused.options))
-    held = points.rdd(sc).send().htod().cache()
-    held.count()
 
-    def listing(w: np.ndarray) -> np.ndarray:
+    def gradient(w: np.ndarray) -> np.ndarray:
         m = held.exec(lr.gradient, IN, OUT, w, IN.shape[0], out=lambda b: ((b.shape[0], FEATURES), "f4"),
                       grid=lambda b: -(-b.shape[0] // 128), block=128)
         g = m.exec(lr.local_reduce, IN, OUT, IN.shape[0], out=((FEATURES,), "f4"), grid=FEATURES, block=256)
         return g.values().reduce(operator.add)
+    return gradient
 
-    def one_pass(w: np.ndarray) -> np.ndarray:
+
+def one_pass(held: VRDD, fused: Fused) -> Gradient:
+    """The gradient over blocks in the workers, with the kernel that reads them once."""
+    own = Kernels.from_file(KERNELS, options=list(fused.options))
+
+    def gradient(w: np.ndarray) -> np.ndarray:
         partials = held.exec(own.gradient_partials, IN, OUT, w, IN.shape[0],
                              out=lambda b: ((fused.grid(b.shape[0]), FEATURES), "f4"),
                              grid=lambda b: fused.grid(b.shape[0]), block=fused.threads, shared=fused.shared)
         g = partials.exec(own.sum_partials, IN, OUT, IN.shape[0], out=((FEATURES,), "f4"), grid=1, block=SUM_BLOCK)
         return g.values().reduce(operator.add)
+    return gradient
 
-    yield {"vispark, the listing's two kernels": listing, OURS: one_pass}
+
+@contextmanager
+def _ours(sc: SparkContext, points: Points, fused: Fused) -> Iterator[dict[str, Gradient]]:
+    """Blocks in the worker, iterated upon by the driver without a Spark job."""
+    held = points.rdd(sc).send().htod().cache()
+    held.count()
+    yield {"vispark, the listing's two kernels": listing(held), OURS: one_pass(held, fused)}
     held.unpersist()
 
 

@@ -314,7 +314,10 @@ class Execution:
                           for block, launch, kernel in zip(value.blocks, launches, kernels, strict=True)]
             stream = self.streams.of(value.device, value.index)
             self.marks.append((stream, value.device.mark(stream=stream), value.index, step.label, value.device.name))
-            return value.with_blocks(blocks)
+            after = value.with_blocks(blocks)
+            if any(launch.keyless for launch in launches):
+                after.keys = None
+            return after
         finally:
             self._close(value)
 

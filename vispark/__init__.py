@@ -27,6 +27,7 @@ from vispark.errors import (
 from vispark.install import install as _install
 from vispark.kernels import Kernel, Kernels
 from vispark.symbols import IN, OUT
+from vispark.translate import TranslationError
 from vispark.vrdd import VRDD
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "PlanError",
     "RecordError",
     "SparkConnectError",
+    "TranslationError",
     "VisparkError",
     "WorkerError",
     "WorkerUnavailable",

@@ -216,9 +216,7 @@ def _packed(credentials: Credentials, chain: Chain, partition: int, records: Ite
     try:
         return pack(records, seal=credentials.keyring.seal)
     except RecordError as error:
-        cached = next((node.cached for node in chain if node.cached), None)
-        vrdd = f"{cached.number} {cached.name}" if cached else ""
-        raise error.at(vrdd=vrdd, partition=partition, operation="send") from error.__cause__
+        raise error.at(vrdd=plan.name_of(chain), partition=partition, operation="send") from error.__cause__
 
 
 def content_of(packed: Packed) -> Content:

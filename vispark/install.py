@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Callable
+from typing import Any
 
 from pyspark import RDD, SparkContext, StorageLevel
 
@@ -26,7 +28,7 @@ def install() -> None:
             or os.environ.get("SPARK_API_MODE") == "connect":
         raise SparkConnectError("vispark works on RDDs, which Spark Connect sessions do not have: use a classic one "
                                 "(unset SPARK_REMOTE, or SparkSession.builder.config('spark.api.mode', 'classic'))")
-    added = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache}
+    added = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache, "vmap": _vmap}
     added |= {name: _on_vrdd_only(name) for name in ("htod", "dtoh", "recv", "exec")}
     for name, method in added.items():
         setattr(RDD, name, method)
@@ -45,6 +47,11 @@ def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_O
     if storageLevel != "GPU":
         raise PlanError(f"there is no storage level {storageLevel!r}; there are \"GPU\" and pyspark.StorageLevel's")
     return send(self).htod().cache()
+
+
+def _vmap(self: RDD, f: Callable[..., Any], *arguments: Any) -> VRDD:
+    """Apply a plain Python function to every element on the device; see :meth:`vispark.VRDD.vmap`."""
+    return send(self).htod().vmap(f, *arguments)
 
 
 def _uncache(self: RDD) -> RDD:

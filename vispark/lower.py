@@ -17,10 +17,12 @@ from gpu_worker.protocol.messages import Input, Launch, Output, Run, Signature
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_bytes, field_offsets
 from vispark import plan, rewrite
 from vispark.errors import LaunchError, Place, PlanError
-from vispark.launch import ConstantTable, ModuleTable, resolve
+from vispark.launch import ExecSpec, resolve
+from vispark.mapped import MapSpec, resolve_map
 from vispark.plan import Cached, Chain
 from vispark.records import Keyring, Layout, unpack, unpack_keys
 from vispark.rewrite import Goal
+from vispark.tables import ConstantTable, ModuleTable
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class Lowered:
         try:
             blocks = tuple([self._variant(content.layout, signature) for signature in content.signatures])
         except PlanError as error:
-            raise error.at(partition=partition) from error.__cause__
+            vrdd = str(self.start) if self.start else plan.name_of(self.chain)
+            raise error.at(vrdd=vrdd, partition=partition) from error.__cause__
         self.inputs.append(Input(partition, content.count, content.keys, offset, content.layout.encode(), blocks))
         outcomes = [self._outcomes[block] for block in blocks]
         if not outcomes:
@@ -190,6 +193,8 @@ class Lowered:
         match node.op:
             case plan.Exec(spec):
                 return self._after_exec(state, spec)
+            case plan.Map(spec):
+                return self._after_map(state, spec)
             case plan.Keys() if state.only == "":
                 return replace(state, only="keys", signature=None) if state.layout.keyed else replace(state, only=0)
             case plan.Values() if state.only == "":
@@ -199,10 +204,13 @@ class Lowered:
                                 "the host: call .recv() before it")
         return state
 
-    def _after_exec(self, state: Outcome, spec) -> Outcome:
-        if state.only != "" or state.signature is None:
-            raise PlanError("a kernel needs blocks, and here keys() or values() of records that are no pairs left none",
-                            Place(operation=spec.label))
+    def _after_map(self, state: Outcome, spec: MapSpec) -> Outcome:
+        before = _blocks(state, spec.label)
+        launch, signature, layout = resolve_map(spec, state.layout, before, self.constants, self.modules)
+        return replace(state, launches=(*state.launches, launch), layout=layout, signature=signature)
+
+    def _after_exec(self, state: Outcome, spec: ExecSpec) -> Outcome:
+        _blocks(state, spec.label)
         launch, signature, merge = resolve(spec, state.signature, self.constants)
         layout = state.layout.after(launch.outputs, merge=merge, as_input=spec.out is None)
         count = state.count
@@ -211,6 +219,13 @@ class Lowered:
         module = self.modules.add(spec.kernel.kernels)
         launches = *state.launches, replace(launch, merge=merge, module=module, kernel=spec.kernel.name)
         return replace(state, launches=launches, layout=layout, signature=signature, count=count)
+
+
+def _blocks(state: Outcome, label: str) -> Signature:
+    if state.only != "" or state.signature is None:
+        raise PlanError("a kernel needs blocks, and here keys() or values() of records that are no pairs left none",
+                        Place(operation=label))
+    return state.signature
 
 
 def _stack_height(label: str, before: Signature, after: Signature, keyed: bool) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from vispark.errors import PlanError
 from vispark.launch import ExecSpec
+from vispark.mapped import MapSpec
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,16 @@ class Exec:
 
 
 @dataclass(frozen=True)
+class Map:
+    """A translated Python function on every element."""
+
+    spec: MapSpec
+
+    def __str__(self) -> str:
+        return self.spec.label
+
+
+@dataclass(frozen=True)
 class Keys:
     """The keys of pairs."""
 
@@ -63,7 +74,7 @@ class Values:
         return "values"
 
 
-Op = Send | ToDevice | ToHost | Exec | Keys | Values
+Op = Send | ToDevice | ToHost | Exec | Map | Keys | Values
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,9 @@ class Cached:
 
     number: int
     name: str
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.name}"
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,11 @@ def place_of(chain: Sequence[Node]) -> str:
         if not isinstance(node.op, Keys | Values):
             return node.place
     return "host"
+
+
+def name_of(chain: Sequence[Node]) -> str:
+    """What errors call a chain: its first kept result; empty where nothing is kept."""
+    return next((str(node.cached) for node in chain if node.cached), "")
 
 
 def verify(chain: Chain) -> Chain:

@@ -69,7 +69,7 @@ def _node(node: plan.Node, last: bool) -> list[Step]:
             return [messages.ToDevice()]
         case plan.ToHost():
             return [] if last and not node.cached else [messages.ToHost()]
-        case plan.Exec(spec):
+        case plan.Exec(spec) | plan.Map(spec):
             return [messages.ToDevice(), messages.Exec(spec.label)]
         case plan.Keys():
             return [messages.Keys()]

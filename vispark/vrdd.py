@@ -25,6 +25,7 @@ from vispark.fold import finish, lower_fold
 from vispark.kernels import Kernel
 from vispark.launch import record_exec
 from vispark.lower import Content, Lowered
+from vispark.mapped import record_map
 from vispark.plan import Chain, Lineage, Node
 from vispark.received import ReceivedRDD
 from vispark.rewrite import FETCH, Goal
@@ -132,6 +133,32 @@ class VRDD(RDD[Any]):
         [2.0, 4.0, 6.0]
         """
         return self._then(plan.Exec(record_exec(kernel, arguments, out=out, grid=grid, block=block, shared=shared)))
+
+    def vmap(self, f: Callable[..., Any], *arguments: Any) -> VRDD:
+        """Apply a plain Python function to every element, on the device.
+
+        The function is translated (see docs/translator.md), never called. Elements are a partition's records, or, where
+        records are blocks of two or more dimensions, what lies along a block's leading axis.
+
+        Parameters
+        ----------
+        f : callable
+            Of an element and the arguments. A function of a record with named fields takes a field by naming a
+            parameter after it; a dict that it returns replaces those fields.
+        *arguments
+            Numbers and NumPy arrays, by value.
+
+        Raises
+        ------
+        TranslationError
+            If the function has what the language lacks, at its line; if the data's types forbid it, at the action.
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").vmap(lambda x, k: k * x + 1, 2.0).collect()
+        [3.0, 5.0, 7.0]
+        """
+        return self._then(plan.Map(record_map(f, arguments)))
 
     def recv(self) -> RDD[Any]:
         """Back to an ordinary RDD.

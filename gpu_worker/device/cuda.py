@@ -24,7 +24,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.cuda_launch import Limits, Parameters, check_launch, ordinals
+from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch, ordinals
 from gpu_worker.device.nvrtc import INSTALL, Cubin, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.protocol.errors import (
     CompileError,
@@ -260,19 +260,19 @@ class CudaDevice(Device):
     # -- copies -------------------------------------------------------------------------------------------------------
 
     def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Any) -> None:
-        _fits(source.nbytes, target.nbytes)
+        check_fits(source.nbytes, target.nbytes)
         if source.nbytes:
             with self._active:
                 pycuda_driver.memcpy_htod_async(target.address, source, stream.native)
 
     def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Any) -> None:
-        _fits(target.nbytes, source.nbytes)
+        check_fits(target.nbytes, source.nbytes)
         if target.nbytes:
             with self._active:
                 pycuda_driver.memcpy_dtoh_async(target, source.address, stream.native)
 
     def copy_across(self, target: Any, source: Any, *, stream: Any) -> None:
-        _fits(source.nbytes, target.nbytes)
+        check_fits(source.nbytes, target.nbytes)
         if not source.nbytes:
             return
         with self._active:
@@ -569,11 +569,6 @@ def _check(outcome: tuple) -> Any:
         words = bindings.cuGetErrorString(status)[1]
         raise Refused(status.name, words.decode() if words else "no words")
     return values[0] if values else None
-
-
-def _fits(nbytes: int, room: int) -> None:
-    if nbytes > room:
-        raise ValueError(f"a copy of {nbytes:,} bytes does not fit {room:,}")
 
 
 def _limits(native: Any) -> Limits:

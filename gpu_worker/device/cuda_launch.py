@@ -109,6 +109,12 @@ def _describe(argument: Buffer | np.generic) -> str:
     return "a buffer's address" if isinstance(argument, Buffer) else f"a {argument.dtype}"
 
 
+def check_fits(nbytes: int, room: int) -> None:
+    """Raise ValueError where a copy is larger than its target."""
+    if nbytes > room:
+        raise ValueError(f"a copy of {nbytes:,} bytes does not fit {room:,}")
+
+
 def ordinals(addresses: Sequence[str], visible: str | None, count: int) -> list[int]:
     """The numbers, in this process, of the GPUs with Spark's addresses.
 

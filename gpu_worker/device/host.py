@@ -22,7 +22,7 @@ import numpy as np
 from gpu_worker import blackbox
 from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.cuda_launch import Limits, Parameters, check_launch
+from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch
 from gpu_worker.device.cuda_on_host.compiler import SHARED_BYTES, Compiler
 from gpu_worker.device.cuda_on_host.memory import HostMemory
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
@@ -112,8 +112,7 @@ class HostDevice(Device):
 
     def _copy(self, target: int, room: int, source: int, nbytes: int) -> None:
         self._check_usable()
-        if nbytes > room:
-            raise ValueError(f"a copy of {nbytes:,} bytes does not fit {room:,}")
+        check_fits(nbytes, room)
         if nbytes:
             ctypes.memmove(target, source, nbytes)
 

@@ -171,7 +171,8 @@ class Launch:
 
     ``outputs`` are the fields it writes; with ``merge`` the input's other fields stay beside them. ``module`` is an
     index among the request's. Without an :class:`Out` among its arguments the kernel works in place on a copy of its
-    input. ``grid`` is empty where the output has no elements: then there is nothing to launch.
+    input. ``grid`` is empty where the output has no elements: then there is nothing to launch. A ``keyless`` result has
+    keys of its own, which replace the input's.
     """
 
     grid: tuple[int, ...]
@@ -182,6 +183,7 @@ class Launch:
     merge: bool = False
     module: int = 0
     kernel: str = ""
+    keyless: bool = False
 
 
 @dataclass(frozen=True, slots=True)

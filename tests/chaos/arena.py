@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import tempfile
+import threading
 import time
 import uuid
 from collections import Counter
@@ -32,7 +33,7 @@ from gpu_worker.protocol.messages import SessionStatus, Status
 from tests import leaks
 from tests.system import topology
 from tests.system.topology import Node
-from tests.system.vrdd_tools import exact, warm_up
+from tests.system.vrdd_tools import exact
 from vispark import IN, OUT, VRDD, Kernels
 from vispark.session import Session
 
@@ -218,7 +219,13 @@ class Arena:
                 "daemon.log", "process.log", "daemon.sock", "daemon.lock", "sessions"}, list(node.runtime_dir.iterdir())
             assert len(list((node.runtime_dir / "sessions").iterdir())) <= 2
         assert not list(self.failpoints.iterdir()), f"not passed: {list(self.failpoints.iterdir())}"
+        assert eventually(self._quiet), "the driver keeps connecting"
+
+    def _quiet(self) -> bool:
+        """Close the driver's connections; whether nothing that was still to be said opened one again."""
         self.disconnect()
+        time.sleep(0.1)
+        return not [thread for thread in threading.enumerate() if thread.name == "vispark-lease"]
 
     def _held(self, node: Node) -> str:
         with contextlib.suppress(vispark.VisparkError):
@@ -384,8 +391,9 @@ def opened(running: topology.Topology, conf: Mapping[str, object] | None = None)
         logging.setLogRecordFactory(plain_record)
         settings = {f"spark.executorEnv.{VARIABLE}": failpoints, "spark.vispark.device": "host"} | dict(conf or {})
         with running.context(settings) as sc:
-            warm_up(sc)
             arena = Arena(sc, running.nodes, failpoints, loads)
+            # It starts what a session keeps open to its end.
+            assert len(arena.points(arena.loader(), 2).cache().map(len).collect()) == len(records(1))
             arena.disconnect()
             yield arena
 

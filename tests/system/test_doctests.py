@@ -21,5 +21,6 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 @pytest.mark.parametrize("test", [*doctests.of_docstrings(spark=True), *doctests.of_pages()],
                          ids=lambda test: test.name)
-def test_example(test: doctest.DocTest, sc: SparkContext):
+def test_example(test: doctest.DocTest, sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(doctests.ROOT)    # where pages say that a user is
     doctests.run(test, sc=sc)

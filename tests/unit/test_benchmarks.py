@@ -13,10 +13,11 @@ from rich.console import Console
 from benchmarks import machine
 from benchmarks.bare import Copy, Loop
 from benchmarks.measure import Case, Series, interleave
-from benchmarks.points import FEATURES, Fused, Points, gradient
+from benchmarks.points import FEATURES, KERNELS, Fused, Points, gradient
 from benchmarks.results import Group, document, duration, read, table
 from gpu_worker.device import open_devices
-from gpu_worker.device.base import Device
+from gpu_worker.device.base import Device, Source
+from gpu_worker.device.nvrtc import compile_cubin
 
 RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))
 
@@ -110,6 +111,13 @@ def test_the_fused_kernel_gives_the_gradient(host, rows, partitions, together, k
     np.testing.assert_array_equal(loop.gradient(w.astype(np.float32)), found)
     loop.close()
     assert host.memory().used == 0
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", ["gradient_partials", "sum_partials"])
+def test_the_kernels_compile_for_gpus(name, arch):
+    source = Source(KERNELS.read_text(), KERNELS.name, Fused.on("cuda", 132).options)
+    assert compile_cubin(source, name, arch).code.startswith(b"\x7fELF")
 
 
 def test_points_are_the_same_each_time_and_their_labels_are_signs():

@@ -74,16 +74,19 @@ class Layout:
         Whether records are (key, value) pairs, of which the blocks hold the values.
     parts : tuple of Part
         One without a name, or a dict's fields in their order. None for an empty partition.
+    tupled : bool
+        Whether the values are tuples that ``vmap`` made: parts are named after their places, such as ``"1.0"``.
     """
 
     kind: str
     keyed: bool
     parts: tuple[Part, ...]
+    tupled: bool = False
 
     @property
     def named(self) -> bool:
         """Whether the values are dicts."""
-        return bool(self.parts) and bool(self.parts[0].name)
+        return bool(self.parts) and bool(self.parts[0].name) and not self.tupled
 
     def encode(self) -> bytes:
         """The layout as msgpack."""
@@ -134,6 +137,31 @@ class Layout:
         if merge and self.named and "" not in written:
             written = {part.name: part for part in self.parts} | written
         return replace(self, parts=tuple(written.values()))
+
+    def mapped(self, outputs: tuple[tuple[str, str, bool, str], ...], *, tupled: bool, merge: bool,
+               pair: bool) -> Layout:
+        """The layout of what a ``vmap`` makes of records of this layout. The kind stays.
+
+        Parameters
+        ----------
+        outputs : tuple of (name, dtype, whether it is an array, Python's type)
+            What the function gives for one element; the type is empty where it is NumPy's.
+        tupled : bool
+            Whether it gives a tuple; ``pair``: of two, which is a pair with a key of its own.
+        merge : bool
+            Whether it gives a dict, beside which the other fields are kept.
+        """
+        python = bool(self.parts) and all(name in BY_NAME for part in self.parts for name in part.types)
+        written = {name: self._mapped(name, np.dtype(dtype), is_array, number, python)
+                   for name, dtype, is_array, number in outputs}
+        if merge and self.named:
+            written = {part.name: part for part in self.parts} | written
+        return Layout(self.kind, self.keyed and not pair, tuple(written.values()), tupled)
+
+    def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> Part:
+        if is_array or self.kind == "blocks":
+            return Part(name, "array", (dtype.str,))
+        return Part(name, "number", (number or (_BY_DTYPE.get(dtype, dtype.str) if python else dtype.str),))
 
     def _output(self, field: Field) -> Part:
         ndim = len(field.shape) - (self.kind == "elements")

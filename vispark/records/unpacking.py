@@ -57,6 +57,8 @@ def _elements(layout: Layout, count: int, block: Mapping[str, np.ndarray]) -> It
         if not array.ndim or len(array) != count:
             raise ProtocolError(f"{_name(part)} has shape {array.shape}, not {count} records")
         columns.append(_records(part, array))
+    if layout.tupled:
+        return _nested([part.name.split(".") for part in layout.parts], columns)
     if not layout.named:
         return columns[0]
     names = [part.name for part in layout.parts]
@@ -66,7 +68,21 @@ def _elements(layout: Layout, count: int, block: Mapping[str, np.ndarray]) -> It
 def _blocks(layout: Layout, blocks: Sequence[Mapping[str, np.ndarray]]) -> Iterator[Any]:
     for block in blocks:
         record = {part.name: _record(part, _array(part, block)) for part in layout.parts}
-        yield record if layout.named else record[""]
+        if layout.tupled:
+            yield next(_nested([name.split(".") for name in record], [iter([each]) for each in record.values()]))
+        else:
+            yield record if layout.named else record[""]
+
+
+def _nested(places: Sequence[Sequence[str]], columns: Sequence[Iterator]) -> Iterator:
+    """Tuples out of their columns, each of which has its place: ``["1", "0"]`` is the first part of the second one."""
+    if places == [[]]:
+        return columns[0]
+    parts = []
+    for first in dict.fromkeys(place[0] for place in places):
+        inner = [index for index, place in enumerate(places) if place[0] == first]
+        parts.append(_nested([places[index][1:] for index in inner], [columns[index] for index in inner]))
+    return zip(*parts, strict=True)
 
 
 def _array(part: Part, block: Mapping[str, np.ndarray]) -> np.ndarray:

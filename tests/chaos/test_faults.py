@@ -1,0 +1,84 @@
+"""Kernels that fault, trap, never end or ask for too much: one error that says where, and all else stays right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.chaos.arena import Arena, Loader, opened, records
+from tests.system import topology
+from tests.system.vrdd_tools import exact
+from vispark import IN, OUT, VRDD, DeadlineExceeded, Kernels, KernelFault, OutOfMemory, VisparkError
+
+pytestmark = pytest.mark.chaos
+
+EXPECTED = exact([record for partition in range(4) for record in records(partition)])
+
+SOURCE = r"""
+extern "C" __global__ void fault(const double* x, double* y) { y[0] = *(const volatile double*)8; }
+extern "C" __global__ void trap(const double* x, double* y) { __trap(); }
+extern "C" __global__ void forever(const double* x, double* y, volatile int zero)
+{
+    while (zero == 0) { }
+    y[0] = x[0];
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def arena(local: topology.Topology) -> Iterator[Arena]:
+    """A context whose plans have two seconds and little memory."""
+    with opened(local, {"spark.vispark.deadline": "2", "spark.vispark.memory": "1m"}) as arena:
+        yield arena
+
+
+@pytest.fixture
+def others(arena: Arena) -> tuple[VRDD, VRDD, Loader]:
+    """VRDDs that are held meanwhile, one on the device and one in host memory, and the loader of the first."""
+    loader = arena.loader()
+    device, host = arena.points(loader).cache(), arena.points(arena.loader()).dtoh().cache()
+    assert (device.count(), host.count()) == (len(EXPECTED[1]), len(EXPECTED[1]))
+    return device, host, loader
+
+
+def failing(arena: Arena, name: str, *arguments) -> VRDD:
+    named = arena.points(arena.loader()).setName("victim").cache()
+    assert exact(named.collect()) == EXPECTED
+    return named.exec(getattr(Kernels(SOURCE), name), IN, OUT, *arguments, grid=1, block=1)
+
+
+def check(arena: Arena, error: VisparkError, operation: str, others: tuple[VRDD, VRDD, Loader], loads: int) -> None:
+    place = error.place
+    assert "victim" in place.vrdd and place.partition in range(4)
+    assert operation in place.operation and place.device == "host:0"
+    assert all(part in str(error) for part in ("victim", f"partition {place.partition}", operation, "host:0"))
+    device, host, loader = others
+    assert exact(device.collect()) == EXPECTED and exact(host.collect()) == EXPECTED
+    assert loader.counts() == dict.fromkeys(range(4), loads)
+
+
+@pytest.mark.parametrize("kernel", ["fault", "trap"])
+def test_a_kernel_that_faults(arena: Arena, others: tuple[VRDD, VRDD, Loader], kernel: str):
+    with pytest.raises(KernelFault) as caught:
+        failing(arena, kernel).collect()
+    check(arena, caught.value, kernel, others, loads=2)
+
+
+def test_a_kernel_that_never_ends(arena: Arena, others: tuple[VRDD, VRDD, Loader]):
+    with pytest.raises(DeadlineExceeded) as caught:
+        failing(arena, "forever", 0).collect()
+    check(arena, caught.value, "forever", others, loads=2)
+
+
+def test_a_kernel_whose_result_has_no_room(arena: Arena, others: tuple[VRDD, VRDD, Loader]):
+    points = arena.points(arena.loader()).setName("victim").cache()
+    assert exact(points.collect()) == EXPECTED
+    much = points.exec(arena.kernels.scale, IN, OUT, np.float64(1.0), 1, out=((1 << 20,), "f8"), grid=1, block=1)
+    with pytest.raises(OutOfMemory) as caught:
+        much.collect()
+    check(arena, caught.value, "scale", others, loads=1)
+    with pytest.raises(OutOfMemory):
+        arena.sc.parallelize(range(1 << 18), 2).cache("GPU").count()
+    assert exact(others[0].collect()) == EXPECTED

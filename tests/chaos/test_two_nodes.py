@@ -1,0 +1,175 @@
+"""Two nodes on one machine: twins and retries of tasks leave one copy, and only what a node lost is rebuilt."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark import SparkContext, TaskContext
+
+from gpu_worker.protocol.errors import VisparkError
+from tests.chaos.arena import Arena, Loader, eventually, opened, records
+from tests.system import topology
+from tests.system.vrdd_tools import exact
+from vispark import VRDD
+
+pytestmark = pytest.mark.chaos
+
+PARTITIONS = 4
+RECORDS = [record for partition in range(PARTITIONS) for record in records(partition)]
+EXPECTED = exact(RECORDS)
+SUM = np.sum([row for _, row in RECORDS], axis=0)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """Takes its time over a partition, so that the next task goes to the other node."""
+
+    seconds: float
+
+    def __call__(self, _: int, found: Iterable) -> Iterable:
+        time.sleep(self.seconds)
+        return found
+
+
+@dataclass(frozen=True)
+class Late:
+    """Makes the first attempt of a partition's task wait for a file, or a while, after its twin has started."""
+
+    partition: int
+    signal: Path
+
+    def __call__(self, partition: int, found: Iterable) -> Iterable:
+        if partition == self.partition and TaskContext.get().attemptNumber() == 0:
+            until = time.monotonic() + 20
+            while not self.signal.exists() and time.monotonic() < until:
+                time.sleep(0.01)
+        return found
+
+
+@pytest.fixture(scope="module")
+def twin_arena(standalone: topology.Topology) -> Iterator[Arena]:
+    """A context on two nodes with speculation."""
+    with opened(standalone, topology.SPECULATION | {"spark.locality.wait": "0"}) as arena:
+        yield arena
+
+
+@pytest.fixture(scope="module", params=["direct", "relay"])
+def arena(request: pytest.FixtureRequest, standalone: topology.Topology) -> Iterator[Arena]:
+    """A context on two nodes, over both ways to their workers."""
+    with opened(standalone, {"spark.vispark.transport": request.param}) as arena:
+        yield arena
+
+
+@pytest.fixture
+def no_leaks() -> None:
+    """Connections and leases are left to the context's end, since tests here have it for themselves only in part."""
+
+
+def copies(arena: Arena, name: str) -> list[int]:
+    """How many partitions each node holds of a VRDD."""
+    found = []
+    for node in arena.nodes:
+        session = arena.status(node)
+        lines = session.report.vrdds if session and session.report else ()
+        found.append(sum(line.partitions for line in lines if line.name == name))
+    return found
+
+
+def spread(arena: Arena, name: str) -> tuple[VRDD, Loader]:
+    """A VRDD with partitions on both nodes, materialised."""
+    loader = arena.loader()
+    numbers = arena.sc.parallelize(range(PARTITIONS), PARTITIONS)
+    sent = numbers.mapPartitionsWithIndex(Slow(0.3)).mapPartitionsWithIndex(loader).send().htod()
+    vrdd = sent.setName(name).cache()
+    vrdd.count()
+    assert min(copies(arena, name)) > 0 and sum(copies(arena, name)) == PARTITIONS
+    return vrdd, loader
+
+
+def tasks(sc: SparkContext, action) -> tuple[object, list[int]]:
+    """What an action gives, and how many tasks each of its Spark jobs had."""
+    group = f"counted {time.monotonic()}"
+    sc.setJobGroup(group, "")
+    try:
+        found = action()
+    finally:
+        sc.setLocalProperty("spark.jobGroup.id", None)
+    tracker = sc.statusTracker()
+    stages = [stage for job in tracker.getJobIdsForGroup(group) for stage in tracker.getJobInfo(job).stageIds]
+    return found, [tracker.getStageInfo(stage).numTasks for stage in stages]
+
+
+def test_twins_leave_one_copy(twin_arena: Arena, tmp_path: Path):
+    arena, twins, loader = twin_arena, topology.Twins(tmp_path, 0), twin_arena.loader()
+    held = arena.sc.parallelize(range(PARTITIONS), PARTITIONS).mapPartitionsWithIndex(twins.hold)
+    vrdd = held.mapPartitionsWithIndex(loader).send().htod().setName("twins").cache()
+    assert exact(vrdd.collect()) == EXPECTED
+    twins.check()
+    time.sleep(1.0)
+    assert exact(vrdd.collect()) == EXPECTED
+    assert sum(copies(arena, "twins")) == PARTITIONS
+
+
+def test_a_twin_that_comes_late_leaves_one_copy(twin_arena: Arena, tmp_path: Path):
+    arena, loader = twin_arena, twin_arena.loader()
+    (tmp_path / "attempts").mkdir()
+    twins = topology.Twins(tmp_path / "attempts", 0)
+    held = arena.sc.parallelize(range(PARTITIONS), PARTITIONS).mapPartitionsWithIndex(twins.hold)
+    late = held.mapPartitionsWithIndex(Late(0, tmp_path / "go")).mapPartitionsWithIndex(loader)
+    vrdd = late.send().htod().setName("late").cache()
+    assert exact(vrdd.collect()) == EXPECTED
+    (tmp_path / "go").touch()
+    twins.check()
+    time.sleep(1.0)
+    assert exact(vrdd.collect()) == EXPECTED
+    assert sum(copies(arena, "late")) == PARTITIONS, loader.counts()
+
+
+def test_a_task_that_dies_after_it_has_sent_is_repeated_without_effect(arena: Arena):
+    loader = arena.loader()
+    vrdd = arena.points(loader).setName("repeated").cache()
+    armed = arena.arm("before-unpack")
+    assert exact(vrdd.collect()) == EXPECTED
+    assert eventually(lambda: not armed.exists())
+    assert loader.counts().total() == PARTITIONS + 1
+    if arena.session().options.transport == "direct":
+        assert sum(copies(arena, "repeated")) == PARTITIONS
+
+
+def test_one_request_for_each_worker(arena: Arena):
+    vrdd, _ = spread(arena, "asked")
+    relayed = arena.session().options.transport == "relay"
+    for action, check in ((vrdd.collect, lambda found: exact(found) == EXPECTED),
+                          (lambda: vrdd.values().reduce(operator.add), lambda found: np.allclose(found, SUM))):
+        action()
+        plans = [worker.plans for worker in arena.session().workers.known()]
+        found, counts = tasks(arena.sc, action)
+        assert [worker.plans for worker in arena.session().workers.known()] == [each + 1 for each in plans]
+        assert counts == ([1, 1] if relayed else [])
+        assert check(found)
+
+
+@pytest.mark.parametrize("daemon", [True, False])
+def test_what_one_node_loses_is_all_that_is_rebuilt(arena: Arena, daemon: bool):
+    vrdd, loader = spread(arena, f"lost {daemon}")
+    lost, kept = copies(arena, f"lost {daemon}")
+    if daemon:
+        arena.kill_daemon(arena.nodes[0])
+    arena.kill_process(arena.nodes[0])
+    assert exact(vrdd.collect()) == EXPECTED
+    assert sorted(loader.counts().values()) == [1] * kept + [2] * lost
+    assert np.allclose(vrdd.values().reduce(operator.add), SUM)
+    assert loader.counts().total() == PARTITIONS + lost
+
+
+def test_an_error_leaves_the_data_of_both_nodes(arena: Arena):
+    vrdd, loader = spread(arena, "kept")
+    with pytest.raises(VisparkError):
+        vrdd.exec(arena.kernels.scale, grid=1, block=1).collect()
+    assert exact(vrdd.collect()) == EXPECTED and loader.counts().total() == PARTITIONS

@@ -1,0 +1,243 @@
+"""Any pipeline gives the same with and without ``cache("GPU")``, and wherever transfers stand in it.
+
+``VISPARK_EXAMPLES`` sets how many pipelines are tried.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, note, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pyspark import RDD, SparkContext
+
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import exact, host_context, in_partitions, multiset
+from vispark import IN, OUT, VRDD, Kernels
+
+EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "40"))
+
+COPY = Kernels("""
+extern "C" __global__ void copy(const void* x, void* y, int n)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) ((char*)y)[i] = ((const char*)x)[i]; }
+""").copy
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+DTYPES = [np.dtype(order + char) for char in "?bhilBHILefdFD" for order in "<>"]
+NATIVE = [dtype for dtype in DTYPES if dtype.isnative]
+
+
+def leaf(dtype: np.dtype) -> st.SearchStrategy:
+    """Small numbers, so that nothing overflows where it is doubled a few times; NaN and infinities among floats."""
+    small = st.integers(0, 3) if dtype.kind in "ub" else st.integers(-3, 3)
+    if dtype.kind in "fc":
+        small |= st.sampled_from([0.5, -0.0, float("nan"), float("inf")])
+    return small.map(lambda number: np.array(number).astype(dtype)[()])
+
+
+def arrays(dtype: np.dtype, shape: tuple[int, ...]) -> st.SearchStrategy:
+    return hnp.arrays(dtype, shape, elements=leaf(dtype.newbyteorder("=")), fill=st.nothing())
+
+
+PYTHON = st.sampled_from([st.integers(-3, 3), st.booleans(), st.sampled_from([0.5, -1.5, float("nan"), float("-inf")]),
+                          st.sampled_from([1j, 0.5 - 2j])])
+
+
+@st.composite
+def values(draw, form: str) -> st.SearchStrategy:
+    """A strategy for the values of a partition: alike, as they must be."""
+    if form == "number":
+        return draw(PYTHON)
+    if form == "scalar":
+        return leaf(draw(st.sampled_from(NATIVE)))
+    if form == "row":
+        return arrays(draw(st.sampled_from(DTYPES)), (draw(st.integers(0, 4)),))
+    if form == "block":
+        dtype = draw(st.sampled_from(DTYPES))
+        return st.tuples(st.integers(0, 3), st.integers(1, 3)).flatmap(lambda shape: arrays(dtype, shape))
+    if form == "tuple":
+        return st.tuples(*draw(st.lists(PYTHON, min_size=3, max_size=4)))
+    fields = {name: draw(values(draw(st.sampled_from(["number", "scalar", "row", "block"]))))
+              for name in draw(st.sampled_from([["x"], ["x", "y"]]))}
+    return st.fixed_dictionaries(fields)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Records by partition, and what form their values have."""
+
+    form: str
+    keyed: bool
+    partitions: list[list]
+
+
+@st.composite
+def datasets(draw) -> Data:
+    form = draw(st.sampled_from(["number", "scalar", "row", "block", "tuple", "dict"]))
+    keyed = draw(st.booleans())
+    partitions = []
+    for _ in range(draw(st.integers(1, 3))):
+        value = draw(values(form))
+        record = st.tuples(st.integers(0, 3) | st.sampled_from(["a", (1, "b")]), value) if keyed else value
+        partitions.append(draw(st.lists(record, max_size=4)))
+    return Data(form, keyed, partitions)
+
+
+# -- operations of an RDD ---------------------------------------------------------------------------------------------
+
+def digest(record: object) -> int:
+    """A number that equal records share."""
+    return zlib.crc32(repr(exact(record)).encode())
+
+
+def doubled(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: doubled(each) for name, each in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(doubled, value))
+    with np.errstate(all="ignore"):
+        return value + value
+
+
+def double(record: object, keyed: bool) -> object:
+    return (record[0], doubled(record[1])) if keyed else doubled(record)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: of Spark, or (marked by ``gpu``) one that changes nothing but where the data is."""
+
+    name: str
+    apply: Callable[[RDD, bool], RDD]
+    gpu: bool = False
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+STEPS = [
+    Step("map", lambda rdd, keyed: rdd.map(lambda record: double(record, keyed))),
+    Step("filter", lambda rdd, _: rdd.filter(lambda record: digest(record) % 3)),
+    Step("flatMap", lambda rdd, _: rdd.flatMap(lambda record: [record] * (digest(record) % 3))),
+    Step("mapPartitions", lambda rdd, _: rdd.mapPartitions(lambda records: list(records)[::-1])),
+    Step("sample", lambda rdd, _: rdd.sample(True, 0.8, seed=11)),
+    Step("union", lambda rdd, _: rdd.union(rdd)),
+    Step("coalesce", lambda rdd, _: rdd.coalesce(2)),
+    Step("cache", lambda rdd, _: rdd if isinstance(rdd, VRDD) else rdd.cache()),
+]
+TRANSFERS = [
+    Step("send", lambda rdd, _: rdd if isinstance(rdd, VRDD) else rdd.send(), True),
+    Step('cache("GPU")', lambda rdd, _: rdd.cache("GPU"), True),
+    Step("htod", lambda rdd, _: rdd.htod() if isinstance(rdd, VRDD) else rdd.send().htod(), True),
+    Step("dtoh", lambda rdd, _: rdd.dtoh() if isinstance(rdd, VRDD) else rdd, True),
+    Step("recv", lambda rdd, _: rdd.recv() if isinstance(rdd, VRDD) else rdd, True),
+    Step("uncache", lambda rdd, _: rdd.uncache() if isinstance(rdd, VRDD) else rdd, True),
+    Step("count", lambda rdd, _: rdd if rdd.count() >= 0 else rdd, True),
+    Step("exec", lambda rdd, _: copied(rdd) if isinstance(rdd, VRDD) else rdd, True),
+]
+
+
+def copied(vrdd: VRDD) -> VRDD:
+    """The same by a kernel, which single arrays can be given."""
+    return vrdd.exec(COPY, IN, OUT, lambda block: block.size * block.dtype.itemsize, grid=1, block=8)
+
+
+def legal(step: Step, data: Data) -> bool:
+    """A tuple's numbers become one type in a kernel, and of fields it is given one; coalesced partitions may differ."""
+    if step.name == "exec":
+        return data.form not in ("tuple", "dict")
+    return step.name != "coalesce" or len({exact(kind_of(record)) for part in data.partitions for record in part}) < 2
+
+
+def kind_of(record: object) -> object:
+    """What all records of a partition share."""
+    if isinstance(record, dict):
+        return {name: kind_of(each) for name, each in record.items()}
+    if isinstance(record, tuple):
+        return "pair or row", len(record), [kind_of(each) for each in record[1:]], type(record[0]).__name__
+    if isinstance(record, np.ndarray):
+        return record.dtype.str, record.shape if record.ndim < 2 else record.ndim
+    return record.dtype.str if isinstance(record, np.generic) else type(record).__name__
+
+
+# -- actions ----------------------------------------------------------------------------------------------------------
+
+def folded(rdd: RDD, data: Data) -> object:
+    """Sums of integers, which are exact; else the larger by an order that knows NaN."""
+    values_ = rdd.values() if data.keyed else rdd
+    add = data.form in ("number", "scalar", "row") and all(
+        np.asarray(record[1] if data.keyed else record).dtype.kind in "iu" for part in data.partitions for record in part)
+    return exact(values_.reduce(operator.add if add else lambda a, b: max(a, b, key=digest)))
+
+
+ACTIONS: dict[str, Callable[[RDD, Data], object]] = {
+    "collect": lambda rdd, _: exact(rdd.collect()),
+    "glom": lambda rdd, _: exact(rdd.glom().collect()),
+    "count": lambda rdd, _: rdd.count(),
+    "take": lambda rdd, _: exact([rdd.take(number) for number in (1, 3)]),
+    "first": lambda rdd, _: exact(rdd.first()),
+    "isEmpty": lambda rdd, _: rdd.isEmpty(),
+    "reduce": folded,
+    "keys and values": lambda rdd, data: exact([rdd.keys().collect(), rdd.values().collect(), rdd.values().take(2)]
+                                               if data.keyed else rdd.collect()),
+    "countByValue": lambda rdd, _: sorted(rdd.map(digest).countByValue().items()),
+    "groupByKey": lambda rdd, _: multiset(rdd.keyBy(lambda record: digest(record) % 2).groupByKey(2).collect()),
+    "sortBy": lambda rdd, _: exact(rdd.sortBy(digest, numPartitions=2).collect()),
+    "zipWithIndex": lambda rdd, _: exact(rdd.zipWithIndex().collect()),
+    "toLocalIterator": lambda rdd, _: exact(list(rdd.toLocalIterator())),
+}
+
+
+def outcome(action: Callable[[], object]) -> object:
+    try:
+        return action()
+    except ValueError as error:
+        if "empty" not in str(error):
+            raise
+        return str(error)
+
+
+PIPELINES = st.lists(st.sampled_from(STEPS) | st.sampled_from(TRANSFERS), min_size=1, max_size=6)
+
+
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(datasets(), PIPELINES, st.lists(st.sampled_from(sorted(ACTIONS)), min_size=1, max_size=2, unique=True))
+@example(Data("scalar", True, [[(1, np.float32(1))], [], [(1, np.int8(2))]]), TRANSFERS, ["collect", "keys and values"])
+@example(Data("dict", False, [[{"x": 1, "y": np.ones((0, 3))}], []]), TRANSFERS[:4], ["glom", "take"])
+def test_equal_results(sc: SparkContext, data: Data, steps: list[Step], actions: list[str]):
+    steps = [step for step in steps if legal(step, data)]
+    plain = in_partitions(sc, data.partitions)
+    moved = plain if any(step.gpu for step in steps) else plain.cache("GPU")
+    for step in steps:
+        moved = step.apply(moved, data.keyed)
+        if not step.gpu:
+            plain = step.apply(plain, data.keyed)
+    for name in actions:
+        note(name)
+        expected = outcome(lambda name=name: ACTIONS[name](plain, data))
+        assert outcome(lambda name=name: ACTIONS[name](moved, data)) == expected
+
+
+def test_every_operation_alone(sc: SparkContext):
+    """Each pair of a transfer and a step once, so that chance leaves none out."""
+    data = Data("row", True, [[(1, np.float32([1, 2])), (2, np.float32([3, 4]))], [], [(1, np.float32([5, 6]))]])
+    for transfer, step in itertools.product(TRANSFERS, STEPS):
+        start = in_partitions(sc, data.partitions)
+        moved = transfer.apply(start.cache("GPU"), True)
+        assert exact(step.apply(moved, True).collect()) == exact(step.apply(start, True).collect()), (transfer, step)
