@@ -335,6 +335,8 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Described:
+    """What is held of a VRDD."""
+
     number: int
     signatures: tuple[Signature, ...]
     held: tuple[Held, ...]
@@ -342,6 +344,8 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Done:
+    """It is done."""
+
     number: int
 
 
@@ -373,6 +377,8 @@ class HeldVrdd:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
+    """Bytes of a device in use by the session, and in all."""
+
     device: str
     used: int
     total: int
@@ -380,6 +386,8 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
+    """What a session holds on this node."""
+
     number: int
     vrdds: tuple[HeldVrdd, ...]
     memory: tuple[DeviceMemory, ...]
@@ -455,6 +463,8 @@ AdminRequest = Status | Stop | Autopsy
 
 @dataclass(frozen=True, slots=True)
 class SessionStatus:
+    """A session as the daemon sees it; ``report`` is missing while its process is busy or gone."""
+
     session: str
     application: str
     pid: int
@@ -466,6 +476,8 @@ class SessionStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusReport:
+    """A daemon and its sessions; ``uptime`` in seconds."""
+
     version: int
     worker: str
     pid: int
@@ -484,6 +496,8 @@ class Death:
 
 @dataclass(frozen=True, slots=True)
 class Leased:
+    """The lease is held for as long as the connection is."""
+
     worker: str
 
 

@@ -22,9 +22,14 @@ from gpu_worker.device.nvrtc import compile_cubin
 RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))
 
 
+@pytest.fixture(scope="module")
+def cache_dir(tmp_path_factory) -> str:
+    return str(tmp_path_factory.mktemp("kernels"))
+
+
 @pytest.fixture
-def host(tmp_path) -> Device:
-    device, = open_devices("host", cache_dir=str(tmp_path))
+def host(cache_dir) -> Device:
+    device, = open_devices("host", cache_dir=cache_dir)
     yield device
     device.close()
 
