@@ -1,0 +1,533 @@
+"""What the language lacks is an error where ``trace`` is called, at the user's line; what types forbid, one of
+``specialise``."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol.errors import PlanError
+from tests.golden.case import rows
+from tests.golden.harness import record_of
+from vispark.translate import Field, Record, TranslationError, specialise, stencil, trace
+
+NUMBERS = np.float32([1, 2])
+ROWS = rows(2, 4)
+INTS = np.int32([1, 2])
+state: list[float] = []
+table = {"a": 1}
+
+
+class Model:
+    """Something a user may have."""
+
+    rate = 0.5
+
+    def apply(self, x):
+        return x * self.rate
+
+
+model = Model()
+
+
+def _print(x):
+    print(x)
+    return x
+
+
+def _print_value(x):
+    return print(x)
+
+
+def _recursion(x):
+    return 1 if x < 1 else x * _recursion(x - 1)
+
+
+def _even(x):
+    return x < 1 or _odd(x - 1)
+
+
+def _odd(x):
+    return _even(x - 1)
+
+
+def _inner_recursion(x):
+    def f(y):
+        return y if y < 1 else f(y - 1)
+    return f(x)
+
+
+def _attribute(x):
+    model.rate = x
+    return x
+
+
+def _global(x):
+    global state
+    state = x
+    return x
+
+
+def _append(x):
+    state.append(x)
+    return x
+
+
+def _try(x):
+    try:
+        return 1 / x
+    except ZeroDivisionError:
+        return 0
+
+
+def _with(x):
+    with open("f") as f:
+        return x + len(f.read())
+
+
+def _raise(x):
+    if x < 0:
+        raise ValueError("negative")
+    return x
+
+
+def _assert(x):
+    assert x > 0
+    return x
+
+
+def _import(x):
+    import math
+    return math.sqrt(x)
+
+
+def _yield(x):
+    yield x
+
+
+async def _async(x):
+    return x
+
+
+def _string(x):
+    return "a" if x > 0 else "b"
+
+
+def _fstring(x):
+    return f"{x}"
+
+
+def _list_comprehension(x):
+    return sum([x * i for i in range(3)])
+
+
+def _star(*xs):
+    return xs[0]
+
+
+def _keywords(x, **kw):
+    return x
+
+
+def _call_star(x):
+    return max(*x)
+
+
+def _writes_input(p):
+    p[0] = 1
+    return p
+
+
+def _unused(x):
+    x + 1
+    return x
+
+
+def _undefined(x):
+    return x + undefined_name  # noqa: F821
+
+
+def _class(x):
+    class A:
+        pass
+    return x
+
+
+def _delete(x):
+    y = x
+    del y
+    return x
+
+
+def _match(x):
+    match x:
+        case 1:
+            return x
+    return x
+
+
+def _walrus(x):
+    return (y := x) + y
+
+
+def _in(x):
+    return x in (1, 2)
+
+
+def _captured_list(x):
+    return x + state[0]
+
+
+def _captured_dict(x):
+    return x + table["a"]
+
+
+def _method(x):
+    return model.apply(x)
+
+
+def _set(x):
+    return len({x, 1})
+
+
+def _open(x):
+    return open(x)
+
+
+def _unsupported_numpy(x):
+    return np.fft.fft(x)
+
+
+def _unsupported_numpy_function(x):
+    return np.median(x)
+
+
+def _module(x):
+    return np
+
+
+def _huge(x):
+    return x + 100000000000000000000000
+
+
+def _nonlocal(x):
+    y = x
+
+    def f():
+        nonlocal y
+        y = 2
+        return y
+    return f()
+
+
+def _decorated(x):
+    @functools.cache
+    def f(y):
+        return y
+    return f(x)
+
+
+def _dict_keys(x):
+    return {x: 1}
+
+
+def _generators(x):
+    return sum(i * j for i in range(2) for j in range(2))
+
+
+LACKING = [
+    (_print, 46, 5, "print is not supported.*collect"),
+    (_print_value, 0, 12, "print is not supported"),
+    (_recursion, 0, 35, "_recursion calls itself: recursion is not supported; write a loop"),
+    (_even, 0, 0, "recursion is not supported"),
+    (_inner_recursion, 0, 0, "recursion is not supported"),
+    (_attribute, 0, 5, r"assigning to \.rate is not supported"),
+    (_global, 0, 5, "global is not supported"),
+    (_append, 0, 5, r"\.append\(\) is not supported: .*no side effects"),
+    (_try, 0, 5, "try is not supported"),
+    (_with, 0, 5, "with is not supported"),
+    (_raise, 0, 9, "raise is not supported"),
+    (_assert, 0, 5, "assert is not supported"),
+    (_import, 0, 5, "import is not supported"),
+    (_yield, 0, 5, "yield is not supported"),
+    (_async, 0, 1, "async is not supported"),
+    (_string, 0, 0, "string is not supported"),
+    (_fstring, 0, 12, "string is not supported"),
+    (_list_comprehension, 0, 16, "list comprehension is not supported.*np.zeros"),
+    (_star, 0, 0, r"\*xs is not supported"),
+    (_keywords, 0, 0, r"\*kw is not supported"),
+    (_call_star, 0, 12, "in a call is not supported"),
+    (_writes_input, 0, 5, r"a kernel does not change its input; .*\.copy\(\)"),
+    (_unused, 0, 5, "goes nowhere"),
+    (_undefined, 0, 16, "the name undefined_name has no value"),
+    (_class, 0, 5, "class is not supported"),
+    (_delete, 0, 5, "del is not supported"),
+    (_match, 0, 5, "match is not supported"),
+    (_walrus, 0, 0, ":= operator is not supported"),
+    (_in, 0, 12, "in is not supported"),
+    (_captured_list, 0, 16, r"state is a list.*np\.array\(state\)"),
+    (_captured_dict, 0, 16, "table is a dict"),
+    (_method, 0, 12, "model.apply is a method"),
+    (_set, 0, 16, "set is not supported"),
+    (_open, 0, 12, "open is "),
+    (_unsupported_numpy, 0, 12, "np.fft.fft is not among"),
+    (_unsupported_numpy_function, 0, 12, "np.median is not among"),
+    (_module, 0, 12, "the module np is no value"),
+    (_huge, 0, 16, "does not fit 64 bits"),
+    (_nonlocal, 0, 9, "nonlocal is not supported"),
+    (_decorated, 0, 6, "decorator is not supported"),
+    (_dict_keys, 0, 13, "names written out"),
+    (_generators, 0, 16, "several iterables"),
+]
+
+
+@pytest.mark.parametrize(("fn", "line", "column", "message"), [pytest.param(*one, id=one[0].__name__)
+                                                               for one in LACKING])
+def test_what_the_language_lacks(fn: Callable[..., Any], line: int, column: int, message: str):
+    with pytest.raises(TranslationError, match=message) as caught:
+        trace(fn)
+    error = caught.value
+    assert error.file == __file__
+    assert fn.__code__.co_firstlineno <= error.line or "odd" in str(error)
+    assert not column or error.column == column
+    assert "^" in str(error)
+
+
+def test_the_users_line_is_reprinted_and_marked():
+    with pytest.raises(TranslationError) as caught:
+        trace(_unsupported_numpy_function)
+    line = _unsupported_numpy_function.__code__.co_firstlineno + 1
+    assert str(caught.value).splitlines()[1:] == [
+        f'  File "{__file__}", line {line}, column 12, in _unsupported_numpy_function',
+        "    return np.median(x)",
+        "           ^^^^^^^^^"]
+
+
+def test_errors_are_plan_errors_and_pickle():
+    with pytest.raises(PlanError) as caught:
+        trace(_try)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.file, again.line, again.column) == (caught.value.file, caught.value.line, caught.value.column)
+    assert str(again) == str(caught.value)
+    placed = caught.value.at(operation="vmap")
+    assert placed.place.operation == "vmap" and placed.line == caught.value.line
+
+
+@pytest.mark.parametrize("fn", [np.exp, len, Model(), 3])
+def test_what_is_no_function_of_the_users(fn: object):
+    with pytest.raises(TranslationError, match="not a function written in Python"):
+        trace(fn)
+
+
+def test_a_function_without_source():
+    namespace: dict[str, Any] = {}
+    exec("def f(x): return x", namespace)
+    with pytest.raises(TranslationError, match="the source of f was not found"):
+        trace(namespace["f"])
+
+
+def test_an_argument_that_no_kernel_takes():
+    with pytest.raises(TranslationError, match="argument 1 is a str, which a kernel cannot take"):
+        trace(lambda x, k: x, ("a",))
+    with pytest.raises(TranslationError, match="argument 1 has dtype object"):
+        trace(lambda x, k: x, (np.array([None]),))
+    with pytest.raises(TranslationError, match="takes 1 parameters, the element and 0 arguments; 1 arg"):
+        trace(lambda x: x, (1,))
+    with pytest.raises(TranslationError, match="does not fit 64 bits"):
+        trace(lambda x, k: x, (2**70,))
+
+
+def _unbound(x):
+    if x > 0:
+        y = x
+    return y
+
+
+def _unbound_loop(x):
+    n = int(x)
+    for i in range(n):
+        y = i
+    return y
+
+
+def _no_return(x):
+    if x > 0:
+        return x
+
+
+def _nothing_returned(x):
+    return
+
+
+def _view(p):
+    q = p
+    q[0] = 1
+    return q
+
+
+def _alias(p):
+    a = p.copy()
+    b = a
+    b[0] = 1
+    return a
+
+
+def _augmented_view(p):
+    q = p[1:]
+    q += 1
+    return q
+
+
+def _augmented_cast(p):
+    q = np.zeros(3, int)
+    q += 0.5
+    return q
+
+
+def _bool_or_number(x):
+    if x > 0:
+        y = True
+    else:
+        y = x
+    return y
+
+
+def _shapes(p):
+    if p[0] > 0:
+        y = p
+    else:
+        y = p[1:]
+    return y
+
+
+def _big(p):
+    a = np.zeros((100, 100))
+    a[0, 0] = p[0]
+    return a[0, 0]
+
+
+def _loop_type(x):
+    y = x
+    for _ in range(3):
+        y = y > 0
+    return y
+
+
+def _calls_itself_through(x):
+    def apply(f, n):
+        return f(f, n)
+    return apply(apply, x)
+
+
+FORBIDDEN = [
+    (_unbound, NUMBERS, (), "y may have no value here"),
+    (_unbound_loop, NUMBERS, (), "y may have no value here"),
+    (_no_return, NUMBERS, (), "returns a value on some ways and none on others"),
+    (_nothing_returned, NUMBERS, (), "returns nothing"),
+    (_view, ROWS, (), r"q is written to and would be a view .*\.copy\(\)"),
+    (_alias, ROWS, (), r"would be a view .*\.copy\(\)"),
+    (_augmented_view, ROWS, (), r"q is written to and would be a view|write q = q \+"),
+    (_augmented_cast, ROWS, (), "would put float64 into int64"),
+    (_bool_or_number, NUMBERS, (), "y: a value is Python bool on one way and float32 on another"),
+    (_shapes, ROWS, (), r"y: a value is float32 array \(4,\) on one way and float32 array \(3,\) on another"),
+    (_big, ROWS, (), "80,000 bytes; at most"),
+    (_loop_type, NUMBERS, (), "y is float32 in one turn of the loop and bool in another"),
+    (_calls_itself_through, NUMBERS, (), "recursion is not supported"),
+    (lambda p: p + np.zeros(3), ROWS, (), r"shapes \(4,\) and \(3,\) do not fit"),
+    (lambda p: p[4], ROWS, (), "index 4 is outside an axis of length 4"),
+    (lambda p: p[-5], ROWS, (), "index -5 is outside an axis of length 4"),
+    (lambda p: sum(p[i + 4] for i in range(2)), ROWS, (), "at least 4 here, outside"),
+    (lambda p: p[0.5], ROWS, (), "an index is Python float"),
+    (lambda p: p[0, 0], ROWS, (), "has 1 axes, and 2 indices"),
+    (lambda x: x[0], NUMBERS, (), "float32 has no items"),
+    (lambda x: x % 2 & 1, NUMBERS, (), "NumPy has no bitwise_and of float32"),
+    (lambda x: ~x, NUMBERS, (), "NumPy has no invert of float32"),
+    (lambda x: x << 1, NUMBERS, (), "NumPy has no left_shift"),
+    (lambda x: (x > 0) - (x < 0), NUMBERS, (), "NumPy has no subtract of bool and bool .*boolean subtract"),
+    (lambda x: -(x > 0), NUMBERS, (), "NumPy has no negative of bool"),
+    (lambda x: x + 300, np.int8([1]), (), "300 does not fit int8"),
+    (lambda x: x ** -1, INTS, (), "an integer to the power -1 is an error in NumPy"),
+    (lambda x: x + 1 // 0, INTS, (), "1 // 0"),
+    (lambda x: x.foo, NUMBERS, (), "has no .foo here"),
+    (lambda x: x(1), NUMBERS, (), "float32 cannot be called"),
+    (lambda p: len(p[0]), ROWS, (), "has no length"),
+    (lambda p: p and 1, ROWS, (), r"neither true nor false; use np\.any\(\)"),
+    (lambda p: [p[0], p[1]], ROWS, (), "a list cannot be"),
+    (lambda p: [p[0], p[1]] * 2, ROWS, (), r"a list is no array; make one: np\.array"),
+    (lambda p: np.dot(p, np.zeros(3)), ROWS, (), "do not fit in a product: 4 is not 3"),
+    (lambda x: np.zeros(int(x)), NUMBERS, (), "shape of an array must be known"),
+    (lambda p: p[:int(p[0])], ROWS, (), "a slice's ends must be known"),
+    (lambda x: range(3), NUMBERS, (), "an iterable cannot be"),
+    (lambda x: x if x > 0 else None, NUMBERS, (), "a value is float32 on one way and None on another"),
+    (lambda x: (x, None), NUMBERS, (), "None cannot be part of a result"),
+    (lambda x: {"a": (x, x)}, NUMBERS, (), "the field a is a tuple of 2"),
+    (lambda x: ({"a": x}, 1), NUMBERS, (), "a dict inside a result"),
+    (lambda x: (), NUMBERS, (), "an empty tuple"),
+    (lambda x: x is x, NUMBERS, (), "is compares with None only"),
+    (lambda x: x < 1j, NUMBERS, (), "of complex numbers is not supported"),
+    (lambda x: np.exp(x, out=x), NUMBERS, (), "takes no keyword out"),
+    (lambda x: np.exp(), NUMBERS, (), "takes 1 arguments here, and 0"),
+    (lambda p: np.sum(p, axis=1), ROWS, (), "has no axis 1"),
+    (lambda x: round(x, 2), NUMBERS, (), "digits is not supported"),
+    (lambda x: x.sort(), NUMBERS, (), "has no .sort here"),
+    (lambda x, y: x + y, NUMBERS, (), "no value is given for the parameter y"),
+    (lambda a, y: a, {"a": NUMBERS, "b": NUMBERS}, (), "no value is given for the parameter y.*fields are a, b"),
+    (lambda q: q, {"a": NUMBERS, "b": NUMBERS}, (), "no parameter of lambda is named after a field.*a, b"),
+]
+
+
+@pytest.mark.parametrize(("fn", "data", "args", "message"), [
+    pytest.param(*one, id=f"{number}{one[0].__name__}") for number, one in enumerate(FORBIDDEN)])
+def test_what_the_types_forbid(fn: Callable[..., Any], data: Any, args: tuple[Any, ...], message: str):
+    function = trace(fn, args)
+    with pytest.raises(TranslationError, match=re.compile(message, re.S)) as caught:
+        specialise(function, record_of(data), args)
+    assert caught.value.file == __file__ and caught.value.line >= fn.__code__.co_firstlineno
+
+
+def test_an_unknown_dtype():
+    with pytest.raises(TranslationError, match="the element has dtype datetime64"):
+        specialise(trace(lambda x: x), Record((Field("", "M8[s]"),)))
+
+
+def test_too_many_arguments():
+    with pytest.raises(TranslationError, match="takes 1 arguments beside the element, and 2 are given"):
+        specialise(trace(lambda x, k: x, (1,)), Record((Field("", "f4"),)), (1, 2))
+
+
+def test_stencils():
+    @stencil
+    def heat(u, k):
+        return u[0, 0] + k * (u[1, 0] + u[-2, 0] + u[0, 1])
+
+    function = trace(heat, (0.1,))
+    assert function.definition.halo == ((2, 1), (0, 1))
+    with pytest.raises(TranslationError, match="needs a Grid"):
+        specialise(function, Record((Field("", "f4"),)), (0.1,))
+
+    @stencil
+    def uneven(u):
+        return u[0] + u[0, 1]
+
+    with pytest.raises(TranslationError, match="differ in number"):
+        trace(uneven)
+
+    @stencil
+    def computed(u, i):
+        return u[i]
+
+    with pytest.raises(TranslationError, match="whole numbers written out"):
+        trace(computed, (1,))
+
+    @stencil
+    def none(u):
+        return u
+
+    with pytest.raises(TranslationError, match="reads its cell by offsets"):
+        trace(none)

@@ -1,0 +1,160 @@
+"""Writes assignments: to names, to several names, to items of arrays the function made.
+
+A variable of Python's has no type; a value has. So an assignment makes a new C++ variable, or writes to the one there is
+if the type is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vispark.translate import form, scalars
+from vispark.translate.arrays import stretched
+from vispark.translate.errors import Refusal
+from vispark.translate.expressions import Expressions
+from vispark.translate.liveness import Names
+from vispark.translate.types import INT
+from vispark.translate.values import Array, Function, Nothing, Number, Tuple, Value, describe
+
+
+class Assignments(Expressions):
+    """Assignments in the function whose frame is current."""
+
+    def _do_Assign(self, statement: form.Assign, after: Names) -> bool:
+        value = self.expression(statement.value)
+        if isinstance(value, Tuple) and (len(statement.targets) > 1 or isinstance(statement.targets[0], form.TupleOf)):
+            value = self._all_at_once(statement.targets[-1], value)
+        for target in statement.targets:
+            self.store(target, value)
+        return True
+
+    def _all_at_once(self, target: form.Expression, value: Tuple) -> Tuple:
+        """The items before any is assigned, as in ``a, b = b, a``."""
+        named = target.items if isinstance(target, form.TupleOf) and len(target.items) == len(value.items) else ()
+        names = [one.name if isinstance(one, form.Local) else "value" for one in named] or ["value"] * len(value.items)
+        return Tuple(tuple(self.snapshot(item, name) for item, name in zip(value.items, names, strict=True)))
+
+    def store(self, target: form.Expression, value: Value) -> None:
+        """Assign to a name, to names, or to elements of an array."""
+        if isinstance(target, form.Local):
+            with self.told_at(target):
+                self.bind(target.name, value)
+        elif isinstance(target, form.TupleOf):
+            with self.told_at(target):
+                items = self._unpacked(value, len(target.items))
+            for one, item in zip(target.items, items, strict=True):
+                self.store(one, item)
+        else:
+            with self.told_at(target):
+                self._store_elements(target, value)
+
+    def _unpacked(self, value: Value, wanted: int) -> tuple[Value, ...]:
+        if isinstance(value, Array) and value.shape:
+            items: tuple[Value, ...] = tuple(self.element_of(value, str(i)) for i in range(value.shape[0]))
+        elif isinstance(value, Tuple):
+            items = value.items
+        else:
+            raise Refusal(f"{describe(value)} cannot be unpacked")
+        if len(items) != wanted:
+            raise Refusal(f"{len(items)} values cannot be unpacked into {wanted} names")
+        return items
+
+    def bind(self, name: str, value: Value) -> None:
+        """Give a name a value."""
+        frame = self.frame
+        old = frame.variables.get(name)
+        if isinstance(value, Number):
+            if isinstance(old, Number) and old.variable and old.type == value.type:
+                self.assign(old, value)
+                return
+            settled = value.known or (value.text.isidentifier() and not value.variable)
+            frame.variables[name] = value if settled else self._named(name, value)
+        elif isinstance(value, Array):
+            frame.variables[name] = self._bound_array(name, value)
+        elif isinstance(value, Tuple):
+            frame.variables[name] = Tuple(tuple(self._part(f"{name}_{i}", item) for i, item in enumerate(value.items)))
+        elif isinstance(value, Function | Nothing):
+            frame.variables[name] = value
+        else:
+            raise Refusal(f"{describe(value)} cannot be kept in a variable")
+
+    def _named(self, name: str, value: Number) -> Number:
+        found = self.name(name)
+        self.line(f"{value.c} {found} = {value.text};")
+        # An int of known bounds is not assigned again: another value may need more room.
+        return replace(value, text=found, atom=True, variable=not (value.type == INT and value.c == "int"))
+
+    def _part(self, name: str, value: Value) -> Value:
+        if isinstance(value, Number):
+            return value if value.known else replace(self._named(name, value), variable=False)
+        if isinstance(value, Array) and not value.cheap:
+            return self.materialised(value, name)
+        return value
+
+    def _bound_array(self, name: str, value: Array) -> Array:
+        """An array under a name: the recipe itself, or storage where it is written to or costly and used again."""
+        if name in self.frame.mutated:
+            if not value.fresh:
+                raise Refusal(f"{name} is written to and would be a view of another array, which would change too; "
+                              "write .copy() here")
+            return self.materialised(value, name, volatile=True)
+        if value.volatile:
+            if not value.fresh or value.storage:
+                raise Refusal(f"{name} would be a view of an array that is written to; write .copy() here")
+            return self.materialised(value, name)
+        if not value.cheap and self.frame.uses.get(name, 0) > 1 and value.size:
+            return self.materialised(value, name)
+        return value
+
+    def _store_elements(self, target: form.Index, value: Value) -> None:
+        """``a[i] = value``, ``a[1:] = row``."""
+        array = self.expression(target.value)
+        if not isinstance(array, Array) or not (array.storage or self._view_of_storage(target.value)):
+            raise Refusal("only the items of an array that the function made can be assigned to, with np.zeros(n), "
+                          f"np.array([...]) or .copy(); this is {describe(array)}")
+        place = self.indexed(array, target.indices)
+        if isinstance(place, Number):
+            number = self.as_number(value, "a number")
+            self.line(f"{place.text} = {scalars.cast(number, array.type).text};")
+            return
+        source = value if isinstance(value, Number) else self.plain(value)
+        if isinstance(source, Array) and source.volatile:
+            source = self.materialised(source, "value")
+        whole = self.elementwise(lambda number: number, source)
+        with self.over(place.shape) as indices:
+            one = whole if isinstance(whole, Number) else whole.at(*stretched(whole.shape, indices))
+            self.line(f"{place.element(*indices)} = {scalars.cast(one, array.type).text};")
+
+    def _view_of_storage(self, node: form.Expression) -> bool:
+        """Whether an expression is an item or a slice of an array of the function's own."""
+        while isinstance(node, form.Index):
+            node = node.value
+        found = self.frame.variables.get(node.name) if isinstance(node, form.Local) else None
+        return isinstance(found, Array) and bool(found.storage)
+
+    def _do_Augment(self, statement: form.Augment, after: Names) -> bool:
+        current = self.expression(statement.target)
+        value = self.expression(statement.value)
+        if isinstance(current, Array) and isinstance(statement.target, form.Local):
+            self._augment_array(statement, current, value)
+            return True
+        self.store(statement.target, self.operate(statement.operator, current, value))
+        return True
+
+    def _augment_array(self, statement: form.Augment, current: Array, value: Value) -> None:
+        """``row += value`` writes in place, and keeps the type."""
+        name = statement.target.name
+        found = self.operate(statement.operator, current, value)
+        if not isinstance(found, Array) or found.shape != current.shape:
+            raise Refusal(f"{name} {statement.operator}= does not fit its shape {current.shape}")
+        order = "buifc"
+        if order.index(found.type.kind) > order.index(current.type.kind) and \
+                not (current.type.kind in "iu" and found.type.kind in "iu"):
+            raise Refusal(f"{name} {statement.operator}= would put {found.type} into {current.type}; write "
+                          f"{name} = {name} {statement.operator} ...")
+        if not current.storage:
+            raise Refusal(f"{name} {statement.operator}= would change the array that {name} is a view of; write "
+                          f"{name} = {name} {statement.operator} ...")
+        if isinstance(value, Array) and value.volatile:
+            found = self.materialised(found, "value")
+        self.copy(current, found)

@@ -1,0 +1,64 @@
+"""What a function takes from around it, by value: the variables of closures and modules, and arguments."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import Any
+
+import numpy as np
+
+from vispark.translate.errors import Refusal
+from vispark.translate.form import Constant
+from vispark.translate.types import scalar_of
+
+_INT64 = np.iinfo(np.int64)
+
+
+class Unbound(Exception):
+    """A name that nothing is bound to."""
+
+
+def constant(value: Any, what: str) -> Constant:
+    """A number or an array by value.
+
+    Raises
+    ------
+    Refusal
+        If it is neither, or of a dtype that kernels do not have; ``what`` is what the message calls it.
+    """
+    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+        if isinstance(value, int) and not _INT64.min <= value <= _INT64.max:
+            raise Refusal(f"{what} is {value}, which does not fit 64 bits")
+        array = np.array(complex(value) if isinstance(value, complex) else value)
+        return Constant(array.dtype.str, (), array.tobytes(), weak=True)
+    if isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.ma.MaskedArray):
+        dtype = scalar_of(value.dtype, what).numpy
+        return Constant(dtype.str, value.shape, np.ascontiguousarray(value, dtype=dtype).tobytes())
+    raise Refusal(f"{what} is {_article(type(value).__name__)}, which a kernel cannot take; it takes numbers and NumPy"
+                  " arrays")
+
+
+def lookup(function: types.FunctionType, name: str) -> Any:
+    """The value that a free name has in a function now.
+
+    Raises
+    ------
+    Unbound
+        If it has none.
+    """
+    names = function.__code__.co_freevars
+    if name in names:
+        try:
+            return (function.__closure__ or ())[names.index(name)].cell_contents
+        except ValueError as error:
+            raise Unbound(name) from error
+    if name in function.__globals__:
+        return function.__globals__[name]
+    if hasattr(builtins, name):
+        return getattr(builtins, name)
+    raise Unbound(name)
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

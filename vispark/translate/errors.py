@@ -1,0 +1,43 @@
+"""What the translator refuses, at the user's own line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_worker.protocol.errors import Place, PlanError
+
+
+class Refusal(Exception):
+    """A reason without a place; whoever knows the place turns it into a :class:`TranslationError`."""
+
+
+class TranslationError(PlanError):
+    """A function that cannot become a kernel.
+
+    Parameters
+    ----------
+    message : str
+        What is not supported and what would be, with the user's line reprinted.
+    file : str
+        Where the function was written.
+    line, column : int
+        The place in the file, both counted from 1; 0 where it is not known.
+    """
+
+    def __init__(self, message: str, place: Place | None = None, detail: str = "", *, file: str = "", line: int = 0,
+                 column: int = 0):
+        super().__init__(message, place, detail)
+        self.file, self.line, self.column = file, line, column
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.args, self.file, self.line, self.column)
+
+    def at(self, **known: Any) -> TranslationError:
+        """The same error, with those parts of its place filled in that were not known before."""
+        error = super().at(**known)
+        error.file, error.line, error.column = self.file, self.line, self.column
+        return error
+
+
+def _rebuild(args: tuple[Any, ...], file: str, line: int, column: int) -> TranslationError:
+    return TranslationError(*args, file=file, line=line, column=column)

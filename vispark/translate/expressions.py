@@ -1,0 +1,462 @@
+"""Writes expressions: one method per kind of node, each giving the value that it has become."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterator
+
+from vispark.translate import form, scalars
+from vispark.translate.arrays import Arrays, broadcast
+from vispark.translate.errors import Refusal, TranslationError
+from vispark.translate.library import OPERATORS
+from vispark.translate.scalars import NeedsStatic, literal
+from vispark.translate.text import complain
+from vispark.translate.types import BOOL, INT
+from vispark.translate.values import (
+    Array,
+    Dict,
+    Function,
+    List,
+    Method,
+    Named,
+    Nothing,
+    Number,
+    Steps,
+    Tuple,
+    Value,
+    describe,
+    join_types,
+    plus,
+    reindexed,
+    times,
+    type_of,
+)
+
+
+@dataclasses.dataclass
+class Frame:
+    """One call of a function: its variables, and what is known of their use."""
+
+    definition: form.Definition
+    variables: dict[str, Value]
+    mutated: frozenset[str]
+    uses: dict[str, int]
+    outer: Frame | None = None
+    jumps: bool = False
+
+
+class Expressions(Arrays):
+    """Expressions of the function whose frame is current."""
+
+    frame: Frame
+    captures: tuple[Value, ...]
+
+    def expression(self, node: form.Expression) -> Value:
+        """The value of an expression; what is wrong with it is told at its place."""
+        with self.told_at(node):
+            return getattr(self, f"_{type(node).__name__}")(node)
+
+    @contextlib.contextmanager
+    def told_at(self, node: form.Node) -> Iterator[None]:
+        """Turns a refusal into an error at a node."""
+        try:
+            yield
+        except Refusal as error:
+            definition = self.frame.definition
+            raise complain(str(error), node.at, definition.text, definition.name) from error
+
+    def number(self, node: form.Expression, what: str = "a number") -> Number:
+        """The value of an expression that must be a number."""
+        value = self.expression(node)
+        with self.told_at(node):
+            return self.as_number(value, what)
+
+    def as_number(self, value: Value, what: str = "a number") -> Number:
+        """A value that must be a number."""
+        if isinstance(value, Array) and value.shape == ():
+            return value.at()
+        if not isinstance(value, Number):
+            raise Refusal(f"{what} is needed here, and this is {describe(value)}")
+        return value
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def _Literal(self, node: form.Literal) -> Value:
+        if node.value is None or node.value is Ellipsis:
+            return Nothing("None" if node.value is None else "...")
+        return literal(node.value)
+
+    def _Local(self, node: form.Local) -> Value:
+        frame: Frame | None = self.frame
+        while frame is not None:
+            if node.name in frame.variables:
+                return frame.variables[node.name]
+            frame = frame.outer if node.name in frame.definition.free else None
+        raise Refusal(f"{node.name} may have no value here: give it one on every way that leads here")
+
+    def _Captured(self, node: form.Captured) -> Value:
+        return self.captures[node.number]
+
+    def _Library(self, node: form.Library) -> Value:
+        return Named(node.name)
+
+    def _Called(self, node: form.Called) -> Value:
+        defaults = tuple(None if parameter.default is None else self.kept(self.expression(parameter.default))
+                         for parameter in node.definition.parameters)
+        return Function(node.definition, defaults, self.frame if node.definition.free else None)
+
+    def kept(self, value: Value) -> Value:
+        """A value as it is now."""
+        return self.snapshot(value)
+
+    # -- operators ----------------------------------------------------------------------------------------------------
+
+    def _Unary(self, node: form.Unary) -> Value:
+        operand = self.expression(node.operand)
+        if node.operator == "not":
+            return scalars.unary("not", self.truth(operand))
+        return self.elementwise(lambda a: scalars.unary(node.operator, a), operand)
+
+    def _Binary(self, node: form.Binary) -> Value:
+        return self.operate(node.operator, self.expression(node.left), self.expression(node.right))
+
+    def operate(self, symbol: str, left: Value, right: Value) -> Value:
+        """``left symbol right``."""
+        if symbol == "@":
+            return self.product(left, right)
+        if isinstance(left, Tuple | List) and isinstance(right, Tuple | List) and symbol == "+":
+            return Tuple((*left.items, *right.items))
+        return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
+
+    def _Compare(self, node: form.Compare) -> Value:
+        left, found = self.expression(node.first), None
+        for symbol, other in zip(node.operators, node.others, strict=True):
+            right = self.expression(other)
+            if len(node.operators) > 1 and isinstance(right, Number):
+                right = self.fixed(right)
+            one = self.compare(symbol, left, right)
+            found = one if found is None else self.both(found, one)
+            left = right
+        return found
+
+    def compare(self, symbol: str, left: Value, right: Value) -> Value:
+        """One comparison; ``is`` is for None alone."""
+        if isinstance(left, Nothing) or isinstance(right, Nothing):
+            if symbol in ("is", "=="):
+                return literal(left == right)
+            if symbol in ("is not", "!="):
+                return literal(left != right)
+        if symbol in ("is", "is not"):
+            raise Refusal("is compares with None only; write == for numbers")
+        if isinstance(left, Tuple) and isinstance(right, Tuple) and symbol in ("==", "!="):
+            return self._compare_tuples(symbol, left, right)
+        return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
+
+    def _compare_tuples(self, symbol: str, left: Tuple, right: Tuple) -> Number:
+        equal = literal(len(left.items) == len(right.items))
+        for a, b in zip(left.items, right.items, strict=False):
+            equal = dataclasses.replace(self.both(equal, self.compare("==", a, b)), type=BOOL)
+        return scalars.unary("not", equal) if symbol == "!=" else equal
+
+    def both(self, a: Value, b: Value) -> Number:
+        """``a and b`` of truth values."""
+        a, b = self.truth(a), self.truth(b)
+        if a.known:
+            return b if a.value else a
+        return a if b.known and b.value else Number(b.type, f"{a.closed} && {b.closed}", atom=False)
+
+    def truth(self, value: Value) -> Number:
+        """``bool(value)``."""
+        if isinstance(value, Nothing):
+            return literal(False)
+        if isinstance(value, Tuple):
+            return literal(bool(value.items))
+        if isinstance(value, Array) and value.size == 1:
+            return scalars.truth(value.at(*("0",) * len(value.shape)))
+        if isinstance(value, Array):
+            raise Refusal(f"an array of {value.size} elements is neither true nor false; use np.any() or np.all()")
+        return scalars.truth(self.as_number(value))
+
+    def _Logical(self, node: form.Logical) -> Value:
+        found = self.expression(node.operands[0])
+        for operand in node.operands[1:]:
+            found = self._logical(node.operator, found, operand)
+        return found
+
+    def _logical(self, symbol: str, left: Value, right: form.Expression) -> Value:
+        """``and`` and ``or`` give one of their operands; the right one is computed only if it is needed."""
+        test = self.truth(left)
+        if test.known:
+            return self.expression(right) if test.value == (symbol == "and") else left
+        with self.apart(1) as lines:
+            other = self.expression(right)
+        if all(isinstance(value, Number) and value.type.kind == "b" for value in (left, other)):
+            if not lines.lines:
+                sign = "&&" if symbol == "and" else "||"
+                return Number(join_types(left.type, other.type), f"{test.closed} {sign} {other.closed}", atom=False)
+        test = self.fixed(test, "holds")
+        needed = test if symbol == "and" else Number(BOOL, f"!{test.closed}")
+        return self._chosen(needed, lines, other, None, self.snapshot(left))
+
+    def _Choice(self, node: form.Choice) -> Value:
+        test = self.truth(self.expression(node.test))
+        if test.known:
+            return self.expression(node.yes if test.value else node.no)
+        with self.apart(1) as yes_lines:
+            yes = self.expression(node.yes)
+        with self.apart(1) as no_lines:
+            no = self.expression(node.no)
+        if not yes_lines.lines and not no_lines.lines and isinstance(yes, Number) and isinstance(no, Number):
+            kind = join_types(yes.type, no.type)
+            bounds = None
+            if kind == INT and yes.bounds and no.bounds:
+                bounds = min(yes.bounds[0], no.bounds[0]), max(yes.bounds[1], no.bounds[1])
+            a, b = scalars.cast(yes, kind), scalars.cast(no, kind)
+            if kind == INT and bounds is not None:
+                a, b = yes, no
+            return Number(kind, f"{test.closed} ? {a.closed} : {b.closed}", bounds=bounds, atom=False)
+        return self._chosen(test, yes_lines, yes, no_lines, no)
+
+    def _chosen(self, test: Number, yes_lines, yes: Value, no_lines, no: Value) -> Value:
+        """One of two values whose lines were kept apart; without ``no_lines`` the second is there already."""
+        kind = join_types(type_of(yes), type_of(no))
+        result = self.variable(kind, "chosen", None)
+        if no_lines is None:
+            self.assign(result, no)
+        with self.block(f"if ({test.text})"):
+            self.put(yes_lines)
+            self.assign(result, yes)
+        if no_lines is not None:
+            with self.block("else"):
+                self.put(no_lines)
+                self.assign(result, no)
+        return dataclasses.replace(result, variable=False) if isinstance(result, Number) else result
+
+    # -- containers ---------------------------------------------------------------------------------------------------
+
+    def _TupleOf(self, node: form.TupleOf) -> Value:
+        return Tuple(tuple(map(self.expression, node.items)))
+
+    def _ListOf(self, node: form.ListOf) -> Value:
+        return List(tuple(map(self.expression, node.items)))
+
+    def _DictOf(self, node: form.DictOf) -> Value:
+        return Dict(node.names, tuple(map(self.expression, node.items)))
+
+    def _Slice(self, node: form.Slice) -> Value:
+        raise Refusal("a slice stands inside [...] only")
+
+    def _Attribute(self, node: form.Attribute) -> Value:
+        value = self.expression(node.value)
+        if isinstance(value, Number | Array) and node.name in _PROPERTIES:
+            return self.property(value, node.name)
+        if isinstance(value, Number | Array) and node.name in _METHODS:
+            return Method(value, node.name)
+        raise Refusal(f"{describe(value)} has no .{node.name} here; there are .shape, .size, .ndim, .T, .real, .imag and "
+                      "the methods ." + "(), .".join(sorted(_METHODS)) + "()")
+
+    def property(self, value: Number | Array, name: str) -> Value:
+        """``value.name`` of a number or an array."""
+        shape = value.shape if isinstance(value, Array) else ()
+        if name == "shape":
+            return Tuple(tuple(map(literal, shape)))
+        if name in ("size", "ndim"):
+            return literal(len(shape) if name == "ndim" else (value.size if isinstance(value, Array) else 1))
+        if name == "T":
+            return self.library("numpy.transpose", (value,), {})
+        return self.library(f"numpy.{name}", (value,), {})
+
+    def _Index(self, node: form.Index) -> Value:
+        value = self.expression(node.value)
+        if isinstance(value, Tuple):
+            return self._item(value, node.indices)
+        if not isinstance(value, Array):
+            raise Refusal(f"{describe(value)} has no items")
+        return self.indexed(value, node.indices)
+
+    def _item(self, value: Tuple, indices: tuple[form.Expression, ...]) -> Value:
+        if len(indices) == 1 and isinstance(indices[0], form.Slice):
+            return Tuple(value.items[slice(*self._slice_parts(indices[0]))])
+        index = self.number(indices[0], "an index")
+        position = self.static(index, "the index of a tuple's item must be known before the kernel runs")
+        if len(indices) > 1 or not -len(value.items) <= position < len(value.items):
+            raise Refusal(f"a tuple of {len(value.items)} has no item {position}")
+        return value.items[position]
+
+    def static(self, number: Number, reason: str) -> int:
+        """A known whole number; one that was captured or given becomes part of the kernel."""
+        if number.known and isinstance(number.value, int):
+            return int(number.value)
+        raise NeedsStatic.of(number, reason)
+
+    def indexed(self, array: Array, nodes: tuple[form.Expression, ...]) -> Value:
+        """``array[...]`` by numbers, slices, None and ``...``."""
+        nodes = self._expanded(array, nodes)
+        axis, maps, shape = 0, [], []
+        for node in nodes:
+            if isinstance(node, form.Literal) and node.value is None:
+                shape.append(1)
+                maps.append(None)
+                continue
+            extent = array.shape[axis]
+            axis += 1
+            if isinstance(node, form.Slice):
+                start, count, step = self._range_of(node, extent)
+                maps.append((start, step, len(shape)))
+                shape.append(count)
+            else:
+                maps.append(self.index(self.number(node, "an index"), extent))
+        places = [entry for entry in maps if entry is not None]
+
+        def where(*indices: str) -> tuple[str, ...]:
+            return tuple(place if isinstance(place, str) else plus(times(indices[place[2]], place[1]), place[0])
+                         for place in places)
+
+        if not shape:
+            return array.at(*where())
+        return reindexed(array, tuple(shape), where)
+
+    def _expanded(self, array: Array, nodes: tuple[form.Expression, ...]) -> list[form.Expression]:
+        """The indices with ``...`` and what was left out written as slices."""
+        whole = form.Slice(None, None, None)
+        given = sum(not (isinstance(node, form.Literal) and node.value in (None, Ellipsis)) for node in nodes)
+        missing = len(array.shape) - given
+        if missing < 0:
+            raise Refusal(f"{describe(array)} has {len(array.shape)} axes, and {given} indices are given")
+        found: list[form.Expression] = []
+        for node in nodes:
+            if isinstance(node, form.Literal) and node.value is Ellipsis:
+                found += [whole] * missing
+                missing = 0
+            else:
+                found.append(node)
+        return found + [whole] * missing
+
+    def index(self, number: Number, extent: int) -> str:
+        """A C++ index expression; outside the array is an error where it is known, a fault where it is not."""
+        if number.type.kind not in "iu":
+            raise Refusal(f"an index is {number.type}; it must be an integer")
+        if number.known and not -extent <= number.value < extent:
+            raise Refusal(f"index {number.value} is outside an axis of length {extent}")
+        if number.known:
+            return str(number.value % extent)
+        low, high = number.bounds or scalars.range_of(number.type)
+        if number.bounds and high < -extent or low >= extent:
+            raise Refusal(f"the index is at least {low} here, outside an axis of length {extent}" if low >= extent else
+                          f"the index is at most {high} here, outside an axis of length {extent}")
+        if 0 <= low and high < extent:
+            return self.fixed(number, "i").text if number.variable or not _simple(number.text) else number.text
+        if -extent <= low and high < 0:
+            return plus(self.fixed(number, "i").text, extent)
+        return self.keep(Number(INT, f"checked_index<{extent}>({number.text})", bounds=(0, extent - 1)), "i").text
+
+    def _range_of(self, node: form.Slice, extent: int) -> tuple[int, int, int]:
+        """Start, count and step of a slice."""
+        found = range(*slice(*self._slice_parts(node)).indices(extent))
+        return found.start, len(found), found.step
+
+    def _slice_parts(self, node: form.Slice) -> list[int | None]:
+        reason = "a slice's ends must be known before the kernel runs, as lengths are compiled in; use a loop"
+        found: list[int | None] = []
+        for part in (node.start, node.stop, node.step):
+            value = None if part is None else self.expression(part)
+            found.append(None if value is None or isinstance(value, Nothing) else
+                         self.static(self.as_number(value), reason))
+        if found[2] == 0:
+            raise Refusal("a slice's step is 0")
+        return found
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def _Call(self, node: form.Call) -> Value:
+        function = self.expression(node.function)
+        if isinstance(function, Named):
+            found = self._special(function.name, node)
+            if found is not None:
+                return found
+        arguments = tuple(map(self.expression, node.arguments))
+        keywords = {name: self.expression(value) for name, value in node.keywords}
+        return self.call(function, arguments, keywords)
+
+    def call(self, function: Value, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+        """A call with values."""
+        if isinstance(function, Function):
+            return self.inlined(function, arguments, keywords)
+        if isinstance(function, Method):
+            return self.method(function, arguments, keywords)
+        if not isinstance(function, Named):
+            raise Refusal(f"{describe(function)} cannot be called")
+        module, _, name = function.name.partition(".")
+        if module == "operator":
+            return self._operator(OPERATORS[name], arguments)
+        return self.library(function.name, arguments, keywords)
+
+    def _operator(self, symbol: str, arguments: tuple[Value, ...]) -> Value:
+        if len(arguments) == 1 and symbol == "not":
+            return scalars.unary("not", self.truth(arguments[0]))
+        if len(arguments) == 1:
+            return self.elementwise(lambda a: scalars.unary(symbol, a), *arguments)
+        if symbol in scalars.COMPARISONS:
+            return self.compare(symbol, *arguments)
+        return self.operate(symbol, *arguments)
+
+    def _special(self, name: str, node: form.Call) -> Value | None:
+        """Calls whose arguments are not values: generators, and iterables for loops."""
+        if name in ("range", "enumerate", "zip"):
+            return self._steps(name, node)
+        if len(node.arguments) == 1 and isinstance(node.arguments[0], form.Each):
+            if name not in ("sum", "min", "max", "any", "all"):
+                raise Refusal(f"a generator cannot be given to {name.split('.')[-1]}; to sum, min, max, any or all it can")
+            return self.over_each(name, node.arguments[0])
+        return None
+
+    def _Each(self, node: form.Each) -> Value:
+        raise Refusal("a generator stands inside sum(), min(), max(), any() or all() only")
+
+    def _steps(self, name: str, node: form.Call) -> Steps:
+        if node.keywords and name != "enumerate":
+            raise Refusal(f"{name} takes no keywords here")
+        values = [self.expression(argument) for argument in node.arguments]
+        if name == "range":
+            if not 1 <= len(values) <= 3:
+                raise Refusal("range takes one to three whole numbers")
+            numbers = [self.as_number(value, "a whole number") for value in values]
+            if any(number.type.kind not in "iu" for number in numbers):
+                raise Refusal("range takes whole numbers; make one with int()")
+            return Steps("range", tuple(numbers))
+        return Steps(name, tuple(map(self.steps_of, values)))
+
+    def steps_of(self, value: Value) -> Steps:
+        """What ``for`` goes over."""
+        if isinstance(value, Steps):
+            return value
+        if isinstance(value, Array) and value.shape:
+            return Steps("array", (value,))
+        raise Refusal(f"for goes over range(), rows, enumerate() and zip() of them, and not over {describe(value)}")
+
+    def method(self, function: Method, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+        """``value.name(...)``."""
+        return self.library(_METHODS[function.name], (function.value, *arguments), keywords)
+
+    def inlined(self, function: Function, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+        """A call of another function of the user's."""
+        raise NotImplementedError
+
+    def over_each(self, name: str, node: form.Each) -> Value:
+        """``sum(... for ...)`` and its like."""
+        raise NotImplementedError
+
+
+def _simple(text: str) -> bool:
+    return re.fullmatch(r"[\w\s+*()-]+", text) is not None
+
+
+_PROPERTIES = ("shape", "size", "ndim", "T", "real", "imag")
+_METHODS = {name: f"numpy.{name}" for name in ("sum", "prod", "mean", "min", "max", "argmin", "argmax", "dot", "any",
+                                               "all", "copy", "clip", "var", "std", "transpose")}
+_METHODS |= {"conj": "numpy.conjugate", "conjugate": "numpy.conjugate", "astype": "astype", "item": "item",
+             "round": "round"}
+
+

@@ -1,0 +1,197 @@
+"""Which variables may still be read, at each place of a function: those whose ways must be brought together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from vispark.translate import form
+
+Names = frozenset[str]
+NONE: Names = frozenset()
+
+
+def reads(node: object) -> Names:
+    """The local names that an expression reads, or a tuple of expressions."""
+    return frozenset(_reads(node))
+
+
+def _reads(node: object) -> Iterator[str]:
+    if isinstance(node, tuple):
+        for item in node:
+            yield from _reads(item)
+    elif isinstance(node, form.Local):
+        yield node.name
+    elif isinstance(node, form.Called):
+        yield from node.definition.free
+        for parameter in node.definition.parameters:
+            yield from _reads(parameter.default)
+    elif isinstance(node, form.Each):
+        inner = reads((node.value, *node.conditions)) - stored(node.target)
+        yield from inner | reads(node.iterable)
+    elif isinstance(node, form.Expression):
+        for part in dataclasses.fields(node):
+            if part.name != "at":
+                yield from _reads(getattr(node, part.name))
+
+
+def stored(target: form.Expression) -> Names:
+    """The names that an assignment to a target binds."""
+    if isinstance(target, form.Local):
+        return frozenset({target.name})
+    if isinstance(target, form.TupleOf):
+        return NONE.union(*map(stored, target.items))
+    return NONE
+
+
+def _read_by(target: form.Expression) -> Names:
+    """The names that an assignment to a target reads: the array and the indices of ``a[i] = ...``."""
+    if isinstance(target, form.TupleOf):
+        return NONE.union(*map(_read_by, target.items))
+    return NONE if isinstance(target, form.Local) else reads(target)
+
+
+def assigned(block: form.Block) -> Names:
+    """The names that a block may bind."""
+    found = NONE
+    for statement in block:
+        if isinstance(statement, form.Assign):
+            found |= NONE.union(*map(stored, statement.targets))
+        elif isinstance(statement, form.Augment):
+            found |= stored(statement.target)
+        elif isinstance(statement, form.If | form.While | form.For):
+            found |= assigned(statement.body) | assigned(statement.orelse)
+            if isinstance(statement, form.For):
+                found |= stored(statement.target)
+    return found
+
+
+def live(block: form.Block, after: Names, breaks: Names = NONE, goes_on: Names = NONE) -> Names:
+    """The names that may be read from the start of a block on.
+
+    Parameters
+    ----------
+    after, breaks, goes_on
+        Those that may be read after the block, after a ``break`` and after a ``continue`` in it.
+    """
+    for statement in reversed(block):
+        after = _before(statement, after, breaks, goes_on)
+    return after
+
+
+def at_head(loop: form.For | form.While, after: Names) -> Names:
+    """The names that may be read at a loop's head, before another turn or after the last."""
+    ends = live(loop.orelse, after)
+    head = ends | (reads(loop.test) if isinstance(loop, form.While) else NONE)
+    while True:
+        body = live(loop.body, head, breaks=after, goes_on=head)
+        if isinstance(loop, form.For):
+            body -= stored(loop.target)
+        if body <= head:
+            return head
+        head |= body
+
+
+def _before(statement: form.Statement, after: Names, breaks: Names, goes_on: Names) -> Names:
+    if isinstance(statement, form.Assign):
+        kept = after - NONE.union(*map(stored, statement.targets))
+        return kept | reads(statement.value) | NONE.union(*map(_read_by, statement.targets))
+    if isinstance(statement, form.Augment):
+        return after | reads(statement.value) | reads(statement.target)
+    if isinstance(statement, form.If):
+        return (reads(statement.test) | live(statement.body, after, breaks, goes_on)
+                | live(statement.orelse, after, breaks, goes_on))
+    if isinstance(statement, form.For):
+        return at_head(statement, after) | reads(statement.iterable)
+    if isinstance(statement, form.While):
+        return at_head(statement, after)
+    if isinstance(statement, form.Return):
+        return reads(statement.value)
+    return breaks if isinstance(statement, form.Break) else goes_on
+
+
+# -- questions about whole functions ----------------------------------------------------------------------------------
+
+def statements(block: form.Block) -> Iterator[tuple[form.Statement, int]]:
+    """All statements, each with the number of loops that it stands in."""
+    for statement in block:
+        yield statement, 0
+        if isinstance(statement, form.If | form.For | form.While):
+            inside = isinstance(statement, form.For | form.While)
+            for part, depth in (*statements(statement.body), *statements(statement.orelse)):
+                yield part, depth + inside
+
+
+def mutated(block: form.Block) -> Names:
+    """The names whose arrays are written to in place."""
+    found = set()
+    for statement, _ in statements(block):
+        targets = statement.targets if isinstance(statement, form.Assign) else (
+            (statement.target,) if isinstance(statement, form.Augment) else ())
+        for target in (part for target in targets for part in _flat(target)):
+            root = target
+            while isinstance(root, form.Index):
+                root = root.value
+            if isinstance(root, form.Local) and (isinstance(target, form.Index) or isinstance(statement, form.Augment)):
+                found.add(root.name)
+    return frozenset(found)
+
+
+def _flat(target: form.Expression) -> Iterator[form.Expression]:
+    if isinstance(target, form.TupleOf):
+        for item in target.items:
+            yield from _flat(item)
+    else:
+        yield target
+
+
+def uses(block: form.Block) -> dict[str, int]:
+    """How often each name is read; twice for one reading inside a loop, which is more than one."""
+    found: dict[str, int] = {}
+    for statement, depth in statements(block):
+        parts: tuple[object, ...] = tuple(getattr(statement, name, ()) for name in ("value", "test", "iterable"))
+        parts += tuple(_read_by(target) and target for target in getattr(statement, "targets", ()))
+        for name in _reads(parts):
+            found[name] = found.get(name, 0) + (2 if depth else 1)
+    return found
+
+
+def leaves(block: form.Block) -> bool:
+    """Whether a block never goes on with what follows it."""
+    if not block:
+        return False
+    last = block[-1]
+    if isinstance(last, form.If):
+        return leaves(last.body) and leaves(last.orelse)
+    if isinstance(last, form.While):
+        return last.test == form.Literal(True) and not breaks_out(last.body)
+    return isinstance(last, form.Return | form.Break | form.Continue)
+
+
+def breaks_out(body: form.Block) -> bool:
+    """Whether a loop's body has a ``break`` of this loop."""
+    for statement in body:
+        if isinstance(statement, form.Break):
+            return True
+        if isinstance(statement, form.If) and (breaks_out(statement.body) or breaks_out(statement.orelse)):
+            return True
+        if isinstance(statement, form.For | form.While) and breaks_out(statement.orelse):
+            return True
+    return False
+
+
+def returns(block: form.Block) -> int:
+    """How many ``return`` statements a block has."""
+    return sum(isinstance(statement, form.Return) for statement, _ in statements(block))
+
+
+def returns_last(block: form.Block) -> bool:
+    """Whether every ``return`` is the last thing done on its way."""
+    if not block:
+        return True
+    *before, last = block
+    if returns(tuple(before)):
+        return False
+    if isinstance(last, form.If):
+        return returns_last(last.body) and returns_last(last.orelse)
+    return isinstance(last, form.Return) or not returns((last,))

@@ -1,0 +1,106 @@
+"""Functions of numbers that are no ufuncs: conversions, Python's ``min`` and ``round``, the module ``math``."""
+
+from __future__ import annotations
+
+import math as python_math
+
+from vispark.translate import library, scalars
+from vispark.translate.errors import Refusal
+from vispark.translate.scalars import cast, literal
+from vispark.translate.types import BOOL, FLOAT, INT, Scalar, join, resolve
+from vispark.translate.values import Number
+
+
+def convert(number: Number, to: Scalar) -> Number:
+    """``np.float32(x)``, ``int(x)`` and their like: a conversion that the user asks for."""
+    if number.known and isinstance(number.value, float) and to.kind in "iu":
+        if not python_math.isfinite(number.value):
+            raise Refusal(f"{number.value} does not become an integer")
+        return cast(literal(int(number.value)), to)
+    return cast(number, to)
+
+
+def absolute(number: Number) -> Number:
+    """``abs(number)``."""
+    if not number.type.weak:
+        return scalars.ufunc("absolute", number)
+    if number.known:
+        return literal(abs(number.value))
+    if number.type.kind == "f":
+        return Number(FLOAT, f"fabs({number.text})")
+    if number.type.kind == "c":
+        return Number(FLOAT, f"complex_absolute({number.text})")
+    number = cast(number, INT)
+    bounds = None
+    if number.bounds:
+        bounds = 0, max(abs(number.bounds[0]), abs(number.bounds[1]))
+    found = Number(INT, "", bounds=bounds, sources=number.sources)
+    return Number(INT, f"absolute<{found.c}>({number.text})", bounds=bounds, sources=number.sources)
+
+
+def rounded(number: Number) -> Number:
+    """``round(number)``: to even, a Python int."""
+    if number.known:
+        return literal(round(number.value))
+    if number.type.kind in "biu":
+        return cast(number, INT)
+    return cast(scalars.ufunc("rint", number), INT)
+
+
+def extreme(name: str, a: Number, b: Number) -> Number:
+    """Python's ``min`` or ``max`` of two numbers; a NaN is kept only as the first."""
+    if a.known and b.known:
+        return literal({"min": min, "max": max}[name](a.value, b.value))
+    kind = join(a.type, b.type)
+    choose = {"min": min, "max": max}[name]
+    bounds = None
+    if kind == INT and a.bounds and b.bounds:
+        bounds = choose(a.bounds[0], b.bounds[0]), choose(a.bounds[1], b.bounds[1])
+    function = {"min": "first_minimum", "max": "first_maximum"}[name]
+    a, b = cast(a, kind), cast(b, kind)
+    c = "long long" if kind == INT else kind.c
+    text = f"{function}<{c}>({a.text}, {b.text})"
+    narrow = Number(INT, "", bounds=bounds).narrow
+    return Number(kind, f"(int){text}" if narrow else text, bounds=bounds, atom=not narrow)
+
+
+def where(test: Number, yes: Number, no: Number) -> Number:
+    """``np.where`` of numbers: of NumPy's type, also for two Python numbers."""
+    kind = resolve("add", yes.type, no.type)[1] if not yes.type.kind == no.type.kind == "b" else Scalar("bool")
+    a, b = cast(yes, kind), cast(no, kind)
+    return Number(kind, f"{scalars.truth(test).closed} ? {a.closed} : {b.closed}", atom=False)
+
+
+def part(number: Number, name: str) -> Number:
+    """The real or the imaginary part."""
+    if number.type.kind != "c":
+        return number if name == "re" else cast(literal(0), number.type)
+    kind = Scalar("float32" if number.type.dtype == "complex64" else "float64", weak=number.type.weak)
+    return Number(kind, f"{number.closed}.{name}")
+
+
+def math(name: str, operands: tuple[Number, ...]) -> Number:
+    """A function of ``math``: computed in double precision, giving a Python number."""
+    if any(operand.type.kind == "c" for operand in operands):
+        raise Refusal(f"math.{name} takes real numbers; use numpy's")
+    wide = [cast(operand, FLOAT) for operand in operands]
+    texts = ", ".join(number.text for number in wide)
+    _check_count(name, len(operands))
+    if name in ("isnan", "isinf", "isfinite"):
+        return Number(BOOL, f"is_{name[2:]}<double>({texts})")
+    if name in ("floor", "ceil", "trunc"):
+        if operands[0].type.kind in "biu":
+            return cast(operands[0], INT)
+        return cast(Number(FLOAT, f"{name}({texts})"), INT)
+    if name in ("radians", "degrees"):
+        factor = literal(python_math.pi / 180 if name == "radians" else 180 / python_math.pi)
+        return Number(FLOAT, f"{wide[0].closed} * {factor.text}", atom=False)
+    if name == "log" and len(wide) == 2:
+        return Number(FLOAT, f"log({wide[0].text}) / log({wide[1].text})", atom=False)
+    return Number(FLOAT, f"{library.MATH.get(name, name)}({texts})")
+
+
+def _check_count(name: str, given: int) -> None:
+    two = name in ("atan2", "hypot", "pow", "fmod", "copysign", "remainder")
+    if given != (2 if two else 1) and not (name == "log" and given == 2):
+        raise Refusal(f"math.{name} takes {'two numbers' if two else 'one number'}, and {given} are given")

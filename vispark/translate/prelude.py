@@ -1,0 +1,357 @@
+"""The small C++ functions that kernels call where C++ means something else than Python and NumPy.
+
+Only those that a kernel uses go into its source, each with what it uses itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SOURCES = r"""
+template <class T> struct unsigned_of { typedef T type; };
+template <> struct unsigned_of<signed char> { typedef unsigned char type; };
+template <> struct unsigned_of<short> { typedef unsigned short type; };
+template <> struct unsigned_of<int> { typedef unsigned type; };
+template <> struct unsigned_of<long long> { typedef unsigned long long type; };
+
+// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
+template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
+{
+    if (b == 0) return 0;
+    if (T(-1) < 0 && b == T(-1)) return (T)(0ull - (unsigned long long)a);
+    const T quotient = a / b;
+    return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+template <> __device__ __forceinline__ double floor_divide<double>(double a, double b)
+{
+    if (b == 0) return a / b;
+    const double rest = fmod(a, b);
+    double quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysign(0.0, a / b);
+    const double whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+template <> __device__ __forceinline__ float floor_divide<float>(float a, float b)
+{
+    if (b == 0) return a / b;
+    const float rest = fmodf(a, b);
+    float quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysignf(0.0f, a / b);
+    const float whole = floorf(quotient);
+    return quotient - whole > 0.5f ? whole + 1 : whole;
+}
+
+// Python's %, which has the divisor's sign; x % 0 is 0 for integers, as in NumPy.
+template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
+{
+    if (b == 0 || (T(-1) < 0 && b == T(-1))) return 0;
+    const T rest = a % b;
+    return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
+}
+template <> __device__ __forceinline__ double floor_remainder<double>(double a, double b)
+{
+    const double rest = fmod(a, b);
+    if (b == 0) return rest;
+    if (rest == 0) return copysign(0.0, b);
+    return (b < 0) != (rest < 0) ? rest + b : rest;
+}
+template <> __device__ __forceinline__ float floor_remainder<float>(float a, float b)
+{
+    const float rest = fmodf(a, b);
+    if (b == 0) return rest;
+    if (rest == 0) return copysignf(0.0f, b);
+    return (b < 0) != (rest < 0) ? rest + b : rest;
+}
+
+// C's %, which has the dividend's sign.
+template <class T> __device__ __forceinline__ T c_remainder(T a, T b)
+{
+    return b == 0 || (T(-1) < 0 && b == T(-1)) ? 0 : a % b;
+}
+
+// An integer power that wraps; NumPy refuses negative exponents, here they give 0.
+template <class T> __device__ __forceinline__ T integer_power(T base, T exponent)
+{
+    if (exponent < 0) return 0;
+    unsigned long long result = 1, factor = (unsigned long long)base;
+    for (unsigned long long left = (unsigned long long)exponent; left; left >>= 1) {
+        if (left & 1) result *= factor;
+        factor *= factor;
+    }
+    return (T)result;
+}
+
+// Shifts by more than the width, or by a negative number, shift everything out, as in NumPy.
+template <class T> __device__ __forceinline__ T shift_left(T a, T b)
+{
+    const unsigned long long by = (unsigned long long)b;
+    return by < 8 * sizeof(T) ? (T)((unsigned long long)a << by) : T(0);
+}
+template <class T> __device__ __forceinline__ T shift_right(T a, T b)
+{
+    const unsigned long long by = (unsigned long long)b;
+    return by < 8 * sizeof(T) ? (T)(a >> by) : a < 0 ? T(-1) : T(0);
+}
+
+template <class T> __device__ __forceinline__ T wrapped_negative(T a) { return (T)(0ull - (unsigned long long)a); }
+template <class T> __device__ __forceinline__ T absolute(T a) { return a < 0 ? (T)(0ull - (unsigned long long)a) : a; }
+template <class T> __device__ __forceinline__ T power2(T a) { return a * a; }
+template <class T> __device__ __forceinline__ T power3(T a) { return a * a * a; }
+template <class T> __device__ __forceinline__ T power4(T a) { return (a * a) * (a * a); }
+template <class T> __device__ __forceinline__ T square(T a)
+{
+    return (T)((typename unsigned_of<T>::type)a * (typename unsigned_of<T>::type)a);
+}
+template <> __device__ __forceinline__ unsigned short square<unsigned short>(unsigned short a) { return (unsigned)a * a; }
+template <> __device__ __forceinline__ short square<short>(short a) { return (unsigned)a * (unsigned)a; }
+template <class T> __device__ __forceinline__ T reciprocal(T a) { return T(1) / a; }
+
+// NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
+template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
+template <class T> __device__ __forceinline__ T minimum(T a, T b) { return a <= b || a != a ? a : b; }
+template <class T> __device__ __forceinline__ T maximum_number(T a, T b) { return a >= b || b != b ? a : b; }
+template <class T> __device__ __forceinline__ T minimum_number(T a, T b) { return a <= b || b != b ? a : b; }
+
+// Python's max and min keep the first unless the second is strictly beyond it.
+template <class T> __device__ __forceinline__ T first_maximum(T a, T b) { return b > a ? b : a; }
+template <class T> __device__ __forceinline__ T first_minimum(T a, T b) { return b < a ? b : a; }
+
+template <class T> __device__ __forceinline__ T sign(T a) { return a != a ? a : (T)((a > T(0)) - (a < T(0))); }
+
+template <class T> __device__ __forceinline__ bool is_nan(T a) { return a != a; }
+template <class T> __device__ __forceinline__ bool is_inf(T a) { return a == a && a - a != a - a; }
+template <class T> __device__ __forceinline__ bool is_finite(T a) { return a - a == a - a; }
+template <class T> __device__ __forceinline__ bool sign_bit(T a) { return copysign(1.0, (double)a) < 0; }
+
+// Truncation; beyond the range it saturates and NaN gives 0.
+template <class I, class F> __device__ __forceinline__ I to_integer(F a)
+{
+    if (sizeof(I) < 4) return (I)to_integer<int>(a);
+    const bool is_signed = I(-1) < 0;
+    const I top = (I)(~0ull >> (64 - 8 * sizeof(I) + is_signed)), bottom = is_signed ? (I)(-top - 1) : I(0);
+    return a != a ? I(0) : a >= (F)top ? top : a <= (F)bottom ? bottom : (I)a;
+}
+
+// Integers of 64 bits with and without a sign compare by value.
+__device__ __forceinline__ bool mixed_less(long long a, unsigned long long b)
+{
+    return a < 0 || (unsigned long long)a < b;
+}
+__device__ __forceinline__ bool mixed_less(unsigned long long a, long long b)
+{
+    return b >= 0 && a < (unsigned long long)b;
+}
+__device__ __forceinline__ bool mixed_equal(long long a, unsigned long long b)
+{
+    return a >= 0 && (unsigned long long)a == b;
+}
+__device__ __forceinline__ bool mixed_equal(unsigned long long a, long long b)
+{
+    return b >= 0 && a == (unsigned long long)b;
+}
+
+// An index that counts from the end if it is negative. Outside the array the kernel ends with a fault.
+template <int length> __device__ __forceinline__ int checked_index(long long i)
+{
+    if (i < 0) i += length;
+    if (i < 0 || i >= length) __trap();
+    return (int)i;
+}
+
+// Half precision in memory; arithmetic is done in float.
+struct half_t {
+    unsigned short bits;
+    half_t() = default;
+    __device__ __forceinline__ explicit half_t(float value) : bits(round(value)) {}
+    __device__ __forceinline__ explicit half_t(double value)
+    {
+        // Through a float rounded to odd, so that rounding twice gives what rounding once does.
+        float near = (float)value;
+        if (near == near && (double)near != value && near - near == 0) {
+            int word = __float_as_int(near);
+            if ((fabs((double)near) > fabs(value))) word -= 1;
+            near = __int_as_float(word | 1);
+        }
+        bits = round(near);
+    }
+    template <class T> __device__ __forceinline__ explicit half_t(T value) : half_t((double)value) {}
+    static __device__ __forceinline__ unsigned short round(float value)
+    {
+        const unsigned word = (unsigned)__float_as_int(value), magnitude = word & 0x7fffffffu;
+        const unsigned short top = (unsigned short)(word >> 16 & 0x8000u);
+        if (magnitude > 0x7f800000u) return top | 0x7e00u;
+        if (magnitude >= 0x477ff000u) return top | 0x7c00u;
+        if (magnitude < 0x38800000u) {
+            const float scaled = __int_as_float((int)magnitude) + 0.5f;
+            return top | (unsigned short)((unsigned)__float_as_int(scaled) - 0x3f000000u);
+        }
+        return top | (unsigned short)((magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13);
+    }
+    __device__ __forceinline__ operator float() const
+    {
+        const unsigned magnitude = (bits & 0x7fffu) << 13, top = (unsigned)(bits & 0x8000u) << 16;
+        if (magnitude >= 0x0f800000u) return __int_as_float((int)(top | 0x70000000u | magnitude));
+        if (magnitude >= 0x00800000u) return __int_as_float((int)(top | (magnitude + 0x38000000u)));
+        const float small = __int_as_float((int)(0x38800000u | magnitude)) - __int_as_float((int)0x38800000u);
+        return __int_as_float((int)(top | (unsigned)__float_as_int(small)));
+    }
+};
+
+// Complex numbers, laid out as NumPy's.
+template <class T> struct complex_t {
+    T re, im;
+    complex_t() = default;
+    __device__ __forceinline__ complex_t(T re, T im = 0) : re(re), im(im) {}
+    template <class U> __device__ __forceinline__ explicit complex_t(complex_t<U> z) : re((T)z.re), im((T)z.im) {}
+};
+template <class T> __device__ __forceinline__ complex_t<T> operator+(complex_t<T> a, complex_t<T> b)
+{
+    return complex_t<T>(a.re + b.re, a.im + b.im);
+}
+template <class T> __device__ __forceinline__ complex_t<T> operator-(complex_t<T> a, complex_t<T> b)
+{
+    return complex_t<T>(a.re - b.re, a.im - b.im);
+}
+template <class T> __device__ __forceinline__ complex_t<T> operator-(complex_t<T> a)
+{
+    return complex_t<T>(-a.re, -a.im);
+}
+template <class T> __device__ __forceinline__ complex_t<T> operator*(complex_t<T> a, complex_t<T> b)
+{
+    return complex_t<T>(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
+}
+template <class T> __device__ __forceinline__ complex_t<T> operator/(complex_t<T> a, complex_t<T> b)
+{
+    const T re = b.re < 0 ? -b.re : b.re, im = b.im < 0 ? -b.im : b.im;
+    if (re >= im) {
+        if (re == 0 && im == 0) return complex_t<T>(a.re / re, a.im / re);
+        const T ratio = b.im / b.re, scale = T(1) / (b.re + b.im * ratio);
+        return complex_t<T>((a.re + a.im * ratio) * scale, (a.im - a.re * ratio) * scale);
+    }
+    const T ratio = b.re / b.im, scale = T(1) / (b.im + b.re * ratio);
+    return complex_t<T>((a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale);
+}
+template <class T> __device__ __forceinline__ bool operator==(complex_t<T> a, complex_t<T> b)
+{
+    return a.re == b.re && a.im == b.im;
+}
+template <class T> __device__ __forceinline__ bool operator!=(complex_t<T> a, complex_t<T> b) { return !(a == b); }
+template <class T> __device__ __forceinline__ complex_t<T> conjugate(complex_t<T> a)
+{
+    return complex_t<T>(a.re, -a.im);
+}
+__device__ __forceinline__ float complex_absolute(complex_t<float> a) { return hypotf(a.re, a.im); }
+__device__ __forceinline__ double complex_absolute(complex_t<double> a) { return hypot(a.re, a.im); }
+template <class T> __device__ __forceinline__ complex_t<T> complex_exp(complex_t<T> a)
+{
+    const double size = exp((double)a.re);
+    return complex_t<T>((T)(size * cos((double)a.im)), (T)(size * sin((double)a.im)));
+}
+template <class T> __device__ __forceinline__ complex_t<T> complex_log(complex_t<T> a)
+{
+    return complex_t<T>((T)log(hypot((double)a.re, (double)a.im)), (T)atan2((double)a.im, (double)a.re));
+}
+template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_t<T> a)
+{
+    const double re = a.re, im = a.im, size = hypot(re, im);
+    if (size == 0) return complex_t<T>(0, a.im);
+    const double root = sqrt((size + fabs(re)) / 2);
+    return re >= 0 ? complex_t<T>((T)root, (T)(im / (2 * root)))
+                   : complex_t<T>((T)(fabs(im) / (2 * root)), (T)copysign(root, im));
+}
+template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex_t<T> a, complex_t<T> b)
+{
+    if (b.im == 0 && b.re == (int)b.re && b.re >= 0 && b.re <= 64) {
+        complex_t<T> result(1);
+        for (int left = (int)b.re; left > 0; --left) result = result * a;
+        return result;
+    }
+    const double size = log(hypot((double)a.re, (double)a.im)), angle = atan2((double)a.im, (double)a.re);
+    const double grown = exp(b.re * size - b.im * angle), turned = b.im * size + b.re * angle;
+    return complex_t<T>((T)(grown * cos(turned)), (T)(grown * sin(turned)));
+}
+
+// Rows between memory and a tile of shared memory, flat and 16 bytes at a time; in the tile they have a stride.
+template <int width, int stride, class T> __device__ __forceinline__ void load_tile(T* tile, const T* rows, int count)
+{
+    constexpr int lanes = 16 / sizeof(T);
+    struct __align__(16) Lanes { T item[lanes]; };
+    const int total = count * width;
+    int done = 0;
+    if ((unsigned long long)rows % 16 == 0) {
+        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
+            const Lanes lane = *(const Lanes*)(rows + i);
+            for (int k = 0; k < lanes; ++k) tile[(i + k) / width * stride + (i + k) % width] = lane.item[k];
+        }
+        done = total / lanes * lanes;
+    }
+    for (int i = done + threadIdx.x; i < total; i += blockDim.x) tile[i / width * stride + i % width] = rows[i];
+}
+template <int width, int stride, class T> __device__ __forceinline__ void store_tile(T* rows, const T* tile, int count)
+{
+    constexpr int lanes = 16 / sizeof(T);
+    struct __align__(16) Lanes { T item[lanes]; };
+    const int total = count * width;
+    int done = 0;
+    if ((unsigned long long)rows % 16 == 0) {
+        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
+            Lanes lane;
+            for (int k = 0; k < lanes; ++k) lane.item[k] = tile[(i + k) / width * stride + (i + k) % width];
+            *(Lanes*)(rows + i) = lane;
+        }
+        done = total / lanes * lanes;
+    }
+    for (int i = done + threadIdx.x; i < total; i += blockDim.x) rows[i] = tile[i / width * stride + i % width];
+}
+"""
+
+_NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?(?:struct|__device__ __forceinline__ [\w<> ]+?)\s+"
+                   r"(operator(?:==|!=|[-+*/])|\w+)", re.M)
+
+
+def _parts() -> tuple[tuple[str, str], ...]:
+    """Each function or struct with its name, in order; comments and specialisations go with what they belong to."""
+    found: list[tuple[str, str]] = []
+    for paragraph in _definitions(_SOURCES.strip()):
+        name = _NAME.search(paragraph)[1]
+        name = "complex_t" if name.startswith("operator") else name
+        found.append((name, paragraph))
+    return tuple(found)
+
+
+def _definitions(text: str) -> list[str]:
+    found, current = [], []
+    for line in text.splitlines():
+        starts = line.startswith(("//", "template", "__device__", "struct"))
+        if starts and current and not current[-1].startswith("//"):
+            found.append("\n".join(current).rstrip())
+            current = []
+        current.append(line)
+    return [*found, "\n".join(current).rstrip()]
+
+
+_SPECIAL = re.compile(r"^template <> [^\n]*?(\w+<[\w ]+>)\(", re.M)
+PARTS = _parts()
+NAMES = tuple(dict.fromkeys(name for name, _ in PARTS))
+_WORD = re.compile(r"\b\w+\b")
+_COMMENT = re.compile(r"//[^\n]*")
+
+
+def prelude_for(text: str) -> str:
+    """The definitions that a kernel's text needs, in order."""
+    wanted: list[str] = []
+    while True:
+        used = _COMMENT.sub("", "\n".join([text, *wanted]))
+        words = set(_WORD.findall(used))
+        found = [part for name, part in PARTS if name in words and _is_used(part, used)]
+        if found == wanted:
+            return "".join(part + "\n" for part in found)
+        wanted = found
+
+
+def _is_used(part: str, text: str) -> bool:
+    """Whether a part that is a template's special case is that of a type in use."""
+    special = _SPECIAL.search(part)
+    return special is None or special[1] in text.replace(part, "")

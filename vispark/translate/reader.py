@@ -1,0 +1,522 @@
+"""Reads a Python function into the intermediate form; what the language lacks is an error at the user's line."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from vispark.translate import form, library
+from vispark.translate.capture import Unbound, constant, lookup
+from vispark.translate.errors import Refusal, TranslationError
+from vispark.translate.form import Definition, Expression, Function, Parameter
+from vispark.translate.stencil import Stencil, halo_of
+from vispark.translate.text import FunctionNode, complain, find, place
+
+_BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+           ast.LShift: "<<", ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.MatMult: "@"}
+_UNARY = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not"}
+_COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is",
+            ast.IsNot: "is not"}
+
+_LACKING = {
+    ast.Try: "try is not supported: a kernel cannot raise; test for the case with if",
+    ast.Raise: "raise is not supported: a kernel cannot raise; return a value that marks the case",
+    ast.Assert: "assert is not supported: a kernel cannot raise; return a value that marks the case",
+    ast.With: "with is not supported: a kernel holds no resources",
+    ast.Import: "import is not supported inside a translated function; import at the top of the module",
+    ast.ImportFrom: "import is not supported inside a translated function; import at the top of the module",
+    ast.Global: "global is not supported: a kernel cannot change what is outside it; return the value",
+    ast.Nonlocal: "nonlocal is not supported: a kernel cannot change what is outside it; return the value",
+    ast.Delete: "del is not supported; a local ends with the function",
+    ast.ClassDef: "a class is not supported inside a translated function; use tuples",
+    ast.AsyncFunctionDef: "async is not supported; write a plain function",
+    ast.AsyncFor: "async is not supported; write a plain loop",
+    ast.AsyncWith: "async is not supported; a kernel holds no resources",
+    ast.Match: "match is not supported; use if, elif and else",
+    ast.Yield: "yield is not supported: a kernel gives one result per element; return a tuple or an array",
+    ast.YieldFrom: "yield is not supported: a kernel gives one result per element; return a tuple or an array",
+    ast.Await: "await is not supported; write a plain function",
+    ast.ListComp: "a list comprehension is not supported: lists have no fixed length; use np.zeros(n) and a loop, or "
+                  "a row expression such as 2 * p",
+    ast.SetComp: "a set is not supported; use an array of fixed length",
+    ast.Set: "a set is not supported; use an array of fixed length",
+    ast.DictComp: "a dict comprehension is not supported; write the dict with its names",
+    ast.JoinedStr: "a string is not supported: kernels work on numbers",
+    ast.NamedExpr: "the := operator is not supported; assign on a line of its own",
+    ast.Starred: "* before an argument or a target is not supported; write the items out",
+}
+_METHODS_WITH_EFFECT = ("append", "extend", "insert", "pop", "remove", "sort", "fill", "update", "add", "write",
+                        "resize", "put", "itemset", "clear", "setdefault", "reverse")
+
+
+def trace(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> Function:
+    """Read a plain Python function into the intermediate form.
+
+    Parameters
+    ----------
+    fn : callable
+        A function, a lambda or a closure; what it captured and the functions it calls are taken by value, now.
+    args : tuple
+        The arguments that follow the element: numbers and NumPy arrays.
+
+    Returns
+    -------
+    Function
+
+    Raises
+    ------
+    TranslationError
+        If the source is not to be found, or uses what the language lacks; at the user's line.
+
+    Examples
+    --------
+    >>> from vispark.translate import examples
+    >>> trace(examples.scaled, (2.0,)).name
+    'scaled'
+    """
+    pool = _Pool()
+    definition = pool.read(fn)
+    taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
+    at = form.At(definition.text.first, 0)
+    if len(args) >= max(1, len(taken)):
+        raise complain(f"{definition.name} takes {len(taken)} parameters, the element and {max(0, len(taken) - 1)} "
+                       f"arguments; {len(args)} arguments were given", at, definition.text, definition.name)
+    for number, value in enumerate(args):
+        try:
+            constant(value, f"argument {number + 1}")
+        except Refusal as error:
+            raise complain(str(error), at, definition.text, definition.name) from error
+    return Function(definition, tuple(pool.captures))
+
+
+@dataclass
+class _Pool:
+    """What a function and those it calls have in common: captures, and functions that were read."""
+
+    captures: list[form.Capture] = field(default_factory=list)
+    known: dict[int, tuple[Definition, object]] = field(default_factory=dict)
+    reading: list[types.CodeType] = field(default_factory=list)
+
+    def number(self, name: str, value: form.Constant) -> int:
+        capture = form.Capture(name, value)
+        if capture not in self.captures:
+            self.captures.append(capture)
+        return self.captures.index(capture)
+
+    def read(self, fn: Any) -> Definition:
+        """A function object as a definition."""
+        if id(fn) not in self.known:
+            self.known[id(fn)] = self._read(fn), fn
+        return self.known[id(fn)][0]
+
+    def _read(self, fn: Any) -> Definition:
+        if isinstance(fn, functools.partial):
+            return self._partial(fn)
+        if isinstance(fn, Stencil):
+            return halo_of(self.read(fn.function))
+        if isinstance(fn, functools._lru_cache_wrapper):
+            return self.read(fn.__wrapped__)
+        if not isinstance(fn, types.FunctionType):
+            raise TranslationError(f"{fn!r} cannot be translated: it is a {type(fn).__name__}, not a function written "
+                                   "in Python" + (f"; call it in one: lambda x: {fn.__name__}(x)"
+                                                  if library.name_of(fn) and hasattr(fn, "__name__") else ""))
+        node, text = find(fn)
+        self.reading.append(fn.__code__)
+        reader = _Reader(self, fn, text, _label(node))
+        definition = reader.definition(node, defaults=_defaults(fn))
+        self.reading.pop()
+        return definition
+
+    def _partial(self, fn: functools.partial) -> Definition:
+        """The bound arguments become the body's first assignments."""
+        inner = self.read(fn.func)
+        taken = [parameter.name for parameter in inner.parameters]
+        bound = dict(zip(taken, fn.args, strict=False)) | fn.keywords
+        reader = _Reader(self, None, inner.text, inner.name)
+        here = form.At(inner.text.first, 0)
+        start = tuple(form.Assign((form.Local(name),), reader.static(value, name, here)) for name, value in
+                      bound.items())
+        rest = tuple(parameter for parameter in inner.parameters if parameter.name not in bound)
+        return Definition(inner.name, rest, (*start, *inner.body), inner.free, inner.halo, inner.text)
+
+
+@dataclass(frozen=True)
+class _Outside(Expression):
+    """An object from around the function that may only have attributes read: a module, an instance."""
+
+    value: Any = None
+    name: str = ""
+
+
+class _Reader:
+    """Reads one function; one method per kind of syntax node."""
+
+    def __init__(self, pool: _Pool, function: types.FunctionType | None, text: form.Text, name: str,
+                 outer: _Reader | None = None):
+        self.pool, self.function, self.text, self.name, self.outer = pool, function, text, name, outer
+        self.locals: set[str] = set()
+        self.free: set[str] = set()
+
+    # -- functions ----------------------------------------------------------------------------------------------------
+
+    def definition(self, node: FunctionNode, defaults: dict[str, Any] | None) -> Definition:
+        """A function; ``defaults`` are values, or None to read them as expressions of the enclosing function."""
+        if isinstance(node, ast.AsyncFunctionDef):
+            raise self.error(node, _LACKING[ast.AsyncFunctionDef])
+        self._check_signature(node)
+        self.locals = _bound_names(node)
+        parameters = self._parameters(node, defaults)
+        if isinstance(node, ast.Lambda):
+            body: form.Block = (form.Return(self.expression(node.body), at=place(node.body)),)
+        else:
+            body = self.block(node.body)
+        self._check_stores(node, {parameter.name for parameter in parameters})
+        return Definition(self.name, parameters, body, tuple(sorted(self.free)), None, self.text)
+
+    def _check_signature(self, node: FunctionNode) -> None:
+        for star in (node.args.vararg, node.args.kwarg):
+            if star is not None:
+                raise self.error(star, f"*{star.arg} is not supported: a kernel's parameters are fixed; name each")
+
+    def _parameters(self, node: FunctionNode, defaults: dict[str, Any] | None) -> tuple[Parameter, ...]:
+        positional = [*node.args.posonlyargs, *node.args.args]
+        written = dict(zip([one.arg for one in reversed(positional)], reversed(node.args.defaults), strict=False))
+        written |= {one.arg: default for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+                    if default is not None}
+        found = []
+        for one in [*positional, *node.args.kwonlyargs]:
+            default = None
+            if one.arg in written:
+                default = (self.static(defaults[one.arg], one.arg, place(written[one.arg])) if defaults is not None
+                           else self.outer.expression(written[one.arg]))
+            found.append(Parameter(one.arg, default, one in node.args.kwonlyargs))
+        return tuple(found)
+
+    def _check_stores(self, node: FunctionNode, parameters: set[str]) -> None:
+        """Elements and arguments may not be written to."""
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+        for part in ast.walk(node):
+            if isinstance(part, ast.Subscript) and isinstance(part.ctx, ast.Store):
+                root: ast.AST = part.value
+                while isinstance(root, ast.Subscript):
+                    root = root.value
+                if isinstance(root, ast.Name) and root.id in parameters - names:
+                    raise self.error(part, f"{root.id}[...] = is not supported: a kernel does not change its input; "
+                                           f"write into a copy, as in {root.id}_new = {root.id}.copy()")
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def block(self, nodes: Sequence[ast.stmt]) -> form.Block:
+        """A suite. What follows an ``if`` that always leaves becomes its ``else``, so that returns come last."""
+        found: list[form.Statement] = []
+        for number, node in enumerate(nodes):
+            statement = self.statement(node)
+            if statement is None:
+                continue
+            if isinstance(statement, form.If) and not statement.orelse and _leaves(statement.body):
+                rest = self.block(nodes[number + 1:])
+                found.append(form.If(statement.test, statement.body, rest, at=statement.at))
+                return tuple(found)
+            found.append(statement)
+            if isinstance(statement, form.Return | form.Break | form.Continue):
+                break
+        return tuple(found)
+
+    def statement(self, node: ast.stmt) -> form.Statement | None:
+        """A statement, or None for one without an effect."""
+        method = getattr(self, f"_{type(node).__name__}", None)
+        if method is None:
+            raise self.error(node, _LACKING.get(type(node), f"{type(node).__name__} is not supported"))
+        return method(node)
+
+    def _Pass(self, node: ast.Pass) -> None:
+        return None
+
+    def _Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Constant):
+            return
+        if isinstance(node.value, ast.Call):
+            self._refuse_effect(node.value)
+        self.expression(node.value)
+        raise self.error(node, "the value of this expression goes nowhere: a translated function has no side effects; "
+                               "assign it or return it")
+
+    def _refuse_effect(self, call: ast.Call) -> None:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS_WITH_EFFECT:
+            raise self.error(call, f".{call.func.attr}() is not supported: a translated function has no side effects; "
+                                   "assign to the items of an array made by np.zeros(n), or return the value")
+
+    def _Assign(self, node: ast.Assign) -> form.Statement:
+        return form.Assign(tuple(map(self.target, node.targets)), self.expression(node.value), at=place(node))
+
+    def _AnnAssign(self, node: ast.AnnAssign) -> form.Statement | None:
+        if node.value is None:
+            return None
+        return form.Assign((self.target(node.target),), self.expression(node.value), at=place(node))
+
+    def _AugAssign(self, node: ast.AugAssign) -> form.Statement:
+        return form.Augment(self.target(node.target), _BINARY[type(node.op)], self.expression(node.value),
+                            at=place(node))
+
+    def _If(self, node: ast.If) -> form.Statement:
+        return form.If(self.expression(node.test), self.block(node.body), self.block(node.orelse), at=place(node))
+
+    def _For(self, node: ast.For) -> form.Statement:
+        return form.For(self.target(node.target), self.expression(node.iter), self.block(node.body),
+                        self.block(node.orelse), at=place(node))
+
+    def _While(self, node: ast.While) -> form.Statement:
+        return form.While(self.expression(node.test), self.block(node.body), self.block(node.orelse), at=place(node))
+
+    def _Break(self, node: ast.Break) -> form.Statement:
+        return form.Break(at=place(node))
+
+    def _Continue(self, node: ast.Continue) -> form.Statement:
+        return form.Continue(at=place(node))
+
+    def _Return(self, node: ast.Return) -> form.Statement:
+        value = form.Literal(None, at=place(node)) if node.value is None else self.expression(node.value)
+        return form.Return(value, at=place(node))
+
+    def _FunctionDef(self, node: ast.FunctionDef) -> form.Statement:
+        if node.decorator_list:
+            raise self.error(node.decorator_list[0], "a decorator is not supported on a function inside a translated "
+                                                     "one; write the plain function")
+        value = form.Called(self._inner(node), at=place(node))
+        return form.Assign((form.Local(node.name, at=place(node)),), value, at=place(node))
+
+    def _inner(self, node: FunctionNode) -> Definition:
+        reader = _Reader(self.pool, self.function, self.text, _label(node), outer=self)
+        definition = reader.definition(node, defaults=None)
+        self.free |= set(definition.free) - self.locals
+        return definition
+
+    def target(self, node: ast.expr) -> Expression:
+        """What is assigned to."""
+        if isinstance(node, ast.Name):
+            return form.Local(node.id, at=place(node))
+        if isinstance(node, ast.Tuple | ast.List):
+            return form.TupleOf(tuple(map(self.target, node.elts)), at=place(node))
+        if isinstance(node, ast.Subscript):
+            found = self.expression(node.value)
+            return form.Index(found, self._indices(node.slice), at=place(node))
+        if isinstance(node, ast.Attribute):
+            raise self.error(node, f"assigning to .{node.attr} is not supported: a translated function has no side "
+                                   "effects; return the value")
+        raise self.error(node, _LACKING.get(type(node), f"assigning to {type(node).__name__} is not supported"))
+
+    # -- expressions --------------------------------------------------------------------------------------------------
+
+    def expression(self, node: ast.expr) -> Expression:
+        """An expression with a value."""
+        found = self.loose(node)
+        if isinstance(found, _Outside):
+            raise self.error(node, self._why_not(found))
+        return found
+
+    def loose(self, node: ast.expr) -> Expression:
+        """An expression, or an object from outside that has attributes."""
+        method = getattr(self, f"_{type(node).__name__}", None)
+        if method is None or isinstance(node, ast.stmt):
+            raise self.error(node, _LACKING.get(type(node), f"{type(node).__name__} is not supported"))
+        return method(node)
+
+    def _Constant(self, node: ast.Constant) -> Expression:
+        if isinstance(node.value, bytes | str):
+            raise self.error(node, "a string is not supported: kernels work on numbers")
+        if isinstance(node.value, int) and not -2**63 <= node.value < 2**64:
+            raise self.error(node, f"{node.value} does not fit 64 bits")
+        return form.Literal(node.value, at=place(node))
+
+    def _Name(self, node: ast.Name) -> Expression:
+        reader: _Reader | None = self
+        while reader is not None:
+            if node.id in reader.locals:
+                if reader is not self:
+                    self.free.add(node.id)
+                return form.Local(node.id, at=place(node))
+            reader = reader.outer
+        try:
+            value = lookup(self.function, node.id)
+        except Unbound as error:
+            raise self.error(node, f"the name {node.id} has no value here or around the function") from error
+        return self.static(value, node.id, place(node))
+
+    def static(self, value: Any, name: str, at: form.At) -> Expression:
+        """A value from around the function."""
+        if value is None or isinstance(value, bool) or value is Ellipsis:
+            return form.Literal(value, at=at)
+        known = library.name_of(value)
+        if known is not None:
+            return form.Library(known, at=at)
+        if isinstance(value, int | float | complex | np.generic | np.ndarray):
+            try:
+                return form.Captured(self.pool.number(name, constant(value, name)), name, at=at)
+            except Refusal as error:
+                raise complain(str(error), at, self.text, self.name) from error
+        if type(value) is tuple:
+            return form.TupleOf(tuple(self.static(item, f"{name}[{i}]", at) for i, item in enumerate(value)), at=at)
+        if isinstance(value, types.FunctionType | functools.partial | functools._lru_cache_wrapper):
+            if getattr(value, "__code__", None) in self.pool.reading:
+                raise complain(f"{name} calls itself: recursion is not supported; write a loop", at, self.text,
+                               self.name)
+            return form.Called(self.pool.read(value), at=at)
+        return _Outside(value, name, at=at)
+
+    def _why_not(self, found: _Outside) -> str:
+        value, name = found.value, found.name
+        if value is print:
+            return ("print is not supported: a kernel has no output; return the value, and print what collect() or "
+                    "take() gives")
+        if isinstance(value, types.ModuleType):
+            return f"the module {name} is no value; use one of its functions"
+        if isinstance(value, list):
+            return f"{name} is a list, whose length may change; make it a tuple or an array: np.array({name})"
+        if isinstance(value, dict | set | frozenset | str | bytes):
+            return f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays and tuples"
+        if library.is_library(value):
+            return f"{name} is not among the functions that can be translated; docs/translator.md lists them"
+        if isinstance(value, types.MethodType):
+            return f"{name} is a method; call a plain function with the numbers it needs"
+        return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays, tuples and "
+                "plain functions")
+
+    def _Attribute(self, node: ast.Attribute) -> Expression:
+        value = self.loose(node.value)
+        if not isinstance(value, _Outside):
+            return form.Attribute(value, node.attr, at=place(node))
+        full = f"{value.name}.{node.attr}"
+        try:
+            found = getattr(value.value, node.attr)
+        except AttributeError as error:
+            raise self.error(node, f"{value.name} has no {node.attr}") from error
+        if isinstance(found, float) and value.value in library.MODULES:
+            return form.Literal(float(found), at=place(node))
+        return self.static(found, full, place(node))
+
+    def _UnaryOp(self, node: ast.UnaryOp) -> Expression:
+        operand = self.expression(node.operand)
+        if isinstance(node.op, ast.USub) and isinstance(operand, form.Literal) \
+                and type(operand.value) in (int, float, complex):
+            return form.Literal(-operand.value, at=place(node))
+        return form.Unary(_UNARY[type(node.op)], operand, at=place(node))
+
+    def _BinOp(self, node: ast.BinOp) -> Expression:
+        return form.Binary(_BINARY[type(node.op)], self.expression(node.left), self.expression(node.right),
+                           at=place(node))
+
+    def _Compare(self, node: ast.Compare) -> Expression:
+        for operator in node.ops:
+            if type(operator) not in _COMPARE:
+                raise self.error(node, "in is not supported: compare with each, as in x == a or x == b")
+        return form.Compare(self.expression(node.left), tuple(_COMPARE[type(operator)] for operator in node.ops),
+                            tuple(map(self.expression, node.comparators)), at=place(node))
+
+    def _BoolOp(self, node: ast.BoolOp) -> Expression:
+        return form.Logical("and" if isinstance(node.op, ast.And) else "or", tuple(map(self.expression, node.values)),
+                            at=place(node))
+
+    def _IfExp(self, node: ast.IfExp) -> Expression:
+        return form.Choice(self.expression(node.test), self.expression(node.body), self.expression(node.orelse),
+                           at=place(node))
+
+    def _Call(self, node: ast.Call) -> Expression:
+        if any(isinstance(argument, ast.Starred) for argument in node.args) or any(k.arg is None for k in node.keywords):
+            raise self.error(node, "* or ** in a call is not supported; write the arguments out")
+        function = self.expression(node.func)
+        arguments = tuple(map(self.expression, node.args))
+        keywords = tuple((keyword.arg, self.expression(keyword.value)) for keyword in node.keywords)
+        return form.Call(function, arguments, keywords, at=place(node))
+
+    def _Subscript(self, node: ast.Subscript) -> Expression:
+        value = self.loose(node.value)
+        if isinstance(value, _Outside):
+            raise self.error(node.value, self._why_not(value))
+        return form.Index(value, self._indices(node.slice), at=place(node))
+
+    def _indices(self, node: ast.expr) -> tuple[Expression, ...]:
+        parts = node.elts if isinstance(node, ast.Tuple) else [node]
+        return tuple(map(self.expression, parts))
+
+    def _Slice(self, node: ast.Slice) -> Expression:
+        start, stop, step = (None if part is None else self.expression(part)
+                             for part in (node.lower, node.upper, node.step))
+        return form.Slice(start, stop, step, at=place(node))
+
+    def _Tuple(self, node: ast.Tuple) -> Expression:
+        return form.TupleOf(tuple(map(self.expression, node.elts)), at=place(node))
+
+    def _List(self, node: ast.List) -> Expression:
+        return form.ListOf(tuple(map(self.expression, node.elts)), at=place(node))
+
+    def _Dict(self, node: ast.Dict) -> Expression:
+        names = []
+        for key in node.keys:
+            if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
+                raise self.error(key or node, "a dict has the fields' names written out as its keys: {\"x\": value}")
+            names.append(key.value)
+        if len(set(names)) != len(names):
+            raise self.error(node, "a dict names a field twice")
+        return form.DictOf(tuple(names), tuple(map(self.expression, node.values)), at=place(node))
+
+    def _Lambda(self, node: ast.Lambda) -> Expression:
+        return form.Called(self._inner(node), at=place(node))
+
+    def _GeneratorExp(self, node: ast.GeneratorExp) -> Expression:
+        if len(node.generators) != 1:
+            raise self.error(node, "a generator over several iterables is not supported; write nested loops")
+        generator = node.generators[0]
+        # Its target is its own variable, which Python keeps apart from the function's.
+        names = {part.id for part in ast.walk(generator.target) if isinstance(part, ast.Name)}
+        iterable, kept = self.expression(generator.iter), set(self.locals)
+        self.locals |= names
+        found = form.Each(self.expression(node.elt), self.target(generator.target), iterable,
+                          tuple(map(self.expression, generator.ifs)), at=place(node))
+        self.locals = kept
+        return found
+
+    def error(self, node: ast.AST, message: str) -> TranslationError:
+        """An error at a syntax node."""
+        return complain(message, place(node), self.text, self.name)
+
+
+def _label(node: FunctionNode) -> str:
+    return "lambda" if isinstance(node, ast.Lambda) else node.name
+
+
+def _defaults(fn: types.FunctionType) -> dict[str, Any]:
+    code, values = fn.__code__, fn.__defaults__ or ()
+    names = code.co_varnames[:code.co_argcount]
+    return dict(zip(names[len(names) - len(values):], values, strict=True)) | (fn.__kwdefaults__ or {})
+
+
+def _bound_names(node: FunctionNode) -> set[str]:
+    """The names that are local to a function: parameters, targets, inner functions; not those of functions inside."""
+    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    found = {argument.arg for argument in arguments}
+    todo: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ast.FunctionDef):
+            found.add(part.name)
+        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            found.add(part.id)
+        if not isinstance(part, ast.FunctionDef | ast.Lambda | ast.GeneratorExp):
+            todo.extend(ast.iter_child_nodes(part))
+    return found
+
+
+def _leaves(block: form.Block) -> bool:
+    """Whether a block never goes on with what follows it."""
+    if not block:
+        return False
+    last = block[-1]
+    if isinstance(last, form.If):
+        return _leaves(last.body) and _leaves(last.orelse)
+    return isinstance(last, form.Return | form.Break | form.Continue)

@@ -1,0 +1,275 @@
+"""Sums, products, extremes and places of extremes of arrays: loops that read each element once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from vispark.translate import numbers, scalars
+from vispark.translate.errors import Refusal
+from vispark.translate.scalars import literal
+from vispark.translate.types import BOOL, FLOAT, INT, NUMPY_BOOL, Scalar, join, resolve
+from vispark.translate.values import Array, Named, Nothing, Number, Tuple, Value, describe, reindexed
+from vispark.translate.writer import Writer
+
+
+class Reductions(Writer):
+    """Reductions of arrays, whole or along an axis."""
+
+    # -- NumPy's ------------------------------------------------------------------------------------------------------
+
+    def _reduce(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+        """``np.sum`` and its like."""
+        unknown = set(keywords) - {"axis", "dtype"}
+        if unknown or not 1 <= len(arguments) <= 2:
+            raise Refusal(f"np.{name} takes an array and an axis here" + (f", not {unknown.pop()}" if unknown else ""))
+        value = self.plain(arguments[0])
+        axis = arguments[1] if len(arguments) == 2 else keywords.get("axis", Nothing())
+        array = value if isinstance(value, Array) else Array(value.type.strong, (1,), lambda index: value.closed)
+        if not array.size and name not in ("sum", "prod", "any", "all"):
+            raise Refusal(f"np.{name} of an empty array has no value")
+        if "dtype" in keywords:
+            array = self.astype(array, self.dtype(keywords["dtype"]))
+        if isinstance(axis, Nothing):
+            return self._whole(name, array)
+        if not isinstance(value, Array):
+            raise Refusal(f"np.{name} along an axis takes an array")
+        return self._along(name, array, axis)
+
+    def _whole(self, name: str, array: Array) -> Number:
+        if name in ("argmin", "argmax"):
+            return self._place_of_extreme(name[3:], array)
+        if name == "mean":
+            return self._mean(array)
+        if name in ("var", "std"):
+            return self._spread(name, array)
+        if name in ("any", "all"):
+            return replace(self._truths(name, array), type=NUMPY_BOOL)
+        if name in ("min", "max"):
+            ufunc = "minimum" if name == "min" else "maximum"
+            return self._fold(array, lambda a, b: scalars.ufunc(ufunc, a, b), name, array.type)
+        kind = _sum_type(array.type)
+        wide = Scalar("float32") if kind.dtype == "float16" else kind
+        symbol, start = ("+", 0) if name == "sum" else ("*", 1)
+        total = self._fold(self.astype(array, wide), lambda a, b: scalars.binary(symbol, a, b), name, wide,
+                           numbers.convert(literal(start), wide))
+        return scalars.cast(total, kind)
+
+    def _along(self, name: str, array: Array, axis: Value) -> Array:
+        """Along one axis: an array of the others, kept, as each element is a loop."""
+        number = self.static(self.plain(axis), "the axis must be known before the kernel runs")
+        if not -len(array.shape) <= number < len(array.shape):
+            raise Refusal(f"{describe(array)} has no axis {number}")
+        number %= len(array.shape)
+        rest = array.shape[:number] + array.shape[number + 1:]
+
+        def line(indices: tuple[str, ...]) -> Array:
+            return reindexed(array, (array.shape[number],), lambda i: (*indices[:number], i, *indices[number:]))
+
+        if not rest:
+            return self._whole(name, array)
+        with self.apart():
+            kind = self._whole(name, line(("0",) * len(rest))).type
+        result = self.storage(kind, rest, name)
+        with self.over(rest, "row") as indices:
+            self.line(f"{result.element(*indices)} = {self._whole(name, line(indices)).text};")
+        return result
+
+    def _mean(self, array: Array) -> Number:
+        kind = array.type if array.type.kind in "fc" else Scalar("float64")
+        wide = Scalar("float32") if kind.dtype == "float16" else kind
+        total = self._whole("sum", self.astype(array, wide))
+        return scalars.cast(scalars.ufunc("divide", total, Number(wide, scalars.text_of(array.size, wide))), kind)
+
+    def _spread(self, name: str, array: Array) -> Number:
+        if array.type.kind == "c":
+            raise Refusal(f"np.{name} of complex numbers is not supported; use .real and .imag")
+        kind = array.type if array.type.kind == "f" else Scalar("float64")
+        wide = Scalar("float32") if kind.dtype == "float16" else kind
+        middle = self.keep(self._mean(self.astype(array, wide)), "mean")
+        apart = self.elementwise(lambda a: scalars.ufunc("square", scalars.binary("-", a, middle)),
+                                 self.astype(array, wide))
+        found = self._mean(apart)
+        return scalars.cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
+
+    # -- loops --------------------------------------------------------------------------------------------------------
+
+    def _fold(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
+              start: Number | None = None) -> Number:
+        """All elements in order, into one variable of a type; without a start from the first."""
+        skip = start is None
+        first = array.at(*("0",) * len(array.shape)) if start is None else start
+        total = self.variable(kind, name, scalars.cast(first, kind))
+        if skip and array.size == 1:
+            return replace(total, variable=False)
+        loops = reindexed(array, (array.shape[0] - 1,), lambda i: (f"{i} + 1",)) if skip and len(array.shape) == 1 \
+            else array
+        with self.over(loops.shape) as indices:
+            found = scalars.cast(step(total, loops.at(*indices)), kind).text
+            plain = f"{total.text} + "
+            self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and kind.kind == "f"
+                      else f"{total.text} = {found};")
+        return replace(total, variable=False)
+
+    def _truths(self, name: str, array: Array) -> Number:
+        total = self.variable(BOOL, f"{name}_true", literal(name == "all"))
+        with self.over(array.shape) as indices:
+            sign = "&&" if name == "all" else "||"
+            self.line(f"{total.text} = {total.text} {sign} {scalars.truth(array.at(*indices)).closed};")
+        return replace(total, variable=False)
+
+    def _place_of_extreme(self, name: str, array: Array) -> Number:
+        """The first place of the extreme, or of a NaN."""
+        if array.type.kind == "c":
+            raise Refusal(f"np.arg{name} of complex numbers is not supported; use .real, .imag or abs()")
+        best = self.variable(array.type, name, array.at(*("0",) * len(array.shape)))
+        found = self.name(f"arg{name}")
+        self.line(f"int {found} = 0;")
+        with self.over(array.shape) as indices:
+            one = self.keep(array.at(*indices), "value")
+            test = scalars.binary("<" if name == "min" else ">", one, best).text
+            if array.type.kind == "f":
+                isnan = scalars.ufunc("isnan", one).text
+                test = f"{test} || ({isnan} && !{scalars.ufunc('isnan', best).text})"
+            with self.block(f"if ({test})"):
+                self.line(f"{best.text} = {one.text};")
+                self.line(f"{found} = {_flat_place(indices, array.shape)};")
+        return Number(Scalar("int64"), f"(long long){found}", atom=False)
+
+    # -- Python's -----------------------------------------------------------------------------------------------------
+
+    def python_fold(self, name: str, array: Array, start: Number | None = None) -> Number:
+        """``sum``, ``min``, ``max``, ``any`` and ``all`` of a row, one after the other."""
+        if name in ("any", "all"):
+            return self._truths(name, array)
+        if name in ("min", "max"):
+            if not array.size:
+                raise Refusal(f"{name}() of nothing has no value")
+            return self._fold(array, lambda a, b: numbers.extreme(name, a, b), name, array.type)
+        if not array.size:
+            return start
+        kind = scalars.binary("+", start, array.at("0")).type
+        return self._fold(array, lambda a, b: scalars.binary("+", a, b), name, kind, start)
+
+    # -- products -----------------------------------------------------------------------------------------------------
+
+    def product(self, left: Value, right: Value) -> Value:
+        """``left @ right``."""
+        if not (isinstance(left, Array) and isinstance(right, Array)):
+            raise Refusal("@ is of arrays; for numbers write *")
+        return self._dot(left, right)
+
+    def _matmul(self, left: Value, right: Value) -> Value:
+        return self.product(left, right)
+
+    def _dot(self, left: Value, right: Value) -> Value:
+        a, b = self.plain(left), self.plain(right)
+        if isinstance(a, Number) or isinstance(b, Number):
+            return self.elementwise(lambda x, y: scalars.ufunc("multiply", x, y), a, b)
+        if len(a.shape) > 2 or len(b.shape) > 2:
+            raise Refusal("dot of arrays of more than two axes is not supported")
+        inner = b.shape[0]
+        if a.shape[-1] != inner:
+            raise Refusal(f"shapes {a.shape} and {b.shape} do not fit in a product: {a.shape[-1]} is not {inner}")
+        rest = (*a.shape[:-1], *b.shape[1:])
+        if not rest:
+            return self._inner_product(a, b)
+        return self._products(a, b, rest)
+
+    def _products(self, a: Array, b: Array, rest: tuple[int, ...]) -> Array:
+        kind = scalars.ufunc("multiply", a.at(*("0",) * len(a.shape)), b.at(*("0",) * len(b.shape))).type
+        result, split = self.storage(kind, rest, "product"), len(a.shape) - 1
+        with self.over(rest, "row") as indices:
+            one = reindexed(a, a.shape[-1:], lambda i: (*indices[:split], i))
+            other = reindexed(b, b.shape[:1], lambda i: (i, *indices[split:]))
+            self.line(f"{result.element(*indices)} = {self._inner_product(one, other).text};")
+        return result
+
+    def _inner_product(self, a: Array, b: Array) -> Number:
+        terms = self.elementwise(lambda x, y: scalars.ufunc("multiply", x, y), a, b)
+        kind = terms.type
+        if kind.kind == "b":
+            return replace(self._truths("any", terms), type=NUMPY_BOOL)
+        wide = Scalar("float32") if kind.dtype == "float16" else kind
+        total = self._fold(self.astype(terms, wide) if wide != kind else terms,
+                           lambda x, y: scalars.binary("+", x, y), "dot", wide, numbers.convert(literal(0), wide))
+        return scalars.cast(total, kind)
+
+    def _inner(self, left: Value, right: Value) -> Value:
+        a, b = self.plain(left), self.plain(right)
+        if isinstance(a, Array) and isinstance(b, Array) and len(b.shape) == 2:
+            b = reindexed(b, b.shape[::-1], lambda i, j: (j, i))
+        return self._dot(a, b)
+
+    def _vdot(self, left: Value, right: Value) -> Value:
+        a, b = self.plain(left), self.plain(right)
+        if not all(isinstance(part, Array) and len(part.shape) == 1 for part in (a, b)):
+            raise Refusal("np.vdot is of two rows here")
+        return self._dot(self.elementwise(lambda x: scalars.ufunc("conjugate", x), a), b)
+
+    def _outer(self, left: Value, right: Value) -> Value:
+        a, b = self.plain(left), self.plain(right)
+        if not all(isinstance(part, Array) and len(part.shape) == 1 for part in (a, b)):
+            raise Refusal("np.outer is of two rows here")
+        column = reindexed(a, (*a.shape, 1), lambda i, j: (i,))
+        return self.elementwise(lambda x, y: scalars.ufunc("multiply", x, y), column, b)
+
+    def _norm(self, value: Value, axis: Value | None = None) -> Value:
+        """The Euclidean norm."""
+        array = self.plain(value)
+        if not isinstance(array, Array):
+            raise Refusal("np.linalg.norm is of an array; of a number use abs()")
+        if len(array.shape) > 2:
+            raise Refusal("np.linalg.norm of more than two axes is not supported")
+        wide = array if array.type.kind in "fc" else self.astype(array, Scalar("float64"))
+
+        def squared(x: Number) -> Number:
+            if x.type.kind != "c":
+                return scalars.ufunc("square", x)
+            return scalars.binary("+", *(scalars.ufunc("square", numbers.part(x, name)) for name in ("re", "im")))
+
+        given = {} if axis is None else {"axis": axis}
+        total = self._reduce("sum", (self.elementwise(squared, wide),), given)
+        return self.elementwise(lambda x: scalars.ufunc("sqrt", x), total)
+
+    # -- what the rest of the writer provides -------------------------------------------------------------------------
+
+    def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Value:
+        """An operation on numbers, for numbers and arrays."""
+        raise NotImplementedError
+
+    def plain(self, value: Value) -> Number | Array:
+        """A value that must be a number or an array."""
+        raise NotImplementedError
+
+    def astype(self, value: Array, kind: Scalar) -> Array:
+        """The array with its elements converted."""
+        raise NotImplementedError
+
+    def dtype(self, value: Value | None, default: str = "float64") -> Scalar:
+        """A dtype given as an argument."""
+        raise NotImplementedError
+
+    def static(self, number: Number, reason: str) -> int:
+        """A whole number that is known before the kernel runs."""
+        raise NotImplementedError
+
+
+def _sum_type(kind: Scalar) -> Scalar:
+    """What ``np.sum`` and ``np.prod`` give: at least 64 bits for integers."""
+    if kind.kind in "bi":
+        return Scalar("int64")
+    return Scalar("uint64") if kind.kind == "u" else kind
+
+
+def _flat_place(indices: tuple[str, ...], shape: tuple[int, ...]) -> str:
+    terms = []
+    for axis, index in enumerate(indices):
+        stride = int(np.prod(shape[axis + 1:], dtype=np.int64))
+        if index != "0":
+            terms.append(index if stride == 1 else f"{index} * {stride}")
+    return " + ".join(terms) or "0"
+
+

@@ -1,0 +1,484 @@
+"""Operations on scalars: their types by NumPy's and Python's rules, their text in C++.
+
+What C++ does differently (floor division, wrapping, shifts, NaN in ``minimum``) goes through small functions of
+:mod:`vispark.translate.prelude`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vispark.translate.errors import Refusal
+from vispark.translate.library import UFUNC_C
+from vispark.translate.types import (
+    BOOL,
+    FLOAT,
+    INT,
+    NUMPY_BOOL,
+    Scalar,
+    python_arithmetic,
+    resolve,
+    weak_of,
+)
+from vispark.translate.values import INT32, Number
+
+UFUNC_OF = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "floor_divide", "%": "remainder",
+            "**": "power", "<<": "left_shift", ">>": "right_shift", "&": "bitwise_and", "|": "bitwise_or",
+            "^": "bitwise_xor", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal",
+            "!=": "not_equal"}
+OPERATOR_OF = {name: symbol for symbol, name in UFUNC_OF.items()}
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_,
+    "|": operator.or_, "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne}
+_INT64 = -(2**63), 2**63 - 1
+
+
+# -- constants and casts ----------------------------------------------------------------------------------------------
+
+def literal(value: int | float | complex | bool) -> Number:
+    """A Python number that is known."""
+    found = weak_of(value)
+    if found == INT:
+        if not _INT64[0] <= value <= _INT64[1]:
+            raise Refusal(f"{value} does not fit 64 bits")
+        return Number(INT, _int_text(value, INT32[0] <= value <= INT32[1]), value, (value, value), atom=value >= 0)
+    return Number(found, text_of(value, found), value, atom=found == BOOL or not str(value).startswith("-"))
+
+
+def text_of(value: Any, found: Scalar) -> str:
+    """A value of a type as a C++ constant."""
+    if found.kind == "b":
+        return "true" if value else "false"
+    if found.kind == "c":
+        part = Scalar("float32" if found.dtype == "complex64" else "float64")
+        value = complex(value)
+        return f"{found.c}({text_of(value.real, part)}, {text_of(value.imag, part)})"
+    if found.kind == "f":
+        return _float_text(float(value), found)
+    suffix = {"int64": "LL", "uint64": "ULL", "uint32": "u"}.get(found.dtype, "")
+    if value == -2**63:
+        return "(-9223372036854775807LL - 1)"
+    return f"{int(value)}{suffix}" if value != -2**31 or suffix else "(-2147483647 - 1)"
+
+
+def _int_text(value: int, narrow: bool) -> str:
+    return text_of(value, Scalar("int32" if narrow else "int64"))
+
+
+def _float_text(value: float, found: Scalar) -> str:
+    if found.dtype == "float16":
+        return f"half_t({_float_text(float(np.float16(value)), Scalar('float32'))})"
+    single = found.dtype == "float32"
+    with np.errstate(over="ignore"):
+        value = float(np.float32(value)) if single else value
+    if not math.isfinite(value):
+        bits = "0x7ff8000000000000LL" if math.isnan(value) else "0x7ff0000000000000LL"
+        text = f"{'(float)' if single else ''}__longlong_as_double({bits})"
+        return f"-{text}" if value < 0 else text
+    text = str(np.float32(value)) if single else repr(value)
+    return f"{text}f" if single else text
+
+
+def cast(number: Number, to: Scalar) -> Number:
+    """A number as another type, converted as NumPy and C do.
+
+    Raises
+    ------
+    Refusal
+        If a known Python int does not fit.
+    """
+    if number.known and not isinstance(number.value, complex) or (number.known and to.kind == "c"):
+        return _cast_known(number, to)
+    if number.type.dtype == to.dtype:
+        text = f"(long long){number.closed}" if number.c == "int" and to.dtype == "int64" and not to.weak else None
+        if text is None:
+            return Number(to, number.text, bounds=number.bounds if to == INT else None, atom=number.atom,
+                          sources=number.sources)
+        return Number(to, text, atom=False)
+    if to.kind == "b":
+        return Number(to, truth(number).text, atom=False)
+    if number.type.kind == "c" and to.kind != "c":
+        raise Refusal(f"{number.type} does not become {to} by itself; take .real, .imag or abs()")
+    if to.kind == "c" or to.dtype == "float16":
+        part = "float" if to.dtype == "complex64" else "double"
+        inner = f"({part}){number.closed}" if to.kind == "c" and number.type.kind != "c" else number.text
+        return Number(to, f"{to.c}({inner})")
+    if number.type.kind == "f" and to.kind in "iu":
+        return Number(to, f"to_integer<{to.c}>({_float(number)})")
+    return Number(to, f"({to.c}){_float(number) if number.type.dtype == 'float16' else number.closed}", atom=False,
+                  bounds=None)
+
+
+def _cast_known(number: Number, to: Scalar) -> Number:
+    if to.kind in "iu":
+        value = int(number.value)
+        limits = np.iinfo(to.numpy)
+        if number.type.kind != "f" and not limits.min <= value <= limits.max:
+            raise Refusal(f"{value} does not fit {to}")
+        if to == INT:
+            return literal(value)
+        return Number(to, text_of(value, to), atom=value >= 0)
+    if to.weak:
+        return literal({"b": bool, "f": float, "c": complex}[to.kind](number.value))
+    text = text_of(number.value, to)
+    return Number(to, text, atom=not text.startswith("-"))
+
+
+def _float(number: Number) -> str:
+    """A number's text where C++ computes with it: half precision as float."""
+    return f"(float){number.closed}" if number.type.dtype == "float16" else number.closed
+
+
+def truth(number: Number) -> Number:
+    """``bool(number)``."""
+    if number.known:
+        return literal(bool(number.value))
+    if number.type.kind == "b":
+        return number
+    if number.type.kind == "c":
+        return Number(BOOL, f"{number.closed} != {number.type.c}(0)", atom=False)
+    return Number(BOOL, f"{_float(number)} != 0", atom=False)
+
+
+# -- operators --------------------------------------------------------------------------------------------------------
+
+def binary(symbol: str, a: Number, b: Number) -> Number:
+    """``a symbol b``, arithmetic or a comparison, by Python's and NumPy's rules."""
+    if a.type.weak and b.type.weak:
+        return _python_binary(symbol, a, b)
+    if symbol in COMPARISONS and "i" in (a.type.kind, b.type.kind) and {a.type.kind, b.type.kind} <= set("iu"):
+        return _compare_integers(symbol, a, b)
+    if symbol == "**" and b.known and isinstance(b.value, int) and b.value < 0 and a.type.kind in "iu":
+        raise Refusal(f"an integer to the power {b.value} is an error in NumPy; write float(x) ** {b.value}")
+    return ufunc(UFUNC_OF[symbol], a, b)
+
+
+def _python_binary(symbol: str, a: Number, b: Number) -> Number:
+    if a.known and b.known:
+        try:
+            return literal(_PYTHON[symbol](a.value, b.value))
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise Refusal(f"{a.value} {symbol} {b.value}: {error}") from error
+    if symbol in COMPARISONS:
+        return _python_compare(symbol, a, b)
+    found = python_arithmetic(symbol, a.type, b.type)
+    if symbol == "**" and found == INT:
+        found = _power_type(b)
+    if found == INT:
+        return _python_int(symbol, a, b)
+    if found == BOOL:
+        return Number(BOOL, f"{a.closed} {symbol} {b.closed}", atom=False)
+    return _emit(UFUNC_OF[symbol], (cast(a, found), cast(b, found)), found)
+
+
+def _power_type(exponent: Number) -> Scalar:
+    if exponent.bounds and exponent.bounds[0] >= 0:
+        return INT
+    if exponent.bounds and exponent.bounds[1] < 0:
+        return FLOAT
+    raise NeedsStatic.of(exponent, "an int to the power of an int is an int or a float, by the exponent's sign, which "
+                                   "is not known here; write float(x) ** n")
+
+
+def _python_compare(symbol: str, a: Number, b: Number) -> Number:
+    if a.type.kind == "c" or b.type.kind == "c":
+        return Number(BOOL, ufunc(UFUNC_OF[symbol], a, b).text, atom=False)
+    if a.type.kind == "f" or b.type.kind == "f":
+        a, b = cast(a, FLOAT), cast(b, FLOAT)
+    return Number(BOOL, f"{a.closed} {symbol} {b.closed}", atom=False)
+
+
+def _python_int(symbol: str, a: Number, b: Number) -> Number:
+    """Python ints: in 32 bits where the result is known to fit, else in 64."""
+    bounds = _bounds(symbol, _int_bounds(a), _int_bounds(b))
+    sources = a.sources | b.sources if a.sources is not None and b.sources is not None else None
+    result = Number(INT, "", bounds=bounds, atom=False, sources=sources)
+    x, y = (f"(int){n.closed}" if n.type == BOOL else n.closed for n in (a, b))
+    if not result.narrow or not (a.narrow or a.type == BOOL) or not (b.narrow or b.type == BOOL):
+        x, y = (f"(long long){text}" if n.c != "long long" and not n.known else text
+                for n, text in ((a, x), (b, y)))
+        y = f"{y}LL" if b.known and b.narrow and a.known else y
+    if symbol in ("//", "%") and a.bounds and a.bounds[0] >= 0 and b.bounds and b.bounds[0] > 0:
+        text = f"{x} {symbol[0]} {y}"
+    elif symbol in _FUNCTIONS:
+        wide = "int" if result.narrow and a.narrow and b.narrow else "long long"
+        text = f"{_FUNCTIONS[symbol]}<{wide}>({_bare(x)}, {_bare(y)})"
+    else:
+        text = f"{x} {symbol} {y}"
+    if result.narrow and not (a.c in ("int", "bool") and b.c in ("int", "bool")):
+        text = f"(int)({text})"
+    return Number(INT, text, bounds=bounds, atom=text.endswith(")") and text.startswith("floor"), sources=sources)
+
+
+_FUNCTIONS = {"//": "floor_divide", "%": "floor_remainder", "**": "integer_power", "<<": "shift_left",
+              ">>": "shift_right"}
+
+
+def _bare(text: str) -> str:
+    return text
+
+
+def _int_bounds(number: Number) -> tuple[int, int] | None:
+    return (0, 1) if number.type == BOOL else number.bounds
+
+
+def _bounds(symbol: str, a: tuple[int, int] | None, b: tuple[int, int] | None) -> tuple[int, int] | None:
+    if symbol == "%" and b and b[0] > 0:
+        return 0, b[1] - 1
+    if a is None or b is None:
+        return None
+    if symbol in "+-*":
+        corners = [_PYTHON[symbol](x, y) for x in a for y in b]
+    elif symbol == "//" and b[0] > 0:
+        corners = [x // y for x in a for y in b]
+    else:
+        return None
+    found = min(corners), max(corners)
+    return found if found[0] >= _INT64[0] and found[1] <= _INT64[1] else None
+
+
+def _compare_integers(symbol: str, a: Number, b: Number) -> Number:
+    """Integers of any two types compare by their values, as in NumPy 2."""
+    known = a if a.known else b if b.known else None
+    other = b if known is a else a
+    if known is not None and not other.type.weak:
+        limits = np.iinfo(other.type.numpy)
+        if not limits.min <= known.value <= limits.max:
+            answer = _PYTHON[symbol](*((known.value, 0) if known is a else (0, known.value)))
+            return Number(NUMPY_BOOL, text_of(answer, NUMPY_BOOL))
+        known = cast(known, other.type)
+        a, b = (known, other) if b is other else (other, known)
+    wide = {a.type.dtype, b.type.dtype}
+    if "uint64" in wide and len(wide) > 1:
+        name = {"<": "mixed_less", ">=": "!mixed_less", "==": "mixed_equal", "!=": "!mixed_equal"}
+        swapped = {">": "mixed_less", "<=": "!mixed_less"}
+        first, second = (b, a) if symbol in swapped else (a, b)
+        function = (name | swapped)[symbol]
+        return Number(NUMPY_BOOL, f"{function}({', '.join(_wide(n) for n in (first, second))})")
+    if a.type.dtype != b.type.dtype:
+        return Number(NUMPY_BOOL, f"(long long){a.closed} {symbol} (long long){b.closed}", atom=False)
+    return Number(NUMPY_BOOL, f"{a.closed} {symbol} {b.closed}", atom=False)
+
+
+def _wide(number: Number) -> str:
+    return number.text if number.type.dtype == "uint64" else f"(long long){number.closed}"
+
+
+def unary(symbol: str, a: Number) -> Number:
+    """``-a``, ``+a``, ``~a`` or ``not a``."""
+    if symbol == "not":
+        found = truth(a)
+        return literal(not found.value) if found.known else Number(BOOL, f"!{found.closed}")
+    if not a.type.weak:
+        return ufunc({"-": "negative", "+": "positive", "~": "invert"}[symbol], a)
+    if symbol == "~" and a.type != INT:
+        raise Refusal(f"~ of a {a.type} is not supported; write not x")
+    if a.known:
+        return literal({"-": operator.neg, "+": operator.pos, "~": operator.invert}[symbol](a.value))
+    a = cast(a, INT) if a.type == BOOL else a
+    if symbol == "+":
+        return a
+    bounds = None if a.type != INT or not a.bounds else (
+        (-a.bounds[1], -a.bounds[0]) if symbol == "-" else (~a.bounds[1], ~a.bounds[0]))
+    text = f"-{a.closed}" if not a.narrow or bounds is None or INT32[0] <= bounds[0] <= bounds[1] <= INT32[1] \
+        else f"-(long long){a.closed}"
+    return Number(a.type, text if symbol == "-" else f"~{a.closed}", bounds=bounds, atom=False, sources=a.sources)
+
+
+class NeedsStatic(Exception):
+    """The kernel cannot be written before these captured or given ints are known."""
+
+    def __init__(self, sources: frozenset[tuple[str, int]]):
+        super().__init__(sources)
+        self.sources = sources
+
+    @staticmethod
+    def of(number: Number, reason: str) -> Exception:
+        """What to raise where a number must be known."""
+        return NeedsStatic(number.sources) if number.sources else Refusal(reason)
+
+
+# -- ufuncs -----------------------------------------------------------------------------------------------------------
+
+def ufunc(name: str, *operands: Number) -> Number:
+    """A NumPy ufunc of scalars."""
+    casts, found = resolve(name, *(operand.type for operand in operands))
+    numbers = tuple(map(_fitting, operands, casts))
+    return _emit(name, numbers, found)
+
+
+def _fitting(number: Number, to: Scalar) -> Number:
+    return cast(number, to)
+
+
+def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
+    """A ufunc's text, for operands that have the types of its loop."""
+    kind = numbers[0].type
+    half = kind.dtype == "float16"
+    work = Scalar("float32") if half else kind
+    texts = [_float(number) for number in numbers]
+    if kind.kind == "b" and name in _LOGIC:
+        text = f"{texts[0]} {_LOGIC[name]} {texts[1]}"
+    elif name in OPERATOR_OF and OPERATOR_OF[name] in COMPARISONS:
+        text = _compare(OPERATOR_OF[name], texts, kind)
+    elif name in UFUNC_C:
+        text = _c_function(UFUNC_C[name], texts, work)
+    elif name in _EMIT:
+        text = _EMIT[name](texts, work, numbers)
+    else:
+        text = _arithmetic(OPERATOR_OF[name], texts, work, numbers)
+    if half and found.dtype == "float16":
+        return Number(found, f"half_t({text})")
+    return Number(found, text, atom=_is_call(text))
+
+
+_LOGIC = {"add": "|", "multiply": "&", "maximum": "|", "minimum": "&", "bitwise_and": "&", "bitwise_or": "|",
+          "bitwise_xor": "^", "fmax": "|", "fmin": "&"}
+
+
+def _is_call(text: str) -> bool:
+    """Whether a text is one identifier, literal or call, which needs no parentheses."""
+    if not re.match(r"\w+(<[\w ]+>)?\(", text):
+        return text.isidentifier()
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and character == ")":
+            return position == len(text) - 1
+    return False
+
+
+def _compare(symbol: str, texts: list[str], kind: Scalar) -> str:
+    if kind.kind == "c" and symbol not in ("==", "!="):
+        raise Refusal(f"{symbol} of complex numbers is not supported; compare abs(), .real or .imag")
+    return f"{texts[0]} {symbol} {texts[1]}"
+
+
+def _c_function(name: str, texts: list[str], kind: Scalar) -> str:
+    if kind.kind == "c":
+        if name not in ("exp", "sqrt", "log"):
+            raise Refusal(f"{name} of complex numbers is not supported; use .real and .imag")
+        return f"complex_{name}({', '.join(texts)})"
+    suffix = "f" if kind.dtype == "float32" else ""
+    if name == "fmod" and kind.kind in "iu":
+        return f"c_remainder<{kind.c}>({', '.join(texts)})"
+    return f"{name}{suffix}({', '.join(map(_bared, texts))})"
+
+
+def _bared(text: str) -> str:
+    """A text without parentheses around all of it."""
+    if text.startswith("(") and text.endswith(")") and _is_call(f"f{text}"):
+        return text[1:-1]
+    return text
+
+
+def _arithmetic(symbol: str, texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
+    a, b = texts
+    if symbol == "**":
+        return _power(a, b, kind, numbers)
+    if symbol in ("//", "%", "<<", ">>"):
+        return f"{_FUNCTIONS[symbol]}<{kind.c}>({_bared(a)}, {_bared(b)})"
+    if kind.kind in "iu" and symbol in "+-*":
+        return _wrapping(symbol, a, b, kind)
+    if kind.kind in "iu" and kind.numpy.itemsize < 4:
+        return f"({kind.c})({a} {symbol} {b})"
+    return f"{a} {symbol} {b}"
+
+
+def _wrapping(symbol: str, a: str, b: str, kind: Scalar) -> str:
+    """Integer arithmetic that wraps; signed overflow is undefined in C++, so it is done without signs."""
+    if kind.dtype in ("uint32", "uint64"):
+        return f"{a} {symbol} {b}"
+    if kind.numpy.itemsize < 4 and not (symbol == "*" and kind.dtype == "uint16"):
+        return f"({kind.c})({a} {symbol} {b})"
+    unsigned = "unsigned long long" if kind.numpy.itemsize == 8 else "unsigned"
+    return f"({kind.c})(({unsigned}){a} {symbol} ({unsigned}){b})"
+
+
+def _power(a: str, b: str, kind: Scalar, numbers: tuple[Number, ...]) -> str:
+    if kind.kind in "iu":
+        return f"integer_power<{kind.c}>({_bared(a)}, {_bared(b)})"
+    if kind.kind == "c":
+        return f"complex_power({_bared(a)}, {_bared(b)})"
+    small = {text_of(exponent, kind): exponent for exponent in (2, 3, 4)}.get(b)
+    if small:
+        return f"power{small}({_bared(a)})"
+    return f"pow{'f' if kind.dtype == 'float32' else ''}({_bared(a)}, {_bared(b)})"
+
+
+def _call(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
+    return lambda texts, kind, numbers: f"{function}<{kind.c}>({', '.join(map(_bared, texts))})"
+
+
+def _rounding(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
+    def emit(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
+        if kind.kind != "f":
+            return texts[0]
+        return f"{function}{'f' if kind.dtype == 'float32' else ''}({_bared(texts[0])})"
+    return emit
+
+
+def _logical(symbol: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
+    return lambda texts, kind, numbers: f" {symbol} ".join(truth(number).closed for number in numbers)
+
+
+def _absolute(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
+    if kind.kind in "bu":
+        return texts[0]
+    if kind.kind == "f":
+        return f"fabs{'f' if kind.dtype == 'float32' else ''}({_bared(texts[0])})"
+    return f"absolute<{kind.c}>({_bared(texts[0])})" if kind.kind == "i" else f"complex_absolute({_bared(texts[0])})"
+
+
+def _negative(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
+    if kind.kind in "iu":
+        return f"wrapped_negative<{kind.c}>({_bared(texts[0])})"
+    return f"-{texts[0]}"
+
+
+def _invert(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
+    return f"!{texts[0]}" if kind.kind == "b" else f"({kind.c})~{texts[0]}"
+
+
+def _classify(function: str, integer: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
+    def emit(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
+        if kind.kind == "c":
+            raise Refusal(f"{function} of complex numbers is not supported; use .real and .imag")
+        if kind.kind != "f":
+            return integer if "{" not in integer else integer.format(texts[0])
+        return f"{function}<{kind.c}>({_bared(texts[0])})"
+    return emit
+
+
+def _scaled(factor: float) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
+    return lambda texts, kind, numbers: f"{texts[0]} * {text_of(factor, kind)}"
+
+
+_EMIT: dict[str, Callable[[list[str], Scalar, tuple[Number, ...]], str]] = {
+    "absolute": _absolute, "negative": _negative, "positive": lambda texts, kind, numbers: texts[0],
+    "invert": _invert, "maximum": _call("maximum"), "minimum": _call("minimum"), "fmax": _call("maximum_number"),
+    "fmin": _call("minimum_number"), "sign": _call("sign"), "floor": _rounding("floor"), "ceil": _rounding("ceil"),
+    "trunc": _rounding("trunc"), "rint": _rounding("rint"), "square": _call("square"),
+    "reciprocal": _call("reciprocal"), "isnan": _classify("is_nan", "false"), "isinf": _classify("is_inf", "false"),
+    "isfinite": _classify("is_finite", "true"), "signbit": _classify("sign_bit", "{} < 0"),
+    "deg2rad": _scaled(math.pi / 180), "radians": _scaled(math.pi / 180), "rad2deg": _scaled(180 / math.pi),
+    "degrees": _scaled(180 / math.pi), "logical_and": _logical("&&"), "logical_or": _logical("||"),
+    "logical_xor": lambda texts, kind, numbers: " != ".join(f"({truth(number).text})" for number in numbers),
+    "logical_not": lambda texts, kind, numbers: f"!{truth(numbers[0]).closed}",
+    "conjugate": lambda texts, kind, numbers: f"conjugate({texts[0]})" if kind.kind == "c" else texts[0],
+}
+
+
+def range_of(found: Scalar) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    limits = np.iinfo(found.numpy)
+    return int(limits.min), int(limits.max)

@@ -1,0 +1,113 @@
+"""Finds a function's source and its syntax tree, and reprints lines of it in errors."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import types
+from collections.abc import Iterable
+
+from vispark.translate.errors import TranslationError
+from vispark.translate.form import At, Text
+
+FunctionNode = ast.FunctionDef | ast.Lambda
+
+
+def find(function: types.FunctionType) -> tuple[FunctionNode, Text]:
+    """The syntax tree of a function, and the lines of its file that it covers.
+
+    Raises
+    ------
+    TranslationError
+        If there is no source, it was changed since, or two lambdas cannot be told apart.
+    """
+    code = function.__code__
+    file = code.co_filename
+    linecache.checkcache(file)
+    lines = linecache.getlines(file, function.__globals__)
+    if not lines:
+        raise TranslationError(f"the source of {_shown(code)} was not found: {file} cannot be read. A translated "
+                               "function is written in a file or a notebook, not made by exec or eval", file=file)
+    tree = _parsed(file, "".join(lines))
+    nodes = [node for node in _functions(tree) if _starts(node) == code.co_firstlineno and _named(node, code)]
+    if code.co_name == "<lambda>":
+        # The innermost one, as those around it cover the code too.
+        nodes = sorted((node for node in nodes if _covers(node, code)), key=_length)[:1]
+    if len(nodes) != 1:
+        raise TranslationError(f"the source of {_shown(code)} was not found at line {code.co_firstlineno} of {file}; "
+                               "it has changed since it was read, or stands twice in one place", file=file,
+                               line=code.co_firstlineno)
+    node = nodes[0]
+    first, last = min(code.co_firstlineno, node.lineno), node.end_lineno or node.lineno
+    return node, Text(file, first, tuple(line.rstrip("\n") for line in lines[first - 1:last]))
+
+
+def place(node: ast.AST) -> At:
+    """Where a syntax tree's node stands."""
+    return At(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
+
+
+def complain(message: str, at: At, text: Text, name: str) -> TranslationError:
+    """An error at a place, with the user's line reprinted and marked.
+
+    Parameters
+    ----------
+    message : str
+        What is not supported, and what would be.
+    name : str
+        The function in which it happened.
+    """
+    if not at.line:
+        return TranslationError(f"{message}\n  in {name} ({text.file})", file=text.file)
+    shown = f"{message}\n  File \"{text.file}\", line {at.line}, column {at.column + 1}, in {name}"
+    number = at.line - text.first
+    if 0 <= number < len(text.lines):
+        line = text.lines[number]
+        # The syntax tree counts bytes of UTF-8.
+        start = len(line.encode()[:at.column].decode(errors="ignore"))
+        end = len(line.encode()[:at.end_column].decode(errors="ignore")) if at.end_line == at.line else len(line)
+        indent = len(line) - len(line.lstrip())
+        shown += f"\n    {line.strip()}\n    {' ' * max(0, start - indent)}{'^' * max(1, end - start)}"
+    return TranslationError(shown, file=text.file, line=at.line, column=at.column + 1)
+
+
+@functools.lru_cache(maxsize=64)
+def _parsed(file: str, text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        raise TranslationError(f"the source in {file} cannot be read: {error.msg}", file=file,
+                               line=error.lineno or 0) from error
+
+
+def _functions(tree: ast.AST) -> Iterable[FunctionNode]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda))
+
+
+def _starts(node: FunctionNode) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))])
+
+
+def _named(node: FunctionNode, code: types.CodeType) -> bool:
+    return code.co_name == ("<lambda>" if isinstance(node, ast.Lambda) else node.name)
+
+
+def _covers(node: ast.Lambda, code: types.CodeType) -> bool:
+    """Whether a lambda's body is where the code's instructions are."""
+    spans = [(start, column, end, end_column) for start, end, column, end_column in code.co_positions()
+             if start is not None and column is not None and (start, column) != (end, end_column)]
+    body = node.body
+    return bool(spans) and all((body.lineno, body.col_offset) <= (start, column)
+                                and (end, end_column) <= (body.end_lineno, body.end_col_offset)
+                                for start, column, end, end_column in spans)
+
+
+def _length(node: ast.Lambda) -> tuple[int, int]:
+    return node.end_lineno - node.lineno, node.end_col_offset - node.col_offset
+
+
+def _shown(code: types.CodeType) -> str:
+    return "the lambda" if code.co_name == "<lambda>" else code.co_name
+
+

@@ -1,0 +1,211 @@
+"""Writes C++ lines: names that do not collide, variables for values, loops."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from vispark.translate import scalars
+from vispark.translate.errors import Refusal
+from vispark.translate.prelude import NAMES
+from vispark.translate.types import Scalar
+from vispark.translate.values import (
+    Array,
+    ArrayType,
+    Dict,
+    DictType,
+    Nothing,
+    Number,
+    Tuple,
+    Type,
+    Value,
+    stored,
+)
+
+#: The most bytes of an array that a thread keeps for itself.
+LOCAL_BYTES = 16384
+
+_RESERVED = frozenset("""alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
+const constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false
+float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+protected public register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct
+switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
+wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize n element tile out_tile abs exp exp2 expm1 log log2
+log10 log1p sqrt cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh fabs erf erfc lgamma tgamma atan2 hypot
+pow fmod copysign remainder floor ceil trunc rint expf exp2f expm1f logf log2f log10f log1pf sqrtf cbrtf sinf cosf tanf
+asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf fabsf atan2f hypotf powf fmodf copysignf floorf ceilf truncf
+rintf min max j0 j1 jn y0 y1 yn gamma signgam index time clock round rand div main assert printf malloc free memcpy
+NULL INFINITY NAN M_PI linux unix isnan isinf isfinite signbit STAGED I complex""".split()) | set(NAMES)
+
+
+@dataclass
+class Lines:
+    """Lines of C++ and how deep they stand."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def add(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line if line else line)
+
+
+class Writer:
+    """The text of a kernel's body while it grows."""
+
+    def __init__(self) -> None:
+        self.out = Lines()
+        self.taken: set[str] = set(_RESERVED)
+
+    # -- lines --------------------------------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        """Add a line."""
+        self.out.add(text)
+
+    @contextlib.contextmanager
+    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+        """Lines in braces under a head."""
+        self.line(f"{head} {{" if head else "{")
+        self.out.depth += 1
+        yield
+        self.out.depth -= 1
+        self.line(tail)
+
+    @contextlib.contextmanager
+    def apart(self, deeper: int = 0) -> Iterator[Lines]:
+        """Lines that are kept apart, to be put in later by :meth:`put`."""
+        kept = self.out
+        self.out = Lines(depth=kept.depth + deeper)
+        try:
+            yield self.out
+        finally:
+            self.out = kept
+
+    def put(self, lines: Lines) -> None:
+        """Add lines that were kept apart at this depth."""
+        self.out.lines.extend(lines.lines)
+
+    def name(self, wanted: str) -> str:
+        """A name like the one wanted that nothing else has."""
+        base = re.sub(r"\W", "_", wanted).strip("_") or "value"
+        base = f"v{base}" if base[0].isdigit() else base
+        base = base if base.isascii() else "value"
+        found, number = base, 0
+        while found in self.taken:
+            number += 1
+            found = f"{base}_{number}"
+        self.taken.add(found)
+        return found
+
+    # -- variables ----------------------------------------------------------------------------------------------------
+
+    def fixed(self, number: Number, name: str = "value") -> Number:
+        """The number as an expression that may be repeated: a constant, or a name that is not assigned again."""
+        settled = number.known or (number.text.isidentifier() and not number.variable)
+        return number if settled else self.keep(number, name)
+
+    def keep(self, number: Number, name: str) -> Number:
+        """The number in a constant of its own."""
+        found = self.name(name)
+        self.line(f"const {number.c} {found} = {number.text};")
+        return replace(number, text=found, atom=True, variable=False)
+
+    def variable(self, kind: Type, name: str, initial: Value | None = None) -> Value:
+        """Declare what holds values of a type; arrays are indexed storage."""
+        if isinstance(kind, Scalar):
+            found = self.name(name)
+            start = f" = {scalars.cast(initial, kind).text}" if isinstance(initial, Number) else ""
+            self.line(f"{kind.c} {found}{start};")
+            return Number(kind, found, variable=True)
+        if isinstance(kind, ArrayType):
+            array = self.storage(kind.element, kind.shape, name, volatile=True)
+            if isinstance(initial, Array):
+                self.copy(array, initial)
+            return array
+        if isinstance(kind, Nothing):
+            return kind
+        items = kind.items if isinstance(kind, DictType) else kind
+        starts = initial.items if isinstance(initial, Tuple | Dict) else (None,) * len(items)
+        made = tuple(self.variable(item, f"{name}_{i}", start)
+                     for i, (item, start) in enumerate(zip(items, starts, strict=True)))
+        return Dict(kind.names, made) if isinstance(kind, DictType) else Tuple(made)
+
+    def assign(self, target: Value, value: Value) -> None:
+        """Store a value in what :meth:`variable` declared."""
+        if isinstance(target, Number):
+            text = scalars.cast(value, target.type).text
+            if text != target.text:
+                self.line(f"{target.text} = {text};")
+        elif isinstance(target, Array):
+            if not (target.storage and target.storage == getattr(value, "storage", None)):
+                self.copy(target, value)
+        elif isinstance(target, Tuple | Dict):
+            # A part may be read by another part's new value.
+            parts = [self.snapshot(item) for item in value.items] if len(target.items) > 1 else value.items
+            for one, part in zip(target.items, parts, strict=True):
+                self.assign(one, part)
+
+    def snapshot(self, value: Value, name: str = "value") -> Value:
+        """The value as it is now, whatever is assigned afterwards."""
+        if isinstance(value, Number):
+            return self.fixed(value, name)
+        if isinstance(value, Array) and value.volatile:
+            return self.materialised(value, name)
+        if isinstance(value, Tuple):
+            return Tuple(tuple(self.snapshot(item, name) for item in value.items))
+        return value
+
+    # -- arrays -------------------------------------------------------------------------------------------------------
+
+    def storage(self, kind: Scalar, shape: tuple[int, ...], name: str, volatile: bool = False) -> Array:
+        """Declare a thread's own array."""
+        found, size = self.name(name), 1
+        for extent in shape:
+            size *= extent
+        if size * kind.numpy.itemsize > LOCAL_BYTES:
+            raise Refusal(f"an array {shape} of {kind} is kept for each element here, {size * kind.numpy.itemsize:,} "
+                          f"bytes; at most {LOCAL_BYTES:,} can be. Reduce it as it is computed, as in np.sum(a * b)")
+        self.line(f"{kind.c} {found}[{max(1, size)}];")
+        return stored(found, kind, shape, fresh=True, volatile=volatile, storage=found)
+
+    def copy(self, target: Array, value: Array) -> None:
+        """Store an array's elements, one after the other."""
+        with self.over(target.shape) as indices:
+            found = scalars.cast(value.at(*indices), target.type)
+            self.line(f"{target.element(*indices)} = {found.text};")
+
+    def materialised(self, value: Array, name: str, volatile: bool = False) -> Array:
+        """The array's elements in storage of its own."""
+        array = self.storage(value.type, value.shape, name, volatile)
+        self.copy(array, value)
+        return array
+
+    @contextlib.contextmanager
+    def over(self, shape: tuple[int, ...], name: str = "j") -> Iterator[tuple[str, ...]]:
+        """Loops over all indices of a shape."""
+        with contextlib.ExitStack() as loops:
+            indices = []
+            for extent in shape:
+                if extent == 1:
+                    indices.append("0")
+                    continue
+                index = self.name(name)
+                indices.append(index)
+                loops.enter_context(self.block(f"for (int {index} = 0; {index} < {extent}; ++{index})"))
+            yield tuple(indices)
+            for index in indices:
+                self.taken.discard(index)
+
+
+def same(a: Value, b: Value) -> bool:
+    """Whether two values are the same expression of the same type, for bringing ways together."""
+    if isinstance(a, Array) or isinstance(b, Array):
+        return a is b
+    if isinstance(a, Tuple) and isinstance(b, Tuple):
+        return len(a.items) == len(b.items) and all(map(same, a.items, b.items))
+    if isinstance(a, Number) and isinstance(b, Number):
+        # 1, 1.0 and True are equal and yet not the same.
+        return (a.type, a.text) == (b.type, b.text)
+    return a == b
