@@ -90,6 +90,11 @@ def _progress(name: str) -> Callable[[str], None]:
     return done
 
 
+def _arguments(out: Path | None) -> list[str]:
+    """This run's arguments, with no more of the output file than its name: the rest is this machine's."""
+    return [argument.replace(str(out), out.name) if out else argument for argument in sys.argv[1:]]
+
+
 @click.command(help=__doc__)
 @click.option("--scale", type=click.Choice(list(SCALES)), default="small", show_default=True)
 @click.option("--device", type=click.Choice(["auto", "host", "cuda"]), default="auto", show_default=True)
@@ -102,7 +107,7 @@ def main(scale: str, device: str, out: Path | None, only: tuple[str, ...], parti
     chosen = SCALES[scale]
     if rows:
         chosen = Scale(rows, chosen.partitions, chosen.block, chosen.samples, chosen.jobs)
-    about = {"command": ["python", "-m", "benchmarks", *sys.argv[1:]], "scale": scale, "device": device,
+    about = {"command": ["python", "-m", "benchmarks", *_arguments(out)], "scale": scale, "device": device,
              "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
              "machine": machine.description()}
     start, groups = time.monotonic(), []

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import time
@@ -20,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 import tests.conftest  # It sets the environment before Spark is started.
+from benchmarks import machine
 from gpu_worker.failpoints import NAMES
 from tests.chaos.arena import PLANS, Arena, Strike, expected_of, opened, plans_through, strike
 from tests.system import topology
@@ -74,8 +73,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with topology.local(2) as running, opened(running) as arena:
         figures = {
-            "machine": {"cores": os.cpu_count(), "load": os.getloadavg()[0], "system": platform.platform(),
-                        "python": platform.python_version(), "pyspark": arena.sc.version},
+            "machine": machine.description(),
             "undisturbed_s": undisturbed(arena, 5),
             "points": campaign(arena, arguments.kills),
         }

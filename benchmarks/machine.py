@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import pyspark
+
 from gpu_worker.device.cuda_on_host.memory import host_memory
 
 try:
@@ -17,7 +19,7 @@ try:
 except ImportError:
     Device = None
 
-_PACKAGES = ("pyspark", "numpy", "msgpack", "pycuda", "cuda-core", "cuda-bindings", "cupy", "cupy-cuda12x",
+_PACKAGES = ("numpy", "msgpack", "pycuda", "cuda-core", "cuda-bindings", "cupy", "cupy-cuda12x",
              "cupy-cuda13x", "py4j")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _ROOT = Path(__file__).resolve().parents[1]
@@ -90,7 +92,8 @@ def _java() -> str | None:
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    # Spark may be there without a distribution's metadata.
+    found = {"pyspark": pyspark.__version__}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)

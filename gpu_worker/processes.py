@@ -171,9 +171,11 @@ def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: 
     command = [sys.executable, "-P", "-m", "gpu_worker.process", str(listener.fileno()), configuration.session,
                str(configuration.epoch)]
     output = log.open_for_output(directory.process_log)
+    # The cores are Spark's too: threads that wait for the next kernel must not spin on them.
+    variables = {"OMP_WAIT_POLICY": "passive"} | environment(directory)
     try:
         child = subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, stdout=output,
-                                 stderr=output, env=environment(directory), start_new_session=True)
+                                 stderr=output, env=variables, start_new_session=True)
     except OSError as error:
         raise WorkerUnavailable(f"no device process can be started: {error}") from error
     finally:

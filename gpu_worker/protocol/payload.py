@@ -19,6 +19,8 @@ from gpu_worker.protocol.errors import OutOfMemory, ProtocolError
 from gpu_worker.protocol.messages import Field, Signature
 
 ALIGNMENT = 256
+#: Bytes from which an array is written rather than stored.
+WRITE_FROM = 1 << 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -117,6 +119,21 @@ class Payload:
         if offset < 0 or length < 0 or offset + length > self.size:
             raise ProtocolError(f"bytes {offset} to {offset + length} are not in a payload of {self.size}")
         return self.array[offset:offset + length]
+
+    def put(self, offset: int, array: np.ndarray) -> None:
+        """Copy an array's bytes to ``offset``, in C order.
+
+        Large ones go through a system call: storing to new shared memory would cost a fault for each page.
+        """
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        if data.nbytes < WRITE_FROM:
+            self.view(offset, data.nbytes)[:] = data
+            return
+        self.view(offset, data.nbytes)
+        rest = memoryview(data)
+        while rest:
+            written = os.pwrite(self.descriptor, rest, offset)
+            rest, offset = rest[written:], offset + written
 
     def field(self, field: Field, offset: int) -> np.ndarray:
         """A field at ``offset``, as a view of its dtype and shape."""

@@ -15,10 +15,13 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.errors import RecordError
+from gpu_worker.protocol.payload import Payload
 from vispark.records.layout import PYTHON, Part, held_as
 from vispark.records.refusals import ARRAYS, Subject, describe, is_array, is_number, is_pair, mixed, refused
 
 _ROW_ADVICE = "a row holds numbers; for arrays with names use a dict"
+#: Rows are joined this many bytes at a time, so that they stay in the cache until they are written.
+_SCRATCH_BYTES = 1 << 19
 _NAMES = {number: number.__name__ for number in PYTHON}
 
 
@@ -51,16 +54,20 @@ class Column:
     def stacked_shape(self) -> tuple[int, ...]:
         return (len(self.items), *self.items[0].shape)
 
-    def stack(self, target: np.ndarray) -> None:
-        """Write all records into ``target``, of :meth:`stacked_shape` and native byte order."""
-        if isinstance(self.items, list):
-            np.concatenate(self.items, out=target.reshape(-1), casting="equiv")
-        else:
-            np.copyto(target, self.items)
+    def stack(self, payload: Payload, offset: int) -> None:
+        """Write all records to ``offset``, one after another, in native byte order."""
+        if not isinstance(self.items, list):
+            payload.put(offset, self.items)
+            return
+        row = self.part.dtype.itemsize * self.items[0].size
+        at_once = max(1, _SCRATCH_BYTES // max(row, 1))
+        for first in range(0, len(self.items), at_once):
+            rows = np.concatenate(self.items[first:first + at_once], dtype=self.part.dtype, casting="equiv")
+            payload.put(offset + first * row, rows)
 
-    def write(self, index: int, target: np.ndarray) -> None:
-        """Write one record into ``target``, of its shape and native byte order."""
-        np.copyto(target, self.items[index], casting="equiv")
+    def write(self, index: int, payload: Payload, offset: int) -> None:
+        """Write one record to ``offset``, in native byte order."""
+        payload.put(offset, self.items[index].astype(self.part.dtype, copy=False, casting="equiv"))
 
 
 def columns(values: list[Any], keyed: bool) -> list[Column]:

@@ -46,12 +46,11 @@ class Packed:
         payload.view(offset, len(self.keys))[:] = np.frombuffer(self.keys, np.uint8)
         offset += aligned(len(self.keys))
         for index, signature in enumerate(self.signatures):
-            for column, (field, start) in zip(self._columns, field_offsets(signature, offset), strict=True):
-                target = payload.field(field, start)
+            for column, (_, start) in zip(self._columns, field_offsets(signature, offset), strict=True):
                 if self.layout.kind == "elements":
-                    column.stack(target)
+                    column.stack(payload, start)
                 else:
-                    column.write(index, target)
+                    column.write(index, payload, start)
             offset += block_bytes(signature)
 
     def _stacked(self) -> list[Signature]:
