@@ -1,6 +1,6 @@
 """Kills at every fail-point, many times each, with a plan in flight; run by hand.
 
-    python -m benchmarks.kills --kills 20 --out benchmarks/results/kills-2core.json
+    python -m benchmarks.kills --kills 20 --out benchmarks/results/kills/2core.json
 
 Each kill is a SIGKILL of whoever passes the point (the daemon, the device process, or a Python worker of Spark) under
 one of the plans of tests/chaos/arena.py, in turn. Counted are answers that differ from the undisturbed one in a bit,

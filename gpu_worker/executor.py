@@ -28,7 +28,10 @@ from gpu_worker.protocol.messages import (
     Fetch,
     Field,
     Fold,
+    FoldByKey,
     Folded,
+    FoldedField,
+    FoldInside,
     In,
     Input,
     Keep,
@@ -95,7 +98,7 @@ class Execution:
         self.spare: dict[Stream, dict[int, list[Buffer]]] = defaultdict(lambda: defaultdict(list))
         self.sources = tuple(self._source(module) for module in self.request.modules)
         self.positions = _positions(self.request.steps)
-        self.fold = next((step for step in self.request.steps if isinstance(step, Fold)), None)
+        self.fold = next((step for step in self.request.steps if isinstance(step, Fold | FoldByKey)), None)
 
     # -- the whole plan -----------------------------------------------------------------------------------------------
 
@@ -192,7 +195,9 @@ class Execution:
                 return _without_keys(value)
             case Keep():
                 self._keep(step, value)
-            case Fold():
+            case FoldInside():
+                return self._fold_inside(step, value)
+            case Fold() | FoldByKey():
                 self._fold(step, value)
             case Fetch():
                 self.fetched.append(_first(step, value.share()))
@@ -231,19 +236,25 @@ class Execution:
     # -- where the data is --------------------------------------------------------------------------------------------
 
     def _put(self, part: Input, device: Device) -> Partition:
-        if self.payload is None and (part.keys or part.blocks):
-            raise ProtocolError("a plan that starts with Put came without a payload")
-        keys = self.payload.view(part.offset, part.keys) if part.keys else None
+        keys = self._given(part.offset, part.keys) if part.keys else None
         start = part.offset + aligned(part.keys)
         blocks = []
         for variant in part.blocks:
             signature = self.request.variants[variant].signature
             arrays = []
             for described, offset in field_offsets(signature, start):
-                arrays.append(Array(described, host=self.payload.view(offset, field_bytes(described))))
+                arrays.append(Array(described, host=self._given(offset, field_bytes(described))))
                 start = offset + aligned(field_bytes(described))
             blocks.append(tuple(arrays))
         return Partition(part.partition, part.count, keys, part.layout, blocks, device, part.blocks)
+
+    def _given(self, offset: int, nbytes: int) -> np.ndarray:
+        """Bytes of the payload; records without a byte come without one."""
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        if self.payload is None:
+            raise ProtocolError("a plan that starts with Put came without a payload")
+        return self.payload.view(offset, nbytes)
 
     def _to_device(self, value: Partition) -> Partition:
         failpoint("copying-in")
@@ -375,10 +386,10 @@ class Execution:
             value.device.copy_in(buffer, data, stream=stream)
         return self.constants[index, stream]
 
-    def _fold(self, step: Fold, value: Partition) -> None:
+    def _fold(self, step: Fold | FoldByKey, value: Partition) -> None:
         value = self._to_device(value)
         try:
-            place = Place(self._vrdd_name(), value.index, f"fold {step.operator}", value.device.name)
+            place = Place(self._vrdd_name(), value.index, _label(step), value.device.name)
             with self.box.running(place, self.deadline):
                 stream = self.streams.of(value.device, value.index)
                 partial = folds.enqueue(step, value, stream, lambda size: self._allocate(size, value.device, stream))
@@ -386,6 +397,24 @@ class Execution:
             self._close(value)
         if partial is not None:
             self.partials.append(partial)
+
+    def _fold_inside(self, step: FoldInside, value: Partition) -> Partition:
+        value = self._to_device(value)
+        stream = self.streams.of(value.device, value.index)
+        try:
+            place = Place(self._vrdd_name(), value.index, step.label, value.device.name)
+            results = []
+            with self.box.running(place, self.deadline):
+                for block in value.blocks:
+                    folded, done = folds.fold_inside(step, block, value.device, stream,
+                                                     lambda size: self._allocate(size, value.device, stream))
+                    results.append(folded)
+                    for buffer in done:
+                        self.spare[stream][buffer.nbytes].append(buffer)
+            self.marks.append((stream, value.device.mark(stream=stream), value.index, step.label, value.device.name))
+            return value.with_blocks(results)
+        finally:
+            self._close(value)
 
     # -- the reply ----------------------------------------------------------------------------------------------------
 
@@ -410,11 +439,17 @@ class Execution:
     def _folded(self) -> tuple[Folded, Payload | None]:
         result = folds.join(self.fold, self.partials)
         if result is None:
-            return Folded(0, 0, 0.0, True), None
-        data = np.ascontiguousarray(result.values).reshape(-1).view(np.uint8)
-        payload = Payload.create(data.nbytes)
-        payload.view(0, data.nbytes)[:] = data
-        return Folded(0, result.count, result.magnitude, result.ordered), payload
+            return Folded(0, (), -1), None
+        arrays = [each.values for each in result.fields]
+        arrays += [] if result.counts is None else [result.counts]
+        payload, offsets = Payload.create(sum(aligned(array.nbytes) for array in arrays)), [0]
+        for array in arrays:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            payload.view(offsets[-1], data.nbytes)[:] = data
+            offsets.append(offsets[-1] + aligned(data.nbytes))
+        fields = tuple(FoldedField(each.field.name, each.field.dtype, each.field.shape, offset, each.magnitude,
+                                   each.ordered) for each, offset in zip(result.fields, offsets, strict=False))
+        return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), payload
 
     def _copy_out(self, partition: Partition, payload: Payload, offset: int) -> Output:
         output = Output(partition.index, 0 if partition.keys is None else partition.keys.nbytes, offset)
@@ -439,7 +474,12 @@ def _positions(steps: Sequence[Step]) -> dict[int, int]:
 
 
 def _label(step: Step) -> str:
-    return step.label if isinstance(step, Exec) else type(step).__name__.lower()
+    match step:
+        case Exec(label) | FoldInside(label):
+            return label
+        case Fold(fields) | FoldByKey(_, _, fields):
+            return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in fields))
+    return type(step).__name__.lower()
 
 
 def _without_keys(value: Partition) -> Partition:

@@ -1,22 +1,80 @@
-// Folds with associative operators. No identity is needed: every thread and block folds at least one record.
-struct Add { template <typename A> static __device__ A of(A a, A b) { return a + b; } };
-struct Multiply { template <typename A> static __device__ A of(A a, A b) { return a * b; } };
-struct Minimum { template <typename A> static __device__ A of(A a, A b) { return b < a || b != b ? b : a; } };
-struct Maximum { template <typename A> static __device__ A of(A a, A b) { return a < b || b != b ? b : a; } };
-struct And { template <typename A> static __device__ A of(A a, A b) { return a & b; } };
-struct Or { template <typename A> static __device__ A of(A a, A b) { return a | b; } };
-struct Xor { template <typename A> static __device__ A of(A a, A b) { return a ^ b; } };
+// kernels: fold_rows<Add, Value, float, double, 32>, fold_rows<Add, Value, double, Twofold, 1>,
+// fold_rows<Add, Value, Twofold, Twofold, 32>, fold_rows<Add, IsNan, float, double, 8>,
+// fold_rows<Multiply, SizeOrOne, long long, double, 4>, fold_into<Maximum, Value, short, short>,
+// fold_into<Add, Value, double, Twofold>, fold_axis<Add, float, double, 1>, fold_axis<Minimum, double, double, 32>,
+// fold_axis<Add, double, Twofold, 32>, fold_axis<And, unsigned char, unsigned char, 1>,
+// fold_by_key<Add, Value, float, double, int>, fold_by_key<Add, Value, double, Twofold, long long>,
+// fold_by_key<Add, One, long long, long long, long long>, fold_by_key<Add, Size, long long, double, unsigned char>,
+// fold_by_key<Minimum, Value, signed char, signed char, unsigned long long>,
+// fold_by_key<Maximum, Value, float, double, int>, settle<Twofold, double>, settle<double, float>
 
-// What is folded: the value itself; its size, which bounds sums; its size or 1, which bounds products; whether it is NaN.
+// A sum of doubles with what rounding took from it: D. E. Knuth, TAOCP 2, 4.2.2, theorem B. Where the sum is infinite
+// or NaN what is lost has no meaning.
+struct Twofold {
+    double sum, lost;
+    Twofold() = default;
+    __device__ Twofold(double value) : sum(value), lost(0.0) {}
+    __device__ Twofold(double sum, double lost) : sum(sum), lost(lost) {}
+    __device__ operator double() const { return lost == 0.0 || sum - sum != 0.0 ? sum : sum + lost; }
+};
+
+// Folds with associative operators. The identity stands for no record at all.
+struct Add {
+    template <typename A> static __device__ A of(A a, A b) { return a + b; }
+    static __device__ Twofold of(Twofold a, Twofold b)
+    {
+        const double sum = a.sum + b.sum, part = sum - a.sum;
+        return Twofold(sum, a.lost + b.lost + ((a.sum - (sum - part)) + (b.sum - part)));
+    }
+    template <typename A> static __device__ A identity() { return (A)(-0.0); }
+};
+struct Multiply {
+    template <typename A> static __device__ A of(A a, A b) { return a * b; }
+    template <typename A> static __device__ A identity() { return (A)1; }
+};
+struct Minimum {
+    template <typename A> static __device__ A of(A a, A b) { return b < a || b != b ? b : a; }
+    template <typename A> static __device__ A identity() { return greatest((A)0); }
+    static __device__ double greatest(double) { return 1.0 / 0.0; }
+    template <typename A> static __device__ A greatest(A)
+    {
+        return (A)-1 > (A)0 ? (A)-1 : (A)((1ull << (8 * sizeof(A) - 1)) - 1);
+    }
+};
+struct Maximum {
+    template <typename A> static __device__ A of(A a, A b) { return a < b || b != b ? b : a; }
+    template <typename A> static __device__ A identity() { return least((A)0); }
+    static __device__ double least(double) { return -1.0 / 0.0; }
+    template <typename A> static __device__ A least(A)
+    {
+        return (A)-1 > (A)0 ? (A)0 : (A)(1ull << (8 * sizeof(A) - 1));
+    }
+};
+struct And {
+    template <typename A> static __device__ A of(A a, A b) { return a & b; }
+    template <typename A> static __device__ A identity() { return (A)~(A)0; }
+};
+struct Or {
+    template <typename A> static __device__ A of(A a, A b) { return a | b; }
+    template <typename A> static __device__ A identity() { return (A)0; }
+};
+struct Xor {
+    template <typename A> static __device__ A of(A a, A b) { return a ^ b; }
+    template <typename A> static __device__ A identity() { return (A)0; }
+};
+
+// What is folded: the value itself; its size, which bounds sums; its size or 1, which bounds products; whether it is
+// NaN; that it is there.
 struct Value { template <typename A, typename T> static __device__ A of(T v) { return (A)v; } };
 struct Size { template <typename A, typename T> static __device__ A of(T v) { return v < 0 ? -(A)v : (A)v; } };
 struct SizeOrOne {
     template <typename A, typename T> static __device__ A of(T v) { A a = v < 0 ? -(A)v : (A)v; return a < 1 ? 1 : a; }
 };
 struct IsNan { template <typename A, typename T> static __device__ A of(T v) { return v != v ? (A)1 : (A)0; } };
+struct One { template <typename A, typename T> static __device__ A of(T) { return (A)1; } };
 
-// Fold rows [blockIdx.y * chunk, ...) of a (rows, columns) array into row blockIdx.y of out. A block's X threads side by
-// side take neighbouring columns, its 256 / X threads above each other take rows in turn, and a tree joins them.
+// Fold rows [blockIdx.y * chunk, ...) of a (rows, columns) array into row blockIdx.y of out. A block's X threads side
+// by side take neighbouring columns, its 256 / X threads above each other take rows in turn, and a tree joins them.
 template <typename Op, typename Of, typename T, typename A, int X>
 __global__ void fold_rows(const T* in, A* out, long long rows, long long columns, long long chunk)
 {
@@ -46,8 +104,88 @@ __global__ void fold_rows(const T* in, A* out, long long rows, long long columns
 template <typename Op, typename Of, typename T, typename A>
 __global__ void fold_into(const T* in, A* out, long long n, int first)
 {
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x) {
+    const long long all = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += all) {
         A value = Of::template of<A>(in[i]);
         out[i] = first ? value : Op::of(out[i], value);
     }
+}
+
+// Fold the middle axis of an (outer, extent, inner) array. L neighbouring threads share a result: 1 where neighbouring
+// results lie side by side in memory, else 32.
+template <typename Op, typename T, typename A, int L>
+__global__ void fold_axis(const T* in, T* out, long long outer, long long extent, long long inner)
+{
+    __shared__ A tile[L == 1 ? 1 : 256];
+    const int lane = threadIdx.x % L;
+    const long long result = (long long)blockIdx.x * (256 / L) + threadIdx.x / L;
+    const bool mine = result < outer * inner;
+    A folded = Op::template identity<A>();
+    if (mine && lane < extent) {
+        const T* column = in + result / inner * extent * inner + result % inner;
+        folded = Value::of<A>(column[lane * inner]);
+        for (long long row = lane + L; row < extent; row += L)
+            folded = Op::of(folded, Value::of<A>(column[row * inner]));
+    }
+    if (L > 1) {
+        tile[threadIdx.x % (L == 1 ? 1 : 256)] = folded;
+        for (int half = L / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (lane < half && lane + half < extent)
+                tile[threadIdx.x] = folded = Op::of(folded, tile[threadIdx.x + half]);
+        }
+    }
+    if (mine && lane == 0)
+        out[result] = extent ? (T)folded : (T)(folded + (A)0);     // a sum of nothing is 0.0, not -0.0
+}
+
+// Fold the rows of a (rows, columns) array that have the same key. Each thread has a column and every blockDim.y-th of
+// its block's rows, and folds into groups of its own, so that nobody waits: in shared memory if `staged`, where they
+// fit. `partials` is (gridDim.y * blockDim.y, groups, columns). Keys outside [0, groups) are left out.
+template <typename Op, typename Of, typename T, typename A, typename K>
+__global__ void fold_by_key(const K* keys, const T* in, A* partials, long long rows, long long columns,
+                            long long groups, long long chunk, int staged)
+{
+    extern __shared__ double memory[];
+    const int X = blockDim.x, Y = blockDim.y;
+    const long long column = (long long)blockIdx.x * X + threadIdx.x;
+    if (column >= columns)
+        return;
+    A* mine = partials + ((long long)blockIdx.y * Y + threadIdx.y) * groups * columns + column;
+    A* cells = staged ? (A*)memory + (long long)threadIdx.y * groups * X + threadIdx.x : mine;
+    const long long stride = staged ? X : columns;
+    for (long long group = 0; group < groups; group++)
+        cells[group * stride] = Op::template identity<A>();
+    const long long first = (long long)blockIdx.y * chunk + threadIdx.y;
+    const long long last = rows < (blockIdx.y + 1) * chunk ? rows : (blockIdx.y + 1) * chunk;
+    constexpr int AHEAD = 4;    // loads on their way at once
+    long long row = first;
+    for (; row + (AHEAD - 1) * Y < last; row += AHEAD * Y) {
+        long long key[AHEAD];
+        A value[AHEAD];
+        for (int i = 0; i < AHEAD; i++) {
+            key[i] = (long long)keys[row + i * Y];
+            value[i] = Of::template of<A>(in[(row + i * Y) * columns + column]);
+        }
+        for (int i = 0; i < AHEAD; i++)
+            if (key[i] >= 0 && key[i] < groups)
+                cells[key[i] * stride] = Op::of(cells[key[i] * stride], value[i]);
+    }
+    for (; row < last; row += Y) {
+        const long long key = (long long)keys[row];
+        if (key >= 0 && key < groups)
+            cells[key * stride] = Op::of(cells[key * stride], Of::template of<A>(in[row * columns + column]));
+    }
+    if (staged)
+        for (long long group = 0; group < groups; group++)
+            mine[group * columns] = cells[group * stride];
+}
+
+// Accumulators as elements.
+template <typename A, typename T>
+__global__ void settle(const A* in, T* out, long long n)
+{
+    const long long all = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += all)
+        out[i] = (T)in[i];
 }

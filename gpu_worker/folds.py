@@ -1,207 +1,412 @@
-"""Folds all records of a worker's partitions into one, with the operators that have a kernel in ``fold.cu``.
+"""Folds records with the operators that have a kernel in ``fold.cu``: all of them, those of a key, or inside each.
 
-Each partition is folded on its device; the partial results, one record each, are joined on the host in the order of
-the partitions. The order of every step depends on sizes alone, so a fold gives the same bits each time. Sums of
-float32 and float64 are carried in float64, integers in their own type.
+Each partition is folded on its device; the partial results are joined on the host in the order of the partitions. The
+order of every step depends on sizes alone, so a fold gives the same bits each time. Integers are folded in their own
+type; float32 is carried in float64, and sums of float64 with what rounding takes from them.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source, Stream
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Fold
-from gpu_worker.store import Array, Partition
+from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside
+from gpu_worker.store import Array, Block, Partition
 
 SOURCE = Source((Path(__file__).parent / "fold.cu").read_text(), file="fold.cu")
 
 #: Operator to its functor in fold.cu and its meaning on the host.
-OPERATORS: dict[str, tuple[str, Callable]] = {
+OPERATORS: dict[str, tuple[str, np.ufunc]] = {
     "add": ("Add", np.add), "multiply": ("Multiply", np.multiply), "minimum": ("Minimum", np.minimum),
     "maximum": ("Maximum", np.maximum), "and": ("And", np.bitwise_and), "or": ("Or", np.bitwise_or),
     "xor": ("Xor", np.bitwise_xor),
 }
+#: What arithmetic on bools is.
+_OF_BOOLS = {"add": "or", "multiply": "and", "minimum": "and", "maximum": "or"}
 
-#: NumPy dtype (kind and size) to the C++ type of an element and of its accumulator.
-_TYPES = {
-    "f4": ("float", "double"), "f8": ("double", "double"), "b1": ("unsigned char", "unsigned char"),
-    "i1": ("signed char", "signed char"), "i2": ("short", "short"), "i4": ("int", "int"),
-    "i8": ("long long", "long long"), "u1": ("unsigned char", "unsigned char"),
-    "u2": ("unsigned short", "unsigned short"), "u4": ("unsigned int", "unsigned int"),
-    "u8": ("unsigned long long", "unsigned long long"),
+#: NumPy dtype (kind and size) to the C++ type of an element.
+_ELEMENTS = {
+    "f4": "float", "f8": "double", "b1": "unsigned char", "i1": "signed char", "i2": "short", "i4": "int",
+    "i8": "long long", "u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int", "u8": "unsigned long long",
 }
-_NUMPY = {"float": "f4", "double": "f8", "signed char": "i1", "short": "i2", "int": "i4", "long long": "i8",
-          "unsigned char": "u1", "unsigned short": "u2", "unsigned int": "u4", "unsigned long long": "u8"}
+#: The C++ type of an accumulator to what it is on the host: a dtype, and how many of them.
+_ACCUMULATORS = {element: (dtype, 1) for dtype, element in _ELEMENTS.items() if dtype != "b1"} | {"Twofold": ("f8", 2)}
 
+_THREADS = 256
 _MAX_CHUNKS = 256
 _MIN_CHUNK = 4096
+#: By key: the shared memory that one block may have, what all partial results may take, and how many there may be.
+_SHARED_BYTES = 46 * 1024
+_PARTIAL_BYTES = 64 << 20
+_MAX_PARTIALS = 4096
+_MIN_ROWS = 32
+
+Allocate = Callable[[int], Buffer]
+
+
+@dataclass(frozen=True)
+class FoldedArray:
+    """A folded field: of one record, or with the keys along its first axis."""
+
+    field: Field
+    values: np.ndarray
+    magnitude: float
+    ordered: bool
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A fold's result over all partitions of a worker; ``counts`` has the records of each key, where there are keys."""
+
+    count: int
+    fields: tuple[FoldedArray, ...]
+    counts: np.ndarray | None
+
+
+@dataclass
+class _Part:
+    """One field's fold of one partition; ``values`` are accumulators, of shape (elements, 1 or 2)."""
+
+    how: FieldFold
+    field: Field
+    values: np.ndarray
+    guards: np.ndarray | None
 
 
 @dataclass
 class Partial:
-    """The fold of one partition, on its device until it is copied out and the stream is synchronized.
+    """The fold of one partition, on its device until it is copied out and the stream is synchronized."""
 
-    ``values`` is in the accumulator's type; ``guards`` holds the guarding fold's elements, where there is one.
-    """
-
+    index: int
     count: int
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    values: np.ndarray
-    guards: np.ndarray | None
+    parts: list[_Part]
     folder: _Folder
+    #: The records of each key; and the least and the greatest key.
+    counts: np.ndarray | None = None
+    keys: tuple[np.ndarray, np.ndarray] | None = None
 
     def copy_out(self) -> None:
         """Start copying to the host: after the kernels of all partitions, as a copy may wait for those before it."""
         for target, source in self.folder.results:
-            self.folder.device.copy_out(target.view(np.uint8), source, stream=self.folder.stream)
+            self.folder.device.copy_out(target.reshape(-1).view(np.uint8), source, stream=self.folder.stream)
 
     def close(self) -> None:
         while self.folder.buffers:
             self.folder.buffers.pop().close()
 
 
-@dataclass(frozen=True)
-class Folded:
-    """A fold's result over all partitions of a worker."""
-
-    count: int
-    values: np.ndarray
-    magnitude: float
-    ordered: bool
-
-
-def enqueue(step: Fold, value: Partition, stream: Stream, allocate: Callable[[int], Buffer]) -> Partial | None:
+def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, allocate: Allocate) -> Partial | None:
     """Fold one partition on its device, in memory from ``allocate``; nothing where it has no records.
 
     Raises
     ------
     PlanError
-        If the records have several fields, a type without a kernel, or blocks of different shapes.
+        If the records have a type without a kernel, or blocks of different shapes.
     """
     blocks = [block for block in value.blocks if block]
     if not value.count or not blocks:
         return None
-    if any(len(block) != 1 for block in blocks):
-        raise PlanError("records with several fields cannot be folded")
-    arrays = [block[0] for block in blocks]
-    described = arrays[0].field
-    if any(array.field != described for array in arrays):
+    signatures = {tuple(array.field for array in block) for block in blocks}
+    if len(signatures) > 1:
         raise PlanError("blocks of different shapes or dtypes cannot be folded on the device")
-    shape = described.shape[1:] if step.over == "rows" else described.shape
-    folder = _Folder(value.device, stream, _functor(step.operator), np.dtype(described.dtype),
-                     step.over, allocate)
-    guard = {"overflow": "SizeOrOne" if step.operator == "multiply" else "Size", "nan": "IsNan", "": ""}[step.guard]
-    partial = Partial(value.count, shape, np.dtype(described.dtype), folder.fold(arrays, "Value"), None, folder)
-    if guard:
-        folder.functor = "Multiply" if guard == "SizeOrOne" else "Add"
-        partial.guards = folder.fold(arrays, guard)
+    folder = _Folder(value.device, stream, allocate)
+    partial = Partial(value.index, value.count, [], folder)
+    if isinstance(step, FoldByKey):
+        _enqueue_by_key(step, blocks[0], partial)
+        return partial
+    for arrays in zip(*blocks, strict=True):
+        how, described = _how(step.fields, arrays[0].field), arrays[0].field
+        shape = described.shape[1:] if step.over == "rows" else described.shape
+        fold = functools.partial(folder.rows, arrays[0]) if step.over == "rows" else \
+            functools.partial(folder.blocks, arrays)
+        partial.parts.append(_part(how, replace(described, shape=shape), fold))
     return partial
 
 
-def join(step: Fold, partials: Sequence[Partial]) -> Folded | None:
+def join(step: Fold | FoldByKey, partials: Sequence[Partial]) -> Folded | None:
     """Join the partitions' partial results, in order; None where no partition had a record.
 
     Raises
     ------
     PlanError
-        If the partitions' records differ in shape or dtype.
+        If the partitions' records differ in shape or dtype, or have keys that are out of range.
     """
     if not partials:
         return None
-    first = partials[0]
-    if any((partial.shape, partial.dtype) != (first.shape, first.dtype) for partial in partials):
+    if isinstance(step, FoldByKey):
+        for partial in partials:
+            _check_keys(step, partial)
+    described = [part.field for part in partials[0].parts]
+    if any([part.field for part in partial.parts] != described for partial in partials):
         raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
-    operator = OPERATORS[step.operator][1]
-    values = first.values
+    fields = tuple(_joined(parts) for parts in zip(*[partial.parts for partial in partials], strict=True))
+    counts = None if partials[0].counts is None else np.sum([partial.counts[:, 0] for partial in partials], axis=0)
+    return Folded(sum(partial.count for partial in partials), fields, counts)
+
+
+def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
+                allocate: Allocate) -> tuple[Block, list[Buffer]]:
+    """Fold each record of a block along its leading axis.
+
+    Returns
+    -------
+    block, buffers
+        The results, and memory that is free for later work on the stream.
+
+    Raises
+    ------
+    PlanError
+        If there is a type without a kernel, or no axis.
+    """
+    folder = _Folder(device, stream, allocate)
+    axis = 1 if step.over == "rows" else 0
+    results = []
+    for array in block:
+        described = array.field
+        if len(described.shape) <= axis:
+            raise PlanError(f"there is nothing to fold inside records of shape {described.shape[axis:]}")
+        shape = described.shape[:axis] + described.shape[axis + 1:]
+        result = Array(replace(described, shape=shape))
+        result.buffer = allocate(result.nbytes)
+        results.append(result)
+        if result.nbytes:
+            folder.axis(array, result.buffer, _operation(_how(step.fields, described), described), axis)
+    return tuple(results), folder.buffers
+
+
+def _enqueue_by_key(step: FoldByKey, block: Block, partial: Partial) -> None:
+    folder = partial.folder
+    keys = next((array for array in block if array.field.name == step.key), None)
+    if keys is None or len(keys.field.shape) != 1 or np.dtype(keys.field.dtype).kind not in "biu":
+        raise PlanError(f"keys to fold by are integers in a field {step.key!r}, and there is none")
+    element = _ELEMENTS[_code(np.dtype(keys.field.dtype))]
+    least, greatest = (folder.rows(keys, _Operation(functor, "Value", element, element))
+                       for functor in ("Minimum", "Maximum"))
+    partial.keys = least, greatest
+    partial.counts = folder.by_key(keys, keys, step.groups, _Operation("Add", "One", element, "long long"))
+    for array in block:
+        if array is not keys:
+            shaped = replace(array.field, shape=(step.groups, *array.field.shape[1:]))
+            partial.parts.append(_part(_how(step.fields, array.field), shaped,
+                                       functools.partial(folder.by_key, keys, array, step.groups)))
+
+
+def _check_keys(step: FoldByKey, partial: Partial) -> None:
+    least, greatest = (int(each[0, 0]) for each in partial.keys)
+    wrong = least if least < 0 else greatest
+    if not 0 <= wrong < step.groups:
+        raise PlanError(f"a record of partition {partial.index} has the key {wrong}, and numKeys={step.groups} "
+                        f"promises keys in [0, {step.groups})")
+
+
+def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:
+    """How a field is folded: as it is named, or as those are that are not."""
+    named = {each.field: each for each in folds}
+    how = named.get(described.name) or named.get("")
+    if how is None:
+        raise PlanError(f"the plan does not say how to fold field {described.name!r}")
+    if how.operator not in OPERATORS:
+        raise PlanError(f"no fold {how.operator!r}; there are {', '.join(OPERATORS)}")
+    if np.dtype(described.dtype).kind == "b" and not how.result:
+        how = replace(how, operator=_OF_BOOLS.get(how.operator, how.operator))
+    return replace(how, field=described.name)
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """A fold in C++: the functor, what of an element is folded, the types of elements and of accumulators."""
+
+    functor: str
+    of: str
+    element: str
+    carried: str
+    parts: int = 1
+
+    @property
+    def onward(self) -> _Operation:
+        """The same on its own results."""
+        return replace(self, of="Value", element=self.carried)
+
+
+def _operation(how: FieldFold, described: Field) -> _Operation:
+    dtype = np.dtype(described.dtype)
+    functor = OPERATORS[how.operator][0]
+    code = f"f{dtype.itemsize // 2}" if dtype.kind == "c" else _code(dtype)
+    bitwise_of_floats = dtype.kind in "fc" and how.operator in ("and", "or", "xor")
+    if code not in _ELEMENTS or (dtype.kind == "c" and functor != "Add") or bitwise_of_floats:
+        raise PlanError(f"no fold {how.operator} for {dtype} on the device")
+    element = _ELEMENTS[code]
+    carried = _ELEMENTS[how.result] if how.result else {"float": "double"}.get(element, element)
+    if carried == "double" and functor == "Add" and (element != "float"):
+        carried = "Twofold"
+    return _Operation(functor, "Value", element, carried, 2 if dtype.kind == "c" else 1)
+
+
+def _code(dtype: np.dtype) -> str:
+    return f"{dtype.kind}{dtype.itemsize}"
+
+
+def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndarray]) -> _Part:
+    operation = _operation(how, described)
+    part = _Part(how, described, fold(operation), None)
+    if how.guard == "overflow":
+        product = operation.functor == "Multiply"
+        part.guards = fold(replace(operation, functor="Multiply" if product else "Add",
+                                   of="SizeOrOne" if product else "Size", carried="double"))
+    elif how.guard == "nan":
+        part.guards = fold(replace(operation, functor="Add", of="IsNan", carried="double"))
+    return part
+
+
+def _joined(parts: Sequence[_Part]) -> FoldedArray:
+    how, described = parts[0].how, parts[0].field
+    ufunc = OPERATORS[how.operator][1]
     with np.errstate(all="ignore"):
-        for partial in partials[1:]:
-            values = operator(values, partial.values)
-    guards = [partial.guards for partial in partials if partial.guards is not None]
-    magnitude = 0.0
-    if step.guard == "overflow":
-        fold_guards = np.multiply if step.operator == "multiply" else np.add
-        magnitude = float(np.max(fold_guards.reduce(np.stack(guards))))
-    ordered = step.guard != "nan" or not any(guard.any() for guard in guards)
-    shaped = values.astype(first.dtype) if first.dtype.kind != "c" else values.view(np.complex128).astype(first.dtype)
-    return Folded(sum(partial.count for partial in partials), shaped.reshape(first.shape), magnitude, ordered)
+        if parts[0].values.shape[1] == 2:
+            values = _sum([part.values for part in parts])
+        else:
+            values = functools.reduce(ufunc, [part.values[:, 0] for part in parts])
+        dtype = np.dtype(how.result or described.dtype)
+        values = values.view(np.complex128).astype(dtype) if dtype.kind == "c" else values.astype(dtype)
+        magnitude = 0.0
+        if how.guard == "overflow":
+            join_guards = np.multiply if how.operator == "multiply" else np.add
+            magnitude = float(np.max(join_guards.reduce(np.stack([part.guards for part in parts])), initial=0.0))
+    ordered = how.guard != "nan" or not any(part.guards.any() for part in parts)
+    return FoldedArray(Field(described.name, dtype.str, described.shape), values.reshape(described.shape), magnitude,
+                       ordered)
 
 
-def _functor(operator: str) -> str:
-    if operator not in OPERATORS:
-        raise PlanError(f"no fold {operator!r}; there are {', '.join(OPERATORS)}")
-    return OPERATORS[operator][0]
+def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The sums that Twofolds stand for, added as fold.cu adds them."""
+    total, lost = parts[0][:, 0], parts[0][:, 1]
+    for part in parts[1:]:
+        added = total + part[:, 0]
+        virtual = added - total
+        lost = lost + part[:, 1] + ((total - (added - virtual)) + (part[:, 0] - virtual))
+        total = added
+    return np.where((lost == 0) | ~np.isfinite(total), total, total + lost)
 
 
 @dataclass
 class _Folder:
-    """The launches of one partition's fold."""
+    """The launches of one partition's folds, the memory they work in, and what is to be copied out of it."""
 
     device: Device
     stream: Stream
-    functor: str
-    dtype: np.dtype
-    over: str
-    allocate: Callable[[int], Buffer]
+    allocate: Allocate
     buffers: list[Buffer] = field(default_factory=list)
     results: list[tuple[np.ndarray, Buffer]] = field(default_factory=list)
 
-    def fold(self, arrays: Sequence[Array], of: str) -> np.ndarray:
-        element, carried = self._types(of)
-        if self.over == "rows":
-            return self._rows(arrays[0], of, element, carried)
-        return self._blocks(arrays, of, element, carried)
+    def rows(self, array: Array, operation: _Operation) -> np.ndarray:
+        """Fold an array along its first axis."""
+        columns = math.prod(array.field.shape[1:]) * operation.parts
+        return self._out(self._fold_rows(array.buffer, array.field.shape[0], columns, operation), columns, operation)
 
-    def _types(self, of: str) -> tuple[str, str]:
-        key = f"f{self.dtype.itemsize // 2}" if self.dtype.kind == "c" else f"{self.dtype.kind}{self.dtype.itemsize}"
-        if key not in _TYPES or (self.dtype.kind == "c" and self.functor != "Add"):
-            raise PlanError(f"no fold {self.functor.lower()} for {self.dtype} on the device")
-        element, carried = _TYPES[key]
-        return element, carried if of == "Value" else "double"
+    def blocks(self, arrays: Sequence[Array], operation: _Operation) -> np.ndarray:
+        """Fold arrays of one shape, element by element."""
+        size = math.prod(arrays[0].field.shape) * operation.parts
+        target = self._allocate(size, operation.carried)
+        kernel = self.device.compile(SOURCE, f"fold_into<{operation.functor}, {operation.of}, {operation.element}, "
+                                             f"{operation.carried}>")
+        for index, array in enumerate(arrays):
+            self.device.launch(kernel, _grid(size), (_THREADS,),
+                               [array.buffer, target, np.int64(size), np.int32(index == 0)], stream=self.stream)
+        return self._out(target, size, operation)
 
-    def _rows(self, array: Array, of: str, element: str, carried: str) -> np.ndarray:
-        rows = array.field.shape[0]
-        columns = math.prod(array.field.shape[1:]) * (2 if self.dtype.kind == "c" else 1)
+    def by_key(self, keys: Array, array: Array, groups: int, operation: _Operation) -> np.ndarray:
+        """Fold the rows of an array that have the same key; the results one behind the other."""
+        rows, columns = array.field.shape[0], math.prod(array.field.shape[1:]) * operation.parts
+        if not columns:
+            return np.empty((0, 1))
+        size = _itemsize(operation.carried)
+        across, high, staged = _lanes(groups, columns, size)
+        partials = min(_MAX_PARTIALS, -(-rows // _MIN_ROWS), _PARTIAL_BYTES // (groups * columns * size))
+        chunk = -(-rows // max(1, partials // high))
+        chunks = -(-rows // chunk)
+        parts = self._allocate(chunks * high * groups * columns, operation.carried)
+        key = _ELEMENTS[_code(np.dtype(keys.field.dtype))]
+        kernel = self.device.compile(SOURCE, f"fold_by_key<{operation.functor}, {operation.of}, {operation.element}, "
+                                             f"{operation.carried}, {key}>")
+        self.device.launch(kernel, (-(-columns // across), chunks), (across, high), [
+            keys.buffer, array.buffer, parts, np.int64(rows), np.int64(columns), np.int64(groups), np.int64(chunk),
+            np.int32(staged)], shared=across * high * groups * size if staged else 0, stream=self.stream)
+        joined = self._fold_rows(parts, chunks * high, groups * columns, operation.onward)
+        return self._out(joined, groups * columns, operation)
+
+    def axis(self, array: Array, target: Buffer, operation: _Operation, axis: int) -> None:
+        """Fold an array along its first or second axis, into its own type."""
+        shape = array.field.shape
+        extent, inner = shape[axis], math.prod(shape[axis + 1:]) * operation.parts
+        outer = math.prod(shape[:axis])
+        if outer == 1 and extent > _MIN_CHUNK:
+            folded = self._fold_rows(array.buffer, extent, inner, operation)
+            kernel = self.device.compile(SOURCE, f"settle<{operation.carried}, {operation.element}>")
+            self.device.launch(kernel, _grid(inner), (_THREADS,), [folded, target, np.int64(inner)],
+                               stream=self.stream)
+            return
+        lanes = 32 if inner == 1 else 1
+        kernel = self.device.compile(SOURCE, f"fold_axis<{operation.functor}, {operation.element}, "
+                                             f"{operation.carried}, {lanes}>")
+        self.device.launch(kernel, (-(-outer * inner * lanes // _THREADS),), (_THREADS,), [
+            array.buffer, target, np.int64(outer), np.int64(extent), np.int64(inner)], stream=self.stream)
+
+    def _fold_rows(self, source: Buffer, rows: int, columns: int, operation: _Operation) -> Buffer:
         chunk = max(_MIN_CHUNK, -(-rows // _MAX_CHUNKS))
         chunks = -(-rows // chunk)
-        parts = self._allocate(chunks * columns, carried)
-        self._launch_rows(array.buffer, parts, element, carried, of, (rows, columns, chunk))
-        if chunks > 1:
-            joined = self._allocate(columns, carried)
-            self._launch_rows(parts, joined, carried, carried, "Value", (chunks, columns, chunks))
-            parts = joined
-        return self._out(parts, columns, carried)
+        parts = self._launch_rows(source, operation, (rows, columns, chunk))
+        return parts if chunks == 1 else self._launch_rows(parts, operation.onward, (chunks, columns, chunks))
 
-    def _launch_rows(self, source: Buffer, target: Buffer, element: str, carried: str, of: str,
-                     extents: tuple[int, int, int]) -> None:
+    def _launch_rows(self, source: Buffer, operation: _Operation, extents: tuple[int, int, int]) -> Buffer:
         rows, columns, chunk = extents
-        across = min(32, 1 << max(columns - 1, 0).bit_length())
-        kernel = self.device.compile(SOURCE, f"fold_rows<{self.functor}, {of}, {element}, {carried}, {across}>")
-        self.device.launch(kernel, (max(1, -(-columns // across)), -(-rows // chunk)), (across, 256 // across),
+        chunks = -(-rows // chunk)
+        target = self._allocate(chunks * columns, operation.carried)
+        across = _across(columns)
+        kernel = self.device.compile(SOURCE, f"fold_rows<{operation.functor}, {operation.of}, {operation.element}, "
+                                             f"{operation.carried}, {across}>")
+        self.device.launch(kernel, (max(1, -(-columns // across)), chunks), (across, _THREADS // across),
                            [source, target, np.int64(rows), np.int64(columns), np.int64(chunk)], stream=self.stream)
-
-    def _blocks(self, arrays: Sequence[Array], of: str, element: str, carried: str) -> np.ndarray:
-        size = math.prod(arrays[0].field.shape) * (2 if self.dtype.kind == "c" else 1)
-        target = self._allocate(size, carried)
-        kernel = self.device.compile(SOURCE, f"fold_into<{self.functor}, {of}, {element}, {carried}>")
-        grid = (max(1, min(1024, -(-size // 256))),)
-        for index, array in enumerate(arrays):
-            self.device.launch(kernel, grid, (256,), [array.buffer, target, np.int64(size), np.int32(index == 0)],
-                               stream=self.stream)
-        return self._out(target, size, carried)
+        return target
 
     def _allocate(self, elements: int, carried: str) -> Buffer:
-        buffer = self.allocate(elements * np.dtype(_NUMPY[carried]).itemsize)
+        buffer = self.allocate(elements * _itemsize(carried))
         self.buffers.append(buffer)
         return buffer
 
-    def _out(self, source: Buffer, elements: int, carried: str) -> np.ndarray:
-        values = np.empty(elements, _NUMPY[carried])
+    def _out(self, source: Buffer, elements: int, operation: _Operation) -> np.ndarray:
+        dtype, width = _ACCUMULATORS[operation.carried]
+        values = np.empty((elements, width), dtype)
         self.results.append((values, source))
         return values
+
+
+def _itemsize(carried: str) -> int:
+    dtype, width = _ACCUMULATORS[carried]
+    return np.dtype(dtype).itemsize * width
+
+
+def _across(columns: int) -> int:
+    """Threads side by side, a power of two."""
+    return min(32, 1 << max(columns - 1, 0).bit_length())
+
+
+def _grid(size: int) -> tuple[int]:
+    return (max(1, min(1024, -(-size // _THREADS))),)
+
+
+def _lanes(groups: int, columns: int, size: int) -> tuple[int, int, bool]:
+    """A block's threads side by side and above each other, and whether their groups fit shared memory."""
+    across = _across(columns)
+    high = _THREADS // across
+    while high > 1 and across * high * groups * size > _SHARED_BYTES:
+        high //= 2
+    if across * high * groups * size <= _SHARED_BYTES:
+        return across, high, True
+    return across, max(1, min(_THREADS // across, _PARTIAL_BYTES // (groups * columns * size))), False

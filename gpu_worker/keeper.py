@@ -214,7 +214,8 @@ class Keeper:
                 self._forget_anchor(watch)
             thread = threading.Thread(target=self._end_session, args=[end.session, coming, before], daemon=True)
             self._endings[end.session] = thread
-        thread.start()
+            # Whoever finds it there may wait for it.
+            thread.start()
 
     def _end_session(self, name: str, coming: Future[DeviceProcess] | None, before: threading.Thread | None) -> None:
         if before is not None:

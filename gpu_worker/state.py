@@ -39,6 +39,7 @@ class State(Generic[C]):
         self.names: dict[int, str] = {}
         self._held: dict[int, dict[int, C]] = {}
         self._released: set[int] = set()
+        self._only: dict[int, frozenset[int]] = {}
 
     def admit(self, epoch: int) -> None:
         """Let a request of an epoch pass.
@@ -70,8 +71,9 @@ class State(Generic[C]):
         return partition in self._held.get(vrdd, {})
 
     def bind(self, vrdd: int, name: str, content: C) -> bool:
-        """Bind complete content to its name. False, and ``content`` closed, where the name is bound or released."""
-        if vrdd in self._released or self.has(vrdd, content.index):
+        """Bind complete content to its name. False, and ``content`` closed, where the name is bound or unwanted."""
+        unwanted = vrdd in self._released or content.index not in self._only.get(vrdd, (content.index,))
+        if unwanted or self.has(vrdd, content.index):
             content.close()
             return False
         self.names[vrdd] = name
@@ -82,11 +84,12 @@ class State(Generic[C]):
         """Unbind whole VRDDs, for good: what a late twin still brings is dropped."""
         for vrdd in vrdds:
             self._released.add(vrdd)
+            self._only.pop(vrdd, None)
             self._drop(vrdd, list(self._held.get(vrdd, {})))
 
     def retain(self, vrdd: int, partitions: Iterable[int]) -> None:
-        """Unbind all partitions of a VRDD but these."""
-        keep = set(partitions)
+        """Unbind all partitions of a VRDD but these, and bind no others until told anew: late twins bring some."""
+        keep = self._only[vrdd] = frozenset(partitions)
         self._drop(vrdd, [index for index in self._held.get(vrdd, {}) if index not in keep])
 
     def held(self, vrdd: int, partitions: Iterable[int] = ()) -> list[C]:

@@ -196,7 +196,7 @@ class _NoPayload:
 
 
 def _payload(lowered: Lowered, packed: Packed | None, size: int) -> Payload | _NoPayload:
-    if not size:
+    if not size and not (packed and packed.signatures):     # blocks may be of no bytes
         return _NoPayload()
     payload = Payload.create(size)
     if packed:

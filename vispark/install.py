@@ -28,7 +28,8 @@ def install() -> None:
             or os.environ.get("SPARK_API_MODE") == "connect":
         raise SparkConnectError("vispark works on RDDs, which Spark Connect sessions do not have: use a classic one "
                                 "(unset SPARK_REMOTE, or SparkSession.builder.config('spark.api.mode', 'classic'))")
-    added = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache, "vmap": _vmap}
+    added = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache, "vmap": _vmap,
+             "vreduce": _vreduce}
     added |= {name: _on_vrdd_only(name) for name in ("htod", "dtoh", "recv", "exec")}
     for name, method in added.items():
         setattr(RDD, name, method)
@@ -52,6 +53,11 @@ def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_O
 def _vmap(self: RDD, f: Callable[..., Any], *arguments: Any) -> VRDD:
     """Apply a plain Python function to every element on the device; see :meth:`vispark.VRDD.vmap`."""
     return send(self).htod().vmap(f, *arguments)
+
+
+def _vreduce(self: RDD, f: Callable[[Any, Any], Any]) -> VRDD:
+    """Fold inside each record on the device; see :meth:`vispark.VRDD.vreduce`."""
+    return send(self).htod().vreduce(f)
 
 
 def _uncache(self: RDD) -> RDD:

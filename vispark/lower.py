@@ -17,6 +17,7 @@ from gpu_worker.protocol.messages import Input, Launch, Output, Run, Signature
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_bytes, field_offsets
 from vispark import plan, rewrite
 from vispark.errors import LaunchError, Place, PlanError
+from vispark.fold.inside import fold_inside
 from vispark.launch import ExecSpec, resolve
 from vispark.mapped import MapSpec, resolve_map
 from vispark.plan import Cached, Chain
@@ -109,6 +110,8 @@ class Lowered:
         self.steps = rewrite.steps(self.chain, self.start, self.goal)
         self._variants: dict[tuple[Layout, Signature], int] = {}
         self._outcomes: list[Outcome] = []
+        #: What the partitions mean by a record, and mean by it to the end.
+        self._kinds: set[str] = set()
 
     def add(self, partition: int, content: Content, offset: int = 0) -> None:
         """Add a partition.
@@ -131,6 +134,7 @@ class Lowered:
             for number in self.numbers():
                 self.kept.setdefault(number, {})[partition] = replace(self.results[partition], only="")
             return
+        self._kinds.add(content.layout.kind)
         self.results[partition] = outcomes[0].apply(content, outcomes)
         for position, (number, outcome) in enumerate(outcomes[0].kept):
             others = [each.kept[position][1] for each in outcomes]
@@ -144,7 +148,7 @@ class Lowered:
                 devices: Sequence[str] = ()) -> tuple[Run, int]:
         """The request, and the bytes that its array arguments need in the payload from ``offset``."""
         constants, size = self.constants.constants(offset)
-        steps = tuple([self._fetch() if isinstance(step, messages.Fetch) else step for step in self.steps])
+        steps = tuple([self._settled(step) for step in self.steps])
         variants = [messages.Variant(signature, outcome.launches,
                                      tuple([kept.layout.encode() for _, kept in outcome.kept]),
                                      tuple([kept.count for _, kept in outcome.kept]))
@@ -165,12 +169,23 @@ class Lowered:
             offset += block_bytes(signature)
         return content.records(keys, blocks, keyring)
 
+    def _settled(self, step: messages.Step) -> messages.Step:
+        """A step with what is known only now: what the partitions mean by a record."""
+        match step:
+            case messages.Fetch():
+                return self._fetch()
+            case messages.FoldInside():
+                if len(self._kinds) > 1:
+                    raise PlanError("some partitions hold numbers or rows, others blocks of 2 or more dimensions, and "
+                                    f"{step.label} needs one kind of records", Place(operation=step.label))
+                return replace(step, over=_over(self._kinds))
+        return step
+
     def _fetch(self) -> messages.Fetch:
         """The fetch, limited where all partitions mean the same by a record."""
-        kinds = {content.layout.kind for content in self.results.values() if content.signatures}
-        if self.goal.limit < 0 or len(kinds) != 1:
+        if self.goal.limit < 0 or len(self._kinds) != 1:
             return messages.Fetch(-1, "")
-        return messages.Fetch(self.goal.limit, "rows" if kinds == {"elements"} else "blocks")
+        return messages.Fetch(self.goal.limit, _over(self._kinds))
 
     def _variant(self, layout: Layout, signature: Signature) -> int:
         key = layout, signature
@@ -195,6 +210,10 @@ class Lowered:
                 return self._after_exec(state, spec)
             case plan.Map(spec):
                 return self._after_map(state, spec)
+            case plan.FoldInside(spec):
+                before = _blocks(state, str(node.op))
+                signature, layout = fold_inside(spec, state.layout, before, str(node.op))
+                return replace(state, layout=layout, signature=signature)
             case plan.Keys() if state.only == "":
                 return replace(state, only="keys", signature=None) if state.layout.keyed else replace(state, only=0)
             case plan.Values() if state.only == "":
@@ -215,10 +234,14 @@ class Lowered:
         layout = state.layout.after(launch.outputs, merge=merge, as_input=spec.out is None)
         count = state.count
         if layout.kind == "elements":
-            count = _stack_height(spec.label, state.signature, signature, layout.keyed)
+            count = _stack_height(spec, state.signature, signature, layout.keyed)
         module = self.modules.add(spec.kernel.kernels)
         launches = *state.launches, replace(launch, merge=merge, module=module, kernel=spec.kernel.name)
         return replace(state, launches=launches, layout=layout, signature=signature, count=count)
+
+
+def _over(kinds: set[str]) -> str:
+    return "rows" if kinds == {"elements"} else "blocks"
 
 
 def _blocks(state: Outcome, label: str) -> Signature:
@@ -228,18 +251,19 @@ def _blocks(state: Outcome, label: str) -> Signature:
     return state.signature
 
 
-def _stack_height(label: str, before: Signature, after: Signature, keyed: bool) -> int:
+def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bool) -> int:
     """The records in a stack of elements: the leading extent, which all its fields share."""
     heights = {described.shape[:1] for described in after.fields}
     if len(heights) > 1 or () in heights:
         shapes = ", ".join(f"{described.name or 'out'} {described.shape}" for described in after.fields)
         raise LaunchError(f"the records of a partition are one stack, and all its fields need the same leading extent; "
-                          f"out= gives {shapes}", Place(operation=label))
+                          f"out= gives {shapes}", Place(operation=spec.label), f"  called at {spec.where}")
     height = heights.pop()[0]
     was = before.fields[0].shape[0]
     if keyed and height != was:
         raise LaunchError(f"out= makes {height} records of {was} pairs, and their keys would be lost: call .values() "
-                          "first, or keep the leading extent", Place(operation=label))
+                          "first, or keep the leading extent", Place(operation=spec.label),
+                          f"  called at {spec.where}")
     return height
 
 

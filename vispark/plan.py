@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from vispark.errors import PlanError
+from vispark.fold import FoldSpec
 from vispark.launch import ExecSpec
 from vispark.mapped import MapSpec
 
@@ -59,6 +60,16 @@ class Map:
 
 
 @dataclass(frozen=True)
+class FoldInside:
+    """Each record folded along its leading axis."""
+
+    spec: FoldSpec
+
+    def __str__(self) -> str:
+        return f"vreduce {self.spec.label}"
+
+
+@dataclass(frozen=True)
 class Keys:
     """The keys of pairs."""
 
@@ -74,7 +85,7 @@ class Values:
         return "values"
 
 
-Op = Send | ToDevice | ToHost | Exec | Map | Keys | Values
+Op = Send | ToDevice | ToHost | Exec | Map | FoldInside | Keys | Values
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ class Goal:
 
     fetch: bool = True
     limit: int = -1
-    fold: messages.Fold | None = None
+    fold: messages.Fold | messages.FoldByKey | None = None
 
 
 #: The records themselves; nothing but what is kept on the way.
@@ -50,12 +50,12 @@ def steps(chain: Chain, start: Cached | None, goal: Goal) -> tuple[Step, ...]:
     """
     found: list[Step] = [messages.Put() if start is None else messages.Load(start.number)]
     if start is None and chain[0].cached:
-        found.append(_keep(chain[0]))
+        found.append(_keep(chain[:1]))
     remaining = after_start(chain, start)
     for position, node in enumerate(remaining):
         found.extend(_node(node, last=position == len(remaining) - 1 and goal.fetch))
         if node.cached:
-            found.append(_keep(node))
+            found.append(_keep(chain[:len(chain) - len(remaining) + position + 1]))
     if goal.fold:
         found.append(goal.fold)
     elif goal.fetch:
@@ -71,6 +71,8 @@ def _node(node: plan.Node, last: bool) -> list[Step]:
             return [] if last and not node.cached else [messages.ToHost()]
         case plan.Exec(spec) | plan.Map(spec):
             return [messages.ToDevice(), messages.Exec(spec.label)]
+        case plan.FoldInside(spec):
+            return [messages.ToDevice(), messages.FoldInside(str(node.op), spec.fields(), "")]
         case plan.Keys():
             return [messages.Keys()]
         case plan.Values():
@@ -78,5 +80,7 @@ def _node(node: plan.Node, last: bool) -> list[Step]:
     raise AssertionError(f"no step for {node.op}")
 
 
-def _keep(node: plan.Node) -> Step:
-    return messages.Keep(node.cached.number, node.cached.name, node.place)
+def _keep(chain: Chain) -> Step:
+    """Keep the chain's result where it lies."""
+    cached = chain[-1].cached
+    return messages.Keep(cached.number, cached.name, plan.place_of(chain))

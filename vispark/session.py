@@ -272,8 +272,7 @@ class Session:
         for worker, lowered, ticket in pending:
             if ticket is not None:
                 _trying(errors, self._take, worker, lowered, ticket, answer, residency)
-        for error in sorted(errors, key=lambda error: isinstance(error, LOST)):
-            raise error
+        _raise_gravest(errors)
 
     def _take(self, worker: Worker, lowered: Lowered, ticket, answer: Answer, residency: Residency) -> None:
         """Take one worker's answer."""
@@ -312,9 +311,10 @@ class Session:
         if not residency.contents:
             residency.tokens = tokens.setName(f"vispark tokens of {residency.cached.name}").persist(
                 StorageLevel.MEMORY_ONLY)
+        self._settle(chain, partitions)
         for token in self.job(lambda: self.context.runJob(tokens, list, list(partitions))):
             self._place(token)
-        self._settle(residency, partitions)
+        self._settle(chain)
 
     def _relayed(self, residency: Residency, lowered: Lowered) -> Relayed:
         """Runs a task where the token of a plan's first partition lies."""
@@ -332,11 +332,14 @@ class Session:
             if residency:
                 residency.bind(token.partition, token.home, token.epoch, content)
 
-    def _settle(self, residency: Residency, partitions: Iterable[int]) -> None:
-        """Let workers forget what twins of tasks left in them."""
-        for worker in self.workers.known():
-            here = [partition for partition, (home, _) in residency.places.items() if home == worker.home]
-            worker.retain(residency.cached.number, here)
+    def _settle(self, chain: Chain, coming: Sequence[int] = ()) -> None:
+        """Let workers hold of a chain's cached nodes what is known to be there and what is coming, no twin's copies."""
+        kept = [self.residencies.get(node.cached.number) for node in chain if node.cached]
+        for residency in kept:
+            # Workers were told nothing yet of what has never been anywhere.
+            for worker in self.workers.known() if residency and residency.contents else ():
+                here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
+                worker.retain(residency.cached.number, sorted({*here, *coming}))
 
     def job(self, action: Callable[[], object]):
         """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves.
@@ -359,3 +362,17 @@ def _trying(errors: list[VisparkError], action: Callable, *arguments):
     except VisparkError as error:
         errors.append(error)
         return None
+
+
+def _raise_gravest(errors: list[VisparkError]) -> None:
+    """Raise one of the errors, if there are any; no loss, where there is something else.
+
+    No frame that it passes refers to it afterwards: its traceback would keep them, and their data on the devices.
+    """
+    if errors:
+        gravest = min(errors, key=lambda error: isinstance(error, LOST))
+        errors.clear()
+        try:
+            raise gravest
+        finally:
+            del gravest

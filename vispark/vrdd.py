@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,12 +17,12 @@ from pyspark import RDD, StorageLevel
 from pyspark.resource import ResourceProfile
 from pyspark.serializers import Serializer
 
-from gpu_worker.protocol.messages import Fold
 from vispark import plan
+from vispark.actions import FoldActions
 from vispark.bridge import Receive
 from vispark.errors import PlanError
 from vispark.explain import explain
-from vispark.fold import finish, lower_fold
+from vispark.fold import fold_for_kernel
 from vispark.kernels import Kernel
 from vispark.launch import record_exec
 from vispark.lower import Content, Lowered
@@ -32,7 +33,7 @@ from vispark.rewrite import FETCH, Goal
 from vispark.session import Answer, Residency, Session
 
 
-class VRDD(RDD[Any]):
+class VRDD(FoldActions):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
@@ -52,7 +53,7 @@ class VRDD(RDD[Any]):
         self._lineage: Lineage | None = None
         self._residency: Residency | None = None
         self._level = StorageLevel(False, False, False, False)
-        self._received: tuple[tuple[Any, ...], RDD[Any]] | None = None
+        self._received: tuple[tuple[Any, ...], ReceivedRDD] | None = None
         self._profile: ResourceProfile | None = None
         self._partitions: int | None = None if before is None else before._partitions
         self._checkpoint: RDD[Any] | None = None
@@ -160,24 +161,42 @@ class VRDD(RDD[Any]):
         """
         return self._then(plan.Map(record_map(f, arguments)))
 
+    def vreduce(self, f: Callable[[Any, Any], Any]) -> VRDD:
+        """Fold inside each record along its leading axis, on the device.
+
+        Parameters
+        ----------
+        f : callable
+            Of two elements of a record: one of ``operator``'s or NumPy's associative functions, ``min``, ``max``, or a
+            Python function that joins its two values by such an operator, tuples part by part. It is never called.
+
+        Returns
+        -------
+        VRDD
+            Of a record of shape (n, ...) what is left is of shape (...), of its dtype; of a dict each field. The kind
+            of the records stays. ``min`` and ``max`` of floats give NaN where there is one, as NumPy's do.
+
+        Raises
+        ------
+        PlanError
+            If the function cannot be lowered; at the action, if the records have no axis or no kernel.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> blocks = sc.parallelize([np.array([[1.0, 2.0], [3.0, 4.0]])]).cache("GPU")
+        >>> blocks.vreduce(lambda a, b: a + b).collect()
+        [array([4., 6.])]
+        """
+        return self._then(plan.FoldInside(fold_for_kernel(f, "vreduce()")))
+
     def recv(self) -> RDD[Any]:
         """Back to an ordinary RDD.
 
         Its tasks take the records from where they are held; where they are not, they compute them from the RDD that was
         sent, like Spark does for a partition that it has lost.
         """
-        with self._lock:
-            chain = self._chain()
-            session = Session.of(self.ctx)
-            places = session.places(chain)
-            version = chain, tuple(sorted((number, len(known)) for number, known in places.items()))
-            if self._received is None or self._received[0] != version:
-                task = Receive(session.credentials, chain, places)
-                received = ReceivedRDD(self._loader, task, self.partitioner is not None, self)
-                if self._profile is not None:
-                    received = received.withResources(self._profile)
-                self._received = version, received
-            return self._received[1]
+        return self._received_by(self)
 
     def keys(self) -> RDD[Any]:
         """The keys of pairs; of other records the first item, as on any RDD. A VRDD, but for keys of keys or values."""
@@ -275,21 +294,9 @@ class VRDD(RDD[Any]):
 
     def count(self) -> int:
         """How many records there are."""
-        if self._residency is None:
-            return self._spark("count") if not self._is_held() else len(self.collect())
-        return sum(content.count for content in self._contents().values())
-
-    def reduce(self, f: Callable[[Any, Any], Any]) -> Any:
-        """Fold all records into one.
-
-        On cached data, with an operator that has a kernel (``operator.add``, ``np.maximum`` and the like), the fold
-        runs in the workers and one record of each comes back; else it is a Spark job over :meth:`recv`.
-        """
-        fold = self._fold(f) if self._is_held() else "nothing is cached"
-        if isinstance(fold, str):
-            return self._spark("reduce", f)
-        found = self._evaluate(range(self.getNumPartitions()), Goal(fold=fold)).folds
-        return finish(fold, [found[first] for first in sorted(found)], lambda: self._spark("reduce", f))
+        if not self._is_held():
+            return self._spark("count")
+        return sum(content.count for content in self._results())
 
     # -- what is known of the plan ------------------------------------------------------------------------------------
 
@@ -307,7 +314,7 @@ class VRDD(RDD[Any]):
 
     @property
     def _jrdd(self) -> Any:
-        return self.recv()._jrdd
+        return self._inner()._jrdd
 
     @property
     def _jrdd_deserializer(self) -> Serializer:  # type: ignore[override]
@@ -318,7 +325,7 @@ class VRDD(RDD[Any]):
 
     def id(self) -> int:
         """The number of the RDD that :meth:`recv` gives."""
-        return self.recv().id()
+        return self._inner().id()
 
     def name(self) -> str | None:
         """The name given by :meth:`setName`."""
@@ -375,6 +382,25 @@ class VRDD(RDD[Any]):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _received_by(self, source: VRDD) -> ReceivedRDD:
+        """What :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""
+        session, chain = Session.of(self.ctx), self._chain()
+        task = Receive(session.credentials, chain, session.places(chain))
+        received = ReceivedRDD(self._loader, task, self.partitioner is not None, source)
+        return received if self._profile is None else received.withResources(self._profile)
+
+    def _inner(self) -> ReceivedRDD:
+        """The RDD that stands for this VRDD where Spark asks for it; made anew where something else is held than then.
+
+        It does not keep this VRDD alive: that is for what :meth:`recv` gives.
+        """
+        with self._lock:
+            chain = self._chain()
+            held = tuple((number, len(known)) for number, known in Session.of(self.ctx).places(chain).items())
+            if self._received is None or self._received[0] != (chain, held):
+                self._received = (chain, held), self._received_by(weakref.proxy(self))
+            return self._received[1]
+
     def _then(self, op: plan.Op) -> VRDD:
         return VRDD(self._loader, op, self)
 
@@ -390,7 +416,7 @@ class VRDD(RDD[Any]):
     def _is_narrowed(self) -> bool:
         """Whether keys or values were taken of the records already: of what is left, Spark takes them."""
         for node in reversed(self._chain()):
-            if isinstance(node.op, plan.Exec):
+            if isinstance(node.op, plan.Exec | plan.Map | plan.FoldInside):
                 break
             if isinstance(node.op, plan.Keys | plan.Values):
                 return True
@@ -443,12 +469,6 @@ class VRDD(RDD[Any]):
             lowered.add(partition, content)
         return list(lowered.results.values())
 
-    def _fold(self, f: Callable[[Any, Any], Any]) -> Fold | str:
-        results = [content for content in self._results() if content.count]
-        if not results:
-            return "there are no records"
-        return lower_fold(f, results)
-
     def tokens(self) -> RDD[Any] | None:
         """Make sure of the nearest cached result; an RDD with the token of each of its partitions. None if not cached.
 
@@ -478,7 +498,7 @@ class VRDD(RDD[Any]):
 
     def _cut_lineage(self, how: str) -> None:
         self.is_checkpointed = True
-        self._checkpoint = self.recv()
+        self._checkpoint = self._received_by(weakref.proxy(self))
         getattr(self._checkpoint, how)()
         self._checkpoint.is_checkpointed = True     # PySpark's localCheckpoint leaves it, and would compute it again
 
@@ -498,9 +518,8 @@ class VRDD(RDD[Any]):
 #: Actions that Spark answers, repeated where a Python worker crashes under them.
 _SPARK_ACTIONS = (
     "aggregate", "collectAsMap", "countApproxDistinct", "countByKey", "countByValue", "fold", "foreach",
-    "foreachPartition", "histogram", "lookup", "max", "mean", "meanApprox", "min", "reduceByKeyLocally", "sampleStdev",
-    "sampleVariance", "stats", "stdev", "sum", "sumApprox", "takeOrdered", "takeSample", "top", "treeAggregate",
-    "treeReduce", "variance",
+    "foreachPartition", "histogram", "lookup", "meanApprox", "reduceByKeyLocally", "sampleStdev", "sampleVariance",
+    "stats", "stdev", "sumApprox", "takeOrdered", "takeSample", "top", "treeAggregate", "treeReduce", "variance",
 )
 
 

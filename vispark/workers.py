@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import mmap
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import Ran, Release, Reply, Request, Retain, Run
+from gpu_worker.protocol.messages import Ran, Release, Request, Retain, Run
 from gpu_worker.protocol.payload import Payload
 from vispark.bridge import Credentials, Home, Relay, blame, contents
 from vispark.errors import Fenced, PartitionMissing, VisparkError, WorkerError, WorkerLost
@@ -154,17 +154,19 @@ class Worker:
             with suppress(WorkerError):
                 finish(self._credentials.hello("finish", 0), runtime_dir=self.home.runtime_dir)
 
-    def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Reply]:
+    def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
 
         A connection that waited may lead to a process that is gone, while tasks have brought data to the next one.
         """
-        for attempt in itertools.count():
+        attempts = self._credentials.options.attempts
+        while True:
             try:
                 with self._borrowed() as client:
                     return client.epoch, client.request(request(client))[0]
             except WorkerLost:
-                if attempt >= self._credentials.options.attempts:
+                attempts -= 1
+                if attempts < 0:
                     raise
 
     def _receive_relayed(self, ticket: Ticket) -> tuple[int, Ran, Payload | None]:

@@ -67,16 +67,47 @@ class Exec:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """Fold all records of the worker's partitions into one, with a named associative operator.
+class FieldFold:
+    """With which associative operator a field of records is folded; without a name, every field that is not named.
 
-    ``over`` says what a record is: "rows" of the partition's only block, or "blocks". ``guard`` asks for what the
-    client must know to trust the result: "overflow" for Python ints, "nan" for ``min`` and ``max``, or "".
+    ``guard`` asks for what the client must know to trust the result: "overflow" for Python ints, "nan" for ``min`` and
+    ``max``, or "". ``result`` is the dtype to fold in and to give, or "" for the field's own.
     """
 
+    field: str
     operator: str
+    guard: str = ""
+    result: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Fold all records of the worker's partitions into one.
+
+    ``over`` says what a record is: "rows" of the partition's only block, or "blocks".
+    """
+
+    fields: tuple[FieldFold, ...]
     over: str
-    guard: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoldByKey:
+    """Fold those rows of the worker's partitions that have one key: an integer below ``groups`` in field ``key``."""
+
+    key: str
+    groups: int
+    fields: tuple[FieldFold, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldInside:
+    """Fold inside each record, along its leading axis; ``over`` is as in :class:`Fold`, ``label`` as in :class:`Exec`.
+    """
+
+    label: str
+    fields: tuple[FieldFold, ...]
+    over: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +140,7 @@ class Fetch:
     over: str
 
 
-Step = Put | Load | ToDevice | ToHost | Exec | Fold | Keys | Values | Keep | Fetch
+Step = Put | Load | ToDevice | ToHost | Exec | Fold | Keys | Values | Keep | Fetch | FoldByKey | FoldInside
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,16 +311,30 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """The result of a :class:`Fold` in the payload. Without records there is none and ``count`` is 0.
+class FoldedField:
+    """A folded field in the payload: one record's, or one for each key.
 
     ``magnitude`` bounds every intermediate result of an integer fold; ``ordered`` is false when the data holds NaN.
     """
 
+    field: str
+    dtype: str
+    shape: tuple[int, ...]
     offset: int
-    count: int
     magnitude: float
     ordered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """The result of a :class:`Fold` or :class:`FoldByKey`. Without records it has no fields and ``count`` is 0.
+
+    ``counts`` is the payload's offset of the number of records for each key (int64), or -1.
+    """
+
+    count: int
+    fields: tuple[FoldedField, ...]
+    counts: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,10 +130,9 @@ class Payload:
             self.view(offset, data.nbytes)[:] = data
             return
         self.view(offset, data.nbytes)
-        rest = memoryview(data)
-        while rest:
-            written = os.pwrite(self.descriptor, rest, offset)
-            rest, offset = rest[written:], offset + written
+        while data.nbytes:
+            written = os.pwrite(self.descriptor, data.data, offset)
+            data, offset = data[written:], offset + written
 
     def field(self, field: Field, offset: int) -> np.ndarray:
         """A field at ``offset``, as a view of its dtype and shape."""

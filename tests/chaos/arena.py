@@ -38,7 +38,7 @@ from vispark import IN, OUT, VRDD, Kernels
 from vispark.session import Session
 
 #: Kills at each fail-point.
-KILLS = int(os.environ.get("VISPARK_CHAOS_KILLS", "3"))
+KILLS = int(os.environ.get("VISPARK_CHAOS_KILLS", "2"))
 SECONDS = 30.0
 WIDTH = 6
 
@@ -165,9 +165,13 @@ class Arena:
         return Session.of(self.sc)
 
     def disconnect(self) -> None:
-        """Close the driver's connections, so that its next plan makes new ones."""
+        """Close the driver's connections and leases, so that its next plan makes new ones; the session stays."""
         for worker in self.session().workers.known():
-            worker.close()
+            idle, worker._idle = worker._idle, []
+            lease, worker._lease = worker._lease, None
+            for each in (*idle, lease):
+                if each:
+                    each.close()
 
     def status(self, node: Node | None = None) -> SessionStatus | None:
         """What the daemon of a node says of this context's session."""
@@ -389,7 +393,9 @@ def opened(running: topology.Topology, conf: Mapping[str, object] | None = None)
         patch.setenv("VISPARK_RUNTIME_DIR", str(running.nodes[0].runtime_dir))
         stack.callback(logging.setLogRecordFactory, logging.getLogRecordFactory())
         logging.setLogRecordFactory(plain_record)
-        settings = {f"spark.executorEnv.{VARIABLE}": failpoints, "spark.vispark.device": "host"} | dict(conf or {})
+        # The lease is long, since disconnecting lets go of it for a while.
+        settings = {f"spark.executorEnv.{VARIABLE}": failpoints, "spark.vispark.device": "host",
+                    "spark.vispark.lease": 60} | dict(conf or {})
         with running.context(settings) as sc:
             arena = Arena(sc, running.nodes, failpoints, loads)
             # It starts what a session keeps open to its end.

@@ -10,7 +10,7 @@ import pytest
 from tests.chaos.arena import Arena, Loader, opened, records
 from tests.system import topology
 from tests.system.vrdd_tools import exact
-from vispark import IN, OUT, VRDD, DeadlineExceeded, Kernels, KernelFault, OutOfMemory, VisparkError
+from vispark import IN, OUT, VRDD, DeadlineExceeded, KernelFault, Kernels, OutOfMemory, VisparkError
 
 pytestmark = pytest.mark.chaos
 
@@ -34,9 +34,15 @@ def arena(local: topology.Topology) -> Iterator[Arena]:
         yield arena
 
 
-@pytest.fixture
-def others(arena: Arena) -> tuple[VRDD, VRDD, Loader]:
-    """VRDDs that are held meanwhile, one on the device and one in host memory, and the loader of the first."""
+@pytest.fixture(autouse=True)
+def nothing_is_left(no_leaks: None, arena: Arena) -> Iterator[None]:
+    """After each test the workers hold nothing, before this process is looked at."""
+    yield
+    arena.check_empty()
+
+
+def held(arena: Arena) -> tuple[VRDD, VRDD, Loader]:
+    """VRDDs that are there meanwhile, one on the device and one in host memory, and the loader of the first."""
     loader = arena.loader()
     device, host = arena.points(loader).cache(), arena.points(arena.loader()).dtoh().cache()
     assert (device.count(), host.count()) == (len(EXPECTED[1]), len(EXPECTED[1]))
@@ -60,22 +66,26 @@ def check(arena: Arena, error: VisparkError, operation: str, others: tuple[VRDD,
 
 
 @pytest.mark.parametrize("kernel", ["fault", "trap"])
-def test_a_kernel_that_faults(arena: Arena, others: tuple[VRDD, VRDD, Loader], kernel: str):
+def test_a_kernel_that_faults(arena: Arena, kernel: str):
+    others = held(arena)
     with pytest.raises(KernelFault) as caught:
         failing(arena, kernel).collect()
     check(arena, caught.value, kernel, others, loads=2)
 
 
-def test_a_kernel_that_never_ends(arena: Arena, others: tuple[VRDD, VRDD, Loader]):
+def test_a_kernel_that_never_ends(arena: Arena):
+    others = held(arena)
     with pytest.raises(DeadlineExceeded) as caught:
         failing(arena, "forever", 0).collect()
     check(arena, caught.value, "forever", others, loads=2)
 
 
-def test_a_kernel_whose_result_has_no_room(arena: Arena, others: tuple[VRDD, VRDD, Loader]):
+def test_a_kernel_whose_result_has_no_room(arena: Arena):
+    others = held(arena)
     points = arena.points(arena.loader()).setName("victim").cache()
     assert exact(points.collect()) == EXPECTED
-    much = points.exec(arena.kernels.scale, IN, OUT, np.float64(1.0), 1, out=((1 << 20,), "f8"), grid=1, block=1)
+    much = points.values().exec(arena.kernels.scale, IN, OUT, np.float64(1.0), 1, out=((1 << 20,), "f8"), grid=1,
+                                block=1)
     with pytest.raises(OutOfMemory) as caught:
         much.collect()
     check(arena, caught.value, "scale", others, loads=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pyspark import SparkContext, TaskContext
+from pyspark import RDD, SparkContext, TaskContext
 
 from gpu_worker.protocol.errors import VisparkError
 from tests.chaos.arena import Arena, Loader, eventually, opened, records
@@ -38,6 +38,19 @@ class Slow:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """Lets a stage's other tasks end only when partition 0's first attempt has run, so that its twin is the second."""
+
+    attempts: Path
+
+    def __call__(self, partition: int, found: Iterable) -> Iterable:
+        until = time.monotonic() + 20
+        while partition and not list(self.attempts.glob("0-0-*")) and time.monotonic() < until:
+            time.sleep(0.01)
+        return found
+
+
+@dataclass(frozen=True)
 class Late:
     """Makes the first attempt of a partition's task wait for a file, or a while, after its twin has started."""
 
@@ -52,17 +65,21 @@ class Late:
         return found
 
 
+#: Contexts of the tests: with twins of tasks, and over both ways from the driver to the workers.
+CONTEXTS = {
+    "twins": topology.SPECULATION | {"spark.locality.wait": "0"},
+    "direct": {"spark.vispark.transport": "direct"},
+    "relay": {"spark.vispark.transport": "relay"},
+}
+
+with_twins = pytest.mark.parametrize("arena", ["twins"], indirect=True)
+both_ways = pytest.mark.parametrize("arena", ["direct", "relay"], indirect=True)
+
+
 @pytest.fixture(scope="module")
-def twin_arena(standalone: topology.Topology) -> Iterator[Arena]:
-    """A context on two nodes with speculation."""
-    with opened(standalone, topology.SPECULATION | {"spark.locality.wait": "0"}) as arena:
-        yield arena
-
-
-@pytest.fixture(scope="module", params=["direct", "relay"])
 def arena(request: pytest.FixtureRequest, standalone: topology.Topology) -> Iterator[Arena]:
-    """A context on two nodes, over both ways to their workers."""
-    with opened(standalone, {"spark.vispark.transport": request.param}) as arena:
+    """A context on two nodes."""
+    with opened(standalone, CONTEXTS[request.param]) as arena:
         yield arena
 
 
@@ -81,11 +98,15 @@ def copies(arena: Arena, name: str) -> list[int]:
     return found
 
 
+def numbers(arena: Arena) -> RDD:
+    """An RDD of four partitions."""
+    return arena.sc.parallelize(range(PARTITIONS), PARTITIONS)
+
+
 def spread(arena: Arena, name: str) -> tuple[VRDD, Loader]:
     """A VRDD with partitions on both nodes, materialised."""
     loader = arena.loader()
-    numbers = arena.sc.parallelize(range(PARTITIONS), PARTITIONS)
-    sent = numbers.mapPartitionsWithIndex(Slow(0.3)).mapPartitionsWithIndex(loader).send().htod()
+    sent = numbers(arena).mapPartitionsWithIndex(Slow(0.3)).mapPartitionsWithIndex(loader).send().htod()
     vrdd = sent.setName(name).cache()
     vrdd.count()
     assert min(copies(arena, name)) > 0 and sum(copies(arena, name)) == PARTITIONS
@@ -105,9 +126,10 @@ def tasks(sc: SparkContext, action) -> tuple[object, list[int]]:
     return found, [tracker.getStageInfo(stage).numTasks for stage in stages]
 
 
-def test_twins_leave_one_copy(twin_arena: Arena, tmp_path: Path):
-    arena, twins, loader = twin_arena, topology.Twins(tmp_path, 0), twin_arena.loader()
-    held = arena.sc.parallelize(range(PARTITIONS), PARTITIONS).mapPartitionsWithIndex(twins.hold)
+@with_twins
+def test_twins_leave_one_copy(arena: Arena, tmp_path: Path):
+    twins, loader = topology.Twins(tmp_path, 0), arena.loader()
+    held = numbers(arena).mapPartitionsWithIndex(twins.hold).mapPartitionsWithIndex(Gate(twins.directory))
     vrdd = held.mapPartitionsWithIndex(loader).send().htod().setName("twins").cache()
     assert exact(vrdd.collect()) == EXPECTED
     twins.check()
@@ -116,11 +138,12 @@ def test_twins_leave_one_copy(twin_arena: Arena, tmp_path: Path):
     assert sum(copies(arena, "twins")) == PARTITIONS
 
 
-def test_a_twin_that_comes_late_leaves_one_copy(twin_arena: Arena, tmp_path: Path):
-    arena, loader = twin_arena, twin_arena.loader()
+@with_twins
+def test_a_twin_that_comes_late_leaves_one_copy(arena: Arena, tmp_path: Path):
+    loader = arena.loader()
     (tmp_path / "attempts").mkdir()
     twins = topology.Twins(tmp_path / "attempts", 0)
-    held = arena.sc.parallelize(range(PARTITIONS), PARTITIONS).mapPartitionsWithIndex(twins.hold)
+    held = numbers(arena).mapPartitionsWithIndex(twins.hold).mapPartitionsWithIndex(Gate(twins.directory))
     late = held.mapPartitionsWithIndex(Late(0, tmp_path / "go")).mapPartitionsWithIndex(loader)
     vrdd = late.send().htod().setName("late").cache()
     assert exact(vrdd.collect()) == EXPECTED
@@ -131,6 +154,7 @@ def test_a_twin_that_comes_late_leaves_one_copy(twin_arena: Arena, tmp_path: Pat
     assert sum(copies(arena, "late")) == PARTITIONS, loader.counts()
 
 
+@both_ways
 def test_a_task_that_dies_after_it_has_sent_is_repeated_without_effect(arena: Arena):
     loader = arena.loader()
     vrdd = arena.points(loader).setName("repeated").cache()
@@ -142,6 +166,7 @@ def test_a_task_that_dies_after_it_has_sent_is_repeated_without_effect(arena: Ar
         assert sum(copies(arena, "repeated")) == PARTITIONS
 
 
+@both_ways
 def test_one_request_for_each_worker(arena: Arena):
     vrdd, _ = spread(arena, "asked")
     relayed = arena.session().options.transport == "relay"
@@ -155,6 +180,7 @@ def test_one_request_for_each_worker(arena: Arena):
         assert check(found)
 
 
+@both_ways
 @pytest.mark.parametrize("daemon", [True, False])
 def test_what_one_node_loses_is_all_that_is_rebuilt(arena: Arena, daemon: bool):
     vrdd, loader = spread(arena, f"lost {daemon}")
@@ -168,6 +194,7 @@ def test_what_one_node_loses_is_all_that_is_rebuilt(arena: Arena, daemon: bool):
     assert loader.counts().total() == PARTITIONS + lost
 
 
+@both_ways
 def test_an_error_leaves_the_data_of_both_nodes(arena: Arena):
     vrdd, loader = spread(arena, "kept")
     with pytest.raises(VisparkError):

@@ -35,13 +35,13 @@ template <typename T, int N> __global__ void fold(T* x) { __shared__ T part[N]; 
 
 
 def sources() -> list[tuple[Path, str]]:
-    """Each .cu file with each kernel to compile: those its first line names, or all it has."""
+    """Each .cu file with each kernel to compile: those its first comment names, or all it has."""
     found = []
-    for file in sorted(path for part in ("tests", "examples") for path in (ROOT / part).rglob("*.cu")):
+    for file in sorted(path for part in ("tests", "examples", "gpu_worker") for path in (ROOT / part).rglob("*.cu")):
         text = file.read_text()
-        first = re.match(r"// kernels: (.*)", text)
+        first = re.match(r"// kernels: ((?:.*,\n// )*.*)", text)
         # A comma inside <...> belongs to a template's arguments.
-        names = re.split(r",\s*(?![^<>]*>)", first[1]) if first else kernel_names(text)
+        names = re.split(r",\s*(?![^<>]*>)", first[1].replace("\n//", "")) if first else kernel_names(text)
         found += [(file, name.strip()) for name in names]
     return found
 

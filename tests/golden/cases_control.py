@@ -1,5 +1,7 @@
 """Cases: control. Branches, loops, locals, calls, closures, results of several values."""
 
+# The forms that a linter would change are what is tried here.
+# ruff: noqa: E731, SIM108
 from __future__ import annotations
 
 import functools
@@ -60,7 +62,7 @@ def _clamp(x):
 
 @case("branches of an int and a float", I32, promoted=True)
 def _mixed(x):
-    if x > 0:  # noqa: SIM108 - the statement is what is tried
+    if x > 0:
         y = x
     else:
         y = 0.5
@@ -334,7 +336,7 @@ def _types(x):
 
 @case("a name of a builtin", I32)
 def _abs_named(x):
-    abs = x * 2  # noqa: A001 - shadowing is what is tried
+    abs = x * 2
     return abs + 1
 
 
@@ -351,6 +353,11 @@ def _kernel_names(n):
     element = threadIdx + 1
     out = element * 3
     return out
+
+
+@case("names that kernels use, of arguments", rows(5, 3), 2.0, 3.0, np.float32([1, 2]))
+def _argument_names(p, first, rows, p_tile):
+    return p * first + rows - p_tile[1]
 
 
 @case("augmented assignment", I32, golden="augmented_assignment")
@@ -388,6 +395,25 @@ def _pair_loop(x):
     for i in range(4):
         if x * i < best[0]:
             best = (x * i, i)
+    return best
+
+
+@case("// and % of a loop's negative variable", SMALL)
+def _negative_variable(n):
+    total = n
+    for i in range(-4, 5):
+        total += i // 2 * 10 + i % 3
+    return total
+
+
+@case("continue after a tuple is kept", F32[:12])
+def _tuple_continue(x):
+    best = (x, 0)
+    for i in range(4):
+        if x * i < best[0]:
+            best = (x * i, i)
+            continue
+        x = x - 1
     return best
 
 
@@ -494,7 +520,7 @@ def _inner(x):
 
 @case("inner lambdas", F32)
 def _inner_lambda(x):
-    twice = lambda y: y * 2  # noqa: E731 - the lambda is what is tried
+    twice = lambda y: y * 2
     return twice(twice(x))
 
 

@@ -1,5 +1,7 @@
 """Cases: numbers. Arithmetic with NumPy 2's promotion, comparisons, conversions, functions."""
 
+# The forms that a linter would change are what is tried here.
+# ruff: noqa: B002, SIM300
 from __future__ import annotations
 
 import math
@@ -29,8 +31,8 @@ from tests.golden.case import (
     pairs,
 )
 
-ALL = {"float16": F16, "float32": F32, "float64": F64, "int8": I8, "int16": I16, "int32": I32, "int64": I64, "uint8": U8,
-       "uint16": U16, "uint32": U32, "uint64": U64, "bool": BOOLS}
+ALL = {"float16": F16, "float32": F32, "float64": F64, "int8": I8, "int16": I16, "int32": I32, "int64": I64,
+       "uint8": U8, "uint16": U16, "uint32": U32, "uint64": U64, "bool": BOOLS}
 REAL = {name: data for name, data in ALL.items() if name != "bool"}
 WHOLE = {name: data for name, data in REAL.items() if "int" in name}
 

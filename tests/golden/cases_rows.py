@@ -1,5 +1,7 @@
 """Cases: rows and arrays. Slices, row expressions, products, reductions, arrays of one's own."""
 
+# The forms that a linter would change are what is tried here.
+# ruff: noqa: B905, SIM108
 from __future__ import annotations
 
 import numpy as np
@@ -59,6 +61,7 @@ case("rows with Python numbers", P)(lambda p: (p * 0.1, 2 - p, p / 3))
 case("rows of ints with Python numbers", INTS)(lambda p: (p * 2, p / 3, p // 3, p % 4, p ** 2))
 case("a row times an argument", P, W)(lambda p, w: p * w)
 case("mixed types of rows", P, np.arange(5))(lambda p, w: p * w)
+case("broadcasting along an axis of one", BLOCKS)(lambda b: b * b[:, :1] + b[1:2])
 case("comparisons of rows", P)(lambda p: (p > 0, p == p[0]))
 case("np.where of rows", P)(lambda p: np.where(p > 0, p, 0))
 case("ufuncs of rows", P, tolerance=4)(lambda p: np.exp(p) + np.sqrt(np.abs(p)))
@@ -122,7 +125,7 @@ case("sum of int8 wraps", BYTES * 20)(lambda p: sum(p))
 case("sum of a generator", P, W, tolerance=16, golden="generator")(
     lambda p, w: sum(p[i] * w[i] for i in range(len(p))))
 case("sum of a generator with if", P, tolerance=16)(lambda p: sum(v for v in p if v > 0))
-case("sum of a generator over zip", P, W, tolerance=16)(lambda p, w: sum((a - b) ** 2 for a, b in zip(p, w)))  # noqa: B905
+case("sum of a generator over zip", P, W, tolerance=16)(lambda p, w: sum((a - b) ** 2 for a, b in zip(p, w)))
 case("min, max of a row", P)(lambda p: (min(p), max(p)))
 case("min, max of a generator", P)(lambda p: (min(v * v for v in p), max(abs(v) for v in p)))
 case("any, all", P)(lambda p: (any(v > 1 for v in p), all(v > -1 for v in p)))
@@ -192,7 +195,7 @@ def _enumerated(p):
 @case("for over zip", P, W, tolerance=8, golden="zip")
 def _zipped(p, w):
     s = 0.0
-    for a, b in zip(p, w):  # noqa: B905 - the plain form is what is tried
+    for a, b in zip(p, w):
         s += a * b
     return s
 
@@ -341,3 +344,22 @@ def _histogram(p):
 
 case("several row fields", {"x": rows(5, 3), "v": rows(5, 3, seed=2)}, 0.5, tolerance=2)(
     lambda x, v, dt: {"x": x + v * dt, "v": v - x * dt})
+
+
+def _made_elsewhere(p):
+    a = p * 2
+    return a
+
+
+@case("an array that a function made, written to", P)
+def _written(p):
+    a = _made_elsewhere(p)
+    a[0] = 7
+    return a
+
+
+@case("an array under two names", P)
+def _two_names(p):
+    a = p * 2
+    b = a
+    return a + b

@@ -28,7 +28,6 @@ from vispark import (
     OptionError,
     WorkerUnavailable,
 )
-from vispark.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +43,7 @@ def test_contexts_one_after_another(local: Topology):
             assert cached.collect() == [1.0, 2.0]
             assert sessions(local) == 1 and report(sc).vrdds
         assert eventually(lambda: sessions(local) == 0), "stopping the context ends the session"
-    with pytest.raises(Exception, match="stopped|NoneType|reset"):
+    with pytest.raises(Exception, match=r"stopped|NoneType|reset"):
         cached.collect()
 
 

@@ -42,7 +42,10 @@ def warm_up(sc: SparkContext) -> None:
 # -- equality ---------------------------------------------------------------------------------------------------------
 
 def exact(value: object) -> object:
-    """A value as something that is equal only where types, dtypes, shapes and bits are. NaNs are one."""
+    """A value as something that is equal only where types, dtypes, shapes and bits are.
+
+    NaNs are one, and the order of a dict means nothing.
+    """
     match value:
         case np.ndarray():
             return "array", value.dtype.str, value.shape, _bits(value)
@@ -53,7 +56,7 @@ def exact(value: object) -> object:
         case complex():
             return "complex", exact(value.real), exact(value.imag)
         case dict():
-            return "dict", tuple((exact(key), exact(each)) for key, each in value.items())
+            return "dict", tuple((repr(exact(key)), exact(value[key])) for key in sorted(value, key=repr))
         case list() | tuple():
             return type(value).__name__, tuple(map(exact, value))
         case ResultIterable():

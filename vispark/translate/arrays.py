@@ -52,7 +52,7 @@ class Arrays(Reductions):
 
     # -- elementwise --------------------------------------------------------------------------------------------------
 
-    def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Value:
+    def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Any:
         """An operation on numbers, for numbers, arrays, or both in one shape."""
         parts = [self.plain(operand) for operand in operands]
         if all(isinstance(part, Number) for part in parts):
@@ -73,7 +73,7 @@ class Arrays(Reductions):
         return Array(kind.strong, shape, element, cheap=cheap, fresh=True,
                      volatile=any(array.volatile for array in arrays))
 
-    def plain(self, value: Value) -> Number | Array:
+    def plain(self, value: Value) -> Any:
         """A value that must be a number or an array; an array without axes is a number."""
         if isinstance(value, Array) and value.shape == ():
             return value.at()
@@ -153,7 +153,7 @@ class Arrays(Reductions):
             raise Refusal("a dtype is written as np.float32 and its like, or as int, float, bool")
         return Scalar(_PYTHON_TYPES.get(value.name, value.name.removeprefix("numpy.")))
 
-    def _python_astype(self, value: Value, kind: Value) -> Value:
+    def _python_astype(self, value: Any, kind: Value) -> Value:
         found = self.dtype(kind)
         value = self.plain(value)
         return self.astype(value, found) if isinstance(value, Array) else numbers.convert(value, found)

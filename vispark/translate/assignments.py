@@ -1,12 +1,13 @@
 """Writes assignments: to names, to several names, to items of arrays the function made.
 
-A variable of Python's has no type; a value has. So an assignment makes a new C++ variable, or writes to the one there is
-if the type is the same.
+A variable of Python's has no type; a value has. So an assignment makes a new C++ variable, or writes to the one there
+is if the type is the same.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from vispark.translate import form, scalars
 from vispark.translate.arrays import stretched
@@ -14,7 +15,7 @@ from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Expressions
 from vispark.translate.liveness import Names
 from vispark.translate.types import INT
-from vispark.translate.values import Array, Function, Nothing, Number, Tuple, Value, describe
+from vispark.translate.values import Array, Function, Nothing, Number, Tuple, Value, describe, reindexed
 
 
 class Assignments(Expressions):
@@ -58,6 +59,12 @@ class Assignments(Expressions):
         if len(items) != wanted:
             raise Refusal(f"{len(items)} values cannot be unpacked into {wanted} names")
         return items
+
+    def element_of(self, array: Array, index: str) -> Value:
+        """``array[index]``: a number, or a row."""
+        if len(array.shape) == 1:
+            return array.at(index)
+        return reindexed(array, array.shape[1:], lambda *rest: (index, *rest))
 
     def bind(self, name: str, value: Value) -> None:
         """Give a name a value."""
@@ -106,13 +113,13 @@ class Assignments(Expressions):
             return self.materialised(value, name)
         return value
 
-    def _store_elements(self, target: form.Index, value: Value) -> None:
+    def _store_elements(self, target: Any, value: Any) -> None:
         """``a[i] = value``, ``a[1:] = row``."""
         array = self.expression(target.value)
         if not isinstance(array, Array) or not (array.storage or self._view_of_storage(target.value)):
             raise Refusal("only the items of an array that the function made can be assigned to, with np.zeros(n), "
                           f"np.array([...]) or .copy(); this is {describe(array)}")
-        place = self.indexed(array, target.indices)
+        place: Any = self.indexed(array, target.indices)
         if isinstance(place, Number):
             number = self.as_number(value, "a number")
             self.line(f"{place.text} = {scalars.cast(number, array.type).text};")
@@ -120,7 +127,7 @@ class Assignments(Expressions):
         source = value if isinstance(value, Number) else self.plain(value)
         if isinstance(source, Array) and source.volatile:
             source = self.materialised(source, "value")
-        whole = self.elementwise(lambda number: number, source)
+        whole: Any = self.elementwise(lambda number: number, source)
         with self.over(place.shape) as indices:
             one = whole if isinstance(whole, Number) else whole.at(*stretched(whole.shape, indices))
             self.line(f"{place.element(*indices)} = {scalars.cast(one, array.type).text};")
@@ -143,7 +150,8 @@ class Assignments(Expressions):
 
     def _augment_array(self, statement: form.Augment, current: Array, value: Value) -> None:
         """``row += value`` writes in place, and keeps the type."""
-        name = statement.target.name
+        target: Any = statement.target
+        name = target.name
         found = self.operate(statement.operator, current, value)
         if not isinstance(found, Array) or found.shape != current.shape:
             raise Refusal(f"{name} {statement.operator}= does not fit its shape {current.shape}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from vispark.translate import form, liveness, numbers, scalars
 from vispark.translate.errors import Refusal
@@ -11,7 +12,7 @@ from vispark.translate.expressions import Frame
 from vispark.translate.liveness import NONE, Names
 from vispark.translate.scalars import literal
 from vispark.translate.types import BOOL
-from vispark.translate.values import Function, Nothing, Number, Type, Value, join_types, shown, type_of
+from vispark.translate.values import Array, Function, Nothing, Number, Type, Value, join_types, shown, type_of
 from vispark.translate.ways import Ways
 
 _DEEPEST = 40
@@ -39,8 +40,8 @@ class Calls(Ways):
         """A call: the function's body in a frame of its own."""
         definition = function.definition
         if self.depth >= _DEEPEST:
-            raise Refusal(f"{definition.name} calls itself, or calls are nested more than {_DEEPEST} deep: recursion is "
-                          "not supported; write a loop")
+            raise Refusal(f"{definition.name} calls itself, or calls are nested more than {_DEEPEST} deep: recursion is"
+                          " not supported; write a loop")
         variables = self._bound(function, arguments, keywords)
         body = definition.body
         if liveness.returns(body) <= 1 and liveness.returns_last(body) and liveness.leaves(body):
@@ -84,7 +85,11 @@ class Calls(Ways):
                 self._give(Nothing())
 
     def _do_Return(self, statement: form.Return, after: Names) -> bool:
-        self._give(self.expression(statement.value))
+        value = self.expression(statement.value)
+        if isinstance(statement.value, form.Local) and isinstance(value, Array):
+            # The function's own name for it ends here.
+            value = self.frame.variables.get(statement.value.name, value)
+        self._give(value)
         return False
 
     def _give(self, value: Value) -> None:
@@ -93,8 +98,8 @@ class Calls(Ways):
             returns.keep(value)
             return
         if isinstance(kind, Nothing) != isinstance(returns.seen or kind, Nothing):
-            raise Refusal(f"{self.frame.definition.name} returns a value on some ways and none on others; return one on "
-                          "each")
+            raise Refusal(f"{self.frame.definition.name} returns a value on some ways and none on others; return one"
+                          " on each")
         try:
             returns.seen = kind if returns.seen is None else join_types(returns.seen, kind)
         except Refusal as error:
@@ -137,7 +142,7 @@ class Calls(Ways):
         if name in ("any", "all"):
             return self._truth_of_each(name, node, steps)
         with self.apart():
-            kinds: list[Type] = []
+            kinds: list[Any] = []
             self._turns_of_each(node, steps, lambda value: kinds.append(type_of(value)))
         kind = kinds[0]
         if not isinstance(kind, type(BOOL)):

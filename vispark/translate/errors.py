@@ -34,9 +34,10 @@ class TranslationError(PlanError):
 
     def at(self, **known: Any) -> TranslationError:
         """The same error, with those parts of its place filled in that were not known before."""
-        error = super().at(**known)
-        error.file, error.line, error.column = self.file, self.line, self.column
-        return error
+        place = super().at(**known).place
+        error = TranslationError(self.message, place, self.detail, file=self.file, line=self.line, column=self.column)
+        error.__cause__ = self.__cause__
+        return error.with_traceback(self.__traceback__)
 
 
 def _rebuild(args: tuple[Any, ...], file: str, line: int, column: int) -> TranslationError:

@@ -6,10 +6,11 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from vispark.translate import form, scalars
-from vispark.translate.arrays import Arrays, broadcast
-from vispark.translate.errors import Refusal, TranslationError
+from vispark.translate.arrays import Arrays
+from vispark.translate.errors import Refusal
 from vispark.translate.library import OPERATORS
 from vispark.translate.scalars import NeedsStatic, literal
 from vispark.translate.text import complain
@@ -53,7 +54,7 @@ class Expressions(Arrays):
     frame: Frame
     captures: tuple[Value, ...]
 
-    def expression(self, node: form.Expression) -> Value:
+    def expression(self, node: form.Expression) -> Any:
         """The value of an expression; what is wrong with it is told at its place."""
         with self.told_at(node):
             return getattr(self, f"_{type(node).__name__}")(node)
@@ -92,7 +93,9 @@ class Expressions(Arrays):
         frame: Frame | None = self.frame
         while frame is not None:
             if node.name in frame.variables:
-                return frame.variables[node.name]
+                value = frame.variables[node.name]
+                # Under a second name it would be the same array.
+                return dataclasses.replace(value, fresh=False) if isinstance(value, Array) else value
             frame = frame.outer if node.name in frame.definition.free else None
         raise Refusal(f"{node.name} may have no value here: give it one on every way that leads here")
 
@@ -185,17 +188,17 @@ class Expressions(Arrays):
             found = self._logical(node.operator, found, operand)
         return found
 
-    def _logical(self, symbol: str, left: Value, right: form.Expression) -> Value:
+    def _logical(self, symbol: str, left: Any, right: form.Expression) -> Value:
         """``and`` and ``or`` give one of their operands; the right one is computed only if it is needed."""
         test = self.truth(left)
         if test.known:
             return self.expression(right) if test.value == (symbol == "and") else left
         with self.apart(1) as lines:
             other = self.expression(right)
-        if all(isinstance(value, Number) and value.type.kind == "b" for value in (left, other)):
-            if not lines.lines:
-                sign = "&&" if symbol == "and" else "||"
-                return Number(join_types(left.type, other.type), f"{test.closed} {sign} {other.closed}", atom=False)
+        if not lines.lines and all(isinstance(value, Number) and value.type.kind == "b" for value in (left, other)):
+            sign = "&&" if symbol == "and" else "||"
+            found: Any = join_types(left.type, other.type)
+            return Number(found, f"{test.closed} {sign} {other.closed}", atom=False)
         test = self.fixed(test, "holds")
         needed = test if symbol == "and" else Number(BOOL, f"!{test.closed}")
         return self._chosen(needed, lines, other, None, self.snapshot(left))
@@ -209,7 +212,7 @@ class Expressions(Arrays):
         with self.apart(1) as no_lines:
             no = self.expression(node.no)
         if not yes_lines.lines and not no_lines.lines and isinstance(yes, Number) and isinstance(no, Number):
-            kind = join_types(yes.type, no.type)
+            kind: Any = join_types(yes.type, no.type)
             bounds = None
             if kind == INT and yes.bounds and no.bounds:
                 bounds = min(yes.bounds[0], no.bounds[0]), max(yes.bounds[1], no.bounds[1])
@@ -254,8 +257,8 @@ class Expressions(Arrays):
             return self.property(value, node.name)
         if isinstance(value, Number | Array) and node.name in _METHODS:
             return Method(value, node.name)
-        raise Refusal(f"{describe(value)} has no .{node.name} here; there are .shape, .size, .ndim, .T, .real, .imag and "
-                      "the methods ." + "(), .".join(sorted(_METHODS)) + "()")
+        raise Refusal(f"{describe(value)} has no .{node.name} here; there are .shape, .size, .ndim, .T, .real, .imag"
+                      " and the methods ." + "(), .".join(sorted(_METHODS)) + "()")
 
     def property(self, value: Number | Array, name: str) -> Value:
         """``value.name`` of a number or an array."""
@@ -293,9 +296,9 @@ class Expressions(Arrays):
 
     def indexed(self, array: Array, nodes: tuple[form.Expression, ...]) -> Value:
         """``array[...]`` by numbers, slices, None and ``...``."""
-        nodes = self._expanded(array, nodes)
-        axis, maps, shape = 0, [], []
-        for node in nodes:
+        axis, shape = 0, list[int]()
+        maps: list[Any] = []
+        for node in self._expanded(array, nodes):
             if isinstance(node, form.Literal) and node.value is None:
                 shape.append(1)
                 maps.append(None)
@@ -343,10 +346,10 @@ class Expressions(Arrays):
         if number.known:
             return str(number.value % extent)
         low, high = number.bounds or scalars.range_of(number.type)
-        if number.bounds and high < -extent or low >= extent:
+        if (number.bounds and high < -extent) or low >= extent:
             raise Refusal(f"the index is at least {low} here, outside an axis of length {extent}" if low >= extent else
                           f"the index is at most {high} here, outside an axis of length {extent}")
-        if 0 <= low and high < extent:
+        if low >= 0 and high < extent:
             return self.fixed(number, "i").text if number.variable or not _simple(number.text) else number.text
         if -extent <= low and high < 0:
             return plus(self.fixed(number, "i").text, extent)
@@ -408,7 +411,8 @@ class Expressions(Arrays):
             return self._steps(name, node)
         if len(node.arguments) == 1 and isinstance(node.arguments[0], form.Each):
             if name not in ("sum", "min", "max", "any", "all"):
-                raise Refusal(f"a generator cannot be given to {name.split('.')[-1]}; to sum, min, max, any or all it can")
+                raise Refusal(f"a generator cannot be given to {name.split('.')[-1]}; it can be to sum, min, max, any"
+                              " and all")
             return self.over_each(name, node.arguments[0])
         return None
 

@@ -14,6 +14,7 @@ comparisons, so a function that is defined twice is one function.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class Constant:
         return np.frombuffer(self.data, self.dtype).reshape(self.shape)
 
     @property
-    def number(self) -> int | float | complex | bool | np.generic:
+    def number(self) -> Any:
         """The value of a number: Python's if it is weak, else NumPy's."""
         scalar = self.array[()]
         return scalar.item() if self.weak else scalar
@@ -92,7 +93,7 @@ class Capture:
 class Literal(Expression):
     """A number, bool, None, Ellipsis or string written in the source, or a module's constant such as ``math.pi``."""
 
-    value: int | float | complex | bool | str | None
+    value: Any
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self._key() == other._key()

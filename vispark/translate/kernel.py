@@ -209,8 +209,17 @@ def translate(fn: Callable[..., Any], *args: Any, record: Record) -> str:
 
     Examples
     --------
-    >>> print(translate(lambda x: 2 * x, record=Record((Field("", "float32"),))).splitlines()[-2].strip())
-    out[element] = 2.0f * x;
+    >>> print(translate(lambda x: 2 * x, record=Record((Field("", "float32"),))))
+    extern "C" __global__ void __launch_bounds__(256)
+    lambda_kernel(const float* __restrict__ x_in, float* __restrict__ out, const long long n)
+    {
+        const long long element = blockIdx.x * 256LL + threadIdx.x;
+        if (element < n) {
+            const float x = x_in[element];
+            out[element] = 2.0f * x;
+        }
+    }
+    <BLANKLINE>
     """
     return specialise(trace(fn, args), record, args).source
 
@@ -238,9 +247,13 @@ def _at_definition(definition: Definition, message: str) -> TranslationError:
     return complain(message, form.At(definition.text.first, 0), definition.text, definition.name)
 
 
+#: "argument" or "capture", and its number.
+_Place = tuple[str, int]
+
+
 @functools.lru_cache(maxsize=512)
 def _write(definition: Definition, record: Record, names: tuple[str, ...],
-           given: tuple[tuple[tuple[str, int], _Given], ...], statics: tuple[tuple[tuple[str, int], Any], ...]) -> Kernel:
+           given: tuple[tuple[_Place, _Given], ...], statics: tuple[tuple[_Place, Any], ...]) -> Kernel:
     """Cached by types: a call with other values gives the kernel that there is."""
     try:
         return _KernelWriter(definition, record, names, dict(given), dict(statics)).write()
@@ -255,7 +268,7 @@ class _KernelWriter(Calls):
                  given: dict[tuple[str, int], _Given], statics: dict[tuple[str, int], Any]):
         super().__init__()
         self.definition, self.record, self.statics = definition, record, statics
-        self.title = self.name(definition.name)
+        self.title = self.name(f"{definition.name}_kernel")
         self.frame = Frame(definition, {}, frozenset(), {})
         self.ports: list[tuple[Port, Parameter]] = []
         self.given: list[tuple[Port, Parameter]] = []
@@ -300,9 +313,8 @@ class _KernelWriter(Calls):
         found: dict[str, Value] = {}
         if "" in fields:
             found[taken[0].name] = self._input(taken[0].name, fields[""])
-        for parameter in self.definition.parameters:
-            if parameter.name in fields:
-                found[parameter.name] = self._input(parameter.name, fields[parameter.name])
+        names = {parameter.name for parameter in self.definition.parameters}
+        found |= {name: self._input(name, field) for name, field in fields.items() if name in names}
         if not found:
             raise Refusal(f"no parameter of {self.definition.name} is named after a field; the record's fields are "
                           + ", ".join(fields))
@@ -326,6 +338,7 @@ class _KernelWriter(Calls):
     def _input(self, wanted: str, field: Field) -> Value:
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the element")
         local, base = self.name(wanted), self.name(f"{wanted}_in")
+        self.taken.add(f"{local}_tile")
         port = Port(base, f"const {kind.c}* __restrict__ {base}", local, kind.c, _count(field.shape),
                     kind.numpy.itemsize, not field.shape)
         self.ports.append((port, Parameter("input", field.name, 0, kind.dtype, field.shape, True)))
@@ -360,12 +373,13 @@ class _KernelWriter(Calls):
         kind = Scalar(output.dtype)
         base = self.name(f"out_{output.name}" if output.name else "out")
         local = self.name(f"{base}_row") if output.shape else base
+        self.taken.add(f"{local}_tile")
         port = Port(base, f"{kind.c}* __restrict__ {base}", local, kind.c, _count(output.shape), kind.numpy.itemsize,
                     not output.shape, output=True)
         self.ports.append((port, Parameter("output", output.name, 0, kind.dtype, output.shape, True)))
         return stored(local, kind, output.shape) if output.shape else Number(kind, f"{base}[element]")
 
-    def _write_out(self, structure: Structure, targets: list[Array | Number], value: Value, kind: Type) -> None:
+    def _write_out(self, structure: Structure, targets: list[Array | Number], value: Any, kind: Any) -> None:
         """Store what a ``return`` gives."""
         if isinstance(value, Tuple | Dict):
             kinds = kind.items if isinstance(kind, DictType) else kind

@@ -98,7 +98,8 @@ def _head(layout: Layout) -> list[str]:
 
 
 def _in_tile(port: Port) -> str:
-    return f"    {'' if port.output else 'const '}{port.c}* {port.local} = {port.local}_tile + threadIdx.x * {port.stride};"
+    constant = "" if port.output else "const "
+    return f"    {constant}{port.c}* {port.local} = {port.local}_tile + threadIdx.x * {port.stride};"
 
 
 def _direct(port: Port) -> str:
@@ -116,5 +117,5 @@ def _tail(layout: Layout) -> list[str]:
     if not layout.staged or not tiles:
         return []
     return ["#ifdef STAGED", "    __barrier_sync(0);",
-            *(f"    store_tile<{port.count}, {port.stride}>({port.base} + first * {port.count}, {port.local}_tile, rows);"
-              for port in tiles), "#endif"]
+            *(f"    store_tile<{port.count}, {port.stride}>({port.base} + first * {port.count}, {port.local}_tile, "
+              "rows);" for port in tiles), "#endif"]

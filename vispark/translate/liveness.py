@@ -128,7 +128,7 @@ def mutated(block: form.Block) -> Names:
     for statement, _ in statements(block):
         targets = statement.targets if isinstance(statement, form.Assign) else (
             (statement.target,) if isinstance(statement, form.Augment) else ())
-        for target in (part for target in targets for part in _flat(target)):
+        for target in (part for whole in targets for part in _flat(whole)):
             root = target
             while isinstance(root, form.Index):
                 root = root.value

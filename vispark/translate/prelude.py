@@ -104,7 +104,10 @@ template <class T> __device__ __forceinline__ T square(T a)
 {
     return (T)((typename unsigned_of<T>::type)a * (typename unsigned_of<T>::type)a);
 }
-template <> __device__ __forceinline__ unsigned short square<unsigned short>(unsigned short a) { return (unsigned)a * a; }
+template <> __device__ __forceinline__ unsigned short square<unsigned short>(unsigned short a)
+{
+    return (unsigned)a * (unsigned)a;
+}
 template <> __device__ __forceinline__ short square<short>(short a) { return (unsigned)a * (unsigned)a; }
 template <class T> __device__ __forceinline__ T reciprocal(T a) { return T(1) / a; }
 
@@ -322,7 +325,8 @@ def _parts() -> tuple[tuple[str, str], ...]:
 
 
 def _definitions(text: str) -> list[str]:
-    found, current = [], []
+    found: list[str] = []
+    current: list[str] = []
     for line in text.splitlines():
         starts = line.startswith(("//", "template", "__device__", "struct"))
         if starts and current and not current[-1].startswith("//"):

@@ -76,9 +76,10 @@ def trace(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> Function:
 
     Examples
     --------
-    >>> from vispark.translate import examples
-    >>> trace(examples.scaled, (2.0,)).name
-    'scaled'
+    >>> def scaled(x, k):
+    ...     return k * x
+    >>> trace(scaled, (2.0,)).definition.parameters
+    (Parameter(name='x', default=None, keyword_only=False), Parameter(name='k', default=None, keyword_only=False))
     """
     pool = _Pool()
     definition = pool.read(fn)
@@ -288,7 +289,10 @@ class _Reader:
         if node.decorator_list:
             raise self.error(node.decorator_list[0], "a decorator is not supported on a function inside a translated "
                                                      "one; write the plain function")
-        value = form.Called(self._inner(node), at=place(node))
+        definition = self._inner(node)
+        if node.name in definition.free:
+            raise self.error(node, f"{node.name} calls itself: recursion is not supported; write a loop")
+        value = form.Called(definition, at=place(node))
         return form.Assign((form.Local(node.name, at=place(node)),), value, at=place(node))
 
     def _inner(self, node: FunctionNode) -> Definition:
@@ -379,7 +383,8 @@ class _Reader:
         if isinstance(value, list):
             return f"{name} is a list, whose length may change; make it a tuple or an array: np.array({name})"
         if isinstance(value, dict | set | frozenset | str | bytes):
-            return f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays and tuples"
+            return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays and "
+                    "tuples")
         if library.is_library(value):
             return f"{name} is not among the functions that can be translated; docs/translator.md lists them"
         if isinstance(value, types.MethodType):
@@ -427,7 +432,8 @@ class _Reader:
                            at=place(node))
 
     def _Call(self, node: ast.Call) -> Expression:
-        if any(isinstance(argument, ast.Starred) for argument in node.args) or any(k.arg is None for k in node.keywords):
+        starred = any(isinstance(argument, ast.Starred) for argument in node.args)
+        if starred or any(keyword.arg is None for keyword in node.keywords):
             raise self.error(node, "* or ** in a call is not supported; write the arguments out")
         function = self.expression(node.func)
         arguments = tuple(map(self.expression, node.args))

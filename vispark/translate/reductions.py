@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from vispark.translate import numbers, scalars
 from vispark.translate.errors import Refusal
 from vispark.translate.scalars import literal
-from vispark.translate.types import BOOL, FLOAT, INT, NUMPY_BOOL, Scalar, join, resolve
-from vispark.translate.values import Array, Named, Nothing, Number, Tuple, Value, describe, reindexed
+from vispark.translate.types import BOOL, NUMPY_BOOL, Scalar
+from vispark.translate.values import Array, Nothing, Number, Value, describe, reindexed
 from vispark.translate.writer import Writer
 
 
@@ -57,7 +58,7 @@ class Reductions(Writer):
                            numbers.convert(literal(start), wide))
         return scalars.cast(total, kind)
 
-    def _along(self, name: str, array: Array, axis: Value) -> Array:
+    def _along(self, name: str, array: Array, axis: Value) -> Value:
         """Along one axis: an array of the others, kept, as each element is a loop."""
         number = self.static(self.plain(axis), "the axis must be known before the kernel runs")
         if not -len(array.shape) <= number < len(array.shape):
@@ -236,11 +237,11 @@ class Reductions(Writer):
 
     # -- what the rest of the writer provides -------------------------------------------------------------------------
 
-    def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Value:
+    def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Any:
         """An operation on numbers, for numbers and arrays."""
         raise NotImplementedError
 
-    def plain(self, value: Value) -> Number | Array:
+    def plain(self, value: Value) -> Any:
         """A value that must be a number or an array."""
         raise NotImplementedError
 

@@ -39,12 +39,13 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "%": operator.mod, "**": operator.pow, "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_,
     "|": operator.or_, "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
     "==": operator.eq, "!=": operator.ne}
+_PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 _INT64 = -(2**63), 2**63 - 1
 
 
 # -- constants and casts ----------------------------------------------------------------------------------------------
 
-def literal(value: int | float | complex | bool) -> Number:
+def literal(value: Any) -> Number:
     """A Python number that is known."""
     found = weak_of(value)
     if found == INT:
@@ -96,7 +97,7 @@ def cast(number: Number, to: Scalar) -> Number:
     Refusal
         If a known Python int does not fit.
     """
-    if number.known and not isinstance(number.value, complex) or (number.known and to.kind == "c"):
+    if (number.known and not isinstance(number.value, complex)) or (number.known and to.kind == "c"):
         return _cast_known(number, to)
     if number.type.dtype == to.dtype:
         text = f"(long long){number.closed}" if number.c == "int" and to.dtype == "int64" and not to.weak else None
@@ -283,7 +284,7 @@ def unary(symbol: str, a: Number) -> Number:
     if symbol == "~" and a.type != INT:
         raise Refusal(f"~ of a {a.type} is not supported; write not x")
     if a.known:
-        return literal({"-": operator.neg, "+": operator.pos, "~": operator.invert}[symbol](a.value))
+        return literal(_PYTHON_UNARY[symbol](a.value))
     a = cast(a, INT) if a.type == BOOL else a
     if symbol == "+":
         return a

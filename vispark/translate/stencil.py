@@ -76,10 +76,10 @@ def _offsets(definition: Definition, body: object) -> Iterator[tuple[tuple[int, 
             if not all(isinstance(index, form.Literal) and type(index.value) is int for index in node.indices):
                 raise complain("a stencil's offsets are whole numbers written out, as in u[0, -1]; for an array that "
                                "is not the grid, use a plain function", node.at, definition.text, definition.name)
-            yield tuple(index.value for index in node.indices), node.at
+            yield tuple(index.value for index in node.indices if isinstance(index, form.Literal)), node.at
 
 
-def _nodes(node: object) -> Iterator[form.Node]:
+def _nodes(node: object) -> Iterator[Any]:
     """A node and all under it."""
     if isinstance(node, tuple):
         for item in node:

@@ -7,11 +7,12 @@ import functools
 import linecache
 import types
 from collections.abc import Iterable
+from typing import Any
 
 from vispark.translate.errors import TranslationError
 from vispark.translate.form import At, Text
 
-FunctionNode = ast.FunctionDef | ast.Lambda
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find(function: types.FunctionType) -> tuple[FunctionNode, Text]:
@@ -22,10 +23,17 @@ def find(function: types.FunctionType) -> tuple[FunctionNode, Text]:
     TranslationError
         If there is no source, it was changed since, or two lambdas cannot be told apart.
     """
-    code = function.__code__
+    # Sources inside archives are found through the module's loader.
+    linecache.lazycache(function.__code__.co_filename, function.__globals__)
+    return _found(function.__code__)
+
+
+@functools.lru_cache(maxsize=512)
+def _found(code: types.CodeType) -> tuple[FunctionNode, Text]:
+    """A function's tree; kept, as loops translate the same function again and again."""
     file = code.co_filename
     linecache.checkcache(file)
-    lines = linecache.getlines(file, function.__globals__)
+    lines = linecache.getlines(file)
     if not lines:
         raise TranslationError(f"the source of {_shown(code)} was not found: {file} cannot be read. A translated "
                                "function is written in a file or a notebook, not made by exec or eval", file=file)
@@ -43,7 +51,7 @@ def find(function: types.FunctionType) -> tuple[FunctionNode, Text]:
     return node, Text(file, first, tuple(line.rstrip("\n") for line in lines[first - 1:last]))
 
 
-def place(node: ast.AST) -> At:
+def place(node: Any) -> At:
     """Where a syntax tree's node stands."""
     return At(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
 
@@ -93,7 +101,7 @@ def _named(node: FunctionNode, code: types.CodeType) -> bool:
     return code.co_name == ("<lambda>" if isinstance(node, ast.Lambda) else node.name)
 
 
-def _covers(node: ast.Lambda, code: types.CodeType) -> bool:
+def _covers(node: Any, code: types.CodeType) -> bool:
     """Whether a lambda's body is where the code's instructions are."""
     spans = [(start, column, end, end_column) for start, end, column, end_column in code.co_positions()
              if start is not None and column is not None and (start, column) != (end, end_column)]
@@ -103,7 +111,7 @@ def _covers(node: ast.Lambda, code: types.CodeType) -> bool:
                                 for start, column, end, end_column in spans)
 
 
-def _length(node: ast.Lambda) -> tuple[int, int]:
+def _length(node: Any) -> tuple[int, int]:
     return node.end_lineno - node.lineno, node.end_col_offset - node.col_offset
 
 

@@ -281,7 +281,8 @@ def times(a: str, b: int) -> str:
 
 def flat(base: str, shape: tuple[int, ...], *indices: str) -> str:
     """The element of a contiguous array."""
-    terms, known, stride = [], 0, 1
+    terms: list[str] = []
+    known, stride = 0, 1
     for index, extent in zip(reversed(indices), reversed(shape), strict=True):
         term = times(index, stride)
         if term.lstrip("-").isdigit():

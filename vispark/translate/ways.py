@@ -26,7 +26,6 @@ from vispark.translate.values import (
     Type,
     Value,
     join_types,
-    reindexed,
     shown,
     type_of,
 )
@@ -40,8 +39,8 @@ class Loop:
     """A loop that is being written.
 
     ``wanted`` are the names that its turns change and that may be read at its head or after it; ``carried`` the C++
-    variables that hold them between turns; ``seen`` the types that they had at the ends of turns; ``missing`` those without
-    a value at the end of some turn, or at some ``break``.
+    variables that hold them between turns; ``seen`` the types that they had at the ends of turns; ``missing`` those
+    without a value at the end of some turn, or at some ``break``.
     """
 
     wanted: Names
@@ -229,7 +228,8 @@ class Ways(Assignments):
             self.frame.variables |= at_break
             return True
 
-        return self.ways(Number(BOOL, f"!{loop.broke}"), lambda: self.statements(statement.orelse, after), broken, after)
+        test = Number(BOOL, f"!{loop.broke}")
+        return self.ways(test, lambda: self.statements(statement.orelse, after), broken, after)
 
     def _turn(self, body: form.Block, loop: Loop) -> None:
         if self.statements(body, loop.head):
@@ -333,7 +333,7 @@ class Ways(Assignments):
             bounds = (min(found[0], found[-1]), max(found[0], found[-1])) if found else bounds
         index = Number(INT, self.name("i"), bounds=bounds)
         # One step beyond the last must fit too.
-        roomy = index.narrow and -(2**31) <= bounds[0] - abs(step) and bounds[1] + abs(step) < 2**31
+        roomy = index.narrow and bounds[0] - abs(step) >= -(2**31) and bounds[1] + abs(step) < 2**31
         if not roomy:
             index = replace(index, bounds=None if not bounds or index.narrow else bounds)
         sign, change = ("<", f"++{index.text}") if step == 1 else ("<", f"{index.text} += {step}")
@@ -363,10 +363,3 @@ class Ways(Assignments):
             return scalars.binary("+", start, scalars.binary("*", index, literal(step)))
         items = tuple(self._item_of(item, index) for item in steps.items)
         return Tuple((index, *items)) if steps.kind == "enumerate" else Tuple(items)
-
-    def element_of(self, array: Array, index: str) -> Value:
-        """``array[index]``: a number, or a row."""
-        if len(array.shape) == 1:
-            return array.at(index)
-        return reindexed(array, array.shape[1:], lambda *rest: (index, *rest))
-

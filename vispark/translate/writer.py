@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from vispark.translate import scalars
 from vispark.translate.errors import Refusal
@@ -27,17 +28,20 @@ from vispark.translate.values import (
 #: The most bytes of an array that a thread keeps for itself.
 LOCAL_BYTES = 16384
 
-_RESERVED = frozenset("""alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept
-const constexpr const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false
-float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private
-protected public register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct
-switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
-wchar_t while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize n element tile out_tile abs exp exp2 expm1 log log2
-log10 log1p sqrt cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh fabs erf erfc lgamma tgamma atan2 hypot
-pow fmod copysign remainder floor ceil trunc rint expf exp2f expm1f logf log2f log10f log1pf sqrtf cbrtf sinf cosf tanf
-asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf fabsf atan2f hypotf powf fmodf copysignf floorf ceilf truncf
-rintf min max j0 j1 jn y0 y1 yn gamma signgam index time clock round rand div main assert printf malloc free memcpy
-NULL INFINITY NAN M_PI linux unix isnan isinf isfinite signbit STAGED I complex""".split()) | set(NAMES)
+_WORDS = """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const constexpr
+const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false float for
+friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
+public register reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch
+template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t
+while xor xor_eq threadIdx blockIdx blockDim gridDim warpSize n element first rows abs exp exp2 expm1 log log2
+log10 log1p sqrt cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh fabs erf erfc lgamma tgamma atan2
+hypot pow fmod copysign remainder floor ceil trunc rint expf exp2f expm1f logf log2f log10f log1pf sqrtf cbrtf sinf
+cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf fabsf atan2f hypotf powf fmodf copysignf floorf
+ceilf truncf rintf min max j0 j1 jn y0 y1 yn gamma signgam index time clock round rand div main assert printf malloc
+free memcpy NULL INFINITY NAN M_PI linux unix isnan isinf isfinite signbit STAGED I complex
+"""
+_RESERVED = frozenset(_WORDS.split()) | set(NAMES)
 
 
 @dataclass
@@ -112,7 +116,7 @@ class Writer:
         self.line(f"const {number.c} {found} = {number.text};")
         return replace(number, text=found, atom=True, variable=False)
 
-    def variable(self, kind: Type, name: str, initial: Value | None = None) -> Value:
+    def variable(self, kind: Type, name: str, initial: Value | None = None) -> Any:
         """Declare what holds values of a type; arrays are indexed storage."""
         if isinstance(kind, Scalar):
             found = self.name(name)
@@ -132,7 +136,7 @@ class Writer:
                      for i, (item, start) in enumerate(zip(items, starts, strict=True)))
         return Dict(kind.names, made) if isinstance(kind, DictType) else Tuple(made)
 
-    def assign(self, target: Value, value: Value) -> None:
+    def assign(self, target: Any, value: Any) -> None:
         """Store a value in what :meth:`variable` declared."""
         if isinstance(target, Number):
             text = scalars.cast(value, target.type).text

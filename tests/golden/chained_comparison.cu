@@ -1,0 +1,11 @@
+// kernels: lambda_kernel
+// chained comparisons
+extern "C" __global__ void __launch_bounds__(256)
+lambda_kernel(const float* __restrict__ x_in, bool* __restrict__ out, const long long n)
+{
+    const long long element = blockIdx.x * 256LL + threadIdx.x;
+    if (element < n) {
+        const float x = x_in[element];
+        out[element] = (0.0f < x) && (x <= 3.0f);
+    }
+}

@@ -1,0 +1,98 @@
+"""The tables of docs/translator.md, made from the cases that cover the language and from the library's lists."""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+
+from tests.golden import cases_control, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
+from tests.golden.case import CASES, Case
+from vispark.translate import library
+from vispark.translate.reader import trace
+
+_DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
+_HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"
+_SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, results": "cases_control",
+             "Rows and arrays": "cases_rows"}
+
+
+def tables() -> str:
+    """Everything that is generated, as Markdown."""
+    parts = [_functions()]
+    for title, module in _SECTIONS.items():
+        cases = [case for case in CASES if _module(case) == module]
+        parts.append(f"### {title}\n\n{_HEAD}\n{_rows(cases)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _module(case: Case) -> str:
+    function = case.fn
+    while not hasattr(function, "__code__"):
+        function = getattr(function, "__wrapped__", None) or function.func
+    return function.__module__.rpartition(".")[2]
+
+
+def _rows(cases: list[Case]) -> str:
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        name = _DTYPES.sub("T", case.construct, count=1) if _repeats(case, cases) else case.construct
+        groups.setdefault(name, []).append(case)
+    lines = []
+    for name, members in groups.items():
+        shown = next((case for case in members if case.golden), members[0])
+        golden = f"[{shown.golden}.cu](../tests/golden/{shown.golden}.cu)" if shown.golden else ""
+        lines.append(f"| {_cell(name)} | {_example(shown)} | {golden} | {len(members)} |")
+    return "\n".join(lines)
+
+
+def _repeats(case: Case, cases: list[Case]) -> bool:
+    form = _DTYPES.sub("T", case.construct, count=1)
+    return form != case.construct and sum(_DTYPES.sub("T", other.construct, count=1) == form for other in cases) > 2
+
+
+def _example(case: Case) -> str:
+    """The function's body, on one line."""
+    text = trace(case.fn, case.args).definition.text
+    source = textwrap.dedent("\n".join(text.lines))
+    tree = None
+    for start in range(len(source)):
+        if source.startswith(("lambda", "def "), start):
+            tree = _parsed(source[start:])
+            if tree is not None:
+                break
+    if isinstance(tree, ast.Lambda):
+        return f"`{_cell(ast.unparse(tree.body))}`"
+    body = ast.unparse(tree.body) if tree is not None else source
+    return f"<code>{_cell(body).replace('<', '&lt;').replace(chr(10), '<br>').replace('    ', '&emsp;')}</code>"
+
+
+def _parsed(text: str) -> ast.Lambda | ast.FunctionDef | None:
+    """The lambda or function at a text's start, whatever follows it."""
+    for end in range(len(text), 0, -1):
+        try:
+            tree = ast.parse(text[:end])
+        except SyntaxError:
+            continue
+        first = tree.body[0] if tree.body else None
+        if isinstance(first, ast.FunctionDef):
+            return first
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Lambda):
+            return first.value
+    return None
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _functions() -> str:
+    def listed(names) -> str:
+        return ", ".join(f"`{name}`" for name in sorted(names))
+    return "\n".join([
+        "### Functions", "", "| from | functions |", "|---|---|", f"| Python | {listed(library.BUILTINS)} |",
+        f"| `math` | {listed((*library.MATH, *library.MATH_OTHER))}; constants such as `math.pi` |",
+        f"| `operator` | {listed(name for name in library.OPERATORS if name != 'abs')} |",
+        f"| `numpy`, ufuncs | {listed((*library.UFUNC_C, *library.UFUNC_OTHER))} |",
+        f"| `numpy` | {listed((*library.FUNCTIONS, *(f'linalg.{name}' for name in library.LINALG)))} |",
+        f"| `numpy`, types | {listed(library.TYPES)} |"])

@@ -1,0 +1,237 @@
+"""Which functions are folds, and what the worker's kernels make of arrays, on the host device."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from gpu_worker import folds
+from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.host import HostDevice
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside
+from gpu_worker.store import Array, Partition
+from vispark.fold import FoldSpec, Leaf, fold_for_kernel, fold_of
+
+# -- which functions --------------------------------------------------------------------------------------------------
+
+
+def documented(a, b):
+    """Add."""
+    return a + b
+
+
+def unpacked(p, q):
+    """Each part with its own operator, by way of locals."""
+    (total, low), count = p
+    (other, lower), more = q
+    both = total + other
+    return (both, lower if lower < low else low), count * more
+
+
+def branched(a, b):
+    if a >= b:
+        return a
+    return b
+
+
+def augmented(a, b):
+    a += b
+    return a
+
+
+def calling(a, b):
+    return branched(a, b)
+
+
+WHOLE: dict[str, tuple[Callable, str, str]] = {
+    "operator": (operator.add, "add", "operator"), "in place": (operator.iadd, "add", "operator"),
+    "ufunc": (np.minimum, "minimum", "ufunc"), "max": (max, "maximum", "choice"),
+    "lambda": (lambda a, b: a + b, "add", "operator"), "turned": (lambda a, b: b * a, "multiply", "operator"),
+    "docstring": (documented, "add", "operator"), "min": (lambda a, b: min(a, b), "minimum", "choice"),
+    "of a tuple": (lambda a, b: max((a, b)), "maximum", "choice"),
+    "a if a < b": (lambda a, b: a if a < b else b, "minimum", "choice"),
+    "b if a < b": (lambda a, b: b if a < b else a, "maximum", "choice"),
+    "a if b < a": (lambda a, b: a if b < a else b, "maximum", "choice"),
+    "a if a >= b": (branched, "maximum", "choice"), "called": (calling, "maximum", "choice"),
+    "np.add": (lambda a, b: np.add(a, b), "add", "ufunc"), "+=": (augmented, "add", "operator"),
+    "operator.xor": (lambda a, b: operator.xor(a, b), "xor", "operator"),
+    "partial": (functools.partial(lambda a, b: a | b), "or", "operator"),
+}
+
+
+@pytest.mark.parametrize(("function", "by", "kind"), WHOLE.values(), ids=WHOLE)
+def test_whole_records(function: Callable, by: str, kind: str):
+    assert fold_of(function) == FoldSpec((Leaf("", by, kind),), by)
+    assert hash(fold_of(function)) == hash(fold_of(function))
+
+
+def test_tuples_part_by_part():
+    found = fold_of(lambda p, q: (p[0] + q[0], p[1] + q[1]))
+    assert found == FoldSpec((Leaf("0", "add"), Leaf("1", "add")), "(add, add)")
+    assert fold_of(unpacked) == FoldSpec((Leaf("0.0", "add"), Leaf("0.1", "minimum", "choice"), Leaf("1", "multiply")),
+                                         "(add, minimum, multiply)")
+
+
+SCALE = 2.0
+NO_FOLD: dict[str, tuple[Callable, str]] = {
+    "minus": (lambda a, b: a - b, "joins its values by -, which is not one of"),
+    "first": (lambda a, b: a, "one associative operator"), "itself": (lambda a, b: a + a, "one associative operator"),
+    "three": (lambda a, b: a + b + 1, "one associative operator"),
+    "captured": (lambda a, b: a + b * SCALE, "one associative operator"),
+    "mixed": (lambda p, q: (p[0] + q[1], p[1] + q[0]), "one associative operator"),
+    "moved": (lambda p, q: (p[1] + q[1], p[0] + q[0]), "one associative operator"),
+    "argmin": (lambda p, q: p if p[0] < q[0] else q, "one associative operator"),
+    "two branches": (lambda a, b: a if a < b else a + b, "one associative operator"),
+    "one value": (lambda a: a, "takes 1 parameters, not 2 values"), "empty": (lambda a, b: (), "gives an empty tuple"),
+    "print": (print, "print is not one of the operators"), "fsum": (math.fsum, "fsum is not one of the operators"),
+    "effect": (lambda a, b: print(a), "print is not supported"),
+}
+
+
+@pytest.mark.parametrize(("function", "why"), NO_FOLD.values(), ids=NO_FOLD)
+def test_what_is_no_fold_says_why(function: Callable, why: str):
+    found = fold_of(function)
+    assert isinstance(found, str) and why in found
+    with pytest.raises(PlanError, match=r"vreduce\(\) cannot run on the device: "):
+        fold_for_kernel(function, "vreduce()")
+
+
+def test_a_name_that_changes_is_read_again(monkeypatch: pytest.MonkeyPatch):
+    def function(a, b):
+        return SCALE(a, b)
+
+    for value, by in ((min, "minimum"), (max, "maximum")):
+        monkeypatch.setitem(globals(), "SCALE", value)
+        assert fold_of(function).label == by
+
+
+# -- the kernels ------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def device() -> Iterator[HostDevice]:
+    device = HostDevice(cache=KernelCache())
+    yield device
+    assert device.memory().used == 0
+    device.close()
+
+
+def resident(device: Device, arrays: dict[str, np.ndarray], kind: str = "elements") -> Partition:
+    """A partition of one block, on the device."""
+    block = []
+    for name, array in arrays.items():
+        buffer = device.allocate(array.nbytes, stream=device.stream())
+        device.copy_in(buffer, np.ascontiguousarray(array).reshape(-1).view("u1"), stream=device.stream())
+        block.append(Array(Field(name, array.dtype.str, array.shape), buffer=buffer))
+    count = len(next(iter(arrays.values()))) if kind == "elements" else 1
+    return Partition(3, count, None, b"", [tuple(block)], device)
+
+
+def folded(device: Device, step: Fold | FoldByKey, *parts: dict[str, np.ndarray]) -> folds.Folded:
+    stream, allocated = device.stream(), []
+
+    def allocate(size: int) -> Buffer:
+        allocated.append(device.allocate(size, stream=stream))
+        return allocated[-1]
+
+    partitions = [resident(device, arrays) for arrays in parts]
+    try:
+        partials = [folds.enqueue(step, each, stream, allocate) for each in partitions]
+        for partial in partials:
+            partial.copy_out()
+        device.synchronize(stream=stream)
+        return folds.join(step, partials)
+    finally:
+        for buffer in allocated:
+            buffer.discard()
+        for each in partitions:
+            each.close()
+
+
+@pytest.mark.parametrize(("rows", "columns", "groups"), [(1, 1, 1), (20_001, 1, 3), (5000, 33, 40), (700, 3, 4000),
+                                                        (3000, 2, 9000)])
+def test_sums_by_key_of_any_extent(device: HostDevice, rows: int, columns: int, groups: int):
+    rng = np.random.default_rng(rows)
+    parts = [{"0": rng.integers(0, groups, rows, dtype="i4"), "1": rng.normal(size=(rows, columns)),
+              "2": rng.integers(-9, 9, rows)} for _ in range(2)]
+    step = FoldByKey("0", groups, (FieldFold("1", "add"), FieldFold("2", "maximum")))
+    found = folded(device, step, *parts)
+    keys = np.concatenate([part["0"] for part in parts])
+    values, numbers = (np.concatenate([part[name] for part in parts]) for name in ("1", "2"))
+    assert found.count == 2 * rows and found.counts.tolist() == np.bincount(keys, minlength=groups).tolist()
+    sums, greatest = (each.values for each in found.fields)
+    assert sums.shape == (groups, columns) and greatest.shape == (groups,)
+    for key in set(keys[:100].tolist()):
+        assert sums[key].tolist() == [math.fsum(column) for column in values[keys == key].T]
+        assert greatest[key] == numbers[keys == key].max()
+    again = folded(device, step, *parts)
+    assert again.fields[0].values.tobytes() == sums.tobytes()
+
+
+@pytest.mark.parametrize("key", [-1, 7, 2**40])
+def test_a_key_out_of_range(device: HostDevice, key: int):
+    arrays = {"0": np.int64([0, key, 6]), "1": np.zeros(3)}
+    with pytest.raises(PlanError, match=f"a record of partition 3 has the key {key}, and numKeys=7"):
+        folded(device, FoldByKey("0", 7, (FieldFold("1", "add"),)), arrays)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"])
+@pytest.mark.parametrize("by", ["multiply", "minimum", "maximum"])
+def test_keys_that_do_not_occur_hold_the_identity(device: HostDevice, by: str, dtype: str):
+    """So extreme values survive a fold that starts from it."""
+    info = {"b": np.bool_, "f": np.finfo}.get(np.dtype(dtype).kind, np.iinfo)
+    extremes = np.array([0, 1] if info is np.bool_ else [info(dtype).min, info(dtype).max], dtype)
+    found, = folded(device, FoldByKey("0", 2, (FieldFold("1", by),)), {"0": np.int32([0, 1]), "1": extremes}).fields
+    assert found.values.dtype == np.dtype(dtype) and found.values.tolist() == extremes.tolist()
+
+
+def test_guards(device: HostDevice):
+    by_key = FoldByKey("0", 2, (FieldFold("1", "add", "overflow"), FieldFold("2", "minimum", "nan")))
+    sums, least = folded(device, by_key, {"0": np.int32([0, 1, 1]), "1": np.int64([2**62, -2**62, 3]),
+                                          "2": np.array([1.0, np.nan, 2.0])}).fields
+    assert sums.magnitude == 2.0**62 and sums.ordered and not least.ordered
+    product, = folded(device, Fold((FieldFold("", "multiply", "overflow"),), "rows"), {"": np.int64([7, 0, -3])}).fields
+    assert product.values == 0 and product.magnitude == 21
+
+
+@pytest.mark.parametrize("shape", [(9000, 3), (5000,), (1, 4), (0, 4), (300, 2, 2)])
+@pytest.mark.parametrize(("dtype", "ufunc", "by"), [("f4", np.add, "add"), ("f8", np.add, "add"),
+                                                   ("c16", np.add, "add"), ("i2", np.bitwise_xor, "xor")])
+def test_folds_inside_blocks_and_rows(device: HostDevice, shape: tuple[int, ...], dtype: str, ufunc: np.ufunc, by: str):
+    array = np.random.default_rng(1).integers(-50, 50, shape).astype(dtype)
+    rows = np.stack([array, array[::-1]])
+    for over, given, expected in (("blocks", array, ufunc.reduce(array)), ("rows", rows, ufunc.reduce(rows, axis=1))):
+        found = inside(device, FoldInside("vreduce", (FieldFold("", by),), over), given)
+        assert found.dtype == given.dtype and found.shape == expected.shape
+        np.testing.assert_array_equal(found, expected)
+
+
+def inside(device: Device, step: FoldInside, array: np.ndarray) -> np.ndarray:
+    stream, given = device.stream(), resident(device, {"": array}, "blocks")
+    (result,), buffers = folds.fold_inside(step, given.blocks[0], device, stream,
+                                           lambda size: device.allocate(size, stream=stream))
+    found = np.empty(result.field.shape, result.field.dtype)
+    if found.nbytes:
+        device.copy_out(found.reshape(-1).view("u1"), result.buffer, stream=stream)
+    given.close()
+    for buffer in (*buffers, result.buffer):
+        buffer.close()
+    return found
+
+
+def test_what_has_no_kernel(device: HostDevice):
+    for array, by in ((np.zeros((2, 2), "f2"), "add"), (np.zeros((2, 2), "c8"), "multiply"), (np.zeros((2, 2)), "or")):
+        with pytest.raises(PlanError, match=f"no fold {by} for {array.dtype}"):
+            folded(device, Fold((FieldFold("", by),), "rows"), {"": array})
+    with pytest.raises(PlanError, match="no fold 'sub'; there are add, "):
+        folded(device, Fold((FieldFold("", "sub"),), "rows"), {"": np.zeros(2)})
+    with pytest.raises(PlanError, match="does not say how to fold field 'y'"):
+        folded(device, Fold((FieldFold("x", "add"),), "rows"), {"y": np.zeros(2)})
+    with pytest.raises(PlanError, match="keys to fold by are integers in a field 'k'"):
+        folded(device, FoldByKey("k", 2, (FieldFold("", "add"),)), {"k": np.zeros(2), "v": np.zeros(2)})

@@ -1,0 +1,155 @@
+"""The intermediate form and kernels as values: equal by content, hashable, picklable, fixed at the call."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+
+from tests.golden.case import F32, rows
+from tests.golden.harness import difference, launch, plain, record_of, translated
+from vispark.translate import Field, Function, Record, specialise, stencil, trace, translate
+
+FLOAT = Record((Field("", "float32"),))
+
+
+def closure(step, table):
+    return lambda x: x * step + table[0]
+
+
+def other_closure(step, table):
+    # The same code at another place.
+    return lambda x: x * step + table[0]
+
+
+def shaped(n):
+    return lambda x: x * len(np.zeros(n))
+
+
+def test_equal_code_and_values_make_equal_functions():
+    table = np.float32([1, 2])
+    one, same = trace(closure(0.5, table)), trace(closure(0.5, table.copy()))
+    assert one == same and hash(one) == hash(same)
+    assert one == trace(other_closure(0.5, table))
+    assert one != trace(closure(0.25, table))
+    assert one.definition == trace(closure(0.25, table)).definition
+    assert one != trace(closure(0.5, table.astype("f8")))
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    (lambda x: x + 1, lambda x: x + 1.0), (lambda x: x + 1, lambda x: x + True),
+    (lambda x: x * 0.0, lambda x: x * -0.0), (lambda x: x + 1, lambda x: x - 1)])
+def test_other_code_makes_other_functions(one, other):
+    assert trace(one) != trace(other)
+
+
+def test_functions_and_kernels_pickle():
+    function = trace(closure(0.5, np.float32([1, 2])))
+    again = pickle.loads(pickle.dumps(function))
+    assert isinstance(again, Function) and again == function and hash(again) == hash(function)
+    kernel = specialise(again, FLOAT)
+    assert pickle.loads(pickle.dumps(kernel)) == kernel == specialise(function, FLOAT)
+
+
+def test_parts_are_frozen():
+    function = trace(closure(0.5, np.float32([1, 2])))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        function.captures = ()
+
+
+def test_captures_are_copied_when_the_function_is_traced():
+    table = np.float32([1, 2])
+    function = trace(closure(2.0, table))
+    table[0] = 100
+    kernel = specialise(function, FLOAT)
+    found, = launch(kernel, function, F32[:3], ())
+    assert found.tolist() == [1, 1, 3]
+
+
+def test_other_values_of_arguments_and_captures_give_the_same_kernel():
+    kernels = {specialise(trace(closure(step, np.float32([step, 2]))), FLOAT) for step in (0.5, 0.25, 3.0)}
+    assert len(kernels) == 1
+    assert len({specialise(trace(lambda x, k, w: x * k + w[1], args), FLOAT, args)
+                for args in ((1.5, np.zeros(3)), (2.5, np.ones(3)))}) == 1
+
+
+def test_ints_that_shape_the_code_are_compiled_in():
+    assert len({specialise(trace(shaped(n)), FLOAT) for n in (2, 3)}) == 2
+    assert all(parameter.kind != "capture" for parameter in specialise(trace(shaped(2)), FLOAT).parameters)
+
+
+def test_the_parameters_order_and_the_values_for_them():
+    record = Record((Field("x", "f8", (3,)), Field("y", "i4"), Field("unused", "f4")))
+    step = np.float32(4)
+    args = (2.5, np.arange(3), 7)
+    function = trace(lambda y, k, x, w, dead: {"x": x * k + w * step, "z": y}, args)
+    kernel = specialise(function, record, args)
+    assert [(p.kind, p.name, p.number, p.dtype, p.shape, p.pointer) for p in kernel.parameters] == [
+        ("input", "x", 0, "float64", (3,), True), ("input", "y", 0, "int32", (), True),
+        ("output", "x", 0, "float64", (3,), True), ("output", "z", 0, "int32", (), True),
+        ("capture", "", 0, "float32", (), False), ("argument", "", 0, "float64", (), False),
+        ("argument", "", 1, "int64", (3,), True), ("count", "", 0, "int64", (), False)]
+    capture, scalar, array = kernel.values(function, args)
+    assert (capture, scalar, array.tolist()) == (step, 2.5, [0, 1, 2])
+    assert capture.dtype == np.float32 and scalar.dtype == np.float64
+    assert [(output.name, output.dtype, output.shape) for output in kernel.outputs] == [
+        ("x", "float64", (3,)), ("z", "int32", ())]
+    assert kernel.structure.kind == "dict" and kernel.structure.names == ("x", "z")
+
+
+def test_outputs_say_which_python_numbers_they_are():
+    kernel = specialise(trace(lambda x: (1, 2.5, x > 0, True, x, (x, 1j))), FLOAT)
+    assert [output.number for output in kernel.outputs] == ["int", "float", "", "bool", "", "", "complex"]
+    assert [output.name for output in kernel.outputs] == ["0", "1", "2", "3", "4", "5.0", "5.1"]
+
+
+def test_blocks_are_seen_without_their_leading_axis():
+    record = Record((Field("", "float64", (4,)),), kind="blocks")
+    assert specialise(trace(lambda p: p[1:]), record).outputs[0].shape == (3,)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 127, 128, 129, 1000])
+@pytest.mark.parametrize("staged", [False, True])
+def test_any_number_of_elements(count: int, staged: bool):
+    data = rows(count, 6)
+    expected = plain(lambda p: (p[1:] * p[0], p[2] > 0), data)
+    found = translated(lambda p: (p[1:] * p[0], p[2] > 0), data, staged=staged)
+    assert len(found) == count
+    assert not "".join(difference(one, other) for one, other in zip(expected, found, strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "float64", "complex128"])
+@pytest.mark.parametrize("length", [1, 2, 7, 64])
+def test_rows_of_all_sizes_through_shared_memory(dtype: str, length: int):
+    data = rows(130, length, "int8").astype(dtype)
+    found = translated(lambda p: p[::-1], data, staged=True)
+    assert np.array_equal(np.array(found), data[:, ::-1])
+
+
+def test_rows_too_wide_for_shared_memory():
+    data = rows(40, 784)
+    kernel = specialise(trace(lambda p: p * 2), record_of(data))
+    assert "STAGED" not in kernel.source and kernel.block == 128
+    assert np.array_equal(np.array(translated(lambda p: p * 2, data)), data * 2)
+
+
+def test_an_index_outside_ends_the_kernel():
+    source = translate(lambda p, i: p[i], 3, record=Record((Field("", "f4", (4,)),)))
+    assert "checked_index<4>(i)" in source and "__trap()" in source
+
+
+def test_grids():
+    kernel = specialise(trace(lambda x: x), FLOAT)
+    assert [kernel.grid(n) for n in (0, 1, 256, 257)] == [1, 1, 1, 2]
+
+
+def test_a_stencil_is_the_plain_function_when_called():
+    @stencil
+    def shift(u):
+        return u[0] + u[1]
+
+    assert shift(np.arange(3)) == 1 and repr(shift).startswith("stencil ")
+    function = trace(shift)
+    assert function.definition.halo == ((0, 1),) and pickle.loads(pickle.dumps(function)) == function

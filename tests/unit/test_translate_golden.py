@@ -1,0 +1,46 @@
+"""The generated source, kept as files. ``VISPARK_UPDATE_GOLDEN=1`` writes them anew; read the difference first.
+
+tests/device/test_nvrtc.py compiles every file for GPUs; here the host compiles and runs each the way that a GPU takes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.golden import cases_control, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
+from tests.golden.case import CASES, Case
+from tests.golden.harness import difference, record_of, translated
+from vispark.translate import specialise, trace
+
+FOLDER = Path(__file__).parents[1] / "golden"
+UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
+GOLDEN = [case for case in CASES if case.golden]
+
+
+def source_of(case: Case) -> str:
+    """A case's source as it is kept."""
+    kernel = specialise(trace(case.fn, case.args), record_of(case.data), case.args)
+    return f"// kernels: {kernel.name}\n// {case.construct}\n{kernel.source}"
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.golden) for case in GOLDEN])
+def test_the_source_is_the_one_that_is_kept(case: Case):
+    file = FOLDER / f"{case.golden}.cu"
+    if UPDATE:
+        file.write_text(source_of(case))
+    assert file.read_text() == source_of(case), f"{file.name} differs; VISPARK_UPDATE_GOLDEN=1 writes it anew"
+
+
+def test_every_golden_file_has_its_case():
+    assert {file.stem for file in FOLDER.glob("*.cu")} == {case.golden for case in GOLDEN}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.golden) for case in GOLDEN
+                                  if "#ifdef STAGED" in source_of(case)])
+def test_the_way_through_shared_memory_gives_the_same(case: Case):
+    for one, other in zip(translated(case.fn, case.data, *case.args),
+                          translated(case.fn, case.data, *case.args, staged=True), strict=True):
+        assert not difference(one, other, 4)

@@ -1,0 +1,10 @@
+"""Folds with functions of two records: which have kernels, and what they mean for records of some layout.
+
+``spec`` reads what a function does; ``inside`` says what ``vreduce`` makes of a record, ``lowering`` what the folds of
+whole VRDDs ask of the workers and make of their answers. Nothing here knows Spark.
+"""
+
+from vispark.fold.reading import Leaf
+from vispark.fold.spec import FoldSpec, fold_for_kernel, fold_of
+
+__all__ = ["FoldSpec", "Leaf", "fold_for_kernel", "fold_of"]

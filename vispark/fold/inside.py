@@ -1,0 +1,64 @@
+"""What ``vreduce`` makes of records of one layout and signature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gpu_worker.protocol.messages import Field, Signature
+from vispark.errors import Place, PlanError
+from vispark.fold.spec import FoldSpec
+from vispark.records.layout import Layout, Part
+
+#: The dtypes that have kernels.
+_FOLDED = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16")
+
+
+def fold_inside(spec: FoldSpec, layout: Layout, signature: Signature, label: str) -> tuple[Signature, Layout]:
+    """What records become when each is folded along its leading axis.
+
+    Raises
+    ------
+    PlanError
+        If they have no such axis, or parts that the fold does not name.
+    """
+    place = Place(operation=label)
+    if spec.whole is None and (layout.named or spec.places != {part.name for part in layout.parts}):
+        raise PlanError(f"{label} joins {_shown(spec.places)} of a record, which has "
+                        f"{_shown(frozenset(part.name for part in layout.parts))}", place)
+    if spec.whole is not None and layout.tupled:
+        raise PlanError(f"{label} would join tuples as a whole: name their parts, as in "
+                        "lambda p, q: (p[0] + q[0], p[1] + q[1])", place)
+    by_name = {leaf.place: leaf.operator for leaf in spec.leaves}
+    axis = 1 if layout.kind == "elements" else 0
+    fields, parts = [], []
+    for described, part in zip(signature.fields, layout.parts, strict=True):
+        _check(described, by_name.get(part.name, by_name.get("")), axis, label)
+        folded = replace(described, shape=described.shape[:axis] + described.shape[axis + 1:])
+        fields.append(folded)
+        parts.append(_folded(part, is_number=len(folded.shape) == axis))
+    return Signature(tuple(fields)), replace(layout, parts=tuple(parts))
+
+
+def _check(described: Field, operator: str, axis: int, label: str) -> None:
+    dtype, place = np.dtype(described.dtype), Place(operation=label)
+    called = f"field {described.name!r}" if described.name else "a record"
+    if len(described.shape) <= axis:
+        raise PlanError(f"{label} folds inside each record, and {called} is a number: reduce() folds records with each "
+                        "other, and vmap() before it may make them rows", place)
+    if not described.shape[axis] and operator in ("minimum", "maximum"):
+        raise PlanError(f"{called} of shape {described.shape[axis:]} has nothing to take the {operator} of", place)
+    lacking = {"f": ("and", "or", "xor"), "c": ("and", "or", "xor", "multiply", "minimum", "maximum")}
+    if operator in lacking.get(dtype.kind, ()) or dtype.str[1:] not in _FOLDED:
+        raise PlanError(f"{called} is of {dtype}, which has no {operator} on the device; convert it in a vmap()", place)
+
+
+def _folded(part: Part, is_number: bool) -> Part:
+    if part.form == "tuple":
+        part = part.computed()
+    return replace(part, form="number" if is_number else "array")
+
+
+def _shown(places: frozenset[str]) -> str:
+    return "the parts " + ", ".join(repr(place) for place in sorted(places)) if places != {""} else "a single part"

@@ -1,0 +1,230 @@
+"""What folds of a VRDD's records ask of the workers, and what is made of their answers."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, Folded, FoldedField
+from gpu_worker.protocol.payload import Payload
+from vispark.fold.reading import Leaf
+from vispark.fold.spec import FoldSpec, fold_of
+from vispark.lower import Content
+from vispark.records import Layout, unpack
+from vispark.records.layout import BY_NAME, Part
+
+#: Each worker's result, its payload, and what the records look like; in the order of their first partitions.
+Folds = Sequence[tuple[Folded, Payload | None, Content]]
+
+_ON_HOST = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
+            "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+_BITWISE = ("and", "or", "xor")
+
+#: Folds of Python ints whose sizes stay below this have not overflowed 64 bits, rounding of the sizes included.
+_SAFE = 2.0 ** 62
+
+
+def lower_fold(function: Callable[..., Any], contents: Sequence[Content]) -> Fold | str:
+    """The fold for ``reduce(function)`` of the records of some partitions, or why there is none.
+
+    Parameters
+    ----------
+    function : callable
+        Of two records.
+    contents : sequence of Content
+        Partitions with at least one record each; at least one partition.
+
+    Examples
+    --------
+    >>> lower_fold(print, [None])
+    'print is not one of the operators that have a kernel'
+    """
+    spec = fold_of(function)
+    if isinstance(spec, str):
+        return spec
+    reason = _alike(contents)
+    if reason:
+        return reason
+    layout = contents[0].layout
+    if layout.keyed or contents[0].only != "":
+        return "pairs are not folded on the device"
+    fields = _fields(spec, layout, layout.parts, "")
+    return fields if isinstance(fields, str) else Fold(fields, "rows" if layout.kind == "elements" else "blocks")
+
+
+def lower_sum(contents: Sequence[Content], *, mean: bool) -> Fold | str:
+    """The fold for ``sum()``, or for the sum that ``mean()`` divides, or why there is none."""
+    fold = lower_fold(operator.add, contents)
+    part, = contents[0].layout.parts if len(contents[0].layout.parts) == 1 else (Part("", "tuple", ("float",)),)
+    counted = part.form == "number" and part.dtype.kind == "b" and not contents[0].layout.keyed and not part.name \
+        and contents[0].only == ""
+    if isinstance(fold, str) and not counted:
+        return fold
+    if mean and part.dtype.kind == "c":
+        return "the mean of complex numbers is not taken on the device"
+    over = "rows" if contents[0].layout.kind == "elements" else "blocks"
+    if mean:
+        return Fold((FieldFold("", "add", "", "f8"),), over)
+    return Fold((FieldFold("", "add", "", "i8"),), over) if part.dtype.kind == "b" else fold
+
+
+def lower_by_key(spec: FoldSpec, contents: Sequence[Content], groups: int) -> FoldByKey | str:
+    """The fold for ``reduceByKey`` of pairs that a ``vmap`` made, or why there is none."""
+    reason = _alike(contents)
+    if reason:
+        return reason
+    layout = contents[0].layout
+    if layout.keyed:
+        return "the keys of pairs that were sent stay on the host; keys that a vmap computes are on the device"
+    if not layout.tupled or contents[0].only != "" or {part.name.split(".")[0] for part in layout.parts} != {"0", "1"}:
+        return "the records are not pairs that a vmap made"
+    key, *values = layout.parts
+    if layout.kind != "elements":
+        return "the records are blocks, whose rows have no keys of their own"
+    if key.name != "0" or key.form != "number" or key.dtype.kind not in "biu":
+        return "the keys are not integers"
+    fields = _fields(spec, layout, values, "1")
+    return fields if isinstance(fields, str) else FoldByKey("0", groups, fields)
+
+
+def finish(fold: Fold, folds: Folds, otherwise: Callable[[], Any]) -> Any:
+    """The folded record, of what each worker gave.
+
+    Parameters
+    ----------
+    fold : Fold
+        As lowered.
+    folds : Folds
+        What the workers gave.
+    otherwise : callable
+        Gives the result where these cannot be trusted: an integer overflowed, or NaN has no place in an order.
+    """
+    arrays = _joined(fold.fields, folds)
+    if arrays is None:
+        return otherwise()
+    content = next(content for folded, _, content in folds if folded.count)
+    layout = replace(content.layout, parts=tuple(_as(part, arrays[part.name].dtype) for part in content.layout.parts))
+    given = {name: array[None] if layout.kind == "elements" else array for name, array in arrays.items()}
+    return next(_records(layout, 1, given))
+
+
+def finish_number(fold: Fold, folds: Folds) -> tuple[int, np.ndarray]:
+    """How many records there were, and the fold of their only part as an array."""
+    arrays = _joined(fold.fields, folds)
+    return sum(folded.count for folded, _, _ in folds), arrays[""]
+
+
+def finish_by_key(fold: FoldByKey, folds: Folds) -> tuple[Layout, dict[str, np.ndarray]] | None:
+    """The pairs' arrays with the keys that occur, in ascending order, by part; None where they cannot be trusted."""
+    folds = [each for each in folds if each[0].count]
+    arrays = _joined(fold.fields, folds)
+    if arrays is None:
+        return None
+    counts = np.sum([payload.field(Field("", "<i8", (fold.groups,)), folded.counts) for folded, payload, _ in folds],
+                    axis=0)
+    keys = np.flatnonzero(counts)
+    layout = folds[0][2].layout
+    found = {fold.key: keys.astype(layout.parts[0].dtype)} | {name: array[keys] for name, array in arrays.items()}
+    for array in found.values():
+        array.flags.writeable = False       # each record made of it is its own
+    return layout, found
+
+
+def records(layout: Layout, arrays: dict[str, np.ndarray]) -> Iterator[Any]:
+    """Records out of arrays that have them along their first axis."""
+    count = len(next(iter(arrays.values())))
+    return _records(layout, count, arrays)
+
+
+def _records(layout: Layout, count: int, arrays: dict[str, np.ndarray]) -> Iterator[Any]:
+    return unpack(layout, count, b"", [arrays], open=bytes)
+
+
+def _as(part: Part, dtype: np.dtype) -> Part:
+    """The part with the dtype that its fold has: sums of bools are ints."""
+    if part.dtype == dtype:
+        return part
+    return replace(part, types=("int",) if part.types[0] in BY_NAME else (dtype.str,))
+
+
+def _alike(contents: Sequence[Content]) -> str:
+    """Why partitions are not folded with each other."""
+    if len({content.layout for content in contents}) > 1:
+        return "records of different types are not folded on the device"
+    layout = contents[0].layout
+    axis = 1 if layout.kind == "elements" else 0
+    shapes = {tuple(each.shape[axis:] for each in signature.fields)
+              for content in contents for signature in content.signatures}
+    return "records of different shapes are not folded on the device" if len(shapes) > 1 else ""
+
+
+def _fields(spec: FoldSpec, layout: Layout, parts: Sequence[Part], below: str) -> tuple[FieldFold, ...] | str:
+    """How each of some parts is folded; their names start with ``below``."""
+    names = {part.name[len(below):].removeprefix("."): part for part in parts}
+    if layout.named:
+        return "records with named fields are not folded on the device"
+    if spec.whole is not None and (list(names) != [""] or parts[0].form == "tuple"):
+        return "tuples are joined, not added, by Python's operators"
+    if spec.places != set(names):
+        return "it does not give back what records have: " + ", ".join(map(repr, names))
+    found = []
+    for leaf in spec.leaves:
+        fold = _field(leaf, names[leaf.place])
+        if isinstance(fold, str):
+            return fold
+        found.append(fold)
+    return tuple(found)
+
+
+def _field(leaf: Leaf, part: Part) -> FieldFold | str:
+    """How a part is folded, or why it is not."""
+    dtype, named = part.dtype, leaf.operator
+    python = part.form == "number" and part.types[0] in BY_NAME
+    if dtype.kind == "b" and python and (named not in _BITWISE or leaf.kind == "ufunc"):
+        return "Python's bools become ints in arithmetic"
+    if named in _BITWISE and dtype.kind not in "iub":
+        return f"there is no {named} of {dtype}"
+    if dtype.kind not in "iubfc" or (dtype.kind == "f" and dtype.itemsize not in (4, 8)) \
+            or (dtype.kind == "c" and (named != "add" or dtype.itemsize not in (8, 16))):
+        return f"{dtype} has no {named} on the device"
+    if not python and np.dtype(part.types[0]).byteorder not in "=|<":
+        return "numbers of foreign byte order are not folded on the device"
+    if leaf.kind == "choice" and part.form != "number":
+        return f"the {named} of two arrays by comparing them has no truth value"
+    if leaf.kind == "ufunc" and python:
+        return "a NumPy function makes NumPy numbers of Python's"
+    return FieldFold(part.name, named, _guard(leaf, dtype, python))
+
+
+def _guard(leaf: Leaf, dtype: np.dtype, python: bool) -> str:
+    if python and dtype.kind == "i" and leaf.operator in ("add", "multiply"):
+        return "overflow"
+    return "nan" if leaf.kind == "choice" and dtype.kind == "f" else ""
+
+
+def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] | None:
+    """Each part's fold over all workers, by name; None where one cannot be trusted."""
+    given = [(folded.fields, payload) for folded, payload, _ in folds if folded.count]
+    how = {each.field: each for each in fields}
+    found = {}
+    for parts in zip(*[[(part, payload) for part in parts] for parts, payload in given], strict=True):
+        name = parts[0][0].field
+        by = how[name].operator
+        if not _trusted(by, [part for part, _ in parts]):
+            return None
+        values = [payload.field(Field("", part.dtype, part.shape), part.offset) for part, payload in parts]
+        with np.errstate(all="ignore"):
+            found[name] = np.array(functools.reduce(_ON_HOST[by], values))
+    return found
+
+
+def _trusted(by: str, parts: Sequence[FoldedField]) -> bool:
+    magnitudes = [part.magnitude for part in parts]
+    magnitude = math.prod(max(each, 1.0) for each in magnitudes) if by == "multiply" else sum(magnitudes)
+    return magnitude < _SAFE and all(part.ordered for part in parts)

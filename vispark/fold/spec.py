@@ -1,0 +1,150 @@
+"""What a function of two records does, as far as a kernel can fold with it: an operator for each part of a record."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import operator
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.messages import FieldFold
+from vispark.errors import PlanError
+from vispark.fold.reading import Joined, Leaf, Unreadable, join_of
+from vispark.translate import TranslationError, trace
+
+_NAMED: dict[Callable[..., Any], Joined] = {
+    **{function: Joined("add") for function in (operator.add, operator.iadd)},
+    **{function: Joined("multiply") for function in (operator.mul, operator.imul)},
+    **{function: Joined("and") for function in (operator.and_, operator.iand)},
+    **{function: Joined("or") for function in (operator.or_, operator.ior)},
+    **{function: Joined("xor") for function in (operator.xor, operator.ixor)},
+    min: Joined("minimum", "choice"), max: Joined("maximum", "choice"),
+    np.add: Joined("add", "ufunc"), np.multiply: Joined("multiply", "ufunc"),
+    np.minimum: Joined("minimum", "ufunc"), np.maximum: Joined("maximum", "ufunc"),
+    np.bitwise_and: Joined("and", "ufunc"), np.bitwise_or: Joined("or", "ufunc"),
+    np.bitwise_xor: Joined("xor", "ufunc"),
+}
+
+#: What can be lowered, for errors.
+LOWERED = ("a fold runs on the device with +, *, &, |, ^, min, max, operator's or NumPy's functions of these, or a "
+           "function of two values that joins them so, tuples part by part: lambda p, q: (p[0] + q[0], p[1] + q[1])")
+
+
+@dataclass(frozen=True)
+class FoldSpec:
+    """How two records become one; hashable, equal by content.
+
+    Attributes
+    ----------
+    leaves : tuple of Leaf
+        How each part is joined. A single one at place "" joins records as a whole.
+    label : str
+        What plans and errors call it, such as "add" or "(add, add)".
+    """
+
+    leaves: tuple[Leaf, ...]
+    label: str
+
+    @property
+    def whole(self) -> Leaf | None:
+        """How records are joined as a whole, if they are."""
+        return self.leaves[0] if self.leaves[0].place == "" else None
+
+    @property
+    def places(self) -> frozenset[str]:
+        """The parts that it joins, named as :class:`~vispark.records.layout.Layout` names them."""
+        return frozenset(leaf.place for leaf in self.leaves)
+
+    def fields(self) -> tuple[FieldFold, ...]:
+        """The protocol's records, without guards."""
+        return tuple(FieldFold(leaf.place, leaf.operator) for leaf in self.leaves)
+
+
+def fold_of(function: Callable[..., Any]) -> FoldSpec | str:
+    """The fold with a function of two records, or why there is none.
+
+    Parameters
+    ----------
+    function : callable
+        Of two records; never called.
+
+    Examples
+    --------
+    >>> fold_of(max).leaves
+    (Leaf(place='', operator='maximum', kind='choice'),)
+    >>> fold_of(print)
+    'print is not one of the operators that have a kernel'
+    """
+    try:
+        named = _NAMED.get(function)
+    except TypeError:
+        named = None
+    if named is not None:
+        return FoldSpec((Leaf("", named.operator, named.kind),), named.operator)
+    if not isinstance(function, types.FunctionType | functools.partial):
+        return f"{getattr(function, '__name__', function)} is not one of the operators that have a kernel"
+    known = _known(function)
+    return _read(function) if known is None else _cached(known)
+
+
+def fold_for_kernel(function: Callable[..., Any], operation: str) -> FoldSpec:
+    """The fold with a function, for an operation that never runs in Python.
+
+    Raises
+    ------
+    PlanError
+        If there is none.
+    """
+    spec = fold_of(function)
+    if isinstance(spec, str):
+        raise PlanError(f"{operation} cannot run on the device: {spec}. What can: {LOWERED}")
+    return spec
+
+
+def _read(function: Callable[..., Any]) -> FoldSpec | str:
+    try:
+        leaves = join_of(trace(function).definition)
+    except TranslationError as error:
+        return str(error)
+    except Unreadable as error:
+        return f"{getattr(function, '__name__', 'the function')} {error}"
+    label = ", ".join(leaf.operator for leaf in leaves)
+    return FoldSpec(leaves, label if leaves[0].place == "" else f"({label})")
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A function whose meaning cannot change: its code, and the library's objects that it names."""
+
+    code: types.CodeType
+    names: tuple[Any, ...]
+    function: Callable[..., Any]
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Known) and self.code is other.code and all(
+            mine is theirs for mine, theirs in zip(self.names, other.names, strict=True))
+
+
+_LIBRARY = types.BuiltinFunctionType | types.ModuleType | np.ufunc
+
+
+def _known(function: Callable[..., Any]) -> _Known | None:
+    if not isinstance(function, types.FunctionType) or function.__closure__ or function.__defaults__:
+        return None
+    named = [function.__globals__.get(name, getattr(builtins, name, None)) for name in function.__code__.co_names]
+    if not all(isinstance(each, _LIBRARY) or each is None for each in named):
+        return None
+    return _Known(function.__code__, tuple(named), function)
+
+
+@functools.lru_cache(maxsize=256)
+def _cached(known: _Known) -> FoldSpec | str:
+    return _read(known.function)
