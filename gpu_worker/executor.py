@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -205,13 +206,14 @@ class Execution:
                 raise PlanError(f"{type(step).__name__} can only start a plan")
         return value.share()
 
-    def _synchronize(self) -> None:
-        """Wait for all work; a kernel that is still running at the deadline is named then."""
-        if self.marks:
-            with self.box.running(Place(self._vrdd_name()), self.deadline, self._suspects):
-                self.streams.synchronize()
-        else:
-            self.streams.synchronize()
+    def _waiting(self) -> AbstractContextManager[None]:
+        """Where this thread may wait for kernels: one that still runs at the deadline is named then.
+
+        A copy to or from memory that is not pinned waits for all work before it, as synchronizing does.
+        """
+        if not self.marks:
+            return nullcontext()
+        return self.box.running(Place(self._vrdd_name()), self.deadline, self._suspects)
 
     def _suspects(self) -> Place:
         """Where the kernels are that have not completed: after a fault, it was one of them."""
@@ -272,13 +274,14 @@ class Execution:
         stream = self.streams.of(value.device, value.index)
         memory = Payload.create(sum(aligned(array.nbytes) for array in arrays))
         offset, copies = 0, {}
-        for array in arrays:
-            target = memory.view(offset, array.nbytes)
-            value.device.copy_out(target, array.buffer, stream=stream)
-            copies[id(array)] = Array(array.field, host=target, buffer=array.buffer.share())
-            offset += aligned(array.nbytes)
+        with self._waiting():
+            for array in arrays:
+                target = memory.view(offset, array.nbytes)
+                value.device.copy_out(target, array.buffer, stream=stream)
+                copies[id(array)] = Array(array.field, host=target, buffer=array.buffer.share())
+                offset += aligned(array.nbytes)
+            value.device.synchronize(stream=stream)
         memory.close()
-        value.device.synchronize(stream=stream)
         return value.replacing(copies)
 
     def _keep(self, step: Keep, value: Partition) -> None:
@@ -383,7 +386,8 @@ class Execution:
             data = self._constant(index)
             buffer = value.device.allocate(data.nbytes, stream=stream)
             self.constants[index, stream] = buffer
-            value.device.copy_in(buffer, data, stream=stream)
+            with self._waiting():
+                value.device.copy_in(buffer, data, stream=stream)
         return self.constants[index, stream]
 
     def _fold(self, step: Fold | FoldByKey, value: Partition) -> None:
@@ -421,18 +425,19 @@ class Execution:
     def _reply(self) -> tuple[tuple[Output, ...], Folded | None, Payload | None]:
         """Copy out what was fetched or folded, and wait for all work."""
         if self.fold is not None:
-            for partial in self.partials:
-                partial.copy_out()
-            self._synchronize()
+            with self._waiting():
+                for partial in self.partials:
+                    partial.copy_out()
+                self.streams.synchronize()
             return (), *self._folded()
         size = sum(_payload_bytes(partition) for partition in self.fetched)
         payload = Payload.create(size) if self.fetched else None
         outputs, offset = [], 0
-        with self.streams.pinned(payload):
+        with self.streams.pinned(payload), self._waiting():
             for partition in self.fetched:
                 outputs.append(self._copy_out(partition, payload, offset))
                 offset += _payload_bytes(partition)
-            self._synchronize()
+            self.streams.synchronize()
         failpoint("fetched")
         return tuple(outputs), None, payload
 

@@ -258,18 +258,19 @@ class CudaDevice(Device):
                 _PINNED.remove(memory)
 
     # -- copies -------------------------------------------------------------------------------------------------------
+    # Through the bindings, which let other threads run: copies of memory that is not pinned wait for the work before.
 
     def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Any) -> None:
         check_fits(source.nbytes, target.nbytes)
         if source.nbytes:
             with self._active:
-                pycuda_driver.memcpy_htod_async(target.address, source, stream.native)
+                _check(bindings.cuMemcpyHtoDAsync(target.address, source.ctypes.data, source.nbytes, stream.handle))
 
     def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Any) -> None:
         check_fits(target.nbytes, source.nbytes)
         if target.nbytes:
             with self._active:
-                pycuda_driver.memcpy_dtoh_async(target, source.address, stream.native)
+                _check(bindings.cuMemcpyDtoHAsync(target.ctypes.data, source.address, target.nbytes, stream.handle))
 
     def copy_across(self, target: Any, source: Any, *, stream: Any) -> None:
         check_fits(source.nbytes, target.nbytes)

@@ -223,6 +223,8 @@ def outcome(action: Callable[[], object]) -> object:
 PIPELINES = st.lists(st.sampled_from(STEPS) | st.sampled_from(TRANSFERS), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 10 * EXAMPLES)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(datasets(), PIPELINES, st.lists(st.sampled_from(sorted(ACTIONS)), min_size=1, max_size=2, unique=True))
 @example(Data("scalar", True, [[(1, np.float32(1))], [], [(1, np.int8(2))]]), TRANSFERS, ["collect", "keys and values"])

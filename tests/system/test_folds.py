@@ -102,7 +102,8 @@ def test_reduce_gives_what_it_gives_on_an_rdd(sc: SparkContext, records: str):
     rdd = in_partitions(sc, NUMBERS[records]).cache()
     cached = rdd.cache("GPU")
     for name, function in FUNCTIONS.items():
-        assert outcome(functools.partial(cached.reduce, function)) == outcome(functools.partial(rdd.reduce, function)), name
+        found, expected = (outcome(functools.partial(each.reduce, function)) for each in (cached, rdd))
+        assert found == expected, name
 
 
 @pytest.mark.parametrize("records", ["floats", "ints", "bools", "float32", "int8", "np.bools", "one"])
