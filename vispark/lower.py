@@ -40,22 +40,24 @@ class Content:
         How records are rebuilt.
     signatures : tuple of Signature
         One for each block.
-    only : {"", "keys", 0, 1}
-        "keys": of pairs only the keys are left. 0 or 1: of records that are no pairs, only this item is wanted.
     """
 
     count: int
     keys: int
     layout: Layout
     signatures: tuple[Signature, ...]
-    only: str | int = ""
+
+    @property
+    def only(self) -> str:
+        """As :attr:`Layout.only`."""
+        return self.layout.only
 
     def records(self, keys: np.ndarray, blocks: Sequence[dict[str, np.ndarray]], keyring: Keyring) -> Iterator:
         """The records, from the keys' blob and the blocks' arrays."""
         if self.only == "keys":
             return iter(unpack_keys(keys.tobytes(), self.count, open=keyring.open))
         found = unpack(self.layout, self.count, keys.tobytes(), blocks, open=keyring.open)
-        return found if self.only == "" else map(itemgetter(self.only), found)
+        return found if self.only == "" else map(itemgetter(int(self.only)), found)
 
     @property
     def nbytes(self) -> int:
@@ -71,15 +73,14 @@ class Outcome:
     layout: Layout
     signature: Signature | None
     count: int
-    only: str | int
     kept: tuple[tuple[int, Outcome], ...]
 
     def apply(self, content: Content, others: Sequence[Outcome]) -> Content:
         """What a partition's content becomes; ``others`` are the outcomes of all its blocks."""
-        keyed = self.layout.keyed or self.only == "keys"
+        keyed = self.layout.keyed or self.layout.only == "keys"
         signatures = tuple(outcome.signature for outcome in others if outcome.signature is not None)
         return Content(content.count if self.count < 0 else self.count, content.keys if keyed else 0, self.layout,
-                       signatures, self.only)
+                       signatures)
 
 
 @dataclass
@@ -132,7 +133,7 @@ class Lowered:
             outcome = _through_nothing(self.nodes, content.layout)
             self.results[partition] = outcome.apply(content, ())
             for number in self.numbers():
-                self.kept.setdefault(number, {})[partition] = replace(self.results[partition], only="")
+                self.kept.setdefault(number, {})[partition] = self.results[partition]
             return
         self._kinds.add(content.layout.kind)
         self.results[partition] = outcomes[0].apply(content, outcomes)
@@ -195,7 +196,7 @@ class Lowered:
         return self._variants[key]
 
     def _outcome(self, layout: Layout, signature: Signature) -> Outcome:
-        state = Outcome((), layout, signature, -1, "", ())
+        state = Outcome((), layout, signature, -1, ())
         if self.start is None and self.chain[0].cached:
             state = replace(state, kept=((self.chain[0].cached.number, state),))
         for node in self.nodes:
@@ -214,13 +215,15 @@ class Lowered:
                 before = _blocks(state, str(node.op))
                 signature, layout = fold_inside(spec, state.layout, before, str(node.op))
                 return replace(state, layout=layout, signature=signature)
-            case plan.Keys() if state.only == "":
-                return replace(state, only="keys", signature=None) if state.layout.keyed else replace(state, only=0)
-            case plan.Values() if state.only == "":
-                return replace(state, layout=state.layout.values()) if state.layout.keyed else replace(state, only=1)
+            case plan.Keys() | plan.Values() if state.layout.only:
+                raise _stays_on_host(node.op)
+            case plan.Keys() if state.layout.keyed:
+                return replace(state, layout=replace(state.layout, only="keys"), signature=None)
+            case plan.Values() if state.layout.keyed:
+                return replace(state, layout=state.layout.values())
             case plan.Keys() | plan.Values():
-                raise PlanError(f"{node.op}() of what {'keys()' if state.only == 'keys' else 'an item'} gave stays on "
-                                "the host: call .recv() before it")
+                only = "0" if isinstance(node.op, plan.Keys) else "1"
+                return replace(state, layout=replace(state.layout, only=only))
         return state
 
     def _after_map(self, state: Outcome, spec: MapSpec) -> Outcome:
@@ -244,8 +247,13 @@ def _over(kinds: set[str]) -> str:
     return "rows" if kinds == {"elements"} else "blocks"
 
 
+def _stays_on_host(op: plan.Op) -> PlanError:
+    return PlanError(f"{op} works on blocks, and what keys() gave, or an item of a record, stays on the host: call "
+                     ".recv() before it")
+
+
 def _blocks(state: Outcome, label: str) -> Signature:
-    if state.only != "" or state.signature is None:
+    if state.layout.only or state.signature is None:
         raise PlanError("a kernel needs blocks, and here keys() or values() of records that are no pairs left none",
                         Place(operation=label))
     return state.signature
@@ -280,10 +288,11 @@ def _limited(content: Content, limit: int) -> Content:
 
 def _through_nothing(nodes: Chain, layout: Layout) -> Outcome:
     """What a plan does to a partition without blocks: nothing, but keys and values still say what comes back."""
-    only: str | int = ""
     for node in nodes:
+        if layout.only and not isinstance(node.op, plan.ToDevice | plan.ToHost):
+            raise _stays_on_host(node.op)
         if isinstance(node.op, plan.Keys) and layout.keyed:
-            only = "keys"
-        if isinstance(node.op, plan.Values):
+            layout = replace(layout, only="keys")
+        elif isinstance(node.op, plan.Values):
             layout = layout.values()
-    return Outcome((), layout, None, -1, only, ())
+    return Outcome((), layout, None, -1, ())

@@ -273,7 +273,6 @@ def test_a_long_chain(sc: SparkContext):
     assert state.map(float).sum() == 56
 
 
-@pytest.mark.xfail(reason="what is kept of keys() or of an item does not say so to who starts from it")
 @pytest.mark.parametrize("data", [[(1, 2.5), (2, 3.5)], [np.array([1.0, 2.0]), np.array([3.0, 4.0])]],
                          ids=["pairs", "rows"])
 def test_keys_that_are_kept(sc: SparkContext, data: list):

@@ -76,12 +76,16 @@ class Layout:
         One without a name, or a dict's fields in their order. None for an empty partition.
     tupled : bool
         Whether the values are tuples that ``vmap`` made: parts are named after their places, such as ``"1.0"``.
+    only : str
+        ``"keys"``: of pairs only the keys are left, and no blocks. ``"0"`` or ``"1"``: of records that are no pairs,
+        only this item is wanted. Else empty.
     """
 
     kind: str
     keyed: bool
     parts: tuple[Part, ...]
     tupled: bool = False
+    only: str = ""
 
     @property
     def named(self) -> bool:
@@ -103,7 +107,8 @@ class Layout:
         """
         layout: Layout = codec.decode(data, Layout)
         names = [part.name for part in layout.parts]
-        if layout.kind not in KINDS or len(set(names)) != len(names) or ("" in names and len(names) > 1):
+        known = layout.kind in KINDS and layout.only in ("", "keys", "0", "1")
+        if not known or len(set(names)) != len(names) or ("" in names and len(names) > 1):
             raise ProtocolError(f"a layout is not of this version: kind {layout.kind!r}, fields {names}")
         for part in layout.parts:
             if part.form not in FORMS or not part.types or not all(map(_is_type, part.types)):
