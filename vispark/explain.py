@@ -27,12 +27,12 @@ def _details(step) -> str:
 
 def _held(session: Session, chain: Chain) -> list[str]:
     lines = []
-    for node in chain:
+    for position, node in enumerate(chain):
         residency = session.residencies.get(node.cached.number) if node.cached else None
         if residency:
             nbytes = sum(residency.contents[index].nbytes for index in residency.places)
             lines.append(f"VRDD {node.cached.number} ({node.cached.name}): {len(residency.places)} partitions held, "
-                         f"{nbytes} bytes on {node.place}")
+                         f"{nbytes} bytes on {plan.place_of(chain[:position + 1])}")
     return lines or ["nothing is cached; every action sends the records"]
 
 

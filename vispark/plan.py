@@ -166,6 +166,7 @@ def describe(chain: Chain) -> str:
     """The chain, one operation a line, the last one first."""
     lines = []
     for depth, node in enumerate(reversed(chain)):
-        kept = f"  [cached as VRDD {node.cached.number} on {node.place}]" if node.cached else ""
+        place = place_of(chain[:len(chain) - depth])
+        kept = f"  [cached as VRDD {node.cached.number} on {place}]" if node.cached else ""
         lines.append(f"{'  ' * depth}{node.op}{kept}")
     return "\n".join(lines)

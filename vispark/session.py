@@ -25,7 +25,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 from gpu_worker.protocol.messages import Folded
 from gpu_worker.protocol.payload import Payload
 from vispark.bridge import Credentials, Home, Load, Relay, Token
-from vispark.errors import PartitionMissing, VisparkError, WorkerUnavailable
+from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
 from vispark.lower import Content, Lowered
 from vispark.options import Options
 from vispark.plan import Cached, Chain
@@ -114,7 +114,11 @@ class Session:
         ------
         OptionError
             If its configuration has an unknown ``spark.vispark.*`` option.
+        PlanError
+            If it has been stopped.
         """
+        if context._jsc is None:
+            raise PlanError("the SparkContext was stopped, and what workers held for it is gone: make the RDD anew")
         with cls._lock:
             if context not in cls._sessions:
                 cls._sessions[context] = cls(context)
