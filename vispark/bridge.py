@@ -154,16 +154,16 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
         offset = packed.nbytes if packed else 0
         request, constants = lowered.request(client.next_number(), client.epoch, credentials.options.deadline,
                                              offset=offset, devices=_addresses())
-        try:
-            with _payload(lowered, packed, offset + constants) as payload:
-                failpoint("packed")
-                client.send(request, [payload.descriptor] if payload else [])
-                failpoint("sent")
+        with _payload(lowered, packed, offset + constants) as payload:
+            failpoint("packed")
+            client.send(request, [payload.descriptor] if payload else [])
+            failpoint("sent")
+            try:
                 reply, descriptors = client.receive(request.number)
-        except (WorkerLost, Fenced):
-            forget(client)
-            blame(credentials, client, request)
-            raise
+            except (WorkerLost, Fenced):
+                forget(client)
+                blame(credentials, client, request)     # not where it could not be sent: it has done nothing yet
+                raise
         failpoint("before-unpack")
         return client, reply, Payload.receive(descriptors[0], mmap.ACCESS_COPY) if descriptors else None
 

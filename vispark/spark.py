@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.rdd import PipelinedRDD
 
 from vispark import errors
 
 __all__ = ["SPARK_JOB_FAILED", "PipelinedRDD", "reraise", "worker_crashed"]
 
-#: What PySpark raises when a job fails.
-SPARK_JOB_FAILED = Py4JJavaError
+#: What PySpark raises when a job fails: once a program has used SQL, the second instead of the first.
+SPARK_JOB_FAILED = Py4JJavaError, CapturedException
 
 _CRASHED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure",
             "ExecutorLost", "Slave lost", "Worker lost")
@@ -20,13 +21,13 @@ _OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n SQLST
                    re.MULTILINE | re.DOTALL)
 
 
-def worker_crashed(error: Py4JJavaError) -> bool:
+def worker_crashed(error: Exception) -> bool:
     """Whether a job failed because a Python worker or an executor ended under it, not because of what it ran."""
     text = str(error)
     return any(words in text for words in _CRASHED) and not _OURS.search(text)
 
 
-def reraise(error: Py4JJavaError) -> None:
+def reraise(error: Exception) -> None:
     """Raise the vispark error that made a job fail, from Spark's; or Spark's own, where there is none."""
     python, _, _ = str(error).partition("\n\tat ")
     found = _OURS.findall(python)

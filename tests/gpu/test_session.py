@@ -85,7 +85,7 @@ def test_an_illegal_address_names_kernel_and_partition(short: SparkContext):
     with pytest.raises(KernelFault, match="ILLEGAL_ADDRESS") as caught:
         numbers.exec(K.stray, IN, OUT, IN.shape[0], **LAUNCH).collect()
     assert "exec stray" in caught.value.place.operation
-    assert caught.value.place.device == "cuda:0"
+    assert caught.value.place.device.startswith("cuda:")
     assert bad.collect() == [2.0, 4.0, 6.0]
     assert other.collect() == [5.0]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 from gpu_worker.client import administer
 from gpu_worker.protocol.messages import Status
@@ -27,6 +28,7 @@ from vispark import (
     DeviceUnavailable,
     OptionError,
     PlanError,
+    RecordError,
     WorkerUnavailable,
 )
 
@@ -46,6 +48,13 @@ def test_contexts_one_after_another(local: Topology):
         assert eventually(lambda: sessions(local) == 0), "stopping the context ends the session"
     with pytest.raises(PlanError, match="stopped"):
         cached.collect()
+
+
+def test_errors_are_ours_where_sql_is_used_too(local: Topology):
+    with host_context(local) as sc:
+        assert SparkSession(sc).range(3).count() == 3     # from here on PySpark raises Spark's errors as its own
+        with pytest.raises(RecordError, match="record 0"):
+            sc.parallelize([object()], 1).cache("GPU").collect()
 
 
 def test_a_kernel_that_never_ends(local: Topology):
