@@ -11,7 +11,7 @@ import logging
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -185,19 +185,9 @@ def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[
                 raise
 
 
-class _NoPayload:
-    """Stands in where a plan brings nothing."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_) -> None:
-        return None
-
-
-def _payload(lowered: Lowered, packed: Packed | None, size: int) -> Payload | _NoPayload:
+def _payload(lowered: Lowered, packed: Packed | None, size: int) -> AbstractContextManager[Payload | None]:
     if not size and not (packed and packed.signatures):     # blocks may be of no bytes
-        return _NoPayload()
+        return nullcontext()
     payload = Payload.create(size)
     if packed:
         packed.write(payload, 0)
