@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpu_worker import failpoints, greeters
-from gpu_worker.protocol import codec, errors, messages, payload, wire
+from gpu_worker.protocol import codec, errors, grids, messages, payload, wire
 from vispark import options, tables
 
 DOCS = Path(__file__).resolve().parent
@@ -33,9 +33,9 @@ def message_unions() -> str:
 
 
 def message_records() -> str:
-    """Each record with its fields and what it is, in the order of the file."""
+    """Each record with its fields and what it is, in the order of the files."""
     rows = []
-    for name, record in vars(messages).items():
+    for name, record in (vars(grids) | vars(messages)).items():
         if dataclasses.is_dataclass(record) and isinstance(record, type):
             fields = ", ".join(f"`{field.name}` {_type(field.type)}" for field in dataclasses.fields(record))
             rows.append(f"| `{name}` | {fields or 'none'} | {_sentence(record)} |")

@@ -10,6 +10,7 @@
      │   ├─ CompileError       the compiler's words, with the user's line
      │   ├─ KernelFault        the kernel ended its process: illegal address, trap, signal
      │   └─ DeadlineExceeded   the plan ran past its deadline
+     ├─ NotFinite              a cell of a grid that is NaN or infinite, found because a check was asked for
      ├─ OutOfMemory            device, host or payload memory; nothing that was there is lost
      ├─ DeviceUnavailable      the device asked for cannot be had here
      ├─ OptionError            an unknown or ill-typed option
@@ -114,6 +115,10 @@ class KernelFault(KernelError):
 
 class DeadlineExceeded(KernelError):
     """A plan ran past its deadline and its process was ended."""
+
+
+class NotFinite(VisparkError, ArithmeticError):
+    """A cell of a grid is NaN or infinite, found because a check was asked for; the message names block and index."""
 
 
 class OutOfMemory(VisparkError, MemoryError):

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Iterated, Stencil, Window
+
 #: Both sides must speak the same one.
 VERSION = 1
-
 
 
 # -- what data looks like ---------------------------------------------------------------------------------------------
@@ -140,7 +141,8 @@ class Fetch:
     over: str
 
 
-Step = Put | Load | ToDevice | ToHost | Exec | Fold | Keys | Values | Keep | Fetch | FoldByKey | FoldInside
+Step = (Put | Load | ToDevice | ToHost | Exec | Fold | Keys | Values | Keep | Fetch | FoldByKey | FoldInside
+        | Exchange | Stencil | Iterate | Window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,28 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class StencilLaunch:
+    """A kernel that computes the cells of a region anew, and what it is launched with.
+
+    It takes the addresses of the fields ``inputs``, of those ``outputs`` (of the shape of a cell), a region, and
+    ``arguments``. It reads up to ``below`` and ``above`` cells further along each axis of the grid. ``block`` are its
+    threads, ``tile`` the cells that a block of them computes, both along (x, y, z). ``merge`` is as in :class:`Launch`.
+    """
+
+    module: int
+    kernel: str
+    inputs: tuple[str, ...]
+    outputs: tuple[Field, ...]
+    arguments: tuple[Argument, ...]
+    below: tuple[int, ...]
+    above: tuple[int, ...]
+    block: tuple[int, ...]
+    tile: tuple[int, ...]
+    shared: int
+    merge: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Variant:
     """What a plan means for input blocks of one signature.
 
@@ -237,7 +261,7 @@ class Input:
 
     ``blocks`` gives each block's variant; ``count`` the records; ``keys`` the length of the keys' blob, which lies in
     the payload at ``offset`` with the blocks behind it. ``layout`` is the client's own description of the records,
-    kept for it and never read here.
+    kept for it and never read here. ``positions`` say where in the grid each block is; none where there is no grid.
     """
 
     partition: int
@@ -246,11 +270,16 @@ class Input:
     offset: int
     layout: bytes
     blocks: tuple[int, ...]
+    positions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Run ``steps`` on each of ``inputs``. ``devices`` are the GPU addresses Spark assigned, or none."""
+    """Run ``steps`` on each of ``inputs``. ``devices`` are the GPU addresses Spark assigned, or none.
+
+    Where the blocks are those of a ``grid``, a kernel of an :class:`Exec` gets each with its ghost cells around it, and
+    what it writes of that shape has ghost cells, too, which hold nothing; all other steps see the blocks without.
+    """
 
     number: int
     epoch: int
@@ -261,6 +290,8 @@ class Run:
     variants: tuple[Variant, ...]
     inputs: tuple[Input, ...]
     devices: tuple[str, ...]
+    grid: GridShape | None = None
+    stencils: tuple[StencilLaunch, ...] = ()
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------
@@ -357,7 +388,10 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A plan's result. ``retained`` says that the worker goes on using the request's payload."""
+    """A plan's result. ``retained`` says that the worker goes on using the request's payload.
+
+    ``iterated`` has one for each :class:`~gpu_worker.protocol.grids.Iterate`.
+    """
 
     number: int
     outputs: tuple[Output, ...]
@@ -365,17 +399,19 @@ class Ran:
     kept: tuple[Kept, ...]
     retained: bool
     times: Times
+    iterated: tuple[Iterated, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A partition the worker holds; ``blocks`` index the reply's signatures."""
+    """A partition the worker holds; ``blocks`` index the reply's signatures, ``positions`` are as in :class:`Input`."""
 
     partition: int
     count: int
     keys: int
     layout: bytes
     blocks: tuple[int, ...]
+    positions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,122 @@
+"""What messages say of grids: their shape, how they continue at their sides, exchanges and loops.
+
+Axes have the grid's own order and number, 1 to 3, the last one contiguous in memory. Cells are numbered over the whole
+grid from 0; ghost cells outside of it have numbers below 0 or from the extent on. A block's position is its number in
+the lattice of blocks, in C order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GridShape:
+    """Cells and blocks along each axis, and the width of the ghost cells that blocks have on both sides of it.
+
+    An axis is cut as :func:`numpy.array_split` cuts it: the first blocks are those that are one longer.
+    """
+
+    shape: tuple[int, ...]
+    splits: tuple[int, ...]
+    halo: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """How a field continues at one side of an axis.
+
+    ``rule`` is "periodic" (at the axis's other end), "mirrored" (the cells before the side once more, in reverse: ghost
+    cell -1 has what cell 0 has) or "given". Then ``values`` is the index of an array argument with the ghost cells'
+    values, or -1, and every ghost cell has ``value``: one number of the field's dtype, little-endian.
+
+    The array has the field's dtype and, along the side's own axis, as many cells as the grid's halo is wide, in
+    ascending order; along the others, the grid's cells with the halo on both sides.
+
+    Axes are continued one after the other, in order, each with what was continued before: a ghost cell outside along
+    several has what the last of them gives it.
+    """
+
+    rule: str
+    value: bytes
+    values: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halo:
+    """The ghost cells of a field: how many below and above each axis, and how it continues there.
+
+    ``sides`` has two for each axis, below and above.
+    """
+
+    field: str
+    below: tuple[int, ...]
+    above: tuple[int, ...]
+    sides: tuple[Side, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Fill ghost cells of all blocks, edges and corners too. The values of a name do not change: ghosts are no part."""
+
+    label: str
+    halos: tuple[Halo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stencil:
+    """Compute every cell of the grid anew, by the launch of that index among the plan's stencils.
+
+    It reads ghost cells as the last :class:`Exchange` before it left them; those of its result hold nothing.
+    """
+
+    label: str
+    launch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One stencil of a loop, after the exchange that it needs; ``label`` is as in :class:`Stencil`."""
+
+    label: str
+    halos: tuple[Halo, ...]
+    launch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Iterate:
+    """Do the phases in order, ``steps`` times.
+
+    With ``until`` at or above 0, stop after a step whose number ``every`` divides and in which no cell of a field that
+    the phases write changed by more than ``until``. With ``check`` above 0, look for NaN and infinities after each step
+    whose number it divides, and after the last; the first one is the error ``NotFinite``. Steps are
+    numbered from 1, after the ``done`` ones of requests before this one.
+    """
+
+    label: str
+    phases: tuple[Phase, ...]
+    steps: int
+    done: int
+    until: float
+    every: int
+    check: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Of each block only those cells that lie in a window of the grid: from, to (without) and every so many cells.
+
+    Along each axis. The steps are 1 or more. What is left are plain blocks, some of which may have no cells.
+    """
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Iterated:
+    """How a loop ended: its steps in this request, and the largest change of a cell in the last one compared, or -1."""
+
+    steps: int
+    change: float
