@@ -6,14 +6,15 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from benchmarks import latency, machine, regression, transport
+from benchmarks import kmeans, latency, machine, regression, transport
+from benchmarks.cloud import Cloud
 from benchmarks.points import Fused, Points
 from benchmarks.regression import Settings
 from benchmarks.results import Group, document, table
@@ -28,6 +29,8 @@ class Scale:
     ----------
     rows : tuple of int
         Of logistic regression, a run for each.
+    clouds : tuple of (int, int, int)
+        Rows, features and centres of K-means, a run for each.
     partitions : int
         Of them; 0 for as many as there are cores.
     block : int
@@ -39,6 +42,7 @@ class Scale:
     """
 
     rows: tuple[int, ...]
+    clouds: tuple[tuple[int, int, int], ...]
     partitions: int
     block: int
     samples: int
@@ -46,10 +50,10 @@ class Scale:
 
 
 SCALES = {
-    "small": Scale((200_000,), 4, 64 << 20, 7, 20),
-    "full": Scale((8_000_000, 32_000_000), 0, 256 << 20, 9, 30),
+    "small": Scale((200_000,), ((20_000, 64, 10), (20_000, 784, 40)), 4, 64 << 20, 7, 20),
+    "full": Scale((8_000_000, 32_000_000), tuple((2_870_000, 784, k) for k in (40, 80, 160)), 0, 256 << 20, 9, 30),
 }
-BENCHMARKS = ("transport", "latency", "regression")
+BENCHMARKS = ("transport", "latency", "regression", "kmeans")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
@@ -71,6 +75,10 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         with context(device, cores) as sc:
             settings = Settings(*_units(device_of(sc), cores), scale.samples)
             yield regression.run(sc, Points(rows, partitions), settings, _progress(f"regression, {rows:,} rows"))
+    for size in scale.clouds if "kmeans" in only else ():
+        with context(device, cores) as sc:
+            settings = Settings(*_units(device_of(sc), cores), scale.samples)
+            yield kmeans.run(sc, Cloud(*size, partitions), settings, _progress(f"K-means, K = {size[-1]}"))
 
 
 def _units(kind: str, cores: int) -> tuple[str, int]:
@@ -106,7 +114,7 @@ def main(scale: str, device: str, out: Path | None, only: tuple[str, ...], parti
          rows: tuple[int, ...]) -> None:
     chosen = SCALES[scale]
     if rows:
-        chosen = Scale(rows, chosen.partitions, chosen.block, chosen.samples, chosen.jobs)
+        chosen = replace(chosen, rows=rows)
     about = {"command": ["python", "-m", "benchmarks", *_arguments(out)], "scale": scale, "device": device,
              "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
              "machine": machine.description()}

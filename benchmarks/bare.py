@@ -44,6 +44,11 @@ class Loop:
         self._w = self._allocate(FEATURES)
         self._fill(points, together)
 
+    @property
+    def block(self) -> Buffer:
+        """The first block: all points, if they are together."""
+        return self._blocks[0]
+
     def gradient(self, w: np.ndarray) -> np.ndarray:
         """One iteration, as seen from the host: weights in, gradient out."""
         device, first = self._device, self._streams[0]

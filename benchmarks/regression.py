@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from math import exp
 
 import numpy as np
 from pyspark import RDD, SparkContext, StorageLevel
 
-from benchmarks import machine, tasks
+from benchmarks import machine, peers, tasks
 from benchmarks.bare import Copy, Loop
 from benchmarks.measure import Case, Series, interleave
 from benchmarks.points import FEATURES, KERNELS, LISTING, SUM_BLOCK, Fused, Points, gradient
@@ -24,7 +26,9 @@ from vispark import IN, OUT, VRDD, Kernels
 FLOOR = "copy within the device"
 SPARK_C = "Spark-C: cached blocks, NumPy"
 LOOP = "bare loop, fused kernel"
-OURS = "vispark, fused kernel"
+ONE_LAUNCH = LOOP + ", one launch"
+OURS = "vispark: vmap, vreduce, reduce"
+BY_EXEC = "vispark: exec of a fused kernel"
 
 #: How far a gradient may be from the one in float64, as a share of its largest element.
 TOLERANCE = 1e-4
@@ -110,8 +114,10 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
         ways |= {name: way.gradient for name, way in kept.items()}
         device, = open_devices(settings.kind)[:1]
         stack.callback(device.close)
-        for name, together in ((LOOP, False), (LOOP + ", one launch", True)):
-            ways[name] = stack.enter_context(closing(Loop(device, points, fused, together=together))).gradient
+        for name, together in ((LOOP, False), (ONE_LAUNCH, True)):
+            loop = stack.enter_context(closing(Loop(device, points, fused, together=together)))
+            ways[name] = loop.gradient
+        ways |= _libraries(points, loop, settings.kind)
         _check(sc, points, ways, group)
         warm = {name: way.warm_up() for name, way in kept.items()}
         copy = stack.enter_context(closing(_copy(device, points, settings)))
@@ -121,8 +127,21 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
     return group
 
 
+def _libraries(points: Points, loop: Loop, kind: str) -> dict[str, Gradient]:
+    """What one would use without Spark, on the same array of all points."""
+    if kind != "cuda":
+        block = np.concatenate([points.block(index) for index in range(points.partitions)])
+        numba = {"Numba": peers.numba_gradient(block)} if peers.numba is not None else {}
+        return {"NumPy": functools.partial(gradient, block)} | numba
+    if peers.cupy is None:
+        return {}
+    data = peers.on_device(loop.block.address, (points.rows, FEATURES + 1))
+    return {"CuPy": peers.cupy_gradient(data)} | ({"JAX": peers.jax_gradient(data)} if peers.jax is not None else {})
+
+
 def _against(name: str) -> tuple[str, ...]:
-    others = (FLOOR, SPARK_C, LOOP) if name == OURS else (FLOOR, SPARK_C)
+    others = (FLOOR, SPARK_C, ONE_LAUNCH, "CuPy", "JAX", "NumPy", "Numba") if name in (OURS, BY_EXEC) else \
+        (FLOOR, SPARK_C)
     return tuple(other for other in others if other != name)
 
 
@@ -131,6 +150,17 @@ def _noted(series: Series, kept: dict[str, Kept], warm: dict[str, int]) -> Serie
         return series
     return replace(series, notes={"blocks_made_before": warm[series.name],
                                   "blocks_made_meanwhile": kept[series.name].misses - warm[series.name]})
+
+
+def row_gradient(p, w):
+    """The gradient of one row; a label, then features."""
+    y, x = p[0], p[1:]
+    return (1 / (1 + exp(-y * np.dot(w, x))) - 1) * y * x
+
+
+def translated(held: VRDD) -> Gradient:
+    """The gradient from a plain Python function of a row."""
+    return lambda w: held.vmap(row_gradient, w).vreduce(operator.add).values().reduce(operator.add)
 
 
 def listing(held: VRDD) -> Gradient:
@@ -163,7 +193,7 @@ def _ours(sc: SparkContext, points: Points, fused: Fused) -> Iterator[dict[str, 
     """Blocks in the worker, iterated upon by the driver without a Spark job."""
     held = points.rdd(sc).send().htod().cache()
     held.count()
-    yield {"vispark, the listing's two kernels": listing(held), OURS: one_pass(held, fused)}
+    yield {OURS: translated(held), BY_EXEC: one_pass(held, fused), "vispark: exec of the listing's two": listing(held)}
     held.unpersist()
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import peers
 from benchmarks.bare import bytes_of
 from benchmarks.points import FEATURES, KERNELS, SUM_BLOCK, Fused, Points, gradient
 from gpu_worker.device import open_devices
@@ -121,3 +122,8 @@ def gradient_of_kept(points: Points, partition: int, w: np.ndarray) -> tuple[np.
     if missed:
         _kept[key] = points.block(partition)
     return gradient(_kept[key], w), int(missed)
+
+
+def kmeans_by_cupy(block: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Spark-G of K-means: the block goes to the GPU, and only sums and counts stay."""
+    return peers.cupy_kmeans(cupy.asarray(block))(centers)

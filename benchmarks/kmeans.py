@@ -1,0 +1,219 @@
+"""An iteration of K-means on cached points, seen from the driver, every way that one would try.
+
+An iteration takes centres and gives the sum and the number of the points that are nearest to each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pyspark import SparkContext, StorageLevel
+
+from benchmarks import peers, tasks
+from benchmarks.bare import Copy, bytes_of
+from benchmarks.cloud import Cloud
+from benchmarks.measure import Case, interleave
+from benchmarks.peers import Step
+from benchmarks.regression import FLOOR, SPARK_C, Settings
+from benchmarks.results import Group
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Buffer, Device, Source
+
+OURS = "vispark: vmap, reduceByKey"
+BY_HAND = "CUDA by hand, float32"
+KERNELS = Path(__file__).parent / "kernels" / "kmeans.cu"
+
+#: How far a new centre may be from the one in float64, as a share of the points' range.
+TOLERANCE = 1e-3
+
+_ROWS, _COLUMNS, _SHARES = 128, 64, 128
+
+
+def closest_point(p, centers):
+    """The number of the nearest centre, as the stock PySpark example has it."""
+    best, closest = 0, inf
+    for i in range(len(centers)):
+        distance = np.sum((p - centers[i]) ** 2)
+        if distance < closest:
+            closest = distance
+            best = i
+    return best
+
+
+def assign(p, centers):
+    return closest_point(p, centers), (p, 1)
+
+
+def run(sc: SparkContext, cloud: Cloud, settings: Settings, done: Callable[[str], None]) -> Group:
+    """Measure all ways on the same points."""
+    group = Group(f"K-means, {cloud.rows:,} x {cloud.features}, K = {cloud.centers}", {
+        "rows": cloud.rows, "features": cloud.features, "centers": cloud.centers, "dtype": "float32",
+        "partitions": cloud.partitions, "bytes": cloud.nbytes, "samples": settings.samples, "device": settings.kind})
+    with ExitStack() as stack:
+        device = open_devices(settings.kind)[0]
+        stack.callback(device.close)
+        ways = stack.enter_context(_ours(sc, cloud))
+        ways |= stack.enter_context(_spark(sc, cloud, settings.kind))
+        exact = _exact(sc, cloud)
+        ways |= stack.enter_context(_single(device, cloud, settings.kind))
+        for name, way in ways.items():
+            group.checks[name] = _off(name, way, cloud, exact)
+        copy = Copy(device, max(64 << 20, min(cloud.nbytes, 1 << 30)), 1 if settings.kind == "cuda" else settings.units)
+        stack.callback(copy.close)
+        cases = [Case(name, Iteration(way, cloud).run, cloud.nbytes, _against(name, ways))
+                 for name, way in ways.items()]
+        group.series = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
+    return group
+
+
+def _against(name: str, ways: dict[str, Step]) -> tuple[str, ...]:
+    found = (FLOOR, SPARK_C)
+    return found if name != OURS else (*found, *(other for other in ways if not other.startswith("Spark")
+                                                 and other != OURS))
+
+
+class Iteration:
+    """K-means by one way: each run is an iteration on from the last one's centres."""
+
+    def __init__(self, step: Step, cloud: Cloud):
+        self._step = step
+        self._centers = cloud.first_centers()
+
+    def run(self) -> None:
+        sums, counts = self._step(self._centers)
+        held = counts > 0
+        self._centers[held] = sums[held] / counts[held, None]
+
+
+@contextmanager
+def _ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, Step]]:
+    held = cloud.rdd(sc).cache("GPU")
+    held.count()
+
+    def step(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pairs = held.vmap(assign, centers)
+        stats = pairs.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=len(centers))
+        sums, counts = np.zeros_like(centers), np.zeros(len(centers), np.int64)
+        for key, (total, count) in stats.collect():
+            sums[key], counts[key] = total, count
+        return sums, counts
+
+    yield {OURS: step}
+    held.unpersist()
+
+
+@contextmanager
+def _spark(sc: SparkContext, cloud: Cloud, kind: str) -> Iterator[dict[str, Step]]:
+    """Blocks in Spark's cache: each task gets its block through a socket, each time."""
+    blocks = cloud.blocks(sc).persist(StorageLevel.MEMORY_ONLY)
+    blocks.count()
+
+    def job(task: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Step:
+        return lambda centers: blocks.map(lambda block: task(block, centers)).reduce(_joined)
+
+    ways = {SPARK_C: job(lambda block, centers: peers.numpy_kmeans(block)(centers))}
+    if kind == "cuda" and peers.cupy is not None:
+        ways["Spark-G: cached blocks, CuPy a task"] = job(tasks.kmeans_by_cupy)
+    yield ways
+    blocks.unpersist()
+
+
+def _joined(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    return a[0] + b[0], a[1] + b[1]
+
+
+@contextmanager
+def _single(device: Device, cloud: Cloud, kind: str) -> Iterator[dict[str, Step]]:
+    """Ways in one process, without Spark, on one array of all points."""
+    if kind != "cuda":
+        points = np.concatenate([cloud.block(index) for index in range(cloud.partitions)])
+        yield {"NumPy": peers.numpy_kmeans(points)} | (
+            {"Numba": peers.numba_kmeans(points)} if peers.numba is not None else {})
+        return
+    buffer = filled(device, cloud)
+    ways: dict[str, Step] = {BY_HAND: ByHand(device, buffer, cloud).step}
+    if peers.cupy is not None:
+        points = peers.on_device(buffer.address, (cloud.rows, cloud.features))
+        ways["CuPy"] = peers.cupy_kmeans(points)
+        if peers.jax is not None:
+            ways |= {"JAX": peers.jax_kmeans(points, "highest"), "JAX, TF32": peers.jax_kmeans(points, "default")}
+    yield ways
+    ways.clear()
+    buffer.close()
+
+
+def filled(device: Device, cloud: Cloud) -> Buffer:
+    """All points in one buffer of a device."""
+    stream = device.stream()
+    whole = device.allocate(cloud.nbytes, stream=stream)
+    ends = np.cumsum([0, *[cloud.rows_of(index) for index in range(cloud.partitions)]]) * cloud.features * 4
+    device.synchronize(stream=stream)
+
+    def fill(index: int) -> None:
+        mine, block = device.stream(), bytes_of(cloud.block(index))
+        part = Buffer(device, whole.address + int(ends[index]), block.nbytes)
+        device.copy_in(part, block, stream=mine)
+        device.synchronize(stream=mine)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(fill, range(cloud.partitions)))
+    return whole
+
+
+class ByHand:
+    """The kernels of :data:`KERNELS`."""
+
+    def __init__(self, device: Device, points: Buffer, cloud: Cloud):
+        self._device, self._points, self._cloud = device, points, cloud
+        source = Source(KERNELS.read_text(), KERNELS.name, (f"-DK={cloud.centers}", f"-DD={cloud.features}"))
+        self._nearest, self._accumulate = (device.compile(source, name) for name in ("nearest", "accumulate"))
+        self._stream = device.stream()
+        size = cloud.centers * cloud.features * 4
+        self._centers, self._sums = self._new(size), self._new(size)
+        self._squares, self._counts = self._new(cloud.centers * 4), self._new(cloud.centers * 4)
+        self._labels = self._new(cloud.rows * 4)
+
+    def step(self, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        device, stream, cloud, n = self._device, self._stream, self._cloud, np.int32(self._cloud.rows)
+        sums, counts = np.zeros_like(centers), np.zeros(len(centers), np.int32)
+        for target, data in ((self._centers, centers), (self._squares, (centers * centers).sum(axis=1)),
+                             (self._sums, sums), (self._counts, counts)):
+            device.copy_in(target, bytes_of(data), stream=stream)
+        device.launch(self._nearest, (-(-cloud.rows // _ROWS),), (256,),
+                      [self._points, self._centers, self._squares, self._labels, n], stream=stream)
+        device.launch(self._accumulate, (-(-cloud.features // _COLUMNS), _SHARES), (256,),
+                      [self._points, self._labels, self._sums, self._counts, n],
+                      shared=cloud.centers * _COLUMNS * 4, stream=stream)
+        device.copy_out(sums.reshape(-1).view(np.uint8), self._sums, stream=stream)
+        device.copy_out(counts.view(np.uint8), self._counts, stream=stream)
+        device.synchronize(stream=stream)
+        return sums, counts.astype(np.int64)
+
+    def _new(self, nbytes: int) -> Buffer:
+        return self._device.allocate(nbytes, stream=self._stream)
+
+
+def _exact(sc: SparkContext, cloud: Cloud) -> np.ndarray:
+    """The centres after one iteration, in float64."""
+    centers = cloud.first_centers().astype(np.float64)
+    sums, counts = cloud.blocks(sc).map(
+        lambda block: peers.numpy_kmeans(block.astype(np.float64))(centers)).reduce(_joined)
+    return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
+
+
+def _off(name: str, way: Step, cloud: Cloud, exact: np.ndarray) -> dict[str, Any]:
+    """Raise AssertionError for a way whose new centres are not those in float64."""
+    iteration = Iteration(way, cloud)
+    iteration.run()
+    off = float(np.abs(iteration._centers - exact).max())
+    if not off <= TOLERANCE:
+        raise AssertionError(f"{name} is off by {off:.2g}")
+    return {"off": off, "allowed": TOLERANCE}
+
+

@@ -1,0 +1,165 @@
+"""The same iterations in the libraries that one would use without Spark: CuPy, JAX, Numba, NumPy.
+
+Data is shared with the bare loop where it lies, without a copy. Each way is what the library's users write, and with
+float32's accuracy; where a library has a faster and coarser way, that is a way of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# Before JAX is imported: it would take most of the GPU's memory for itself.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+try:
+    import cupy
+except ImportError:
+    cupy = None
+try:
+    import jax
+    import jax.numpy as jnp
+except ImportError:
+    jax = jnp = None
+try:
+    import numba
+except ImportError:
+    numba = None
+
+#: Rows that CuPy's K-means works on at once, so that its distances stay small beside the points.
+_CHUNK = 1 << 18
+
+Step = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def on_device(address: int, shape: tuple[int, ...], dtype: str = "float32") -> Any:
+    """CuPy's array over memory that somebody else owns."""
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = cupy.cuda.UnownedMemory(address, nbytes, None)
+    return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
+
+
+# -- logistic regression ----------------------------------------------------------------------------------------------
+
+def cupy_gradient(points: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """The gradient over rows of (label, features) as CuPy's users write it: two products and a fused scale between."""
+    y, x = points[:, 0], points[:, 1:]
+
+    @cupy.fuse()
+    def scale(margin, label):
+        return (1 / (1 + cupy.exp(-label * margin)) - 1) * label
+
+    return lambda w: cupy.asnumpy(scale(x @ cupy.asarray(w), y) @ x)
+
+
+def jax_gradient(points: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """The same, compiled by XLA as a whole."""
+    data = jax.dlpack.from_dlpack(points)
+
+    @jax.jit
+    def gradient(data, w):
+        y, x = data[:, 0], data[:, 1:]
+        scale = (1 / (1 + jnp.exp(-y * jnp.dot(x, w, precision="highest"))) - 1) * y
+        return jnp.dot(scale, x, precision="highest")
+
+    return lambda w: np.asarray(gradient(data, w))
+
+
+def numba_gradient(points: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """The same on all cores of the CPU, a loop over rows that LLVM vectorises along the row."""
+    threads = numba.get_num_threads()
+
+    @numba.njit(parallel=True, fastmath=True)
+    def gradient(data, w):
+        partials = np.zeros((threads, w.size), np.float32)
+        for thread in numba.prange(threads):
+            mine = np.zeros(w.size, np.float32)
+            for row in range(thread * len(data) // threads, (thread + 1) * len(data) // threads):
+                margin = np.float32(0)
+                for j in range(w.size):
+                    margin += w[j] * data[row, 1 + j]
+                scale = (1 / (1 + np.exp(-data[row, 0] * margin)) - 1) * data[row, 0]
+                for j in range(w.size):
+                    mine[j] += scale * data[row, 1 + j]
+            partials[thread] = mine
+        return partials.sum(axis=0)
+
+    return lambda w: gradient(points, w)
+
+
+# -- K-means ----------------------------------------------------------------------------------------------------------
+
+def cupy_kmeans(points: Any) -> Step:
+    """Sums and counts of the points of each centre: products a chunk of rows at a time, in float32."""
+    def step(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        c = cupy.asarray(centers)
+        squares, numbers = (c * c).sum(axis=1), cupy.arange(len(c))
+        sums, counts = cupy.zeros_like(c), cupy.zeros(len(c), cupy.int64)
+        for first in range(0, len(points), _CHUNK):
+            part = points[first:first + _CHUNK]
+            labels = (squares - 2 * (part @ c.T)).argmin(axis=1)
+            chosen = labels[:, None] == numbers
+            sums += chosen.astype(cupy.float32).T @ part
+            counts += chosen.sum(axis=0)
+        return cupy.asnumpy(sums), cupy.asnumpy(counts)
+    return step
+
+
+def jax_kmeans(points: Any, precision: str) -> Step:
+    """The same, compiled by XLA; ``precision`` "highest" is float32, "default" TF32."""
+    data = jax.dlpack.from_dlpack(points)
+
+    @jax.jit
+    def step(data, c):
+        products = jnp.dot(data, c.T, precision=precision)
+        labels = ((c * c).sum(axis=1) - 2 * products).argmin(axis=1)
+        chosen = jax.nn.one_hot(labels, len(c), dtype=jnp.float32)
+        return jnp.dot(chosen.T, data, precision=precision), chosen.sum(axis=0)
+
+    def run(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sums, counts = step(data, centers)
+        return np.asarray(sums), np.asarray(counts)
+    return run
+
+
+def numpy_kmeans(points: np.ndarray, chunk: int = 4096) -> Step:
+    """The same by BLAS, a chunk of rows at a time."""
+    def step(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        squares = (centers * centers).sum(axis=1)
+        sums, counts = np.zeros_like(centers), np.zeros(len(centers), np.int64)
+        for first in range(0, len(points), chunk):
+            part = points[first:first + chunk]
+            labels = (squares - 2 * (part @ centers.T)).argmin(axis=1)
+            chosen = (labels[:, None] == np.arange(len(centers))).astype(np.float32)
+            sums += chosen.T @ part
+            counts += np.bincount(labels, minlength=len(centers))
+        return sums, counts
+    return step
+
+
+def numba_kmeans(points: np.ndarray) -> Step:
+    """The same on all cores of the CPU, distances as they are defined."""
+    threads = numba.get_num_threads()
+
+    @numba.njit(parallel=True, fastmath=True)
+    def step(data, centers):
+        sums = np.zeros((threads, centers.shape[0], centers.shape[1]), np.float32)
+        counts = np.zeros((threads, len(centers)), np.int64)
+        for thread in numba.prange(threads):
+            for row in range(thread * len(data) // threads, (thread + 1) * len(data) // threads):
+                best, least = 0, np.float32(np.inf)
+                for k in range(len(centers)):
+                    distance = np.float32(0)
+                    for j in range(data.shape[1]):
+                        distance += (data[row, j] - centers[k, j]) ** 2
+                    if distance < least:
+                        best, least = k, distance
+                counts[thread, best] += 1
+                for j in range(data.shape[1]):
+                    sums[thread, best, j] += data[row, j]
+        return sums.sum(axis=0), counts.sum(axis=0)
+
+    return lambda centers: step(points, centers)
