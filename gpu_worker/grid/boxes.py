@@ -1,0 +1,170 @@
+"""Boxes of cells, or of blocks, and how a set of blocks is covered by them or dealt to devices."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+#: One number for each of the axes z, y, x.
+Triple = tuple[int, ...]
+
+AXES = (0, 1, 2)
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Box:
+    """The cells from ``low`` on up to, without, ``high``."""
+
+    low: Triple
+    high: Triple
+
+    @property
+    def shape(self) -> Triple:
+        return tuple(max(0, high - low) for low, high in zip(self.low, self.high, strict=True))
+
+    @property
+    def size(self) -> int:
+        """How many cells it has."""
+        return prod(self.shape)
+
+    def shared(self, other: Box) -> Box:
+        """The cells that are in both; perhaps none."""
+        return Box(tuple(map(max, self.low, other.low)), tuple(map(min, self.high, other.high)))
+
+    def grown(self, below: Triple, above: Triple) -> Box:
+        """With so many cells more on either side of each axis."""
+        return Box(tuple(low - width for low, width in zip(self.low, below, strict=True)),
+                   tuple(high + width for high, width in zip(self.high, above, strict=True)))
+
+    def seen_from(self, origin: Triple) -> Box:
+        """The same cells, numbered from ``origin``."""
+        return Box(tuple(low - start for low, start in zip(self.low, origin, strict=True)),
+                   tuple(high - start for high, start in zip(self.high, origin, strict=True)))
+
+    def along(self, axis: int, low: int, high: int) -> Box:
+        """With another range along one axis."""
+        return Box((*self.low[:axis], low, *self.low[axis + 1:]), (*self.high[:axis], high, *self.high[axis + 1:]))
+
+    def __contains__(self, cell: Triple) -> bool:
+        return all(low <= at < high for low, at, high in zip(self.low, cell, self.high, strict=True))
+
+    def __iter__(self) -> Iterator[Triple]:
+        """The cells, in the order of memory."""
+        return product(*map(range, self.low, self.high))
+
+
+def whole(shape: Triple) -> Box:
+    """All cells of a grid."""
+    return Box((0, 0, 0), shape)
+
+
+def cuts(extent: int, splits: int) -> tuple[int, ...]:
+    """Where an axis is cut: ``splits + 1`` numbers from 0 to the extent, parts as equal as they can be.
+
+    The first parts are those that are one longer, as :func:`numpy.array_split` has them.
+
+    Examples
+    --------
+    >>> cuts(10, 4)
+    (0, 3, 6, 8, 10)
+    """
+    size, longer = divmod(extent, splits)
+    return tuple(part * size + min(part, longer) for part in range(splits + 1))
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """A grid and the blocks that it is cut into.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        Cells along each axis.
+    splits : (int, int, int)
+        Blocks along each axis.
+    """
+
+    shape: Triple
+    splits: Triple
+
+    def cells(self, blocks: Box) -> Box:
+        """The cells of a box of blocks."""
+        ends = [cuts(extent, splits) for extent, splits in zip(self.shape, self.splits, strict=True)]
+        return Box(tuple(at[low] for at, low in zip(ends, blocks.low, strict=True)),
+                   tuple(at[high] for at, high in zip(ends, blocks.high, strict=True)))
+
+    def block(self, position: Triple) -> Box:
+        """The cells of one block."""
+        return self.cells(Box(position, tuple(at + 1 for at in position)))
+
+
+def bisected(lattice: Lattice, parts: int) -> list[Box]:
+    """Boxes of blocks for so many devices, with nearly equal numbers of cells and short surfaces.
+
+    Recursive coordinate bisection: the box is cut across its longest side, in cells, where the numbers of cells on
+    either side are nearest to the numbers of devices that they are for (M. J. Berger and S. H. Bokhari, IEEE
+    Trans. Comput. C-36, 1987). Where there are fewer blocks than devices, the last boxes are empty.
+
+    Examples
+    --------
+    >>> [box.shape for box in bisected(Lattice((64, 32, 32), (4, 4, 4)), 2)]
+    [(2, 4, 4), (2, 4, 4)]
+    """
+    return _bisected(lattice, whole(lattice.splits), parts)
+
+
+def _bisected(lattice: Lattice, blocks: Box, parts: int) -> list[Box]:
+    if parts == 1:
+        return [blocks]
+    if blocks.size <= 1:
+        return [blocks] + [Box(blocks.low, blocks.low)] * (parts - 1)
+    cells = lattice.cells(blocks)
+    axis = max((axis for axis in AXES if blocks.shape[axis] > 1), key=lambda axis: cells.shape[axis])
+    lower = parts // 2
+    ends = cuts(lattice.shape[axis], lattice.splits[axis])
+    wanted = cells.low[axis] + cells.shape[axis] * lower / parts
+    cut = min(range(blocks.low[axis] + 1, blocks.high[axis]), key=lambda at: abs(ends[at] - wanted))
+    below, above = blocks.along(axis, blocks.low[axis], cut), blocks.along(axis, cut, blocks.high[axis])
+    # No device goes without while a block is left: those that have none on one side serve the other.
+    if blocks.size >= parts:
+        lower = min(max(lower, parts - above.size), below.size)
+    return _bisected(lattice, below, lower) + _bisected(lattice, above, parts - lower)
+
+
+def dealt(lattice: Lattice, parts: int) -> dict[Triple, int]:
+    """The device of each block."""
+    return {position: device for device, blocks in enumerate(bisected(lattice, parts)) for position in blocks}
+
+
+def covered(positions: Collection[Triple]) -> list[Box]:
+    """Disjoint boxes that have exactly these blocks: few of them, and one where they form a box.
+
+    Each box starts at the first block that is left, and grows along x, y and z as far as blocks are left.
+    """
+    left, boxes = set(positions), []
+    while left:
+        low = min(left)
+        box = Box(low, tuple(at + 1 for at in low))
+        for axis in reversed(AXES):
+            while left.issuperset(box.along(axis, box.high[axis], box.high[axis] + 1)):
+                box = box.along(axis, box.low[axis], box.high[axis] + 1)
+        left.difference_update(box)
+        boxes.append(box)
+    return boxes
+
+
+def shells(box: Box, below: Sequence[int], above: Sequence[int]) -> tuple[Box, list[Box]]:
+    """The cells of a box that are so far from its sides, and disjoint boxes with all the others.
+
+    Slabs across z come first and are whole, those across x last and shortest, since these are slow to read.
+    """
+    inner, outer = box, []
+    for axis in AXES:
+        low, high = inner.low[axis], inner.high[axis]
+        start = min(low + below[axis], high)
+        end = max(high - above[axis], start)
+        outer += [slab for slab in (inner.along(axis, low, start), inner.along(axis, end, high)) if slab.size]
+        inner = inner.along(axis, start, end)
+    return inner, outer
