@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,17 @@ from vispark.kernels import ArrayValue, Kernels
 from vispark.records import Layout
 from vispark.tables import ConstantTable, ModuleTable
 from vispark.translate import Field as ElementField
-from vispark.translate import Function, Kernel, Parameter, Record, specialise, trace
-from vispark.translate.capture import constant
-from vispark.translate.form import Constant
+from vispark.translate import Function, Kernel, Parameter, Record, specialise
+from vispark.translate.form import Constant, Definition
+from vispark.translate.reader import trace_call
+
+
+class MapShape(NamedTuple):
+    """What a recorded call is apart from the values that it captured and was given: (dtype, shape, weak) of each."""
+
+    definition: Definition
+    captures: tuple[tuple[str, tuple[int, ...], bool], ...]
+    arguments: tuple[tuple[str, tuple[int, ...], bool], ...]
 
 
 @dataclass(frozen=True)
@@ -38,6 +46,12 @@ class MapSpec:
     arguments: tuple[Constant, ...]
     label: str
 
+    def shape_key(self) -> MapShape:
+        """The same without values: of captures and arguments only the types, which the kernel is made for."""
+        captures = [each.value for each in self.function.captures]
+        return MapShape(self.function.definition, tuple([(each.dtype, each.shape, each.weak) for each in captures]),
+                        tuple([(each.dtype, each.shape, each.weak) for each in self.arguments]))
+
     @property
     def values(self) -> tuple[Any, ...]:
         """The arguments as numbers and arrays."""
@@ -52,8 +66,7 @@ def record_map(function: Callable[..., Any], arguments: tuple[Any, ...]) -> MapS
     TranslationError
         If the function has what the language lacks, at its line.
     """
-    traced = trace(function, arguments)
-    values = tuple(constant(value, f"argument {index + 1}") for index, value in enumerate(arguments))
+    traced, values = trace_call(function, arguments)
     return MapSpec(traced, values, f"vmap {traced.definition.name}")
 
 

@@ -342,7 +342,8 @@ class VRDD(FoldActions):
     def getNumPartitions(self) -> int:
         """The number of partitions, that of the RDD that was sent."""
         if self._partitions is None:
-            self._partitions = self._loader.getNumPartitions()
+            before = self._before
+            self._partitions = self._origin.getNumPartitions() if before is None else before.getNumPartitions()
         return self._partitions
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],

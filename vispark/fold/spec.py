@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 import operator
 import types
@@ -16,6 +15,7 @@ from gpu_worker.protocol.messages import FieldFold
 from vispark.errors import PlanError
 from vispark.fold.reading import Joined, Leaf, Unreadable, join_of
 from vispark.translate import TranslationError, trace
+from vispark.translate.form import Definition
 
 _NAMED: dict[Callable[..., Any], Joined] = {
     **{function: Joined("add") for function in (operator.add, operator.iadd)},
@@ -88,8 +88,11 @@ def fold_of(function: Callable[..., Any]) -> FoldSpec | str:
         return FoldSpec((Leaf("", named.operator, named.kind),), named.operator)
     if not isinstance(function, types.FunctionType | functools.partial):
         return f"{getattr(function, '__name__', function)} is not one of the operators that have a kernel"
-    known = _known(function)
-    return _read(function) if known is None else _cached(known)
+    try:
+        definition = trace(function).definition
+    except TranslationError as error:
+        return str(error)
+    return _read(definition)
 
 
 def fold_for_kernel(function: Callable[..., Any], operation: str) -> FoldSpec:
@@ -106,45 +109,11 @@ def fold_for_kernel(function: Callable[..., Any], operation: str) -> FoldSpec:
     return spec
 
 
-def _read(function: Callable[..., Any]) -> FoldSpec | str:
+@functools.lru_cache(maxsize=256)
+def _read(definition: Definition) -> FoldSpec | str:
     try:
-        leaves = join_of(trace(function).definition)
-    except TranslationError as error:
-        return str(error)
+        leaves = join_of(definition)
     except Unreadable as error:
-        return f"{getattr(function, '__name__', 'the function')} {error}"
+        return f"{definition.name} {error}"
     label = ", ".join(leaf.operator for leaf in leaves)
     return FoldSpec(leaves, label if leaves[0].place == "" else f"({label})")
-
-
-@dataclass(frozen=True)
-class _Known:
-    """A function whose meaning cannot change: its code, and the library's objects that it names."""
-
-    code: types.CodeType
-    names: tuple[Any, ...]
-    function: Callable[..., Any]
-
-    def __hash__(self) -> int:
-        return hash(self.code)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Known) and self.code is other.code and all(
-            mine is theirs for mine, theirs in zip(self.names, other.names, strict=True))
-
-
-_LIBRARY = types.BuiltinFunctionType | types.ModuleType | np.ufunc
-
-
-def _known(function: Callable[..., Any]) -> _Known | None:
-    if not isinstance(function, types.FunctionType) or function.__closure__ or function.__defaults__:
-        return None
-    named = [function.__globals__.get(name, getattr(builtins, name, None)) for name in function.__code__.co_names]
-    if not all(isinstance(each, _LIBRARY) or each is None for each in named):
-        return None
-    return _Known(function.__code__, tuple(named), function)
-
-
-@functools.lru_cache(maxsize=256)
-def _cached(known: _Known) -> FoldSpec | str:
-    return _read(known.function)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import functools
+import struct
 import types
 from typing import Any
 
@@ -13,6 +15,10 @@ from vispark.translate.form import Constant
 from vispark.translate.types import scalar_of
 
 _INT64 = np.iinfo(np.int64)
+
+#: Python's types to the dtype that holds them, and how they are packed.
+_WEAK = {bool: ("|b1", struct.Struct("<?")), int: ("<i8", struct.Struct("<q")), float: ("<f8", struct.Struct("<d")),
+         complex: ("<c16", struct.Struct("<dd"))}
 
 
 class Unbound(Exception):
@@ -30,13 +36,21 @@ def constant(value: Any, what: str) -> Constant:
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         if isinstance(value, int) and not _INT64.min <= value <= _INT64.max:
             raise Refusal(f"{what} is {value}, which does not fit 64 bits")
-        array = np.array(complex(value) if isinstance(value, complex) else value)
-        return Constant(array.dtype.str, (), array.tobytes(), weak=True)
+        dtype, packed = _WEAK[bool if isinstance(value, bool) else int if isinstance(value, int) else
+                              float if isinstance(value, float) else complex]
+        parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
+        return Constant(dtype, (), packed.pack(*parts), True)
     if isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.ma.MaskedArray):
-        dtype = scalar_of(value.dtype, what).numpy
-        return Constant(dtype.str, value.shape, np.ascontiguousarray(value, dtype=dtype).tobytes())
+        held = _held(value.dtype, what)
+        data = value.tobytes() if value.dtype is held else np.asarray(value, dtype=held).tobytes()
+        return Constant(held.str, value.shape, data)
     raise Refusal(f"{what} is {_article(type(value).__name__)}, which a kernel cannot take; it takes numbers and NumPy"
                   " arrays")
+
+
+@functools.lru_cache(maxsize=256)
+def _held(dtype: np.dtype, what: str) -> np.dtype:
+    return scalar_of(dtype, what).numpy
 
 
 def lookup(function: types.FunctionType, name: str) -> Any:

@@ -344,6 +344,17 @@ class Definition:
     halo: tuple[tuple[int, int], ...] | None = None
     text: Text = field(default=Text("", 0, ()), compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        # Plans are looked up by their functions in every pass of a loop.
+        if "_hash" not in self.__dict__:
+            hashed = hash((self.name, self.parameters, self.body, self.free, self.halo))
+            object.__setattr__(self, "_hash", hashed)
+        return int(self.__dict__["_hash"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Strings are hashed differently by each process.
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+
 
 @dataclass(frozen=True)
 class Function:

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate import form, library
+from vispark.translate import form, library, recipe
 from vispark.translate.capture import Unbound, constant, lookup
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.form import Definition, Expression, Function, Parameter
+from vispark.translate.recipe import Recipe, Recipes
 from vispark.translate.stencil import Stencil, halo_of
 from vispark.translate.text import FunctionNode, complain, find, place
 
@@ -81,69 +82,98 @@ def trace(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> Function:
     >>> trace(scaled, (2.0,)).definition.parameters
     (Parameter(name='x', default=None, keyword_only=False), Parameter(name='k', default=None, keyword_only=False))
     """
-    pool = _Pool()
-    definition = pool.read(fn)
-    taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
+    return trace_call(fn, args)[0]
+
+
+_recipes = Recipes()
+
+
+def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function, tuple[form.Constant, ...]]:
+    """What :func:`trace` gives, and the arguments by value."""
+    known = _recipes.known(fn)
+    if known is None:
+        pool = _Pool()
+        definition = pool.read(fn, 0)
+        _recipes.keep(fn, definition, pool.recipe)
+        known = definition, tuple(pool.captures)
+    function = Function(*known)
+    return function, _by_value(function.definition, args)
+
+
+def _by_value(definition: Definition, args: tuple[Any, ...]) -> tuple[form.Constant, ...]:
+    taken = sum(not parameter.keyword_only for parameter in definition.parameters)
     at = form.At(definition.text.first, 0)
-    if len(args) >= max(1, len(taken)):
-        raise complain(f"{definition.name} takes {len(taken)} parameters, the element and {max(0, len(taken) - 1)} "
+    if len(args) >= max(1, taken):
+        raise complain(f"{definition.name} takes {taken} parameters, the element and {max(0, taken - 1)} "
                        f"arguments; {len(args)} arguments were given", at, definition.text, definition.name)
-    for number, value in enumerate(args):
-        try:
-            constant(value, f"argument {number + 1}")
-        except Refusal as error:
-            raise complain(str(error), at, definition.text, definition.name) from error
-    return Function(definition, tuple(pool.captures))
+    try:
+        return tuple([constant(value, f"argument {number}") for number, value in enumerate(args, 1)])
+    except Refusal as error:
+        raise complain(str(error), at, definition.text, definition.name) from error
 
 
 @dataclass
 class _Pool:
-    """What a function and those it calls have in common: captures, and functions that were read."""
+    """What a function and those it calls have in common: captures, and functions that were read.
+
+    Objects from around them are numbered by the recipe's lookups.
+    """
 
     captures: list[form.Capture] = field(default_factory=list)
-    known: dict[int, tuple[Definition, object]] = field(default_factory=dict)
+    known: dict[int, tuple[Definition, object, int]] = field(default_factory=dict)
     reading: list[types.CodeType] = field(default_factory=list)
+    recipe: Recipe = field(default_factory=Recipe)
+    _numbers: dict[int, int] = field(default_factory=dict)
 
-    def number(self, name: str, value: form.Constant) -> int:
-        capture = form.Capture(name, value)
-        if capture not in self.captures:
-            self.captures.append(capture)
-        return self.captures.index(capture)
+    def number(self, name: str, value: form.Constant, found: int) -> int:
+        """The number of the capture that a lookup found."""
+        if found not in self._numbers:
+            self.recipe.expect_number(found, name)
+            self._numbers[found] = len(self.captures)
+            self.captures.append(form.Capture(name, value))
+        return self._numbers[found]
 
-    def read(self, fn: Any) -> Definition:
-        """A function object as a definition."""
+    def read(self, fn: Any, found: int) -> Definition:
+        """A function object, which a lookup found, as a definition."""
         if id(fn) not in self.known:
-            self.known[id(fn)] = self._read(fn), fn
-        return self.known[id(fn)][0]
+            self.known[id(fn)] = self._read(fn, found), fn, found
+        definition, _, before = self.known[id(fn)]
+        self.recipe.expect_same(found, before)
+        return definition
 
-    def _read(self, fn: Any) -> Definition:
+    def _read(self, fn: Any, found: int) -> Definition:
         if isinstance(fn, functools.partial):
-            return self._partial(fn)
+            return self._partial(fn, found)
         if isinstance(fn, Stencil):
-            return halo_of(self.read(fn.function))
+            self.recipe.expect_kind(found, fn)
+            return halo_of(self.read(fn.function, self.recipe.follow(found, getattr, "function")))
         if isinstance(fn, functools._lru_cache_wrapper):
-            return self.read(fn.__wrapped__)
+            self.recipe.expect_kind(found, fn)
+            return self.read(fn.__wrapped__, self.recipe.follow(found, getattr, "__wrapped__"))
         if not isinstance(fn, types.FunctionType):
             raise TranslationError(f"{fn!r} cannot be translated: it is a {type(fn).__name__}, not a function written "
                                    "in Python" + (f"; call it in one: lambda x: {fn.__name__}(x)"
                                                   if library.name_of(fn) and hasattr(fn, "__name__") else ""))
+        self.recipe.expect_function(found, fn)
         node, text = find(fn)
         self.reading.append(fn.__code__)
-        reader = _Reader(self, fn, text, _label(node))
+        reader = _Reader(self, fn, text, _label(node), number=found)
         definition = reader.definition(node, defaults=_defaults(fn))
         self.reading.pop()
         return definition
 
-    def _partial(self, fn: functools.partial) -> Definition:
+    def _partial(self, fn: functools.partial, found: int) -> Definition:
         """The bound arguments become the body's first assignments."""
-        inner = self.read(fn.func)
+        self.recipe.expect_partial(found, fn)
+        inner = self.read(fn.func, self.recipe.follow(found, getattr, "func"))
         taken = [parameter.name for parameter in inner.parameters]
-        bound = dict(zip(taken, fn.args, strict=False)) | fn.keywords
+        keys = dict(zip(taken, range(len(fn.args)), strict=False)) | {name: name for name in fn.keywords}
         reader = _Reader(self, None, inner.text, inner.name)
         here = form.At(inner.text.first, 0)
-        start = tuple(form.Assign((form.Local(name),), reader.static(value, name, here)) for name, value in
-                      bound.items())
-        rest = tuple(parameter for parameter in inner.parameters if parameter.name not in bound)
+        start = tuple(form.Assign((form.Local(name),), reader.static(
+            recipe.bound_argument(fn, key), name, here, self.recipe.follow(found, recipe.bound_argument, key)))
+            for name, key in keys.items())
+        rest = tuple(parameter for parameter in inner.parameters if parameter.name not in keys)
         return Definition(inner.name, rest, (*start, *inner.body), inner.free, inner.halo, inner.text)
 
 
@@ -153,14 +183,16 @@ class _Outside(Expression):
 
     value: Any = None
     name: str = ""
+    found: int = 0
 
 
 class _Reader:
     """Reads one function; one method per kind of syntax node."""
 
     def __init__(self, pool: _Pool, function: types.FunctionType | None, text: form.Text, name: str,
-                 outer: _Reader | None = None):
+                 outer: _Reader | None = None, number: int = 0):
         self.pool, self.function, self.text, self.name, self.outer = pool, function, text, name, outer
+        self.number = number
         self.locals: set[str] = set()
         self.free: set[str] = set()
 
@@ -194,8 +226,9 @@ class _Reader:
         for one in [*positional, *node.args.kwonlyargs]:
             default = None
             if one.arg in written:
-                default = (self.static(defaults[one.arg], one.arg, place(written[one.arg])) if defaults is not None
-                           else self.outer.expression(written[one.arg]))
+                default = (self.outer.expression(written[one.arg]) if defaults is None else
+                           self.static(defaults[one.arg], one.arg, place(written[one.arg]),
+                                       self.pool.recipe.follow(self.number, recipe.default, one.arg)))
             found.append(Parameter(one.arg, default, one in node.args.kwonlyargs))
         return tuple(found)
 
@@ -296,7 +329,7 @@ class _Reader:
         return form.Assign((form.Local(node.name, at=place(node)),), value, at=place(node))
 
     def _inner(self, node: FunctionNode) -> Definition:
-        reader = _Reader(self.pool, self.function, self.text, _label(node), outer=self)
+        reader = _Reader(self.pool, self.function, self.text, _label(node), self, self.number)
         definition = reader.definition(node, defaults=None)
         self.free |= set(definition.free) - self.locals
         return definition
@@ -350,28 +383,34 @@ class _Reader:
             value = lookup(self.function, node.id)
         except Unbound as error:
             raise self.error(node, f"the name {node.id} has no value here or around the function") from error
-        return self.static(value, node.id, place(node))
+        return self.static(value, node.id, place(node), self.pool.recipe.name(self.function, self.number, node.id))
 
-    def static(self, value: Any, name: str, at: form.At) -> Expression:
-        """A value from around the function."""
+    def static(self, value: Any, name: str, at: form.At, found: int) -> Expression:
+        """A value from around the function, and the number of the lookup that found it."""
         if value is None or isinstance(value, bool) or value is Ellipsis:
+            self.pool.recipe.expect(found, value)
             return form.Literal(value, at=at)
         known = library.name_of(value)
         if known is not None:
+            self.pool.recipe.expect(found, value)
             return form.Library(known, at=at)
         if isinstance(value, int | float | complex | np.generic | np.ndarray):
             try:
-                return form.Captured(self.pool.number(name, constant(value, name)), name, at=at)
+                return form.Captured(self.pool.number(name, constant(value, name), found), name, at=at)
             except Refusal as error:
                 raise complain(str(error), at, self.text, self.name) from error
         if type(value) is tuple:
-            return form.TupleOf(tuple(self.static(item, f"{name}[{i}]", at) for i, item in enumerate(value)), at=at)
+            self.pool.recipe.expect_items(found, value)
+            return form.TupleOf(tuple(
+                self.static(item, f"{name}[{i}]", at, self.pool.recipe.follow(found, recipe.item, i))
+                for i, item in enumerate(value)), at=at)
         if isinstance(value, types.FunctionType | functools.partial | functools._lru_cache_wrapper):
             if getattr(value, "__code__", None) in self.pool.reading:
                 raise complain(f"{name} calls itself: recursion is not supported; write a loop", at, self.text,
                                self.name)
-            return form.Called(self.pool.read(value), at=at)
-        return _Outside(value, name, at=at)
+            return form.Called(self.pool.read(value, found), at=at)
+        self.pool.recipe.expect_kind(found, value)
+        return _Outside(value, name, found, at=at)
 
     def _why_not(self, found: _Outside) -> str:
         value, name = found.value, found.name
@@ -396,14 +435,15 @@ class _Reader:
         value = self.loose(node.value)
         if not isinstance(value, _Outside):
             return form.Attribute(value, node.attr, at=place(node))
-        full = f"{value.name}.{node.attr}"
+        full, found_at = f"{value.name}.{node.attr}", self.pool.recipe.follow(value.found, getattr, node.attr)
         try:
             found = getattr(value.value, node.attr)
         except AttributeError as error:
             raise self.error(node, f"{value.name} has no {node.attr}") from error
         if isinstance(found, float) and value.value in library.MODULES:
+            self.pool.recipe.expect(found_at, found)
             return form.Literal(float(found), at=place(node))
-        return self.static(found, full, place(node))
+        return self.static(found, full, place(node), found_at)
 
     def _UnaryOp(self, node: ast.UnaryOp) -> Expression:
         operand = self.expression(node.operand)
