@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,16 +13,23 @@ from pyspark import RDD
 from pyspark.rdd import portable_hash
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
-from vispark.fold.lowering import Folds, finish, finish_number, lower_fold, lower_sum
+from vispark.fold import FoldSpec, fold_of
+from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
+from vispark.fold.lowering import FoldRequest, Folds, Reduce, Sum, Total, finish, finish_number, type_of
 from vispark.lower import Content
+from vispark.mapped import MapSpec
 from vispark.records.layout import BY_NAME
 from vispark.reduced import ReducedRDD
 from vispark.rewrite import Goal
 from vispark.session import Answer
+from vispark.translate import TranslationError
 
 log = logging.getLogger(__name__)
 
 _Fold = TypeVar("_Fold", Fold, FoldByKey)
+
+#: Stands for a fold whose result is not what Python would give.
+_UNTRUSTED = object()
 
 
 class FoldActions(RDD[Any]):
@@ -42,12 +50,85 @@ class FoldActions(RDD[Any]):
         def spark() -> Any:
             return self._spark("reduce", f)
 
-        found = self.folded(lambda contents: lower_fold(f, contents), "reduce")
+        spec = fold_of(f)
+        request: Reduce | str = spec if isinstance(spec, str) else Reduce(spec)
+        found = self.folded(request, "reduce")
         return spark() if found is None else finish(*found, spark)
+
+    def treeReduce(self, f: Callable[[Any, Any], Any], depth: int = 2) -> Any:
+        """As :meth:`reduce`; by Spark in as many steps as ``depth`` says."""
+        return self.reduce(f) if depth > 0 else self._spark("treeReduce", f, depth)
+
+    def fold(self, zeroValue: Any, op: Callable[[Any, Any], Any]) -> Any:
+        """Fold all records into one, each partition from ``zeroValue`` on; in the workers where :meth:`reduce` is."""
+        spec = fold_of(op)
+        return self._total("fold", zeroValue, op, self, spec, lambda: self._spark("fold", zeroValue, op))
+
+    def aggregate(self, zeroValue: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Any:
+        """Join each record with a total, each partition's from ``zeroValue`` on, and these with each other.
+
+        On cached data this is a ``vmap`` and a fold in the workers, where ``seqOp`` joins each part of its total with
+        something that it computes of the record alone, ``combOp`` joins by the same operators, and Python's numbers
+        would not overflow or raise on the way. Else it is a Spark job over ``recv``.
+
+        Examples
+        --------
+        >>> numbers = sc.parallelize([1.0, 2.0, 4.0]).cache("GPU")
+        >>> numbers.aggregate((0.0, 0), lambda t, x: (t[0] + x, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1]))
+        (7.0, 3)
+        """
+        return self._aggregate("aggregate", zeroValue, seqOp, combOp)
+
+    def treeAggregate(self, zeroValue: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any],
+                      depth: int = 2) -> Any:
+        """As :meth:`aggregate`, but joined in the driver without ``zeroValue``; by Spark in ``depth`` steps."""
+        if depth < 1:
+            return self._spark("treeAggregate", zeroValue, seqOp, combOp, depth)
+        return self._aggregate("treeAggregate", zeroValue, seqOp, combOp, depth)
+
+    def _aggregate(self, action: str, zero: Any, step: Callable[[Any, Any], Any], combine: Callable[[Any, Any], Any],
+                   *depth: int) -> Any:
+        def spark() -> Any:
+            return self._spark(action, zero, step, combine, *depth)
+
+        found = aggregation_of(step, combine)
+        if isinstance(found, str):
+            return self._total(action, zero, combine, self, found, spark)
+        reason = self._risk(found)
+        mapped = self if reason else self._mapped(MapSpec(found.mapped, (), f"{action} {found.mapped.name}"))
+        try:
+            return self._total(action, zero, combine, mapped, reason or found.fold, spark)
+        except TranslationError as error:
+            self._folds[action] = f"a Spark job over recv(), as {error}"
+            return spark()
+
+    def _risk(self, found: Aggregation) -> str:
+        """Why a function of records is not computed in the workers, where Python's numbers may overflow or raise."""
+        if not self._is_held():
+            return ""
+        types = {name for content in self._results() for part in content.layout.parts for name in part.types}
+        if found.calculates and not types.isdisjoint(("int", "bool")):
+            return "Python's ints have no bounds, and what is computed of them may overflow"
+        if found.divides and not types.isdisjoint(BY_NAME):
+            return "what is computed of Python's numbers may raise"
+        return ""
+
+    def _total(self, action: str, zero: Any, combine: Callable[[Any, Any], Any], mapped: FoldActions,
+               spec: FoldSpec | str, spark: Callable[[], Any]) -> Any:
+        request: Total | str = spec if isinstance(spec, str) else "what it starts from has not the parts of a record"
+        if not isinstance(spec, str):
+            with suppress(LookupError, TypeError):
+                parts = parts_of(zero, [leaf.place for leaf in spec.leaves])
+                request = Total(spec, tuple((place, type_of(part)) for place, part in parts.items()))
+        found = mapped.folded(request, action)
+        self._folds.update(mapped._folds)
+        folded = _UNTRUSTED if found is None else finish(*found, lambda: _UNTRUSTED)
+        times = self.getNumPartitions() - (action == "treeAggregate")
+        return spark() if folded is _UNTRUSTED else total(zero, times, folded, combine)
 
     def sum(self) -> Any:
         """The sum of all records."""
-        found = self.folded(lambda contents: lower_sum(contents, mean=False), "sum")
+        found = self.folded(Sum(), "sum")
         # Python's sum starts with 0, which makes ints of bools.
         return self._spark("sum") if found is None else 0 + finish(*found, lambda: self._spark("sum"))
 
@@ -61,7 +142,7 @@ class FoldActions(RDD[Any]):
 
     def mean(self) -> Any:
         """The mean of all records."""
-        found = self.folded(lambda contents: lower_sum(contents, mean=True), "mean")
+        found = self.folded(Sum(mean=True), "mean")
         if found is None:
             return self._spark("mean")
         count, total = finish_number(*found)
@@ -108,23 +189,34 @@ class FoldActions(RDD[Any]):
         """
         return ReducedRDD(self, func, numPartitions, partitionFunc, numKeys)
 
-    def folded(self, lower: Callable[[list[Content]], _Fold | str], action: str) -> tuple[_Fold, Folds] | None:
-        """Run a fold in the workers; what they gave. None where it cannot run there, for reasons that are logged."""
-        fold = self.lowered(lower)
+    def folded(self, request: FoldRequest[_Fold] | str, action: str) -> tuple[_Fold, Folds] | None:
+        """Run a fold in the workers; what they gave. None where it cannot run there, for reasons that are noted."""
+        fold = self.lowered(request)
         if isinstance(fold, str):
             log.info("%s() of %r is a Spark job: %s", action, self, fold)
+            self._folds[action] = f"a Spark job over recv(), as {fold}"
             return None
+        self._folds[action] = "in the workers: " + ", ".join(f"{each.operator} of {each.field!r}" if each.field else
+                                                             each.operator for each in fold.fields)
         found = self._evaluate(range(self.getNumPartitions()), Goal(fold=fold)).folds
         return fold, [found[first] for first in sorted(found)]
 
-    def lowered(self, lower: Callable[[list[Content]], _Fold | str]) -> _Fold | str:
+    def lowered(self, request: FoldRequest[_Fold] | str) -> _Fold | str:
         """The fold for what is cached, or why there is none."""
+        if isinstance(request, str):
+            return request
         if not self._is_held():
             return "nothing is cached"
         contents = [content for content in self._results() if content.count]
-        return lower(contents) if contents else "there are no records"
+        return request.lower(contents) if contents else "there are no records"
 
     # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
+
+    #: How each action that folds ran last, for :meth:`explain`.
+    _folds: dict[str, str]
+
+    @abstractmethod
+    def _mapped(self, spec: MapSpec) -> FoldActions: ...
 
     @abstractmethod
     def _is_held(self) -> bool: ...

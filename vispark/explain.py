@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vispark import plan, rewrite
 from vispark.plan import Chain
 from vispark.rewrite import FETCH
 from vispark.session import Session
 
 
-def explain(session: Session, chain: Chain, partitions: int) -> str:
-    """The text that ``VRDD.explain`` prints."""
+def explain(session: Session, chain: Chain, partitions: int, folds: Mapping[str, str]) -> str:
+    """The text that ``VRDD.explain`` prints; ``folds`` says how each action that folds ran last."""
     start = next((node.cached for node in reversed(chain) if node.cached), None)
     steps = rewrite.steps(chain, start, FETCH)
     return "\n".join([
         "== Plan ==", plan.describe(chain),
         "== Rewritten plan ==", *[f"{type(step).__name__}{_details(step)}" for step in steps],
         f"== Data: {partitions} partitions ==", *_held(session, chain),
+        *(["== Folds =="] if folds else []), *[f"{action}: {how}" for action, how in folds.items()],
         "== Way ==", _way(session, chain),
     ])
 

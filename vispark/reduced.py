@@ -17,8 +17,8 @@ from pyspark.rdd import Partitioner, portable_hash
 from pyspark.serializers import Serializer
 
 from vispark.errors import PlanError
-from vispark.fold import FoldSpec, fold_of
-from vispark.fold.lowering import finish_by_key, lower_by_key, records
+from vispark.fold import fold_of
+from vispark.fold.lowering import ByKey, finish_by_key, records
 from vispark.records import Layout
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ class ReducedRDD(DriverRDD):
         super().__init__(source.ctx, Partitioner(partitions, partitionFunc))
         self._source = source
         self._function = function
-        self._groups = None if numKeys is None else int(numKeys)
-        self._spec: FoldSpec | str = fold_of(function) if numKeys is not None else "numKeys= was not given"
+        spec = fold_of(function) if numKeys is not None else "numKeys= was not given"
+        self._request: ByKey | str = spec if isinstance(spec, str) else ByKey(spec, int(numKeys or 0))
         self._pairs: tuple[Layout, dict[str, np.ndarray]] | None = None
         self._evaluated = False
 
@@ -150,7 +150,7 @@ class ReducedRDD(DriverRDD):
 
     def explain(self) -> str:
         """Print, and return, where the fold runs, and why."""
-        fold = self._lowered()
+        fold = self._source.lowered(self._request)
         if isinstance(fold, str):
             text = f"reduceByKey: a Spark job over recv(), as {fold}"
         else:
@@ -160,12 +160,6 @@ class ReducedRDD(DriverRDD):
         print(text)
         return text
 
-    def _lowered(self) -> Any:
-        spec, groups = self._spec, self._groups
-        if isinstance(spec, str) or groups is None:
-            return spec
-        return self._source.lowered(lambda contents: lower_by_key(spec, contents, groups))
-
     def _records(self) -> list[Any] | None:
         with self._lock:
             if not self._evaluated:
@@ -174,10 +168,7 @@ class ReducedRDD(DriverRDD):
         return None if self._pairs is None else list(records(*self._pairs))
 
     def _folded(self) -> tuple[Layout, dict[str, np.ndarray]] | None:
-        spec, groups = self._spec, self._groups
-        if isinstance(spec, str) or groups is None:
-            return None
-        found = self._source.folded(lambda contents: lower_by_key(spec, contents, groups), "reduceByKey")
+        found = self._source.folded(self._request, "reduceByKey")
         return None if found is None else finish_by_key(*found)
 
     def _to_spark(self) -> RDD[Any]:

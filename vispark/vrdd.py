@@ -26,7 +26,7 @@ from vispark.fold import fold_for_kernel
 from vispark.kernels import Kernel
 from vispark.launch import record_exec
 from vispark.lower import Content, Lowered
-from vispark.mapped import record_map
+from vispark.mapped import MapSpec, record_map
 from vispark.plan import Chain, Lineage, Node
 from vispark.received import ReceivedRDD
 from vispark.rewrite import FETCH, Goal
@@ -58,6 +58,7 @@ class VRDD(FoldActions):
         self._partitions: int | None = None if before is None else before._partitions
         self._checkpoint: RDD[Any] | None = None
         self._named: str | None = None
+        self._folds: dict[str, str] = {}
         self._lock = threading.RLock()
 
     # -- operations ---------------------------------------------------------------------------------------------------
@@ -302,7 +303,7 @@ class VRDD(FoldActions):
 
     def explain(self) -> str:
         """Print, and return, the plan, what workers do for it and what is held of it already."""
-        text = explain(Session.of(self.ctx), self._chain(), self.getNumPartitions())
+        text = explain(Session.of(self.ctx), self._chain(), self.getNumPartitions(), self._folds)
         print(text)
         return text
 
@@ -401,6 +402,9 @@ class VRDD(FoldActions):
             if self._received is None or self._received[0] != (chain, held):
                 self._received = (chain, held), self._received_by(weakref.proxy(self))
             return self._received[1]
+
+    def _mapped(self, spec: MapSpec) -> VRDD:
+        return self._then(plan.Map(spec))
 
     def _then(self, op: plan.Op) -> VRDD:
         return VRDD(self._loader, op, self)
@@ -518,9 +522,9 @@ class VRDD(FoldActions):
 
 #: Actions that Spark answers, repeated where a Python worker crashes under them.
 _SPARK_ACTIONS = (
-    "aggregate", "collectAsMap", "countApproxDistinct", "countByKey", "countByValue", "fold", "foreach",
-    "foreachPartition", "histogram", "lookup", "meanApprox", "reduceByKeyLocally", "sampleStdev", "sampleVariance",
-    "stats", "stdev", "sumApprox", "takeOrdered", "takeSample", "top", "treeAggregate", "treeReduce", "variance",
+    "collectAsMap", "countApproxDistinct", "countByKey", "countByValue", "foreach", "foreachPartition", "histogram",
+    "lookup", "meanApprox", "reduceByKeyLocally", "sampleStdev", "sampleVariance", "stats", "stdev", "sumApprox",
+    "takeOrdered", "takeSample", "top", "variance",
 )
 
 

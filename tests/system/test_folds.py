@@ -137,6 +137,53 @@ def test_folds_need_no_spark_job(sc: SparkContext):
     assert spark_jobs(sc, lambda: cached.reduce(lambda a, b: a - b)) > 0
 
 
+AGGREGATES: dict[str, tuple[object, Callable, Callable]] = {
+    "count and sum": ((0, 0), lambda t, x: (t[0] + x, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1])),
+    "from floats": ((0.0, 0), lambda t, x: (t[0] + x, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1])),
+    "from one": (1, lambda t, x: t + x, lambda a, b: a + b),
+    "squares": (0, lambda t, x: t + x * x, lambda a, b: a + b),
+    "inverse": (0, lambda t, x: t + 1 / (x - 100), lambda a, b: a + b),
+    "extremes": ((math.inf, -math.inf), lambda t, x: (min(t[0], x), max(t[1], x)),
+                 lambda a, b: (min(a[0], b[0]), max(a[1], b[1]))),
+}
+
+
+@pytest.mark.parametrize("records", ["floats", "ints", "float32", "int8", "one"])
+def test_aggregates_and_folds_from_a_value(sc: SparkContext, records: str):
+    rdd = in_partitions(sc, NUMBERS[records]).cache()
+    cached = rdd.cache("GPU")
+    for name, (zero, step, combine) in AGGREGATES.items():
+        for action in ("aggregate", "treeAggregate"):
+            found, expected = (getattr(each, action)(zero, step, combine) for each in (cached, rdd))
+            if name == "inverse":       # sums of what does not end in binary
+                assert type(found) is type(expected) and found == pytest.approx(expected), action
+            else:
+                assert exact(found) == exact(expected), (name, action)
+    for zero, function in ((0, lambda a, b: a + b), (2.0, operator.mul), (-1, max), (0, lambda a, b: a - b)):
+        found, expected = (outcome(functools.partial(each.fold, zero, function)) for each in (cached, rdd))
+        assert found == expected, (zero, function)
+
+
+def test_aggregates_that_need_no_spark_job(sc: SparkContext, points: VRDD):
+    floats = sc.parallelize([float(x) for x in range(100)], 3).cache("GPU")
+    zero, step, combine = AGGREGATES["from floats"]
+    assert spark_jobs(sc, lambda: floats.aggregate(zero, step, combine)) == 0
+    assert "aggregate: in the workers: add of '0', add of '1'" in floats.explain()
+    assert spark_jobs(sc, lambda: floats.treeReduce(operator.add)) == 0
+    assert spark_jobs(sc, lambda: floats.fold(0.0, operator.add)) == 0
+    assert points.count() == 40
+    found = without_jobs(sc, lambda: points.aggregate(
+        (np.zeros(3, "f4"), 0), lambda t, p: (t[0] + p * p, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1])))
+    rows = np.array(points.collect())
+    np.testing.assert_allclose(found[0], (rows * rows).sum(0), rtol=1e-6)
+    assert found[1] == 40 and type(found[1]) is int and found[0].dtype == np.float32
+    # An int may overflow where Python's does not; a division may raise.
+    ints = sc.parallelize(range(10), 3).cache("GPU")
+    assert spark_jobs(sc, lambda: ints.aggregate(*AGGREGATES["squares"])) > 0
+    assert spark_jobs(sc, lambda: floats.aggregate(*AGGREGATES["inverse"])) > 0
+    assert "aggregate: a Spark job over recv(), as Python's ints have no bounds" in ints.explain()
+
+
 def test_what_is_not_lowered_is_a_spark_job_with_the_same_answer(sc: SparkContext):
     rdd = in_partitions(sc, NUMBERS["floats"])
     cached = rdd.cache("GPU")

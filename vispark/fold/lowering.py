@@ -6,15 +6,15 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, Folded, FoldedField
 from gpu_worker.protocol.payload import Payload
 from vispark.fold.reading import Leaf
-from vispark.fold.spec import FoldSpec, fold_of
+from vispark.fold.spec import FoldSpec
 from vispark.lower import Content
 from vispark.records import Layout, unpack
 from vispark.records.layout import BY_NAME, Part
@@ -25,72 +25,135 @@ Folds = Sequence[tuple[Folded, Payload | None, Content]]
 _ON_HOST = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
             "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 _BITWISE = ("and", "or", "xor")
+PYTHON_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add, "multiply": operator.mul, "minimum": min, "maximum": max,
+    "and": operator.and_, "or": operator.or_, "xor": operator.xor}
+_ADD = FoldSpec((Leaf("", "add"),), "add")
 
 #: Folds of Python ints whose sizes stay below this have not overflowed 64 bits, rounding of the sizes included.
 _SAFE = 2.0 ** 62
 
 
-def lower_fold(function: Callable[..., Any], contents: Sequence[Content]) -> Fold | str:
-    """The fold for ``reduce(function)`` of the records of some partitions, or why there is none.
+@dataclass(frozen=True)
+class Reduce:
+    """``reduce`` with a fold of records, whatever they are."""
 
-    Parameters
-    ----------
-    function : callable
-        Of two records.
-    contents : sequence of Content
-        Partitions with at least one record each; at least one partition.
+    spec: FoldSpec
 
-    Examples
-    --------
-    >>> lower_fold(print, [None])
-    'print is not one of the operators that have a kernel'
-    """
-    spec = fold_of(function)
-    if isinstance(spec, str):
-        return spec
-    reason = _alike(contents)
-    if reason:
-        return reason
-    layout = contents[0].layout
-    if layout.keyed or contents[0].only != "":
-        return "pairs are not folded on the device"
-    fields = _fields(spec, layout, layout.parts, "")
-    return fields if isinstance(fields, str) else Fold(fields, "rows" if layout.kind == "elements" else "blocks")
+    def lower(self, contents: Sequence[Content]) -> Fold | str:
+        """What workers do for it, or why there is nothing that they could.
+
+        Parameters
+        ----------
+        contents : sequence of Content
+            Partitions with at least one record each; at least one partition.
+        """
+        reason = _alike(contents)
+        if reason:
+            return reason
+        layout = contents[0].layout
+        if layout.keyed or contents[0].only != "":
+            return "pairs are not folded on the device"
+        fields = _fields(self.spec, layout, layout.parts, "")
+        return fields if isinstance(fields, str) else Fold(fields, "rows" if layout.kind == "elements" else "blocks")
 
 
-def lower_sum(contents: Sequence[Content], *, mean: bool) -> Fold | str:
-    """The fold for ``sum()``, or for the sum that ``mean()`` divides, or why there is none."""
-    fold = lower_fold(operator.add, contents)
-    part, = contents[0].layout.parts if len(contents[0].layout.parts) == 1 else (Part("", "tuple", ("float",)),)
-    counted = part.form == "number" and part.dtype.kind == "b" and not contents[0].layout.keyed and not part.name \
-        and contents[0].only == ""
-    if isinstance(fold, str) and not counted:
+@dataclass(frozen=True)
+class Sum:
+    """``sum()``, or the sum that ``mean()`` divides."""
+
+    mean: bool = False
+
+    def lower(self, contents: Sequence[Content]) -> Fold | str:
+        """As for :class:`Reduce`."""
+        fold = Reduce(_ADD).lower(contents)
+        layout = contents[0].layout
+        part, = layout.parts if len(layout.parts) == 1 else (Part("", "tuple", ("float",)),)
+        counted = part.form == "number" and part.dtype.kind == "b" and not layout.keyed and not part.name \
+            and contents[0].only == ""
+        if isinstance(fold, str) and not counted:
+            return fold
+        if self.mean and part.dtype.kind == "c":
+            return "the mean of complex numbers is not taken on the device"
+        over = "rows" if layout.kind == "elements" else "blocks"
+        if self.mean:
+            return Fold((FieldFold("", "add", "", "f8"),), over)
+        return Fold((FieldFold("", "add", "", "i8"),), over) if part.dtype.kind == "b" else fold
+
+
+@dataclass(frozen=True)
+class ByKey:
+    """``reduceByKey`` of pairs that a ``vmap`` made, with keys below ``groups``."""
+
+    spec: FoldSpec
+    groups: int
+
+    def lower(self, contents: Sequence[Content]) -> FoldByKey | str:
+        """As for :class:`Reduce`."""
+        reason = _alike(contents)
+        if reason:
+            return reason
+        layout = contents[0].layout
+        if layout.keyed:
+            return "the keys of pairs that were sent stay on the host; keys that a vmap computes are on the device"
+        if not layout.tupled or contents[0].only != "" \
+                or {part.name.split(".")[0] for part in layout.parts} != {"0", "1"}:
+            return "the records are not pairs that a vmap made"
+        key, *values = layout.parts
+        if layout.kind != "elements":
+            return "the records are blocks, whose rows have no keys of their own"
+        if key.name != "0" or key.form != "number" or key.dtype.kind not in "biu":
+            return "the keys are not integers"
+        fields = _fields(self.spec, layout, values, "1")
+        return fields if isinstance(fields, str) else FoldByKey("0", self.groups, fields)
+
+
+@dataclass(frozen=True)
+class Total:
+    """``aggregate`` or ``fold``: a fold whose result is joined with a value given, of these types by place."""
+
+    spec: FoldSpec
+    zero: tuple[tuple[str, str], ...]
+
+    def lower(self, contents: Sequence[Content]) -> Fold | str:
+        """As for :class:`Reduce`; also where Python would calculate in another type than the records'."""
+        fold = Reduce(self.spec).lower(contents)
+        if isinstance(fold, str):
+            return fold
+        parts = {part.name: part for part in contents[0].layout.parts}
+        for (place, of), leaf in zip(self.zero, self.spec.leaves, strict=True):
+            if _joined_type(leaf, of, parts[place]) != parts[place].types[0]:
+                return f"it starts from {of}, and joins records of {parts[place].types[0]} with it"
         return fold
-    if mean and part.dtype.kind == "c":
-        return "the mean of complex numbers is not taken on the device"
-    over = "rows" if contents[0].layout.kind == "elements" else "blocks"
-    if mean:
-        return Fold((FieldFold("", "add", "", "f8"),), over)
-    return Fold((FieldFold("", "add", "", "i8"),), over) if part.dtype.kind == "b" else fold
 
 
-def lower_by_key(spec: FoldSpec, contents: Sequence[Content], groups: int) -> FoldByKey | str:
-    """The fold for ``reduceByKey`` of pairs that a ``vmap`` made, or why there is none."""
-    reason = _alike(contents)
-    if reason:
-        return reason
-    layout = contents[0].layout
-    if layout.keyed:
-        return "the keys of pairs that were sent stay on the host; keys that a vmap computes are on the device"
-    if not layout.tupled or contents[0].only != "" or {part.name.split(".")[0] for part in layout.parts} != {"0", "1"}:
-        return "the records are not pairs that a vmap made"
-    key, *values = layout.parts
-    if layout.kind != "elements":
-        return "the records are blocks, whose rows have no keys of their own"
-    if key.name != "0" or key.form != "number" or key.dtype.kind not in "biu":
-        return "the keys are not integers"
-    fields = _fields(spec, layout, values, "1")
-    return fields if isinstance(fields, str) else FoldByKey("0", groups, fields)
+_Lowered = TypeVar("_Lowered", Fold, FoldByKey, covariant=True)
+
+
+class FoldRequest(Protocol[_Lowered]):
+    """One of those above: hashable, equal by content."""
+
+    def lower(self, contents: Sequence[Content]) -> _Lowered | str:
+        """As for :class:`Reduce`."""
+
+
+def type_of(value: Any) -> str:
+    """A number's or an array's type, as a :class:`Part` names it; empty for anything else."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.dtype.str
+    return type(value).__name__ if type(value).__name__ in BY_NAME else ""
+
+
+def _joined_type(leaf: Leaf, of: str, part: Part) -> str:
+    """The type that Python gives to a total of one type joined with a record's part."""
+    if not of or leaf.kind == "choice":
+        return of
+    one = BY_NAME[of](1) if of in BY_NAME else np.dtype(of).type(1)
+    other = BY_NAME[part.types[0]](1) if part.types[0] in BY_NAME else np.dtype(part.types[0]).type(1)
+    try:
+        return type_of(PYTHON_OPERATORS[leaf.operator](one, other))
+    except TypeError:
+        return ""
 
 
 def finish(fold: Fold, folds: Folds, otherwise: Callable[[], Any]) -> Any:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from vispark.translate import form
 from vispark.translate.form import Definition, Expression
 
-_BINARY = {"+": "add", "*": "multiply", "&": "and", "|": "or", "^": "xor"}
-_LIBRARY = {"operator.add": ("add", "operator"), "operator.mul": ("multiply", "operator"),
+BINARY = {"+": "add", "*": "multiply", "&": "and", "|": "or", "^": "xor"}
+LIBRARY = {"operator.add": ("add", "operator"), "operator.mul": ("multiply", "operator"),
             "operator.and_": ("and", "operator"), "operator.or_": ("or", "operator"),
             "operator.xor": ("xor", "operator"), "min": ("minimum", "choice"), "max": ("maximum", "choice"),
             "numpy.add": ("add", "ufunc"), "numpy.multiply": ("multiply", "ufunc"),
@@ -152,7 +152,7 @@ def _value(expression: Expression, names: Mapping[str, _Value]) -> _Value:
             return _chosen(test, _value(yes, names), _value(no, names), names)
         case form.Call(form.Called(definition), arguments, ()):
             return _called(definition, [_value(argument, names) for argument in arguments])
-        case form.Call(form.Library(name), arguments, ()) if name in _LIBRARY:
+        case form.Call(form.Library(name), arguments, ()) if name in LIBRARY:
             return _by_library(name, [_value(argument, names) for argument in arguments])
     raise Unreadable(_NEITHER)
 
@@ -167,13 +167,13 @@ def _item(value: _Value, index: int) -> _Value:
 
 
 def _joined(operator: str, left: _Value | None, right: _Value) -> _Value:
-    if operator not in _BINARY:
-        raise Unreadable(f"joins its values by {operator}, which is not one of {' '.join(_BINARY)}")
-    return _both(left, right, Joined(_BINARY[operator]))
+    if operator not in BINARY:
+        raise Unreadable(f"joins its values by {operator}, which is not one of {' '.join(BINARY)}")
+    return _both(left, right, Joined(BINARY[operator]))
 
 
 def _by_library(name: str, arguments: Sequence[_Value]) -> _Value:
-    operator, kind = _LIBRARY[name]
+    operator, kind = LIBRARY[name]
     if kind == "choice" and len(arguments) == 1 and isinstance(arguments[0], _Several):
         arguments = arguments[0].items
     if len(arguments) != 2:

@@ -63,7 +63,7 @@ def halo_of(definition: Definition) -> Definition:
 
 def grids_of(definition: Definition) -> tuple[str, ...]:
     """The parameters that a stencil reads by offsets."""
-    found = (node.value.name for node in _nodes(definition.body) if isinstance(node, form.Index)
+    found = (node.value.name for node in nodes_of(definition.body) if isinstance(node, form.Index)
              and isinstance(node.value, form.Local))
     named = [parameter.name for parameter in definition.parameters]
     return tuple(dict.fromkeys(name for name in found if name in named))
@@ -71,7 +71,7 @@ def grids_of(definition: Definition) -> tuple[str, ...]:
 
 def _offsets(definition: Definition, body: object) -> Iterator[tuple[tuple[int, ...], form.At]]:
     named = {parameter.name for parameter in definition.parameters}
-    for node in _nodes(body):
+    for node in nodes_of(body):
         if isinstance(node, form.Index) and isinstance(node.value, form.Local) and node.value.name in named:
             if not all(isinstance(index, form.Literal) and type(index.value) is int for index in node.indices):
                 raise complain("a stencil's offsets are whole numbers written out, as in u[0, -1]; for an array that "
@@ -79,13 +79,13 @@ def _offsets(definition: Definition, body: object) -> Iterator[tuple[tuple[int, 
             yield tuple(index.value for index in node.indices if isinstance(index, form.Literal)), node.at
 
 
-def _nodes(node: object) -> Iterator[Any]:
+def nodes_of(node: object) -> Iterator[Any]:
     """A node and all under it."""
     if isinstance(node, tuple):
         for item in node:
-            yield from _nodes(item)
+            yield from nodes_of(item)
     elif isinstance(node, form.Node):
         yield node
         for part in dataclasses.fields(node):
             if part.name != "at":
-                yield from _nodes(getattr(node, part.name))
+                yield from nodes_of(getattr(node, part.name))
