@@ -1,0 +1,153 @@
+"""A grid in numbers: what every process that deals with its blocks has to know, as plain records.
+
+A description holds no code. Functions that give boundary values are referred to by a digest; see
+:mod:`vispark.grid.boundary`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.grids import GridShape
+
+PERIODIC, MIRRORED, NUMBER, FUNCTION = "periodic", "mirrored", "number", "function"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """How a field continues at one side of an axis.
+
+    Parameters
+    ----------
+    rule : str
+        "periodic", "mirrored", "number" or "function".
+    dtype, data : str, bytes
+        The number.
+    function : str
+        The function's digest.
+    """
+
+    rule: str
+    dtype: str = ""
+    data: bytes = b""
+    function: str = ""
+
+    @classmethod
+    def of_number(cls, number: complex | np.generic) -> Edge:
+        """A fixed value outside."""
+        value = np.asarray(number)
+        return cls(NUMBER, value.dtype.str, value.tobytes())
+
+    @property
+    def number(self) -> np.generic:
+        """The fixed value outside."""
+        value: np.generic = np.frombuffer(self.data, self.dtype)[0]
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEdges:
+    """The edges of a field, below and above each axis; without a name, of every field that is not named."""
+
+    field: str
+    edges: tuple[Edge, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Cells, blocks and halo along each axis, and how fields continue at the sides.
+
+    Examples
+    --------
+    >>> description = Description((10, 6), (3, 2), (1, 1), ())
+    >>> description.cuts(0)
+    (0, 4, 7, 10)
+    >>> description.block_shape((0, 1))
+    (4, 3)
+    """
+
+    shape: tuple[int, ...]
+    splits: tuple[int, ...]
+    halo: tuple[int, ...]
+    edges: tuple[FieldEdges, ...]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks."""
+        return math.prod(self.splits)
+
+    @property
+    def grid_shape(self) -> GridShape:
+        """What messages say of it."""
+        return GridShape(self.shape, self.splits, self.halo)
+
+    def cuts(self, axis: int) -> tuple[int, ...]:
+        """Where an axis is cut, both ends included: the first blocks are those that are one longer."""
+        size, longer = divmod(self.shape[axis], self.splits[axis])
+        return tuple(part * size + min(part, longer) for part in range(self.splits[axis] + 1))
+
+    def ranges(self, position: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        """From where up to where, without, a block's cells go along each axis."""
+        found = []
+        for axis, part in enumerate(position):
+            size, longer = divmod(self.shape[axis], self.splits[axis])
+            low = part * size + min(part, longer)
+            found.append((low, low + size + (part < longer)))
+        return tuple(found)
+
+    def block_shape(self, position: tuple[int, ...]) -> tuple[int, ...]:
+        """The cells of a block along each axis."""
+        return tuple(high - low for low, high in self.ranges(position))
+
+    def padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of a block of ``shape`` with its halo."""
+        return tuple(extent + 2 * width for extent, width in zip(shape, self.halo, strict=True))
+
+    def positions(self) -> Iterator[tuple[int, ...]]:
+        """All blocks, in the order of their numbers."""
+        return itertools.product(*map(range, self.splits))
+
+    def number_of(self, position: tuple[int, ...]) -> int:
+        """A block's number: its place in C order among all."""
+        return int(np.ravel_multi_index(position, self.splits))
+
+    def position_of(self, number: int) -> tuple[int, ...]:
+        """The block of a number."""
+        return tuple(map(int, np.unravel_index(number, self.splits)))
+
+    def edges_of(self, field: str) -> tuple[Edge, ...]:
+        """How a field continues: below and above each axis."""
+        for name in (field, ""):
+            for known in self.edges:
+                if known.field == name:
+                    return known.edges
+        return (Edge.of_number(0.0),) * (2 * self.ndim)
+
+    def check_whole(self, numbers: list[int]) -> None:
+        """Check that these are the blocks of the grid, each once.
+
+        Raises
+        ------
+        PlanError
+            If one is missing or there twice.
+        """
+        seen = set(numbers)
+        if len(seen) < len(numbers):
+            twice = next(number for number in numbers if numbers.count(number) > 1)
+            raise PlanError(f"block {self.position_of(twice)} is there more than once; each block of a grid is one "
+                            "record")
+        if len(seen) < self.blocks:
+            missing = next(number for number in range(self.blocks) if number not in seen)
+            raise PlanError(f"block {self.position_of(missing)} of the grid is missing: {len(seen)} of its "
+                            f"{self.blocks} blocks are there, and neighbours need each other's cells")

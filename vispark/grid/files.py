@@ -1,0 +1,87 @@
+"""Grids in ``.npy`` files: one for the whole grid, or one for each block. URLs go through fsspec."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from gpu_worker.protocol.errors import PlanError
+
+try:
+    import fsspec
+except ImportError:
+    fsspec = None
+
+
+def block_path(directory: Any, position: tuple[int, ...]) -> str:
+    """The file of a block in a directory."""
+    return f"{os.fspath(directory)}/block-{'-'.join(map(str, position))}.npy"
+
+
+def field_path(directory: Any, field: str) -> str:
+    """The directory of a field's blocks."""
+    return f"{os.fspath(directory)}/{field}"
+
+
+def read(path: str) -> np.ndarray:
+    """The array in a file; of a local one only what is used of it is read.
+
+    Raises
+    ------
+    PlanError
+        If there is no such file, or it holds no array of numbers.
+    """
+    try:
+        if _is_url(path):
+            with _opened(path, "rb") as file:
+                found = np.load(file, allow_pickle=False)
+        else:
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{path} cannot be read as .npy: {error}; a grid's files must be within reach of every node "
+                        "that reads them") from error
+    if not isinstance(found, np.ndarray):
+        found.close()
+        raise PlanError(f"{path} holds several arrays; a grid's file is .npy, one for each field")
+    return found
+
+
+def write_block(path: str, block: np.ndarray) -> None:
+    """Write one array; a file that was there is replaced as a whole."""
+    if _is_url(path):
+        with _opened(path, "wb") as file:
+            np.save(file, block)
+        return
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    # Of its own name, so that a repeated task and its twin do not write into one file.
+    partial = f"{path}.{os.getpid()}.partial"
+    with open(partial, "wb") as file:
+        np.save(file, block)
+    os.replace(partial, path)
+
+
+def write_slabs(path: str, shape: tuple[int, ...], dtype: np.dtype, slabs: Iterable[np.ndarray]) -> None:
+    """Write an array whose parts along the first axis come one after the other."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    if not _is_url(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with _opened(path, "wb") if _is_url(path) else open(path, "wb") as file:
+        np.lib.format.write_array_header_2_0(file, header)
+        for slab in slabs:
+            file.write(np.ascontiguousarray(slab, dtype).data)
+
+
+def _is_url(path: str) -> bool:
+    return "://" in path
+
+
+@contextmanager
+def _opened(path: str, mode: str) -> Iterator[BinaryIO]:
+    if fsspec is None:
+        raise PlanError(f"{path} is a URL, which needs fsspec: pip install 'vispark[files]'")
+    with fsspec.open(path, mode) as file:
+        yield file

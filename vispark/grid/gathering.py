@@ -1,0 +1,179 @@
+"""From an RDD of a grid's blocks to arrays and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pyspark import RDD
+
+from gpu_worker.protocol.errors import PlanError
+from vispark.grid import files
+from vispark.grid.description import Description
+from vispark.grid.key import BlockKey
+from vispark.grid.operations import GridOperations
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Some of a grid's cells: from, up to (without) and every so many along each axis.
+
+    ``dropped`` are the axes that a whole number was given for.
+    """
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    steps: tuple[int, ...]
+    dropped: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, index: Any, shape: tuple[int, ...]) -> Cells:
+        """The cells that an index of the whole array means.
+
+        Raises
+        ------
+        PlanError
+            If it is none of slices with positive steps, whole numbers and an ellipsis.
+        """
+        items = list(index) if isinstance(index, tuple) else [index]
+        if items.count(...) > 1 or len(items) - items.count(...) > len(shape):
+            raise PlanError(f"cells={index!r} does not index a grid of {len(shape)} axes")
+        if ... in items:
+            at = items.index(...)
+            items[at:at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
+        items += [slice(None)] * (len(shape) - len(items))
+        ranges = [_range(item, extent, axis) for axis, (item, extent) in enumerate(zip(items, shape, strict=True))]
+        dropped = tuple(axis for axis, item in enumerate(items) if not isinstance(item, slice))
+        starts, stops, steps = zip(*ranges, strict=True)
+        return cls(starts, stops, steps, dropped)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of what is gathered, with an extent of 1 for axes that are dropped."""
+        return tuple(len(range(*each)) for each in zip(self.starts, self.stops, self.steps, strict=True))
+
+    def within(self, key: BlockKey) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Which of a block's cells these are, and where in the result they go."""
+        inside, target = [], []
+        for (low, high), start, stop, step in zip(key.grid.description.ranges(key.position), self.starts, self.stops,
+                                                  self.steps, strict=True):
+            first = max(0, -(-(low - start) // step))
+            last = max(first, -(-(min(high, stop) - start) // step))
+            inside.append(slice(start + first * step - low, max(min(high, stop) - low, 0), step))
+            target.append(slice(first, last))
+        return tuple(inside), tuple(target)
+
+
+def _range(item: Any, extent: int, axis: int) -> tuple[int, int, int]:
+    if isinstance(item, slice):
+        if item.step is not None and item.step < 1:
+            raise PlanError(f"cells= has a step of {item.step} along axis {axis}; steps are 1 or more")
+        return item.indices(extent)
+    if isinstance(item, int | np.integer) and -extent <= item < extent:
+        at = int(item) % extent
+        return at, at + 1, 1
+    raise PlanError(f"cells= has {item!r} along axis {axis} of {extent} cells; it takes slices and whole numbers that "
+                    "are inside")
+
+
+def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
+    """See :meth:`vispark.Grid.gather`."""
+    if cells is ...:
+        records, window = blocks.collect(), None
+    else:
+        description = _description(blocks)
+        window = Cells.of(cells, description.shape)
+        records = _windowed(blocks, window).collect()
+    return _assembled(records, window)
+
+
+def _description(blocks: RDD[Any]) -> Description:
+    """The grid that blocks are of, by the first of their keys."""
+    key = blocks.keys().first()
+    _check_key(key)
+    return key.grid.description
+
+
+def _windowed(blocks: RDD[Any], window: Cells) -> RDD[Any]:
+    if isinstance(blocks, GridOperations):
+        return blocks.window(window.starts, window.stops, window.steps)
+    return blocks.map(lambda record: (record[0], _part(record[1], window.within(record[0])[0])))
+
+
+def _part(block: Any, inside: tuple[slice, ...]) -> Any:
+    return {name: array[inside] for name, array in block.items()} if isinstance(block, dict) else block[inside]
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, BlockKey):
+        raise PlanError(f"the key {key!r} is no key of a Grid's block; gather what Grid.scatter gave, or what was made "
+                        "of it under the same keys")
+
+
+def _assembled(records: list[Any], window: Cells | None) -> Any:
+    if not records:
+        raise PlanError("there are no blocks to gather")
+    for record in records:
+        if type(record) is not tuple or len(record) != 2:
+            raise PlanError("gather needs pairs of a block's key and its values; values() has taken the keys away")
+        _check_key(record[0])
+    grid = records[0][0].grid
+    odd = next((key for key, _ in records if key.grid.description != grid.description), None)
+    if odd is not None:
+        raise PlanError(f"there are blocks of two grids, {grid} and {odd.grid}; gather one")
+    grid.description.check_whole([key.number for key, _ in records])
+    cells = window or Cells.of(..., grid.shape)
+    if not isinstance(records[0][1], dict):
+        return _array(records, cells)
+    return {name: _array([(key, block[name]) for key, block in records], cells) for name in records[0][1]}
+
+
+def _array(records: list[tuple[BlockKey, np.ndarray]], cells: Cells) -> Any:
+    whole = np.empty(cells.shape, np.result_type(*(block for _, block in records)))
+    for key, block in records:
+        target = tuple(slice(part.start, part.stop) for part in cells.within(key)[1])
+        wanted = whole[target].shape
+        if np.shape(block) != wanted:
+            raise PlanError(f"the values of block {key} have shape {np.shape(block)}, and its cells {wanted}")
+        whole[target] = block
+    return whole[tuple(0 if axis in cells.dropped else slice(None) for axis in range(whole.ndim))][()]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
+    """See :meth:`vispark.Grid.save`."""
+    path = os.fspath(path)
+    if per_block:
+        _description(blocks)
+        blocks.foreach(lambda record: _save_block(path, *record))
+        return
+    grid = blocks.keys().first().grid
+    first = _windowed(blocks, Cells.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
+    if not isinstance(first, dict):
+        _save_field(blocks, grid.description, path, None, first.dtype)
+        return
+    for name, block in first.items():
+        _save_field(blocks, grid.description, f"{path}/{name}.npy", name, block.dtype)
+
+
+def _save_block(path: str, key: BlockKey, block: Any) -> None:
+    if not isinstance(block, dict):
+        files.write_block(files.block_path(path, key.position), block)
+        return
+    for name, array in block.items():
+        files.write_block(files.block_path(files.field_path(path, name), key.position), array)
+
+
+def _save_field(blocks: RDD[Any], description: Description, path: str, name: str | None, dtype: np.dtype) -> None:
+    """Write a field in one file, of which the driver has a layer of blocks at a time."""
+    def slabs() -> Iterator[np.ndarray]:
+        cuts = description.cuts(0)
+        for low, high in zip(cuts, cuts[1:], strict=False):
+            slab = gather(blocks, slice(low, high))
+            yield slab if name is None else slab[name]
+
+    files.write_slabs(path, description.shape, dtype, slabs())

@@ -1,0 +1,51 @@
+"""The keys of a grid's blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import total_ordering
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vispark.grid.grid import Grid
+
+
+@total_ordering
+@dataclass(frozen=True)
+class BlockKey:
+    """The key of a block: which block of which grid.
+
+    Attributes
+    ----------
+    grid : Grid
+        The grid.
+    position : tuple of int
+        The block's place among the blocks along each axis.
+    """
+
+    grid: Grid
+    position: tuple[int, ...]
+
+    @property
+    def number(self) -> int:
+        """Its place among all blocks in C order."""
+        return self.grid.description.number_of(self.position)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its cells along each axis, without the halo."""
+        return self.grid.description.block_shape(self.position)
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """Where in the grid its cells are."""
+        return tuple(slice(low, high) for low, high in self.grid.description.ranges(self.position))
+
+    def __lt__(self, other: object) -> bool:
+        return self.position < other.position if isinstance(other, BlockKey) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.grid, self.position))
+
+    def __repr__(self) -> str:
+        return f"BlockKey({', '.join(map(str, self.position))})"

@@ -1,0 +1,169 @@
+"""From arrays, functions and files to an RDD of a grid's blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Number
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark import RDD, SparkContext
+
+from gpu_worker.protocol.errors import PlanError
+from vispark.captured import UserFunction, capture
+from vispark.grid import files
+from vispark.grid.boundary import evaluate, fitted
+
+if TYPE_CHECKING:
+    from vispark.grid.grid import BlockKey, Grid
+
+
+def scatter(grid: Grid, sc: SparkContext, what: Any, partitions: int | None = None) -> RDD[Any]:
+    """See :meth:`vispark.Grid.scatter`."""
+    sources = _sources(grid, what)
+    count = min(grid.description.blocks, sc.defaultParallelism) if partitions is None else partitions
+    if not 1 <= count <= grid.description.blocks:
+        raise PlanError(f"partitions={count}; a grid of {grid.description.blocks} blocks has 1 to that many")
+    shares = [[(key, [source.piece(key) for source in sources]) for key in map(grid.block, *zip(*box, strict=True))]
+              for box in boxes(grid.shape, grid.splits, count)]
+    named = tuple(source.name for source in sources)
+    return sc.parallelize(shares, len(shares)).flatMap(_Blocks(named))
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Makes the records of a partition."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, share: list[tuple[BlockKey, list[Any]]]) -> Iterator[tuple[BlockKey, Any]]:
+        for key, pieces in share:
+            arrays = [piece.block(key) for piece in pieces]
+            yield key, arrays[0] if self.names == ("",) else dict(zip(self.names, arrays, strict=True))
+
+
+# -- what a field is made of ------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one block of a field is made of: its array, a function of the position, or a file."""
+
+    name: str
+    dtype: str | None
+    array: np.ndarray | None = None
+    function: UserFunction | None = None
+    path: str = ""
+
+    def block(self, key: BlockKey) -> np.ndarray:
+        """The block's array, contiguous.
+
+        Raises
+        ------
+        PlanError
+            If function or file do not give one of the block's shape and the field's dtype.
+        """
+        what = f"field {self.name!r}" if self.name else "the grid"
+        if self.array is not None:
+            return fitted(self.array, key.shape, self.dtype, what)
+        if self.function is not None:
+            coordinates = np.ix_(*(np.arange(part.start, part.stop) for part in key.slices))
+            return evaluate(self.function.function, coordinates, key.shape, self.dtype, f"{what} in block {key}")
+        found = files.read(self.path)
+        if found.shape == key.grid.shape and found.shape != key.shape:
+            found = found[key.slices]
+        if found.shape != key.shape:
+            raise PlanError(f"{self.path} has shape {found.shape}; block {key} has {key.shape}")
+        return fitted(found, key.shape, self.dtype, f"{what} in {self.path}")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a field is made of."""
+
+    name: str
+    dtype: str | None
+    given: Any
+
+    def piece(self, key: BlockKey) -> _Piece:
+        """What one block of it is made of."""
+        if isinstance(self.given, np.ndarray):
+            # A copy, so that not the whole array is pickled for a view of it.
+            return _Piece(self.name, self.dtype, np.array(self.given[key.slices] if self.given.ndim else self.given))
+        if isinstance(self.given, UserFunction):
+            return _Piece(self.name, self.dtype, function=self.given)
+        whole = self.given.endswith(".npy")
+        return _Piece(self.name, self.dtype, path=self.given if whole else files.block_path(self.given, key.position))
+
+
+def _sources(grid: Grid, what: Any) -> list[_Source]:
+    dtypes = dict(grid.fields)
+    if isinstance(what, str | os.PathLike) and dtypes:
+        what = {name: files.field_path(what, name) for name in dtypes}
+    if not isinstance(what, Mapping):
+        if dtypes:
+            raise PlanError(f"the grid has the fields {', '.join(dtypes)}; scatter a dict with a value for each")
+        return [_Source("", None, _given(grid, "", what, None))]
+    if not what:
+        raise PlanError("scatter was given a dict without fields")
+    for name in what:
+        if not isinstance(name, str) or not name:
+            raise PlanError(f"scatter was given a dict with the key {name!r}; fields must have names of type str")
+    if dtypes and set(dtypes) != set(what):
+        raise PlanError(f"the grid has the fields {', '.join(dtypes)}, and what is scattered has {', '.join(what)}")
+    return [_Source(name, dtypes.get(name), _given(grid, name, what[name], dtypes.get(name)))
+            for name in dtypes or what]
+
+
+def _given(grid: Grid, name: str, value: Any, dtype: str | None) -> Any:
+    """A field's values, as far as they can be checked here."""
+    what = f"field {name!r}" if name else "the array"
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Number | np.generic):
+        return fitted(np.asarray(value), (), dtype, what)
+    if isinstance(value, np.ndarray):
+        if value.shape != grid.shape:
+            raise PlanError(f"{what} has shape {value.shape}, the grid {grid.shape}")
+        if value.dtype.kind not in "biufc":
+            raise PlanError(f"{what} is of dtype {value.dtype}; cells hold numbers")
+        if dtype is not None and value.dtype != np.dtype(dtype):
+            raise PlanError(f"{what} is of dtype {value.dtype}, and fields= says {np.dtype(dtype)}: convert it with "
+                            ".astype")
+        return value
+    if callable(value):
+        return capture(value)
+    raise PlanError(f"{what} is a {type(value).__name__}; scatter takes arrays, functions of the coordinates, numbers, "
+                    "paths, or a dict of them by field")
+
+
+# -- which blocks go together -----------------------------------------------------------------------------------------
+
+def boxes(shape: tuple[int, ...], splits: tuple[int, ...], parts: int) -> list[list[tuple[int, ...]]]:
+    """The blocks in as many boxes of neighbours, of nearly equal size: each is halved across its longest side.
+
+    Examples
+    --------
+    >>> boxes((8, 4), (4, 2), 2)
+    [[(0, 0), (0, 1), (1, 0), (1, 1)], [(2, 0), (2, 1), (3, 0), (3, 1)]]
+    """
+    found: list[list[tuple[int, ...]]] = []
+    waiting = [((0,) * len(shape), splits, parts)]
+    while waiting:
+        low, high, share = waiting.pop()
+        extents = [end - start for start, end in zip(low, high, strict=True)]
+        if share == 1:
+            found.append([tuple(int(at) + start for at, start in zip(each, low, strict=True))
+                          for each in np.ndindex(*extents)])
+            continue
+        axis = max((axis for axis in range(len(shape)) if extents[axis] > 1),
+                   key=lambda axis: extents[axis] * shape[axis] / splits[axis])
+        first = extents[axis] // 2
+        # Neither side gets more parts than it has blocks.
+        lower = min(max(1, round(share * first / extents[axis])), share - 1)
+        cut = low[axis] + first
+        below, above = list(high), list(low)
+        below[axis] = above[axis] = cut
+        waiting += [(tuple(above), high, share - lower), (low, tuple(below), lower)]
+    return found
