@@ -15,6 +15,7 @@ from vispark.errors import (
     KernelError,
     KernelFault,
     LaunchError,
+    NotFinite,
     OptionError,
     OutOfMemory,
     PlanError,
@@ -24,24 +25,29 @@ from vispark.errors import (
     WorkerError,
     WorkerUnavailable,
 )
+from vispark.grid.grid import Grid
+from vispark.grid.key import BlockKey
 from vispark.install import install as _install
 from vispark.kernels import Kernel, Kernels
 from vispark.symbols import IN, OUT
-from vispark.translate import TranslationError
+from vispark.translate import TranslationError, stencil
 from vispark.vrdd import VRDD
 
 __all__ = [
     "IN",
     "OUT",
     "VRDD",
+    "BlockKey",
     "CompileError",
     "DeadlineExceeded",
     "DeviceUnavailable",
+    "Grid",
     "Kernel",
     "KernelError",
     "KernelFault",
     "Kernels",
     "LaunchError",
+    "NotFinite",
     "OptionError",
     "OutOfMemory",
     "PlanError",
@@ -51,6 +57,7 @@ __all__ = [
     "VisparkError",
     "WorkerError",
     "WorkerUnavailable",
+    "stencil",
 ]
 
 __version__ = "0.1.0"

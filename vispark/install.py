@@ -30,7 +30,8 @@ def install() -> None:
                                 "(unset SPARK_REMOTE, or SparkSession.builder.config('spark.api.mode', 'classic'))")
     added = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache, "vmap": _vmap,
              "vreduce": _vreduce}
-    added |= {name: _on_vrdd_only(name) for name in ("htod", "dtoh", "recv", "exec")}
+    added |= {name: _on_vrdd_only(name)
+              for name in ("htod", "dtoh", "recv", "exec", "halo_extract", "halo_append", "iterate")}
     for name, method in added.items():
         setattr(RDD, name, method)
     setattr(SparkContext, "stop", _stop)  # noqa: B010 - mypy knows the method

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from vispark.errors import PlanError
 from vispark.fold import FoldSpec
+from vispark.grid.recorded import LoopSpec, reaches_out
 from vispark.launch import ExecSpec
 from vispark.mapped import MapSpec
 
@@ -85,7 +86,38 @@ class Values:
         return "values"
 
 
-Op = Send | ToDevice | ToHost | Exec | Map | FoldInside | Keys | Values
+@dataclass(frozen=True)
+class HaloAppend:
+    """The blocks of a grid with their neighbours' cells around them."""
+
+    def __str__(self) -> str:
+        return "halo_append"
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """Steps of exchanges and stencils on a grid."""
+
+    spec: LoopSpec
+
+    def __str__(self) -> str:
+        return f"{self.spec.label} ({self.spec.steps} steps)"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Of a grid's blocks the cells in a window: from, up to (without) and every so many along each axis."""
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def __str__(self) -> str:
+        ranges = zip(self.starts, self.stops, self.steps, strict=True)
+        return f"window [{', '.join(f'{start}:{stop}:{step}' for start, stop, step in ranges)}]"
+
+
+Op = Send | ToDevice | ToHost | Exec | Map | FoldInside | Keys | Values | HaloAppend | Iterate | Window
 
 
 @dataclass(frozen=True)
@@ -137,6 +169,32 @@ def place_of(chain: Sequence[Node]) -> str:
         if not isinstance(node.op, Keys | Values):
             return node.place
     return "host"
+
+
+def has_halos(operations: Sequence[Op]) -> bool:
+    """Whether the last of these operations left a grid's blocks with fresh halos."""
+    for op in reversed(operations):
+        if not isinstance(op, ToDevice | ToHost):
+            return isinstance(op, HaloAppend)
+    return False
+
+
+def needs_neighbours(chain: Sequence[Node], position: int) -> bool:
+    """Whether a node's partitions can only be computed all together: it needs the halos of a grid's blocks."""
+    match chain[position].op:
+        case Iterate():
+            return True
+        case Map(spec):
+            return reaches_out(spec)
+        case Exec():
+            return has_halos([node.op for node in chain[:position]])
+    return False
+
+
+def together(chain: Sequence[Node], start: Cached | None) -> bool:
+    """Whether what comes after ``start`` in a chain needs neighbours."""
+    first = next((index for index, node in enumerate(chain) if start is not None and node.cached == start), 0)
+    return any(needs_neighbours(chain, position) for position in range(first + 1, len(chain)))
 
 
 def name_of(chain: Sequence[Node]) -> str:

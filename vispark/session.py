@@ -22,6 +22,7 @@ from typing import ClassVar
 
 from pyspark import RDD, SparkContext, StorageLevel
 
+from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Folded
 from gpu_worker.protocol.payload import Payload
 from vispark.bridge import Credentials, Home, Load, Relay, Token
@@ -47,9 +48,12 @@ class Residency:
         Where each partition is, and the epoch of the process that got it.
     contents : dict of int to Content
         What each partition looks like.
+    iterated : Iterated or None
+        How the loop ended whose result it is.
     """
 
     def __init__(self, session: Session, cached: Cached):
+        self.iterated: Iterated | None = None
         self.cached = cached
         self.places: dict[int, tuple[Home, int]] = {}
         self.contents: dict[int, Content] = {}

@@ -23,6 +23,7 @@ from vispark.bridge import Receive
 from vispark.errors import PlanError
 from vispark.explain import explain
 from vispark.fold import fold_for_kernel
+from vispark.grid.operations import GridOperations
 from vispark.kernels import Kernel
 from vispark.launch import record_exec
 from vispark.lower import Content, Lowered
@@ -33,7 +34,7 @@ from vispark.rewrite import FETCH, Goal
 from vispark.session import Answer, Residency, Session
 
 
-class VRDD(FoldActions):
+class VRDD(FoldActions, GridOperations):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
@@ -134,13 +135,15 @@ class VRDD(FoldActions):
         >>> numbers.exec(k.twice, IN, OUT, IN.shape[0], grid=1, block=32).collect()
         [2.0, 4.0, 6.0]
         """
-        return self._then(plan.Exec(record_exec(kernel, arguments, out=out, grid=grid, block=block, shared=shared)))
+        spec = record_exec(kernel, arguments, out=out, grid=grid, block=block, shared=shared)
+        return self._with_halos()._then(plan.Exec(spec))
 
     def vmap(self, f: Callable[..., Any], *arguments: Any) -> VRDD:
         """Apply a plain Python function to every element, on the device.
 
         The function is translated (see docs/translator.md), never called. Elements are a partition's records, or, where
-        records are blocks of two or more dimensions, what lies along a block's leading axis.
+        records are blocks of two or more dimensions, what lies along a block's leading axis. On a grid's blocks they
+        are its cells, and a ``@stencil`` reads their neighbours too (see docs/grids.md).
 
         Parameters
         ----------
@@ -154,13 +157,15 @@ class VRDD(FoldActions):
         ------
         TranslationError
             If the function has what the language lacks, at its line; if the data's types forbid it, at the action.
+        PlanError
+            If a stencil's halos are stale; at the action, if it has no Grid or reaches beyond the halo.
 
         Examples
         --------
         >>> sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").vmap(lambda x, k: k * x + 1, 2.0).collect()
         [3.0, 5.0, 7.0]
         """
-        return self._then(plan.Map(record_map(f, arguments)))
+        return self._mapped(record_map(f, arguments))
 
     def vreduce(self, f: Callable[[Any, Any], Any]) -> VRDD:
         """Fold inside each record along its leading axis, on the device.
@@ -408,6 +413,9 @@ class VRDD(FoldActions):
 
     def _then(self, op: plan.Op) -> VRDD:
         return VRDD(self._loader, op, self)
+
+    def _itself(self) -> VRDD:
+        return self
 
     def _chain(self) -> Chain:
         nodes: list[Node] = []

@@ -70,7 +70,7 @@ def _edge(given: Any) -> Edge:
         number = np.asarray(given)
         if number.dtype.kind not in "biufc":
             raise PlanError(f"boundary= has {given!r}, which no field can hold")
-        return Edge.of_number(number[()])
+        return Edge.of_number(number)
     if callable(given):
         return Edge(FUNCTION, function=_keep(given))
     raise PlanError(f"unknown boundary {given!r}; it is {_FORMS}")
@@ -205,7 +205,7 @@ def fitted(given: np.ndarray, shape: tuple[int, ...], dtype: str | None, name: s
     if dtype is not None and not np.can_cast(given.dtype, dtype, "same_kind"):
         raise PlanError(f"{name} is of dtype {given.dtype}, which the field's {np.dtype(dtype)} does not hold")
     try:
-        return np.ascontiguousarray(np.broadcast_to(given, shape), dtype)
+        return np.asarray(np.broadcast_to(given, shape), dtype, order="C")
     except ValueError as error:
         raise PlanError(f"{name} has shape {given.shape}, and its cells {shape}") from error
 

@@ -39,7 +39,7 @@ class Edge:
     function: str = ""
 
     @classmethod
-    def of_number(cls, number: complex | np.generic) -> Edge:
+    def of_number(cls, number: complex | np.generic | np.ndarray) -> Edge:
         """A fixed value outside."""
         value = np.asarray(number)
         return cls(NUMBER, value.dtype.str, value.tobytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,7 @@ def _save_field(blocks: RDD[Any], description: Description, path: str, name: str
     """Write a field in one file, of which the driver has a layer of blocks at a time."""
     def slabs() -> Iterator[np.ndarray]:
         cuts = description.cuts(0)
-        for low, high in zip(cuts, cuts[1:], strict=False):
+        for low, high in pairwise(cuts):
             slab = gather(blocks, slice(low, high))
             yield slab if name is None else slab[name]
 

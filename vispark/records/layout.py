@@ -9,8 +9,9 @@ import numpy as np
 from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import PlanError, ProtocolError
 from gpu_worker.protocol.messages import Field
+from vispark.grid.description import Description
 
-KINDS = ("elements", "blocks")
+KINDS = ("elements", "blocks", "grid")
 FORMS = ("number", "array", "tuple")
 
 #: Python's numbers, and what holds them.
@@ -69,7 +70,7 @@ class Layout:
     ----------
     kind : str
         ``"elements"``: one block, whose arrays have the records along their first axis. ``"blocks"``: a block for each
-        record.
+        record. ``"grid"``: the same, and they are a grid's blocks.
     keyed : bool
         Whether records are (key, value) pairs, of which the blocks hold the values.
     parts : tuple of Part
@@ -79,6 +80,8 @@ class Layout:
     only : str
         ``"keys"``: of pairs only the keys are left, and no blocks. ``"0"`` or ``"1"``: of records that are no pairs,
         only this item is wanted. Else empty.
+    grid : Description or None
+        The grid that the blocks are of.
     """
 
     kind: str
@@ -86,6 +89,7 @@ class Layout:
     parts: tuple[Part, ...]
     tupled: bool = False
     only: str = ""
+    grid: Description | None = None
 
     @property
     def named(self) -> bool:
@@ -108,6 +112,7 @@ class Layout:
         layout: Layout = codec.decode(data, Layout)
         names = [part.name for part in layout.parts]
         known = layout.kind in KINDS and layout.only in ("", "keys", "0", "1")
+        known = known and (layout.grid is None) == (layout.kind != "grid")
         if not known or len(set(names)) != len(names) or ("" in names and len(names) > 1):
             raise ProtocolError(f"a layout is not of this version: kind {layout.kind!r}, fields {names}")
         for part in layout.parts:
@@ -161,10 +166,10 @@ class Layout:
                    for name, dtype, is_array, number in outputs}
         if merge and self.named:
             written = {part.name: part for part in self.parts} | written
-        return Layout(self.kind, self.keyed and not pair, tuple(written.values()), tupled)
+        return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled)
 
     def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> Part:
-        if is_array or self.kind == "blocks":
+        if is_array or self.kind != "elements":
             return Part(name, "array", (dtype.str,))
         return Part(name, "number", (number or (_BY_DTYPE.get(dtype, dtype.str) if python else dtype.str),))
 
@@ -173,8 +178,12 @@ class Layout:
         return Part(field.name, "array" if ndim > 0 else "number", (np.dtype(field.dtype).str,))
 
     def values(self) -> Layout:
-        """The layout of the pairs' values alone."""
-        return replace(self, keyed=False)
+        """The layout of the pairs' values alone; a grid's blocks are plain ones without their keys."""
+        return replace(self.as_blocks(), keyed=False)
+
+    def as_blocks(self) -> Layout:
+        """The same layout, where a grid's blocks are plain ones."""
+        return replace(self, kind="blocks", grid=None) if self.kind == "grid" else self
 
 
 def _is_type(name: str) -> bool:

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_offsets
+from vispark.grid.description import Description
+from vispark.grid.key import BlockKey
 from vispark.records.columns import Column, columns
 from vispark.records.keys import pack_keys
 from vispark.records.layout import Layout
@@ -31,10 +34,14 @@ class Packed:
         One for each block, in order.
     nbytes : int
         The bytes it takes in a payload, padding included.
+    positions : tuple of int
+        Which of the grid's blocks these are, by number; empty where there is no grid.
     """
 
-    def __init__(self, layout: Layout, count: int, keys: bytes, columns: list[Column]):
+    def __init__(self, layout: Layout, count: int, keys: bytes, columns: list[Column],
+                 positions: tuple[int, ...] = ()):
         self.layout = layout
+        self.positions = positions
         self.count = count
         self.keys = keys
         self._columns = columns
@@ -98,13 +105,44 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     if not records:
         return Packed(Layout("elements", False, ()), 0, b"", [])
     keyed = is_pair(records[0])
-    keys = pack_keys(_keys(records), seal=seal) if keyed else b""
+    names = _keys(records) if keyed else []
+    keys = pack_keys(names, seal=seal) if keyed else b""
     found = columns(list(map(itemgetter(1), records)) if keyed else records, keyed)
+    parts = tuple(column.part for column in found)
+    grid = _grid(names, found)
+    if grid is not None:
+        return Packed(Layout("grid", keyed, parts, grid=grid), len(records), keys, found,
+                      tuple(key.number for key in names))
     kind = "blocks" if any(column.ndim > 1 for column in found) else "elements"
     if kind == "elements":
         for column in found:
             column.check_stackable()
-    return Packed(Layout(kind, keyed, tuple(column.part for column in found)), len(records), keys, found)
+    return Packed(Layout(kind, keyed, parts), len(records), keys, found)
+
+
+def _grid(keys: list[Any], columns: list[Column]) -> Description | None:
+    """The grid that the records are blocks of, by their keys; None where they are something else.
+
+    Raises
+    ------
+    RecordError
+        If a block has not the shape that its grid says, or the blocks are of several grids.
+    """
+    if set(map(type, keys)) != {BlockKey}:
+        return None
+    description: Description = keys[0].grid.description
+    if any(column.part.form != "array" or column.ndim != description.ndim for column in columns):
+        return None
+    for index, key in enumerate(keys):
+        if key.grid.description != description:
+            raise RecordError(f"record {index} is of {key.grid}, and record 0 of {keys[0].grid}; the blocks of one RDD "
+                              "are those of one Grid")
+        for column in columns:
+            if column.items[index].shape != key.shape:
+                raise RecordError(f"{column.subject.of(index)} has shape {column.items[index].shape}, and {key} has "
+                                  f"{key.shape} cells; a block keeps the shape that its Grid gives it, or is put under "
+                                  "another key")
+    return description
 
 
 def _keys(records: list[Any]) -> list[Any]:

@@ -1,0 +1,129 @@
+"""Grids as ordinary RDDs: scattered from all that they can be made of, put together again, and in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from tests.system.topology import Topology
+from vispark import BlockKey, Grid, PlanError
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology):
+    with local.context() as context:
+        yield context
+
+
+SHAPES = [((17,), (4,)), ((9, 10), (3, 4)), ((5, 7, 6), (2, 3, 1))]
+
+
+@pytest.mark.parametrize(("shape", "splits"), SHAPES)
+def test_what_was_scattered_is_gathered(sc: SparkContext, shape, splits):
+    array = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    blocks = Grid(shape, splits).scatter(sc, array)
+    records = blocks.collect()
+    assert len(records) == np.prod(splits) and all(isinstance(key, BlockKey) for key, _ in records)
+    for key, block in records:
+        np.testing.assert_array_equal(block, array[key.slices])
+    again = Grid.gather(blocks)
+    assert again.dtype == array.dtype
+    np.testing.assert_array_equal(again, array)
+    np.testing.assert_array_equal(Grid.gather(blocks, np.s_[..., 1::3]), array[..., 1::3])
+    assert Grid.gather(blocks, (1,) * len(shape)) == array[(1,) * len(shape)]
+
+
+def test_fields_are_scattered_from_arrays_functions_and_numbers(sc: SparkContext):
+    grid = Grid((9, 10), (3, 2), fields={"u": "f4", "n": "i2", "solid": bool})
+    n = np.arange(90, dtype="i2").reshape(9, 10)
+    blocks = grid.scatter(sc, {"n": n, "solid": False, "u": lambda y, x: y + x / 2}, partitions=4)
+    assert blocks.getNumPartitions() == 4
+    fields = Grid.gather(blocks)
+    assert {name: array.dtype.str for name, array in fields.items()} == {"u": "<f4", "n": "<i2", "solid": "|b1"}
+    np.testing.assert_array_equal(fields["n"], n)
+    np.testing.assert_array_equal(fields["u"], np.add.outer(np.arange(9.0), np.arange(10) / 2))
+    part = Grid.gather(blocks, np.s_[::4, 3])
+    np.testing.assert_array_equal(part["n"], n[::4, 3])
+
+
+def test_the_description_travels_with_the_keys(sc: SparkContext):
+    grid = Grid((9, 10), (3, 2), boundary=lambda y, x: y)
+    blocks = grid.scatter(sc, lambda y, x: y * 10 + x).mapValues(lambda block: 2 * block).filter(lambda pair: True)
+    assert {key.grid for key in blocks.keys().collect()} == {grid}
+    np.testing.assert_array_equal(Grid.gather(blocks), 2 * np.arange(90).reshape(9, 10))
+    assert blocks.repartition(2).mapValues(np.shape).lookup(grid.block(2, 1)) == [(3, 5)]
+
+
+def test_what_is_no_whole_grid_cannot_be_gathered(sc: SparkContext):
+    grid = Grid((4, 6), (2, 2))
+    blocks = grid.scatter(sc, 0.0)
+    for odd, said in [(blocks.filter(lambda pair: pair[0].position != (1, 0)), r"block \(1, 0\) of the grid is missing"),
+                      (blocks.union(blocks), r"block \(0, 0\) is there more than once"),
+                      (blocks.values(), "pairs of a block's key"),
+                      (sc.parallelize([(1, np.zeros(2))]), "no key of a Grid"),
+                      (blocks.union(Grid((4, 6), (2, 1)).scatter(sc, 0.0)), "blocks of two grids"),
+                      (blocks.mapValues(lambda block: block[1:]), r"have shape \(1, 3\), and its cells \(2, 3\)"),
+                      (sc.emptyRDD(), "no blocks to gather")]:
+        with pytest.raises(PlanError, match=said):
+            Grid.gather(odd)
+
+
+def test_what_cannot_be_scattered_is_said(sc: SparkContext):
+    grid, fields = Grid((4, 6), (2, 2)), Grid((4, 6), (2, 2), fields={"u": "f4", "v": "f4"})
+    array = np.zeros((4, 6), "f4")
+    for one, what, said in [(grid, np.zeros((4, 5)), r"has shape \(4, 5\), the grid \(4, 6\)"),
+                            (grid, {"u": np.zeros((6, 4))}, "field 'u' has shape"),
+                            (grid, np.zeros((4, 6), "M8[s]"), "cells hold numbers"),
+                            (grid, [1, 2], "scatter takes arrays"), (grid, {}, "without fields"),
+                            (grid, {1: array}, "must have names"),
+                            (fields, array, "the grid has the fields u, v"),
+                            (fields, {"u": array}, "what is scattered has u"),
+                            (fields, {"u": array, "v": array.astype("f8")}, "is of dtype float64, and fields= says")]:
+        with pytest.raises(PlanError, match=said):
+            one.scatter(sc, what)
+    with pytest.raises(PlanError, match="partitions=5"):
+        grid.scatter(sc, array, partitions=5)
+    with pytest.raises(Exception, match=r"has shape \(3,\), and its cells \(2, 3\)|has shape"):
+        grid.scatter(sc, lambda y, x: np.zeros((5, 5))).collect()
+
+
+def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
+    grid = Grid((5, 7, 6), (2, 3, 2))
+    array = np.random.default_rng(1).random((5, 7, 6))
+    blocks = grid.scatter(sc, array)
+    Grid.save(blocks, tmp_path / "whole" / "u.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "whole" / "u.npy", mmap_mode="r"), array)
+    Grid.save(blocks, tmp_path / "parts", per_block=True)
+    assert len(list((tmp_path / "parts").iterdir())) == 12
+    np.testing.assert_array_equal(np.load(tmp_path / "parts" / "block-1-2-0.npy"), array[grid.block(1, 2, 0).slices])
+    for path in (tmp_path / "parts", tmp_path / "whole" / "u.npy"):
+        np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, path)), array)
+    with pytest.raises(Exception, match="cannot be read"):
+        grid.scatter(sc, tmp_path / "nowhere").collect()
+    with pytest.raises(Exception, match=r"has shape \(5, 7, 6\); block"):
+        Grid((5, 7, 5), (1, 1, 1)).scatter(sc, tmp_path / "whole" / "u.npy").collect()
+
+
+def test_files_of_fields(sc: SparkContext, tmp_path: Path):
+    grid = Grid((5, 7), (2, 3), fields={"u": "f4", "n": "i8"})
+    n = np.arange(35).reshape(5, 7)
+    blocks = grid.scatter(sc, {"u": lambda y, x: y - x, "n": n})
+    Grid.save(blocks, tmp_path / "whole")
+    np.testing.assert_array_equal(np.load(tmp_path / "whole" / "n.npy"), n)
+    Grid.save(blocks, str(tmp_path / "parts"), per_block=True)
+    for what in (tmp_path / "parts", {"u": tmp_path / "whole" / "u.npy", "n": tmp_path / "parts" / "n"}):
+        again = Grid.gather(grid.scatter(sc, what))
+        np.testing.assert_array_equal(again["n"], n)
+        assert again["u"].dtype == np.float32
+
+
+def test_urls_go_through_fsspec(sc: SparkContext, tmp_path: Path):
+    grid = Grid((5, 7), (2, 3))
+    blocks = grid.scatter(sc, np.arange(35.0).reshape(5, 7))
+    Grid.save(blocks, f"file://{tmp_path}/u.npy")
+    np.testing.assert_array_equal(np.load(tmp_path / "u.npy"), np.arange(35.0).reshape(5, 7))
+    np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, f"file://{tmp_path}/u.npy")),
+                                  np.arange(35.0).reshape(5, 7))

@@ -1,0 +1,244 @@
+"""Grids as values: what they accept, how they are cut, what lies outside of them, and which cells an index means."""
+
+from __future__ import annotations
+
+import pickle
+from types import EllipsisType
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import cloudpickle
+
+from gpu_worker.protocol.errors import PlanError, RecordError
+from vispark import BlockKey, Grid
+from vispark.grid.boundary import boundary_values, number_for
+from vispark.grid.description import Edge
+from vispark.grid.gathering import Cells
+from vispark.grid.scattering import boxes
+from vispark.records import Layout, pack
+
+
+@st.composite
+def grids(draw: st.DrawFn, boundary=0.0) -> Grid:
+    """Grids of 1 to 3 axes whose splits need not divide them."""
+    splits = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    halo = [draw(st.integers(0, 3)) for _ in splits]
+    shape = [draw(st.integers(parts * max(1, width), parts * max(1, width) + 9))
+             for parts, width in zip(splits, halo, strict=True)]
+    return Grid(tuple(shape), tuple(splits), tuple(halo), boundary)
+
+
+@given(grids())
+def test_blocks_are_cut_as_numpy_cuts(grid):
+    cells = np.arange(np.prod(grid.shape)).reshape(grid.shape)
+    for axis in range(grid.ndim):
+        cuts = grid.description.cuts(axis)
+        parts = np.array_split(np.arange(grid.shape[axis]), grid.splits[axis])
+        assert [len(part) for part in parts] == list(np.diff(cuts))
+    found = np.concatenate([cells[key.slices].ravel() for key in grid.blocks()])
+    assert sorted(found) == list(range(cells.size))
+    assert [key.number for key in grid.blocks()] == list(range(len(list(grid.blocks()))))
+    assert all(cells[key.slices].shape == key.shape for key in grid.blocks())
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (dict(shape=(4, 4), splits=(5, 1)), "5 blocks along axis 0, which has 4 cells"),
+    (dict(shape=(4, 4), splits=(2, 1), halo=3), "smallest block has 2 cells"),
+    (dict(shape=(7,), splits=(2,), halo=4), "smallest block has 3 cells"),
+    (dict(shape=(4, 4), splits=2), "splits=(2,) has 1 items for a grid of 2 axes"),
+    (dict(shape=(4, 4), halo=(1, 1, 1)), "halo=(1, 1, 1) has 3 items"),
+    (dict(shape=(4, 4, 4, 4)), "a grid has 1 to 3"),
+    (dict(shape=()), "a grid has 1 to 3"),
+    (dict(shape=(4, 0)), "the least is 1"),
+    (dict(shape=(4, 2.0)), "no whole number"),
+    (dict(shape=4, halo=-1), "the least is 0"),
+    (dict(shape=4, boundary="reflecting"), "unknown boundary 'reflecting'"),
+    (dict(shape=4, boundary=None), "unknown boundary None"),
+    (dict(shape=(4, 4), boundary=("periodic",)), "has 1 items for a grid of 2 axes"),
+    (dict(shape=(4, 4), boundary=(("periodic", 0.0), 0.0)), "periodic on one side alone"),
+    (dict(shape=(4, 4), boundary=((0.0, 0.0, 0.0), 0.0)), "the sides of an axis are two"),
+    (dict(shape=4, boundary={1: 0.0}), "keys are names of fields"),
+    (dict(shape=4, boundary={"w": 0.0}, fields={"u": "f4"}), "given for w; the grid's fields are u"),
+    (dict(shape=4, fields={}), "it is a dict of names to dtypes"),
+    (dict(shape=4, fields={"u": "f5"}), "which NumPy does not know"),
+    (dict(shape=4, fields={"u": "datetime64[s]"}), "cells hold bool, integers, floats"),
+    (dict(shape=4, fields={"": "f4"}), "a name is a string"),
+])
+def test_what_no_grid_can_be_is_said(arguments, said):
+    with pytest.raises(PlanError) as error:
+        Grid(**arguments)
+    assert said in str(error.value)
+
+
+def test_a_grid_is_hashable_equal_by_content_and_pickles_with_its_functions():
+    wall = 3.0
+    grid = Grid((6, 4), (2, 2), 1, ((lambda y, x: wall * x, "mirrored"), "periodic"), {"u": "f4", "solid": bool})
+    wall = 5.0
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        again = pickle.loads(dumps(grid))
+        assert again == grid and hash(again) == hash(grid) and again.fields == grid.fields
+    assert grid != Grid((6, 4), (2, 2), 1)
+    assert len({grid.block(0, 1), again.block(0, 1), grid.block(1, 0)}) == 2
+    assert sorted([grid.block(1, 0), grid.block(0, 1)]) == [grid.block(0, 1), grid.block(1, 0)]
+    with pytest.raises(AttributeError):
+        grid.description = None
+    with pytest.raises(PlanError, match="no block"):
+        grid.block(2, 0)
+    values = boundary_values(grid.description, "u", 0, "<f4")
+    assert values.shape == (1, 6) and values.dtype == np.float32
+    # The function has the wall of when the grid was made; across the periodic axis it is asked for the cell there.
+    np.testing.assert_array_equal(values[0], np.float32([9, 0, 3, 6, 9, 0]))
+
+
+RULES = ("periodic", "mirrored", -1.5, lambda *position: sum((at + 1) * 100 ** place
+                                                             for place, at in enumerate(position)))
+
+
+@given(st.data())
+def test_what_a_function_gives_outside_is_what_padding_one_axis_after_the_other_gives(data):
+    grid = data.draw(grids())
+    rules = [data.draw(st.sampled_from([(0, 0), (1, 1), (1, 3), (3, 1), (3, 3), (2, 3)])) for _ in grid.shape]
+    grid = Grid(grid.shape, grid.splits, grid.halo, tuple((RULES[below], RULES[above]) for below, above in rules))
+    cells = np.zeros(grid.shape)
+    whole = _padded(cells, grid, rules)
+    for axis, sides in enumerate(rules):
+        for above in (0, 1):
+            if sides[above] != 3:
+                continue
+            values = boundary_values(grid.description, "", 2 * axis + above, "<f8")
+            width, extent = grid.halo[axis], grid.shape[axis]
+            at = slice(extent + width, None) if above else slice(0, width)
+            inner = [slice(None) if other <= axis else slice(grid.halo[other], grid.halo[other] + grid.shape[other])
+                     for other in range(grid.ndim)]
+            there = inner.copy()
+            there[axis] = at
+            before = tuple(slice(None) if other <= axis else inner[other] for other in range(grid.ndim))
+            later = [other for other in range(axis + 1, grid.ndim)]
+            expected = whole[tuple(there)]
+            np.testing.assert_array_equal(values[before], expected)
+            if all(rules[other] in ((0, 0), (1, 1)) for other in later):
+                there = [slice(None)] * grid.ndim
+                there[axis] = at
+                np.testing.assert_array_equal(values, whole[tuple(there)])
+
+
+def _padded(cells: np.ndarray, grid: Grid, rules: list[tuple[int, int]]) -> np.ndarray:
+    """The whole grid with its halo, padded along one axis after the other."""
+    positions = list(np.ix_(*map(np.arange, grid.shape)))
+    coordinates = [np.broadcast_to(each, grid.shape) for each in positions]
+    for axis, (below, above) in enumerate(rules):
+        width = grid.halo[axis]
+        outside = [(0, 0)] * grid.ndim
+        outside[axis] = (width, width)
+        numbers = [np.pad(each, outside, "edge") for each in coordinates]
+        ramp = np.arange(-width, grid.shape[axis] + width).reshape([-1 if at == axis else 1 for at in
+                                                                    range(grid.ndim)])
+        numbers[axis] = np.broadcast_to(ramp, numbers[axis].shape)
+        padded = np.pad(cells, outside)
+        for rule, cut in ((below, slice(0, width)), (above, slice(grid.shape[axis] + width, None))):
+            part = tuple(cut if at == axis else slice(None) for at in range(grid.ndim))
+            if rule == 3:
+                padded[part] = RULES[3](*[each[part] for each in numbers])
+            elif rule == 2:
+                padded[part] = RULES[2]
+            else:
+                padded[part] = np.pad(cells, outside, "wrap" if rule == 0 else "symmetric")[part]
+        cells, coordinates = padded, numbers
+    return cells
+
+
+def test_a_function_outside_that_fails_or_gives_no_numbers_is_named():
+    for function, said in [(lambda x: x.nothing, "no attribute"), (lambda y, x: x, "failed"),
+                           (lambda x: "wall", "cells hold numbers"), (lambda x: 1j * x, "does not hold"),
+                           (lambda x: np.zeros(7), "has shape (7,)")]:
+        grid = Grid(4, boundary=function)
+        with pytest.raises((PlanError, AttributeError)) as error:
+            boundary_values(grid.description, "", 1, "<f4")
+        assert said in str(error.value)
+
+
+@pytest.mark.parametrize(("number", "dtype", "holds"), [
+    (0.0, "<i4", True), (0.5, "<i4", False), (300, "|u1", False), (-1, "|u1", False), (1.0, "|b1", True),
+    (2, "|b1", False), (0.1, "<f4", True), (1j, "<f8", False), (1j, "<c8", True), (float("nan"), "<f2", True),
+    (2**63 - 1, "<i8", True), (float("nan"), "<i8", False), (float("inf"), "<i8", False),
+])
+def test_a_fixed_value_outside_is_one_of_the_fields_dtype(number, dtype, holds):
+    if holds:
+        np.testing.assert_equal(np.frombuffer(number_for(Edge.of_number(number), dtype, "u"), dtype)[0],
+                                np.array(number, dtype))
+    else:
+        with pytest.raises(PlanError, match="cannot hold"):
+            number_for(Edge.of_number(number), dtype, "u")
+
+
+@given(grids(), st.integers(1, 9))
+def test_partitions_are_boxes_of_neighbours_of_similar_size(grid, parts):
+    parts = min(parts, grid.description.blocks)
+    found = boxes(grid.shape, grid.splits, parts)
+    assert len(found) == parts and all(found)
+    assert sorted(position for box in found for position in box) == list(grid.description.positions())
+    for box in found:
+        low, high = np.min(box, axis=0), np.max(box, axis=0) + 1
+        assert len(box) == np.prod(high - low)
+
+
+def indices(extent: int) -> st.SearchStrategy[slice | int]:
+    bounds = st.none() | st.integers(-extent - 2, extent + 2)
+    return st.builds(slice, bounds, bounds, st.none() | st.integers(1, 5)) | st.integers(-extent, extent - 1)
+
+
+@given(st.data())
+def test_an_index_means_the_cells_that_it_means_for_the_whole_array(data):
+    grid = data.draw(grids())
+    items: list[slice | int | EllipsisType] = [data.draw(indices(extent)) for extent in grid.shape]
+    if data.draw(st.booleans()):
+        low = data.draw(st.integers(0, len(items)))
+        items[low:data.draw(st.integers(low, len(items)))] = [...]
+    array = np.arange(np.prod(grid.shape)).reshape(grid.shape)
+    cells = Cells.of(tuple(items), grid.shape)
+    found = np.full(cells.shape, -1)
+    for key in grid.blocks():
+        inside, target = cells.within(key)
+        found[target] = array[key.slices][inside]
+    expected = array[tuple(items)]
+    kept = tuple(0 if axis in cells.dropped else slice(None) for axis in range(grid.ndim))
+    np.testing.assert_array_equal(found[kept], expected)
+
+
+def test_an_index_that_means_no_cells_of_the_grid_is_refused():
+    for index in (4, -5, (0, 0), slice(None, None, -1), [0, 1], "x", None, (..., ...), 1.0):
+        with pytest.raises(PlanError, match="cells="):
+            Cells.of(index, (4,))
+
+
+def test_records_under_keys_of_blocks_are_a_grid():
+    grid = Grid((5, 4), (2, 2))
+    blocks = [(key, {"u": np.zeros(key.shape), "n": np.ones(key.shape, "i4")}) for key in grid.blocks()]
+    packed = pack(blocks, seal=bytes)
+    assert packed.layout.kind == "grid" and packed.layout.grid == grid.description
+    assert packed.positions == (0, 1, 2, 3) and packed.count == 4
+    assert Layout.decode(packed.layout.encode()) == packed.layout
+    line = Grid(6, 3)
+    assert pack([(key, np.zeros(2)) for key in line.blocks()], seal=bytes).layout.kind == "grid"
+
+
+def test_other_values_under_keys_of_blocks_are_ordinary_records():
+    grid = Grid((5, 4), (2, 2))
+    assert pack([(key, float(key.number)) for key in grid.blocks()], seal=bytes).layout.kind == "elements"
+    assert pack([(key, np.zeros(3)) for key in grid.blocks()], seal=bytes).layout.kind == "elements"
+    assert pack([(7, np.zeros((3, 2))), (grid.block(0, 0), np.zeros((3, 2)))], seal=bytes).layout.kind == "blocks"
+
+
+def test_blocks_that_are_not_as_their_grid_says_are_named():
+    grid = Grid((5, 4), (2, 2))
+    with pytest.raises(RecordError, match=r"record 1 has shape \(9, 9\), and BlockKey\(1, 0\) has \(2, 2\) cells"):
+        pack([(grid.block(0, 0), np.zeros((3, 2))), (grid.block(1, 0), np.zeros((9, 9)))], seal=bytes)
+    with pytest.raises(RecordError, match="one Grid"):
+        pack([(grid.block(0, 0), np.zeros((3, 2))), (Grid((6, 4), (2, 2)).block(0, 0), np.zeros((3, 2)))], seal=bytes)
+
+
+def test_a_key_shows_its_place():
+    assert repr(Grid((5, 4), (2, 2)).block(1, 0)) == "BlockKey(1, 0)"
+    assert isinstance(Grid(4).block(0), BlockKey)

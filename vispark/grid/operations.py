@@ -1,0 +1,263 @@
+"""What a VRDD of a grid's blocks can do: halos, stencils and loops of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import RDD
+
+from gpu_worker.protocol.grids import Iterated
+from vispark import plan
+from vispark.errors import Place, PlanError
+from vispark.grid.loop import Loop, progress, run_parts
+from vispark.grid.recorded import LoopSpec, reaches_out, record_loop
+from vispark.mapped import MapSpec
+from vispark.session import Session
+
+if TYPE_CHECKING:
+    from vispark.vrdd import VRDD
+
+
+@dataclass(frozen=True)
+class Halos:
+    """The outermost cells of each block of a grid, on their way to the neighbours; see :meth:`VRDD.halo_extract`."""
+
+    blocks: VRDD
+
+    def halo_shuffle(self) -> VRDD:
+        """Exchange them, for this version of the grid.
+
+        Returns
+        -------
+        VRDD
+            The grid that they are of; :meth:`VRDD.halo_append` gives its blocks with their halos.
+        """
+        self.blocks.shuffle_halos()
+        return self.blocks
+
+
+class GridOperations(RDD[Any]):
+    """The operations of a VRDD whose records are a grid's blocks."""
+
+    _shuffled = False
+    _progress: bool | None = None
+    _loop: Loop | None = None
+
+    def halo_extract(self) -> Halos:
+        """Take the outermost cells of each block, for the neighbours' halos: faces, edges and corners.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from vispark import Grid, stencil
+        >>> @stencil
+        ... def mean(u):
+        ...     return (u[-1] + u[1]) / 2
+        >>> blocks = Grid(6, splits=3, boundary="periodic").scatter(sc, np.arange(6.0)).cache("GPU")
+        >>> blocks.halo_extract().halo_shuffle()                    # doctest: +ELLIPSIS
+        VRDD[...]
+        >>> Grid.gather(blocks.halo_append().vmap(mean))
+        array([3., 1., 2., 3., 4., 2.])
+
+        See Also
+        --------
+        VRDD.iterate : the same for a whole loop in one call.
+        """
+        return Halos(self._itself())
+
+    def shuffle_halos(self) -> None:
+        """Let the neighbours' cells be at hand for this version of the grid; see :meth:`halo_extract`."""
+        self._keep_something()
+        self._shuffled = True
+
+    def halo_append(self) -> VRDD:
+        """The blocks with their neighbours' cells around them, as stencils and ``exec`` need them.
+
+        Pure: the VRDD it is called on stays as it is. May be left out: a stencil that is mapped over a grid whose halos
+        were shuffled has them.
+
+        Raises
+        ------
+        PlanError
+            If the halos of this version of the grid were not shuffled.
+        """
+        if not self._shuffled:
+            raise PlanError("halo_append() needs the neighbours' cells of this version of the grid: call "
+                            ".halo_extract().halo_shuffle() on it first", Place(operation="halo_append"))
+        return self._then(plan.HaloAppend())
+
+    def iterate(self, f: Callable[..., Any] | Sequence[tuple[Any, ...]], *arguments: Any, steps: int,
+                until: float | None = None, every: int = 10, check: bool | int = False,
+                progress: bool | None = None) -> VRDD:
+        """Do an exchange and a stencil, or several of them, many times over, without leaving the workers.
+
+        Parameters
+        ----------
+        f : callable or list of (callable, tuple)
+            A stencil or a plain function of a cell; or the phases of a step, each with its arguments. Before a phase
+            that reads neighbours, their cells are exchanged.
+        *arguments
+            Of the function, as for :meth:`vmap`.
+        steps : int
+            How many steps, at most.
+        until : float, optional
+            End after a step in which no cell of a field that is written changed by more.
+        every : int
+            After how many steps to see whether to end.
+        check : bool or int
+            Whether to look for NaN and infinities, or after how many steps to do so. The first one found is an error
+            that names the block and the cell.
+        progress : bool, optional
+            Whether to show how far the loop is. Left out: on a terminal, where it takes long.
+
+        Returns
+        -------
+        VRDD
+            Computed by the first action that needs it, and kept from then on; :attr:`iterated` says how it ended.
+
+        Raises
+        ------
+        PlanError
+            If a parameter is none of these; at the action, if the VRDD is none of a Grid's blocks, a stencil reaches
+            beyond the halo, or a step changes the fields' dtypes.
+        NotFinite
+            At the action, if a check finds a cell that is NaN or infinite.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from vispark import Grid, stencil
+        >>> @stencil
+        ... def smooth(u):
+        ...     return (u[-1] + 2 * u[0] + u[1]) / 4
+        >>> blocks = Grid(6, splits=3, boundary="periodic").scatter(sc, np.arange(6.0)).cache("GPU")
+        >>> level = blocks.iterate(smooth, steps=1000, until=1e-12)
+        >>> Grid.gather(level).round(6)
+        array([2.5, 2.5, 2.5, 2.5, 2.5, 2.5])
+        >>> level.iterated.steps < 1000
+        True
+        """
+        spec = record_loop(f, arguments, steps, until, every, check)
+        if not spec.steps:
+            return self._itself()
+        self._keep_something()
+        looped = self._then(plan.Iterate(spec))
+        looped._progress = progress
+        return looped
+
+    @property
+    def iterated(self) -> Loop:
+        """How the loop ended whose result this is; runs it, if that has not been done.
+
+        Raises
+        ------
+        PlanError
+            If it is no result of :meth:`iterate`.
+        """
+        if self._loop is None:
+            self._run_loops()
+        if self._loop is None:
+            raise PlanError("iterated is known of what iterate() gives, and of nothing that was made of it")
+        return self._loop
+
+    def window(self, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> VRDD:
+        """Of each block those cells that lie in a window of the grid; for ``Grid.gather``."""
+        return self._then(plan.Window(starts, stops, steps))
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _mapped(self, spec: MapSpec) -> VRDD:
+        """A function mapped over the cells, with halos if it reads neighbours.
+
+        Raises
+        ------
+        PlanError
+            If it does, and the halos are stale.
+        """
+        if not reaches_out(spec):
+            return self._then(plan.Map(spec))
+        before = self._with_halos()
+        if not before._halos_are_fresh():
+            raise PlanError("a stencil reads its neighbours' cells, and needs a Grid whose halos are fresh; since this "
+                            "version was computed they have not been exchanged: call .halo_extract().halo_shuffle() "
+                            "on it first", Place(operation=spec.label))
+        return before._then(plan.Map(spec))
+
+    def _with_halos(self) -> VRDD:
+        """The VRDD, with halos where they were shuffled."""
+        return self.halo_append() if self._shuffled else self._itself()
+
+    def _keep_something(self) -> None:
+        """See to it that a plan has something to start from: what needs neighbours runs on what workers hold."""
+        each: VRDD | None = self._itself()
+        while each is not None and each._residency is None:
+            each = each._before
+        if each is None:
+            self._itself().persist()
+
+    def _halos_are_fresh(self) -> bool:
+        """Whether the halos were appended and nothing was computed since."""
+        each = self._itself()
+        while isinstance(each._op, plan.ToDevice | plan.ToHost) and each._before is not None:
+            each = each._before
+        return plan.has_halos([*(each._lineage or ()), each._op])
+
+    def _keep_together(self) -> None:
+        """Keep the last result that needed neighbours: single partitions of it cannot be computed."""
+        chain = self._chain()
+        start = max((index for index, node in enumerate(chain) if node.cached), default=-1)
+        last = max((index for index in range(len(chain)) if plan.needs_neighbours(chain, index)), default=-1)
+        each = self._itself()
+        if last > start:
+            for _ in range(len(chain) - 1 - last):
+                each = each._before
+            each.persist()
+
+    def _run_loops(self) -> None:
+        """Run the loops that the result comes from and that were not run yet, the first one first."""
+        loops: list[tuple[VRDD, LoopSpec]] = []
+        each: VRDD | None = self._itself()
+        while each is not None:
+            match each._op:
+                case plan.Iterate(spec) if each._before is not None and not each._is_complete():
+                    loops.append((each, spec))
+            each = each._before
+        for looped, spec in reversed(loops):
+            looped._run_loop(spec)
+
+    def _run_loop(self, spec: LoopSpec) -> None:
+        """Run a loop in parts, each of which starts from the one before."""
+        looped, session = self._itself(), Session.of(self.ctx)
+        last = looped._before
+
+        def run(steps: int, done: int) -> Iterated:
+            nonlocal last
+            part = last._then(plan.Iterate(spec.part(steps, done))).persist()
+            session.ensure(part._loader, part._chain(), range(part.getNumPartitions()))
+            part._let_go_of_inputs()
+            last = part
+            return part._residency.iterated
+
+        with progress(spec.label, spec.steps, looped._progress) as show:
+            looped._loop = run_parts(spec.steps, spec.until, run, show)
+        with looped._lock:
+            looped._residency, last._residency = last._residency, None
+            looped.is_cached = True
+
+    def _is_complete(self) -> bool:
+        residency = self._itself()._residency
+        return residency is not None and len(residency.places) == self.getNumPartitions()
+
+    # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _itself(self) -> VRDD: ...
+
+    @abstractmethod
+    def _then(self, op: plan.Op) -> VRDD: ...
+
+    @abstractmethod
+    def _chain(self) -> plan.Chain: ...
