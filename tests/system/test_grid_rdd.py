@@ -60,7 +60,8 @@ def test_the_description_travels_with_the_keys(sc: SparkContext):
 def test_what_is_no_whole_grid_cannot_be_gathered(sc: SparkContext):
     grid = Grid((4, 6), (2, 2))
     blocks = grid.scatter(sc, 0.0)
-    for odd, said in [(blocks.filter(lambda pair: pair[0].position != (1, 0)), r"block \(1, 0\) of the grid is missing"),
+    most = blocks.filter(lambda pair: pair[0].position != (1, 0))
+    for odd, said in [(most, r"block \(1, 0\) of the grid is missing"),
                       (blocks.union(blocks), r"block \(0, 0\) is there more than once"),
                       (blocks.values(), "pairs of a block's key"),
                       (sc.parallelize([(1, np.zeros(2))]), "no key of a Grid"),

@@ -1,14 +1,13 @@
 """What lies outside of a grid: the argument ``boundary=`` read, and its functions evaluated.
 
-Functions travel as bytes, named by their digest, wherever a grid's keys travel. A driver knows those of every grid that
-was made or unpickled in it.
+Functions travel wherever a grid's keys travel, named by a digest. A process knows those of every grid that was made or
+unpickled in it.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Number
 from typing import Any
@@ -24,8 +23,8 @@ _RULES = (PERIODIC, MIRRORED)
 _FORMS = ('"periodic", "mirrored", a number, or a function of the position; one for all, or a tuple with one for each '
           "axis, which may be a pair for the sides below and above; or a dict of these by field")
 
-#: Every function known here, pickled, by digest.
-_known: dict[str, bytes] = {}
+#: Every function known here, by digest.
+_known: dict[str, Callable[..., Any]] = {}
 
 
 def read_boundary(boundary: Any, ndim: int) -> tuple[FieldEdges, ...]:
@@ -80,34 +79,28 @@ def _edge(given: Any) -> Edge:
 
 def _keep(function: Callable[..., Any]) -> str:
     """The digest under which a function, as it is now, is known from here on."""
-    pickled = cloudpickle.dumps(capture(function).function)
-    digest = hashlib.sha256(pickled).hexdigest()[:32]
-    _known[digest] = pickled
+    fixed = capture(function).function
+    digest = hashlib.sha256(cloudpickle.dumps(fixed)).hexdigest()[:32]
+    _known[digest] = fixed
     return digest
 
 
-def functions_of(description: Description) -> dict[str, bytes]:
-    """The functions that a description refers to, pickled, by digest."""
+def functions_of(description: Description) -> dict[str, Callable[..., Any]]:
+    """The functions that a description refers to, by digest."""
     edges = [edge for each in description.edges for edge in each.edges if edge.rule == FUNCTION]
-    return {edge.function: _pickled(edge.function) for edge in edges}
+    return {edge.function: _function(edge.function) for edge in edges}
 
 
-def learn(functions: Mapping[str, bytes]) -> None:
+def learn(functions: Mapping[str, Callable[..., Any]]) -> None:
     """Know functions that came with a grid's keys."""
     _known.update(functions)
 
 
-def _pickled(digest: str) -> bytes:
+def _function(digest: str) -> Callable[..., Any]:
     if digest not in _known:
         raise PlanError("the function of the position that is this grid's boundary is not known to this driver: make "
                         "the Grid here, or collect one of its keys")
     return _known[digest]
-
-
-@functools.lru_cache(maxsize=64)
-def _function(pickled: bytes) -> Callable[..., Any]:
-    function: Callable[..., Any] = pickle.loads(pickled)
-    return function
 
 
 @functools.lru_cache(maxsize=32)
@@ -148,7 +141,7 @@ def boundary_values(description: Description, field: str, side: int, dtype: str)
         coordinates.append(cells)
     shape = tuple(len(cells) for cells in coordinates)
     name = f"the boundary {'above' if above else 'below'} axis {axis}"
-    return evaluate(_function(_pickled(edges[side].function)), np.ix_(*coordinates), shape, dtype, name)
+    return evaluate(_function(edges[side].function), np.ix_(*coordinates), shape, dtype, name)
 
 
 def _led(cells: np.ndarray, extent: int, below: str, above: str) -> np.ndarray:

@@ -215,7 +215,7 @@ class Grid:
         gathering.save(blocks, path, per_block=per_block)
 
 
-def _restored(description: Description, fields: tuple[tuple[str, str], ...], functions: dict[str, bytes]) -> Grid:
+def _restored(description: Description, fields: tuple[tuple[str, str], ...], functions: dict[str, Any]) -> Grid:
     learn(functions)
     grid = object.__new__(Grid)
     object.__setattr__(grid, "description", description)
