@@ -95,7 +95,7 @@ class FoldActions(RDD[Any]):
         if isinstance(found, str):
             return self._total(action, zero, combine, self, found, spark)
         reason = self._risk(found)
-        mapped = self if reason else self._mapped(MapSpec(found.mapped, (), f"{action} {found.mapped.name}"))
+        mapped = self if reason else self._recorded(MapSpec(found.mapped, (), f"{action} {found.mapped.name}"))
         try:
             return self._total(action, zero, combine, mapped, reason or found.fold, spark)
         except TranslationError as error:
@@ -216,7 +216,7 @@ class FoldActions(RDD[Any]):
     _folds: dict[str, str]
 
     @abstractmethod
-    def _mapped(self, spec: MapSpec) -> FoldActions: ...
+    def _recorded(self, spec: MapSpec) -> FoldActions: ...
 
     @abstractmethod
     def _is_held(self) -> bool: ...

@@ -408,7 +408,7 @@ class VRDD(FoldActions, GridOperations):
                 self._received = (chain, held), self._received_by(weakref.proxy(self))
             return self._received[1]
 
-    def _mapped(self, spec: MapSpec) -> VRDD:
+    def _recorded(self, spec: MapSpec) -> VRDD:
         return self._then(plan.Map(spec))
 
     def _then(self, op: plan.Op) -> VRDD:
