@@ -14,7 +14,8 @@ from benchmarks.points import FEATURES, Fused, Points
 from benchmarks.regression import one_pass
 from benchmarks.results import Group
 from gpu_worker.client import Client, connect
-from gpu_worker.protocol.messages import Input, Load, Report, Run
+from gpu_worker.protocol.messages import Input, Load, Plan, Report, Run
+from gpu_worker.protocol.plans import sealed
 from vispark import IN, OUT, VRDD, Kernels
 from vispark.session import Session
 
@@ -87,4 +88,5 @@ def _report(client: Client) -> None:
 
 def _empty_plan(client: Client, number: int, partitions: int) -> None:
     inputs = tuple(Input(partition, 0, 0, 0, b"", ()) for partition in range(partitions))
-    client.request(Run(client.next_number(), client.epoch, 60.0, (Load(number),), (), (), (), inputs, ()))
+    plan = sealed(Plan((Load(0),), (), (), inputs, ()))
+    client.request(Run(client.next_number(), client.epoch, 60.0, *plan, (number,), ()))

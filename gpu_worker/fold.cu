@@ -6,72 +6,10 @@
 // fold_by_key<Add, Value, float, double, int>, fold_by_key<Add, Value, double, Twofold, long long>,
 // fold_by_key<Add, One, long long, long long, long long>, fold_by_key<Add, Size, long long, double, unsigned char>,
 // fold_by_key<Minimum, Value, signed char, signed char, unsigned long long>,
-// fold_by_key<Maximum, Value, float, double, int>, settle<Twofold, double>, settle<double, float>
-
-// A sum of doubles with what rounding took from it: D. E. Knuth, TAOCP 2, 4.2.2, theorem B. Where the sum is infinite
-// or NaN what is lost has no meaning.
-struct Twofold {
-    double sum, lost;
-    Twofold() = default;
-    __device__ Twofold(double value) : sum(value), lost(0.0) {}
-    __device__ Twofold(double sum, double lost) : sum(sum), lost(lost) {}
-    __device__ operator double() const { return lost == 0.0 || sum - sum != 0.0 ? sum : sum + lost; }
-};
-
-// Folds with associative operators. The identity stands for no record at all.
-struct Add {
-    template <typename A> static __device__ A of(A a, A b) { return a + b; }
-    static __device__ Twofold of(Twofold a, Twofold b)
-    {
-        const double sum = a.sum + b.sum, part = sum - a.sum;
-        return Twofold(sum, a.lost + b.lost + ((a.sum - (sum - part)) + (b.sum - part)));
-    }
-    template <typename A> static __device__ A identity() { return (A)(-0.0); }
-};
-struct Multiply {
-    template <typename A> static __device__ A of(A a, A b) { return a * b; }
-    template <typename A> static __device__ A identity() { return (A)1; }
-};
-struct Minimum {
-    template <typename A> static __device__ A of(A a, A b) { return b < a || b != b ? b : a; }
-    template <typename A> static __device__ A identity() { return greatest((A)0); }
-    static __device__ double greatest(double) { return 1.0 / 0.0; }
-    template <typename A> static __device__ A greatest(A)
-    {
-        return (A)-1 > (A)0 ? (A)-1 : (A)((1ull << (8 * sizeof(A) - 1)) - 1);
-    }
-};
-struct Maximum {
-    template <typename A> static __device__ A of(A a, A b) { return a < b || b != b ? b : a; }
-    template <typename A> static __device__ A identity() { return least((A)0); }
-    static __device__ double least(double) { return -1.0 / 0.0; }
-    template <typename A> static __device__ A least(A)
-    {
-        return (A)-1 > (A)0 ? (A)0 : (A)(1ull << (8 * sizeof(A) - 1));
-    }
-};
-struct And {
-    template <typename A> static __device__ A of(A a, A b) { return a & b; }
-    template <typename A> static __device__ A identity() { return (A)~(A)0; }
-};
-struct Or {
-    template <typename A> static __device__ A of(A a, A b) { return a | b; }
-    template <typename A> static __device__ A identity() { return (A)0; }
-};
-struct Xor {
-    template <typename A> static __device__ A of(A a, A b) { return a ^ b; }
-    template <typename A> static __device__ A identity() { return (A)0; }
-};
-
-// What is folded: the value itself; its size, which bounds sums; its size or 1, which bounds products; whether it is
-// NaN; that it is there.
-struct Value { template <typename A, typename T> static __device__ A of(T v) { return (A)v; } };
-struct Size { template <typename A, typename T> static __device__ A of(T v) { return v < 0 ? -(A)v : (A)v; } };
-struct SizeOrOne {
-    template <typename A, typename T> static __device__ A of(T v) { A a = v < 0 ? -(A)v : (A)v; return a < 1 ? 1 : a; }
-};
-struct IsNan { template <typename A, typename T> static __device__ A of(T v) { return v != v ? (A)1 : (A)0; } };
-struct One { template <typename A, typename T> static __device__ A of(T) { return (A)1; } };
+// fold_by_key<Maximum, Value, float, double, int>, settle<Twofold, double>, settle<double, float>,
+// join_works<Add, double, double, 8>, join_works<Add, Twofold, Twofold, 1>, join_works<Maximum, int, int, 32>,
+// join_works<Add, Twofold, double, 4>, join_works<Multiply, double, float, 2>
+#include "vispark/fold.h"
 
 // Fold rows [blockIdx.y * chunk, ...) of a (rows, columns) array into row blockIdx.y of out. A block's X threads side
 // by side take neighbouring columns, its 256 / X threads above each other take rows in turn, and a tree joins them.
@@ -188,4 +126,36 @@ __global__ void settle(const A* in, T* out, long long n)
     const long long all = (long long)gridDim.x * blockDim.x;
     for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += all)
         out[i] = (T)in[i];
+}
+
+// Join the accumulators that works left one behind the other, `columns` each: those of works [starts[s],
+// starts[s + 1]) into out[s], as elements of type T. A block's X threads side by side take neighbouring columns, its
+// 256 / X threads above each other take works in turn, and a tree joins them.
+template <typename Op, typename A, typename T, int X>
+__global__ void join_works(const A* partials, const long long* starts, void* const* out, long long columns)
+{
+    constexpr int Y = 256 / X;
+    __shared__ A tile[Y][X];
+    const int x = threadIdx.x, y = threadIdx.y;
+    const long long first = starts[blockIdx.x], count = starts[blockIdx.x + 1] - first;
+    T* target = (T*)out[blockIdx.x];
+    for (long long left = (long long)blockIdx.y * X; left < columns; left += (long long)gridDim.y * X) {
+        const long long column = left + x;
+        if (column < columns && y < count) {
+            const A* from = partials + first * columns + column;
+            A folded = from[y * columns];
+            for (long long work = y + Y; work < count; work += Y)
+                folded = Op::of(folded, from[work * columns]);
+            tile[y][x] = folded;
+        }
+        __syncthreads();
+        for (int half = Y / 2; half > 0; half /= 2) {
+            if (column < columns && y < half && y + half < count)
+                tile[y][x] = Op::of(tile[y][x], tile[y + half][x]);
+            __syncthreads();
+        }
+        if (column < columns && y == 0)
+            target[column] = count ? (T)tile[0][x] : (T)(Op::template identity<A>() + (A)0);
+        __syncthreads();
+    }
 }

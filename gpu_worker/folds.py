@@ -1,8 +1,9 @@
 """Folds records with the operators that have a kernel in ``fold.cu``: all of them, those of a key, or inside each.
 
-Each partition is folded on its device; the partial results are joined on the host in the order of the partitions. The
-order of every step depends on sizes alone, so a fold gives the same bits each time. Integers are folded in their own
-type; float32 is carried in float64, and sums of float64 with what rounding takes from them.
+Each partition is folded on its device; the partial results are joined on the host in the order of the partitions. What
+the works of a fused kernel leave is joined on its device first. The order of every step depends on sizes alone, so a
+fold gives the same bits each time. Integers are folded in their own type; float32 is carried in float64, and sums of
+float64 with what rounding takes from them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source, Stream
+from gpu_worker.protocol import messages
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside
+from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside, Launch, MapFold
+from gpu_worker.protocol.payload import aligned
 from gpu_worker.store import Array, Block, Partition
 
 SOURCE = Source((Path(__file__).parent / "fold.cu").read_text(), file="fold.cu")
@@ -47,6 +50,9 @@ _SHARED_BYTES = 46 * 1024
 _PARTIAL_BYTES = 64 << 20
 _MAX_PARTIALS = 4096
 _MIN_ROWS = 32
+#: Joining what works leave: accumulators from which neighbours are read 32 at a time, and blocks side by side.
+_WIDE = 4096
+_MAX_GRID = 65535
 
 Allocate = Callable[[int], Buffer]
 
@@ -71,7 +77,7 @@ class Folded:
 
 
 @dataclass
-class _Part:
+class Part:
     """One field's fold of one partition; ``values`` are accumulators, of shape (elements, 1 or 2)."""
 
     how: FieldFold
@@ -82,12 +88,15 @@ class _Part:
 
 @dataclass
 class Partial:
-    """The fold of one partition, on its device until it is copied out and the stream is synchronized."""
+    """The fold of one partition, on its device until it is copied out and the stream is synchronized.
+
+    Its index is -1 where it is the fold of several.
+    """
 
     index: int
     count: int
-    parts: list[_Part]
-    folder: _Folder
+    parts: list[Part]
+    folder: Folder
     #: The records of each key; and the least and the greatest key.
     counts: np.ndarray | None = None
     keys: tuple[np.ndarray, np.ndarray] | None = None
@@ -116,7 +125,7 @@ def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, allocate: 
     signatures = {tuple(array.field for array in block) for block in blocks}
     if len(signatures) > 1:
         raise PlanError("blocks of different shapes or dtypes cannot be folded on the device")
-    folder = _Folder(value.device, stream, allocate)
+    folder = Folder(value.device, stream, allocate)
     partial = Partial(value.index, value.count, [], folder)
     if isinstance(step, FoldByKey):
         _enqueue_by_key(step, blocks[0], partial)
@@ -130,7 +139,7 @@ def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, allocate: 
     return partial
 
 
-def join(step: Fold | FoldByKey, partials: Sequence[Partial]) -> Folded | None:
+def join(step: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Folded | None:
     """Join the partitions' partial results, in order; None where no partition had a record.
 
     Raises
@@ -140,9 +149,9 @@ def join(step: Fold | FoldByKey, partials: Sequence[Partial]) -> Folded | None:
     """
     if not partials:
         return None
-    if isinstance(step, FoldByKey):
+    if not isinstance(step, Fold):
         for partial in partials:
-            _check_keys(step, partial)
+            _check_keys(step.groups, partial)
     described = [part.field for part in partials[0].parts]
     if any([part.field for part in partial.parts] != described for partial in partials):
         raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
@@ -165,7 +174,7 @@ def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
     PlanError
         If there is a type without a kernel, or no axis.
     """
-    folder = _Folder(device, stream, allocate)
+    folder = Folder(device, stream, allocate)
     axis = 1 if step.over == "rows" else 0
     results = []
     for array in block:
@@ -198,12 +207,30 @@ def _enqueue_by_key(step: FoldByKey, block: Block, partial: Partial) -> None:
                                        functools.partial(folder.by_key, keys, array, step.groups)))
 
 
-def _check_keys(step: FoldByKey, partial: Partial) -> None:
+def left_by_works(step: MapFold, launch: Launch, left: Sequence[np.ndarray], folder: Folder, index: int,
+                  count: int) -> Partial:
+    """The partial result that the joined accumulators of a launch's ``partials`` are, once they are copied out."""
+    found = Partial(index, count, [], folder)
+    named = {(each.field, each.guard): (each, values) for each, values in zip(launch.partials, left, strict=True)}
+    for described in launch.outputs:
+        each, values = named[described.name, ""]
+        guard = next((guard for name, guard in named if name == described.name and guard), "")
+        how = FieldFold(described.name, each.operator, guard)
+        found.parts.append(Part(how, described, values, named[described.name, guard][1] if guard else None))
+    if step.how == "key":
+        found.counts = named[step.key, ""][1]
+        found.keys = named[step.key, "least"][1], named[step.key, "greatest"][1]
+    return found
+
+
+def _check_keys(groups: int, partial: Partial) -> None:
+    if partial.keys is None:
+        return
     least, greatest = (int(each[0, 0]) for each in partial.keys)
     wrong = least if least < 0 else greatest
-    if not 0 <= wrong < step.groups:
-        raise PlanError(f"a record of partition {partial.index} has the key {wrong}, and numKeys={step.groups} "
-                        f"promises keys in [0, {step.groups})")
+    if not 0 <= wrong < groups:
+        whose = f" of partition {partial.index}" if partial.index >= 0 else ""
+        raise PlanError(f"a record{whose} has the key {wrong}, and numKeys={groups} promises keys in [0, {groups})")
 
 
 def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:
@@ -253,9 +280,9 @@ def _code(dtype: np.dtype) -> str:
     return f"{dtype.kind}{dtype.itemsize}"
 
 
-def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndarray]) -> _Part:
+def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndarray]) -> Part:
     operation = _operation(how, described)
-    part = _Part(how, described, fold(operation), None)
+    part = Part(how, described, fold(operation), None)
     if how.guard == "overflow":
         product = operation.functor == "Multiply"
         part.guards = fold(replace(operation, functor="Multiply" if product else "Add",
@@ -265,7 +292,7 @@ def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndar
     return part
 
 
-def _joined(parts: Sequence[_Part]) -> FoldedArray:
+def _joined(parts: Sequence[Part]) -> FoldedArray:
     how, described = parts[0].how, parts[0].field
     ufunc = OPERATORS[how.operator][1]
     with np.errstate(all="ignore"):
@@ -296,7 +323,7 @@ def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 
 @dataclass
-class _Folder:
+class Folder:
     """The launches of one partition's folds, the memory they work in, and what is to be copied out of it."""
 
     device: Device
@@ -357,6 +384,59 @@ class _Folder:
                                              f"{operation.carried}, {lanes}>")
         self.device.launch(kernel, (-(-outer * inner * lanes // _THREADS),), (_THREADS,), [
             array.buffer, target, np.int64(outer), np.int64(extent), np.int64(inner)], stream=self.stream)
+
+    # -- what works leave ---------------------------------------------------------------------------------------------
+
+    def accumulators(self, partial: messages.Partial, works: int) -> Buffer:
+        """Memory for what some works leave."""
+        if partial.accumulator not in _ACCUMULATORS or partial.operator not in OPERATORS:
+            raise PlanError(f"no fold {partial.operator!r} in {partial.accumulator!r} on the device")
+        return self._allocate(works * partial.width, partial.accumulator)
+
+    def result(self, partials: Sequence[messages.Partial]) -> tuple[list[int], list[np.ndarray]]:
+        """Where the joined accumulators are to be on the device, and on the host, copied out in one piece."""
+        offsets = [0]
+        for partial in partials:
+            offsets.append(offsets[-1] + aligned(partial.width * _itemsize(partial.accumulator)))
+        buffer, host = self.allocate(offsets[-1]), np.empty(offsets[-1], np.uint8)
+        self.buffers.append(buffer)
+        self.results.append((host, buffer))
+        arrays = []
+        for partial, start in zip(partials, offsets, strict=False):
+            dtype, width = _ACCUMULATORS[partial.accumulator]
+            values = host[start:start + partial.width * _itemsize(partial.accumulator)].view(dtype)
+            arrays.append(values.reshape(partial.width, width))
+        return [buffer.address + start for start in offsets[:-1]], arrays
+
+    def join(self, partial: messages.Partial, left: Buffer, table: tuple[int, int], segments: int,
+             dtype: str = "") -> None:
+        """Join what works left of one array of accumulators.
+
+        Parameters
+        ----------
+        partial : Partial
+            What they are.
+        left : Buffer
+            Where they are.
+        table : tuple of int
+            The addresses of where each segment's works begin, and of where the result of each is to be.
+        segments : int
+            How many of them there are.
+        dtype : str
+            The dtype of the results; left out, they are accumulators.
+        """
+        across = min(32 if partial.width >= _WIDE else 8, _across(partial.width))
+        element = partial.accumulator
+        if dtype:
+            given = np.dtype(dtype)
+            element = _ELEMENTS[f"f{given.itemsize // 2}" if given.kind == "c" else _code(given)]
+        kernel = self.device.compile(SOURCE, f"join_works<{OPERATORS[partial.operator][0]}, {partial.accumulator}, "
+                                             f"{element}, {across}>")
+        grid = segments, max(1, min(_MAX_GRID, -(-partial.width // across)))
+        self.device.launch(kernel, grid, (across, _THREADS // across), [
+            left, np.uint64(table[0]), np.uint64(table[1]), np.int64(partial.width)], stream=self.stream)
+
+    # -- arrays -------------------------------------------------------------------------------------------------------
 
     def _fold_rows(self, source: Buffer, rows: int, columns: int, operation: _Operation) -> Buffer:
         chunk = max(_MIN_CHUNK, -(-rows // _MAX_CHUNKS))

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from gpu_worker.device.base import Device, Stream
 from gpu_worker.device.cuda_launch import ordinals
 from gpu_worker.protocol.errors import VisparkError
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.payload import Data, Payload
 
 #: Streams of one device that a single plan works on at once.
 LANES = 8
@@ -53,32 +53,68 @@ class StreamPool:
 
 
 class Streams:
-    """The streams of one plan: a lane per partition, up to :data:`LANES` on each device."""
+    """The streams of one plan: one for each device, and lanes beside it for work on single partitions.
 
-    def __init__(self, pool: StreamPool):
+    Work given to a lane starts behind all that the device's own stream has, and what that is given next behind all
+    work of its lanes.
+
+    Parameters
+    ----------
+    pool : StreamPool
+        Where streams come from.
+    lanes : int
+        The most lanes of a device; 1 for none beside its own stream.
+    """
+
+    def __init__(self, pool: StreamPool, lanes: int = LANES):
         self._pool = pool
-        self._lanes: dict[tuple[Device, int], Stream] = {}
+        self._count = lanes
+        self._taken: dict[tuple[Device, int], Stream] = {}
+        self._forked: dict[Device, set[Stream]] = defaultdict(set)
 
     def place(self, partition: int, addresses: Sequence[str]) -> Device:
         """The device for a new partition; the same for equal arguments."""
         devices = self._pool.among(addresses)
         return devices[partition % len(devices)]
 
-    def of(self, device: Device, partition: int) -> Stream:
-        """The stream for a partition's work on its device."""
-        lane = device, partition // len(self._pool.devices) % LANES
-        if lane not in self._lanes:
-            self._lanes[lane] = self._pool.take(device)
-        return self._lanes[lane]
+    def main(self, device: Device) -> Stream:
+        """A device's own stream, behind all that was given to its lanes."""
+        main = self._stream(device, -1)
+        for lane in self._forked.pop(device, ()):
+            device.wait(lane, stream=main)
+        return main
+
+    def lane(self, device: Device, partition: int) -> Stream:
+        """The stream for work on a single partition."""
+        main = self._stream(device, -1)
+        if self._count < 2:
+            return main
+        lane = self._stream(device, partition // len(self._pool.devices) % self._count)
+        if lane not in self._forked[device]:
+            device.wait(main, stream=lane)
+            self._forked[device].add(lane)
+        return lane
+
+    def before(self, device: Device, stream: Stream) -> list[Stream]:
+        """The streams all of whose work so far is behind a stream's next: what they freed may be used there."""
+        main = self._stream(device, -1)
+        if stream is main:
+            return [main, *(lane for (owner, number), lane in self._taken.items() if owner is device and number >= 0)]
+        return [stream, main]
+
+    def _stream(self, device: Device, number: int) -> Stream:
+        if (device, number) not in self._taken:
+            self._taken[device, number] = self._pool.take(device)
+        return self._taken[device, number]
 
     def synchronize(self) -> None:
         """Wait for all of the plan's work."""
-        for (device, _), stream in self._lanes.items():
+        for (device, _), stream in self._taken.items():
             device.synchronize(stream=stream)
 
     def settle(self) -> None:
         """Wait for all work of a plan that has failed; what fails now is not news."""
-        for (device, _), stream in self._lanes.items():
+        for (device, _), stream in self._taken.items():
             try:
                 device.synchronize(stream=stream)
             except VisparkError:
@@ -86,15 +122,15 @@ class Streams:
 
     def close(self) -> None:
         """Give the streams back."""
-        for (device, _), stream in self._lanes.items():
+        for (device, _), stream in self._taken.items():
             self._pool.give(device, stream)
-        self._lanes.clear()
+        self._taken.clear()
 
     @contextmanager
-    def pinned(self, payload: Payload | None) -> Iterator[None]:
+    def pinned(self, payload: Data | None) -> Iterator[None]:
         """Pin a payload, where there is one that is worth it, for as long as its copies run."""
         first = self._pool.devices[0]
-        if payload is None or payload.size < PIN_FROM:
+        if not isinstance(payload, Payload) or payload.size < PIN_FROM:
             yield
             return
         first.pin(payload.array)

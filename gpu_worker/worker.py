@@ -14,6 +14,7 @@ from gpu_worker.device import open_devices
 from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
 from gpu_worker.names import Names
+from gpu_worker.plans import Plans
 from gpu_worker.protocol.errors import KernelFault, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import (
     Describe,
@@ -31,7 +32,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
-from gpu_worker.streams import StreamPool, Streams
+from gpu_worker.streams import LANES, StreamPool, Streams
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class Worker:
         self.devices = tuple(device.name for device in devices)
         self._pool = StreamPool(devices)
         self._names = Names(epoch)
+        self._plans = Plans()
         self._box = box
         self._requests = 0
         self._handlers: dict[type, Callable] = {Run: self._run, Describe: self._describe, Release: self._release,
@@ -108,10 +110,11 @@ class Worker:
         payload = None if descriptor is None else Payload.receive(descriptor)
         failpoint("payload-mapped")
         self._names.admit(request.epoch)
-        streams = Streams(self._pool)
+        plan = self._plans.get(request.key, request.plan)
+        streams = Streams(self._pool, min(LANES, len(plan.plan.inputs)))
         try:
             with streams.pinned(payload):
-                execution = Execution(request, payload, self._names, streams, self._box)
+                execution = Execution(request, plan, payload, self._names, streams, self._box)
                 reply, fetched = execution.run()
         except VisparkError as error:
             log.info("plan %d refused: %s", request.number, error.message)
@@ -120,7 +123,7 @@ class Worker:
             streams.close()
             if payload is not None:
                 payload.close()
-        log.debug("plan %d: %d partitions, %.6f s", request.number, len(request.inputs), reply.times.total)
+        log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return reply, [] if fetched is None else [fetched.release()]
 
     def _describe(self, request: Describe) -> tuple[Reply, list[int]]:

@@ -8,7 +8,6 @@ again and the plan repeated: content is bound to its name once, so a repetition 
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -21,8 +20,8 @@ from pyspark import TaskContext
 
 from gpu_worker.client import Client, autopsy, connect, failpoint
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import VERSION, Hello, Ran, Run
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.messages import VERSION, Hello, Ran
+from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
 from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost
@@ -122,20 +121,19 @@ def _executor_process() -> int:
     return parent
 
 
-def blame(credentials: Credentials, client: Client, request: Run) -> None:
-    """Raise the error of a kernel of ``request`` that ended the worker's process, if one did."""
+def blame(credentials: Credentials, client: Client, lowered: Lowered) -> None:
+    """Raise the error of a kernel of a plan that ended the worker's process, if one did."""
     try:
         failure = autopsy(credentials.session, client.epoch, runtime_dir=client.runtime_dir).failure
     except WorkerError:
         return      # the daemon is gone too, and with it what it knew
-    labels = [step.label for step in request.steps if isinstance(step, messages.Exec)]
-    ours = {None, *(part.partition for part in request.inputs)}
-    if failure and failure.partition in ours and any(label in failure.operation for label in labels):
+    ours = {None, *lowered.partitions()}
+    if failure and failure.partition in ours and any(label in failure.operation for label in lowered.labels()):
         raise error_of(failure)
 
 
 def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None,
-        runtime_dir: str | None = None) -> tuple[Client, Ran, Payload | None]:
+        runtime_dir: str | None = None) -> tuple[Client, Ran, Data]:
     """Run a plan in the worker of this node, again if the worker is lost.
 
     Returns
@@ -150,7 +148,7 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
     VisparkError
         If the plan fails.
     """
-    def ask(client: Client) -> tuple[Client, Ran, Payload | None]:
+    def ask(client: Client) -> tuple[Client, Ran, Data]:
         offset = packed.nbytes if packed else 0
         request, constants = lowered.request(client.next_number(), client.epoch, credentials.options.deadline,
                                              offset=offset, devices=_addresses())
@@ -162,10 +160,10 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
                 reply, descriptors = client.receive(request.number)
             except (WorkerLost, Fenced):
                 forget(client)
-                blame(credentials, client, request)     # not where it could not be sent: it has done nothing yet
+                blame(credentials, client, lowered)     # not where it could not be sent: it has done nothing yet
                 raise
         failpoint("before-unpack")
-        return client, reply, Payload.receive(descriptors[0], mmap.ACCESS_COPY) if descriptors else None
+        return client, reply, results(reply.data, descriptors)
 
     return _answered(credentials, runtime_dir, ask)
 
@@ -283,7 +281,7 @@ class Receive:
     def _elsewhere(self, cached: Cached | None, partition: int) -> bool:
         return cached is not None and partition in self.places.get(cached.number, {})
 
-    def _records(self, lowered: Lowered, answer: tuple[Client, Ran, Payload | None]) -> Iterator:
+    def _records(self, lowered: Lowered, answer: tuple[Client, Ran, Data]) -> Iterator:
         _, reply, payload = answer
         return lowered.records(reply.outputs[0], payload, self.credentials.keyring)
 
@@ -307,7 +305,7 @@ class Relay:
             _answered(self.credentials, runtime_dir,
                       lambda client: client.request(messages.Release(client.next_number(), self.released)))
         client, reply, payload = run(self.credentials, self.lowered, runtime_dir=client.runtime_dir)
-        yield client.epoch, reply, payload.array.tobytes() if payload else b""
+        yield client.epoch, reply, payload.array.tobytes()
 
 
 def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, Content]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vispark import plan, rewrite
 from vispark.plan import Chain
@@ -13,18 +13,19 @@ from vispark.session import Session
 def explain(session: Session, chain: Chain, partitions: int, folds: Mapping[str, str]) -> str:
     """The text that ``VRDD.explain`` prints; ``folds`` says how each action that folds ran last."""
     start = next((node.cached for node in reversed(chain) if node.cached), None)
-    steps = rewrite.steps(chain, start, FETCH)
+    steps, numbers = rewrite.steps(chain, start, FETCH)
     return "\n".join([
         "== Plan ==", plan.describe(chain),
-        "== Rewritten plan ==", *[f"{type(step).__name__}{_details(step)}" for step in steps],
+        "== Rewritten plan ==", *[f"{type(step).__name__}{_details(step, numbers)}" for step in steps],
         f"== Data: {partitions} partitions ==", *_held(session, chain),
         *(["== Folds =="] if folds else []), *[f"{action}: {how}" for action, how in folds.items()],
         "== Way ==", _way(session, chain),
     ])
 
 
-def _details(step) -> str:
-    shown = [str(getattr(step, name)) for name in ("label", "vrdd", "place") if hasattr(step, name)]
+def _details(step, numbers: Sequence[int]) -> str:
+    vrdd = [str(numbers[step.slot])] if hasattr(step, "slot") else []
+    shown = vrdd + [str(getattr(step, name)) for name in ("label", "place") if hasattr(step, name)]
     return f"({', '.join(shown)})" if shown else ""
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Input, Launch, Output, Run, Signature
-from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_bytes, field_offsets
+from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_bytes, field_offsets
+from gpu_worker.protocol.plans import sealed
 from vispark import plan, rewrite
 from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.inside import fold_inside
@@ -108,7 +109,7 @@ class Lowered:
         self.nodes = rewrite.after_start(self.chain, self.start)
         self.constants = ConstantTable()
         self.modules = ModuleTable(self.constants)
-        self.steps = rewrite.steps(self.chain, self.start, self.goal)
+        self.steps, self.vrdds = rewrite.steps(self.chain, self.start, self.goal)
         self._variants: dict[tuple[Layout, Signature], int] = {}
         self._outcomes: list[Outcome] = []
         #: What the partitions mean by a record, and mean by it to the end.
@@ -143,7 +144,7 @@ class Lowered:
 
     def numbers(self) -> Iterator[int]:
         """The numbers of the VRDDs that the plan keeps, in order."""
-        return (step.vrdd for step in self.steps if isinstance(step, messages.Keep))
+        return (self.vrdds[step.slot] for step in self.steps if isinstance(step, messages.Keep))
 
     def request(self, number: int, epoch: int, seconds: float, *, offset: int = 0,
                 devices: Sequence[str] = ()) -> tuple[Run, int]:
@@ -154,10 +155,20 @@ class Lowered:
                                      tuple([kept.layout.encode() for _, kept in outcome.kept]),
                                      tuple([kept.count for _, kept in outcome.kept]))
                     for (_, signature), outcome in zip(self._variants, self._outcomes, strict=True)]
-        return Run(number, epoch, seconds, steps, self.modules.modules(), constants, tuple(variants),
-                   tuple(self.inputs), tuple(devices)), size
+        key, encoded = sealed(messages.Plan(steps, self.modules.modules(), tuple(variants), tuple(self.inputs),
+                                            tuple(devices)))
+        return Run(number, epoch, seconds, key, encoded, self.vrdds, constants), size
 
-    def records(self, output: Output, payload: Payload | None, keyring: Keyring) -> Iterator:
+    def labels(self) -> list[str]:
+        """What errors call the steps that launch kernels."""
+        return [step.label for step in self.steps
+                if isinstance(step, messages.Exec | messages.MapFold | messages.FoldInside)]
+
+    def partitions(self) -> list[int]:
+        """The partitions of the request."""
+        return [part.partition for part in self.inputs]
+
+    def records(self, output: Output, payload: Data, keyring: Keyring) -> Iterator:
         """The records of a fetched partition."""
         content = _limited(self.results[output.partition], self._fetch().limit)
         offset = output.offset

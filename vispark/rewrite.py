@@ -36,8 +36,8 @@ def after_start(chain: Chain, start: Cached | None) -> Chain:
     return chain[position + 1:]
 
 
-def steps(chain: Chain, start: Cached | None, goal: Goal) -> tuple[Step, ...]:
-    """The protocol steps of a chain.
+def steps(chain: Chain, start: Cached | None, goal: Goal) -> tuple[tuple[Step, ...], tuple[int, ...]]:
+    """The protocol steps of a chain, and the numbers of the VRDDs in their slots.
 
     Parameters
     ----------
@@ -48,19 +48,20 @@ def steps(chain: Chain, start: Cached | None, goal: Goal) -> tuple[Step, ...]:
     goal : Goal
         What to do with the result.
     """
-    found: list[Step] = [messages.Put() if start is None else messages.Load(start.number)]
+    numbers = [] if start is None else [start.number]
+    found: list[Step] = [messages.Put() if start is None else messages.Load(0)]
     if start is None and chain[0].cached:
-        found.append(_keep(chain[:1]))
+        found.append(_keep(chain[:1], numbers))
     remaining = after_start(chain, start)
     for position, node in enumerate(remaining):
         found.extend(_node(node, last=position == len(remaining) - 1 and goal.fetch))
         if node.cached:
-            found.append(_keep(chain[:len(chain) - len(remaining) + position + 1]))
+            found.append(_keep(chain[:len(chain) - len(remaining) + position + 1], numbers))
     if goal.fold:
         found.append(goal.fold)
     elif goal.fetch:
         found.append(messages.Fetch(-1, ""))
-    return tuple(found)
+    return tuple(found), tuple(numbers)
 
 
 def _node(node: plan.Node, last: bool) -> list[Step]:
@@ -80,7 +81,8 @@ def _node(node: plan.Node, last: bool) -> list[Step]:
     raise AssertionError(f"no step for {node.op}")
 
 
-def _keep(chain: Chain) -> Step:
-    """Keep the chain's result where it lies."""
+def _keep(chain: Chain, numbers: list[int]) -> Step:
+    """Keep the chain's result where it lies, under its number in a new slot."""
     cached = chain[-1].cached
-    return messages.Keep(cached.number, cached.name, plan.place_of(chain))
+    numbers.append(cached.number)
+    return messages.Keep(len(numbers) - 1, cached.name, plan.place_of(chain))

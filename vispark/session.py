@@ -24,7 +24,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Folded
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.payload import Data
 from vispark.bridge import Credentials, Home, Load, Relay, Token
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
 from vispark.lower import Content, Lowered
@@ -84,7 +84,7 @@ class Answer:
     """What a plan gave so far: a list of records, or a fold, by partition or by the first of a worker's partitions."""
 
     records: dict[int, list] = field(default_factory=dict)
-    folds: dict[int, tuple[Folded, Payload | None, Content]] = field(default_factory=dict)
+    folds: dict[int, tuple[Folded, Data, Content]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
 
 

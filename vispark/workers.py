@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import mmap
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,8 +11,8 @@ from typing import Any
 
 from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import Ran, Release, Request, Retain, Run
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.messages import Ran, Release, Request, Retain
+from gpu_worker.protocol.payload import Data, Payload, results
 from vispark.bridge import Credentials, Home, Relay, blame, contents
 from vispark.errors import Fenced, PartitionMissing, VisparkError, WorkerError, WorkerLost
 from vispark.lower import Content, Lowered
@@ -31,7 +30,8 @@ Relayed = Callable[[Relay], "tuple[int, Ran, bytes] | None"]
 class Ticket:
     """A plan on its way to a worker."""
 
-    request: Run | None
+    number: int
+    lowered: Lowered | None
     client: Client | None
     relayed: Callable[[], tuple[int, Ran, bytes] | None] | None
 
@@ -75,7 +75,7 @@ class Worker:
         self.plans += 1
         if not self.direct:
             task = Relay(self._credentials, self.home, lowered, self._take_released())
-            return Ticket(None, None, lambda: relay(task))
+            return Ticket(0, None, None, lambda: relay(task))
         client = self._client()
         try:
             request, constants = lowered.request(client.next_number(), client.epoch, self._credentials.options.deadline)
@@ -91,9 +91,9 @@ class Worker:
         except VisparkError:
             self._give(client)
             raise
-        return Ticket(request, client, None)
+        return Ticket(request.number, lowered, client, None)
 
-    def receive(self, ticket: Ticket) -> tuple[int, Ran, Payload | None]:
+    def receive(self, ticket: Ticket) -> tuple[int, Ran, Data]:
         """The answer to a plan: the worker's epoch, its reply, and the payload with what was fetched.
 
         Raises
@@ -105,19 +105,19 @@ class Worker:
         """
         if ticket.relayed:
             return self._receive_relayed(ticket)
-        client, request = ticket.client, ticket.request
+        client = ticket.client
         try:
-            reply, descriptors = client.receive(request.number)
+            reply, descriptors = client.receive(ticket.number)
         except (WorkerLost, Fenced):
             self._drop(client)
-            blame(self._credentials, client, request)
+            blame(self._credentials, client, ticket.lowered)
             raise
         except VisparkError:
             self._give(client)
             raise
         self._give(client)
-        payload = Payload.receive(descriptors[0], mmap.ACCESS_COPY) if descriptors else None
-        self.fetched_bytes += payload.size if payload else 0
+        payload = results(reply.data, descriptors)
+        self.fetched_bytes += payload.size
         return client.epoch, reply, payload
 
     def held(self, number: int) -> tuple[int, dict[int, Content]]:
@@ -169,18 +169,14 @@ class Worker:
                 if attempts < 0:
                     raise
 
-    def _receive_relayed(self, ticket: Ticket) -> tuple[int, Ran, Payload | None]:
+    def _receive_relayed(self, ticket: Ticket) -> tuple[int, Ran, Data]:
         answer = ticket.relayed()
         if answer is None:
             raise PartitionMissing("no task came to the node that holds the partition")
         epoch, reply, data = answer
         self.learn(epoch)
         self.fetched_bytes += len(data)
-        payload = None
-        if data:
-            payload = Payload.create(len(data))
-            payload.memory[:] = data
-        return epoch, reply, payload
+        return epoch, reply, results(data, ())
 
     def _take_released(self) -> tuple[int, ...]:
         with self._lock:

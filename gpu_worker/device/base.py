@@ -11,9 +11,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+
+#: Headers of ours that sources may include on every device.
+INCLUDE = Path(__file__).with_name("include")
 
 
 class Buffer:
@@ -117,12 +121,15 @@ class Device(ABC):
         "cuda", "host" or "null".
     name : str
         The kind with a number, such as "cuda:0".
+    multiprocessors : int
+        How many thread blocks it can work on side by side, at least.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, multiprocessors: int = 1):
         self.name = name
+        self.multiprocessors = multiprocessors
         self.lock = threading.Lock()
 
     @abstractmethod
@@ -183,6 +190,9 @@ class Device(ABC):
         """Put a mark behind all work enqueued so far; its number, counted from 1."""
         stream.marks += 1
         return stream.marks
+
+    def wait(self, other: Stream, *, stream: Stream) -> None:
+        """Let a stream wait for all work enqueued so far on another stream of this device."""
 
     @abstractmethod
     def synchronize(self, *, stream: Stream) -> None:

@@ -172,6 +172,7 @@ class CudaDevice(Device):
         self.limits = _limits(native)
         self._native = native
         self._total = min(memory or native.total_memory(), native.total_memory())
+        self.multiprocessors = native.get_attribute(pycuda_driver.device_attribute.MULTIPROCESSOR_COUNT)
         self._context = native.retain_primary_context()
         with self._active:
             self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32))
@@ -380,6 +381,16 @@ class CudaDevice(Device):
         with self._active:
             stream.write_mark()
         return number
+
+    def wait(self, other: Any, *, stream: Any) -> None:
+        with self._active:
+            event = _check(bindings.cuEventCreate(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+            try:
+                _check(bindings.cuEventRecord(event, other.handle))
+                _check(bindings.cuStreamWaitEvent(stream.handle, event, 0))
+            finally:
+                # It goes when it is complete.
+                bindings.cuEventDestroy(event)
 
     def synchronize(self, *, stream: Any) -> None:
         with self._active:

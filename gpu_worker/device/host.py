@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -78,7 +79,7 @@ class HostDevice(Device):
     kind: ClassVar[str] = "host"
 
     def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache):
-        super().__init__(name)
+        super().__init__(name, os.cpu_count() or 1)
         self._cache = cache
         self._compiler = Compiler.find()
         self._runtime = _runtime(self._compiler, cache)

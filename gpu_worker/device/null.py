@@ -14,6 +14,7 @@ from gpu_worker.protocol.errors import OutOfMemory
 CALLS_KEPT = 10_000
 ALIGNMENT = 256
 TOTAL = 1 << 40
+MULTIPROCESSORS = 4
 
 
 class NullDevice(Device):
@@ -36,7 +37,7 @@ class NullDevice(Device):
     kind: ClassVar[str] = "null"
 
     def __init__(self, name: str = "null:0", *, memory: int = 0):
-        super().__init__(name)
+        super().__init__(name, MULTIPROCESSORS)
         self.calls: deque[tuple] = deque(maxlen=CALLS_KEPT)
         self._total = memory or TOTAL
         self._used = 0
@@ -76,6 +77,9 @@ class NullDevice(Device):
     def launch(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int],
                arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
         self.calls.append(("launch", kernel.name, tuple(grid), tuple(block), tuple(arguments), shared))
+
+    def wait(self, other: Stream, *, stream: Stream) -> None:
+        self.calls.append(("wait",))
 
     def synchronize(self, *, stream: Stream) -> None:
         self.calls.append(("synchronize",))

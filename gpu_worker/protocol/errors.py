@@ -20,6 +20,7 @@
          ├─ WorkerLost         the connection broke while a plan was in flight
          ├─ PartitionMissing   the worker does not hold the partition (any more)
          ├─ Fenced             a request from before a recovery
+         ├─ PlanUnknown        a plan that the worker does not know by its digest (any more)
          ├─ Unauthorized       wrong user, session or secret
          └─ ProtocolError      a frame, message or descriptor that is not of this protocol or version
 
@@ -155,6 +156,10 @@ class PartitionMissing(WorkerError):
 
 class Fenced(WorkerError):
     """A request numbered before a recovery."""
+
+
+class PlanUnknown(WorkerError):
+    """The worker does not know the plan by its digest, or not any more; nothing was done."""
 
 
 class Unauthorized(WorkerError):

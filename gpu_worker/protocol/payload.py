@@ -11,7 +11,7 @@ import fcntl
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from gpu_worker.protocol.errors import OutOfMemory, ProtocolError
 from gpu_worker.protocol.messages import Field, Signature
 
 ALIGNMENT = 256
+#: Results of at most this many bytes travel in the reply itself.
+INLINE_BYTES = 64 << 10
 #: Bytes from which an array is written rather than stored.
 WRITE_FROM = 1 << 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -46,7 +48,37 @@ def field_offsets(signature: Signature, start: int) -> Iterator[tuple[Field, int
         start += aligned(field_bytes(field))
 
 
-class Payload:
+class Data:
+    """Bytes laid out as a payload's, wherever they are.
+
+    Parameters
+    ----------
+    array : ndarray of uint8
+        The bytes.
+    """
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+        self.size = array.nbytes
+
+    def view(self, offset: int, length: int) -> np.ndarray:
+        """``length`` bytes from ``offset``, as a view.
+
+        Raises
+        ------
+        ProtocolError
+            If they do not lie within the payload.
+        """
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise ProtocolError(f"bytes {offset} to {offset + length} are not in a payload of {self.size}")
+        return self.array[offset:offset + length]
+
+    def field(self, field: Field, offset: int) -> np.ndarray:
+        """A field at ``offset``, as a view of its dtype and shape."""
+        return self.view(offset, field_bytes(field)).view(np.dtype(field.dtype)).reshape(field.shape)
+
+
+class Payload(Data):
     """A mapped memfd.
 
     Parameters
@@ -59,9 +91,8 @@ class Payload:
 
     def __init__(self, descriptor: int, size: int, access: int = mmap.ACCESS_WRITE):
         self.descriptor = descriptor
-        self.size = size
         self.memory = mmap.mmap(descriptor, size, access=access)
-        self.array = np.frombuffer(self.memory, np.uint8)
+        super().__init__(np.frombuffer(self.memory, np.uint8))
 
     @classmethod
     def create(cls, size: int) -> Payload:
@@ -108,18 +139,6 @@ class Payload:
             os.close(descriptor)
             raise OutOfMemory(f"a payload of {size} bytes cannot be mapped: {error}") from error
 
-    def view(self, offset: int, length: int) -> np.ndarray:
-        """``length`` bytes from ``offset``, as a view.
-
-        Raises
-        ------
-        ProtocolError
-            If they do not lie within the payload.
-        """
-        if offset < 0 or length < 0 or offset + length > self.size:
-            raise ProtocolError(f"bytes {offset} to {offset + length} are not in a payload of {self.size}")
-        return self.array[offset:offset + length]
-
     def put(self, offset: int, array: np.ndarray) -> None:
         """Copy an array's bytes to ``offset``, in C order.
 
@@ -133,10 +152,6 @@ class Payload:
         while data.nbytes:
             written = os.pwrite(self.descriptor, data.data, offset)
             data, offset = data[written:], offset + written
-
-    def field(self, field: Field, offset: int) -> np.ndarray:
-        """A field at ``offset``, as a view of its dtype and shape."""
-        return self.view(offset, field_bytes(field)).view(np.dtype(field.dtype)).reshape(field.shape)
 
     def release(self) -> int:
         """The descriptor, now the caller's to close."""
@@ -157,3 +172,10 @@ class Payload:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def results(data: bytes, descriptors: Sequence[int]) -> Data:
+    """What a plan's reply brought, in itself or in a memfd; writable, without the worker seeing it."""
+    if descriptors:
+        return Payload.receive(descriptors[0], mmap.ACCESS_COPY)
+    return Data(np.frombuffer(bytearray(data), np.uint8))

@@ -17,6 +17,7 @@ from gpu_worker.protocol.messages import (
     Field,
     Input,
     Keep,
+    Plan,
     Put,
     Run,
     SessionOptions,
@@ -26,6 +27,7 @@ from gpu_worker.protocol.messages import (
     Variant,
 )
 from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.plans import sealed
 from gpu_worker.worker import Worker
 from tests.system.fixtures import local, no_leaks, pytest_runtest_makereport
 from tests.system.topology import Topology
@@ -68,11 +70,12 @@ def test_only_the_assigned_gpus_are_used(devices: list[cuda.CudaDevice], address
         pytest.skip("too few GPUs here")
     options = SessionOptions("cuda", 0, 10.0, str(tmp_path), "info")
     worker = Worker(options, epoch=1, box=BlackBox(tmp_path / "box", epoch=1))
-    steps = Put(), ToDevice(), Keep(1, "x", "device")
+    steps = Put(), ToDevice(), Keep(0, "x", "device")
     inputs = tuple(Input(index, 8, 0, 0, b"", (0,)) for index in range(8))
     variant = Variant(Signature((Field("", "<f8", (8,)),)), (), (b"",), (-1,))
     with Payload.create(64) as payload:
-        worker.handle(Run(1, 1, 10.0, steps, (), (), (variant,), inputs, (address,)), [payload.release()])
+        plan = sealed(Plan(steps, (), (variant,), inputs, (address,)))
+        worker.handle(Run(1, 1, 10.0, *plan, (1,), ()), [payload.release()])
     assert [line.device for line in worker.report().vrdds] == [f"cuda:{address}"]
     worker.close()
 

@@ -455,7 +455,7 @@ def test_values_are_taken_from_the_call_at_hand():
     for value in (1.0, 2.0):
         launch, _, _ = resolve(gradient_call(np.full(3, value), int(value)), POINTS, table)
         assert launch.arguments[3] == i4(value)
-        assert table.constants(0)[0][launch.arguments[2].index].data == np.full(3, value).tobytes()
+        assert table.constants(0)[0][launch.arguments[2].slot].data == np.full(3, value).tobytes()
 
 
 def test_calls_travel():

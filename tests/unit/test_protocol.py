@@ -29,6 +29,7 @@ from gpu_worker.protocol.messages import (
     Field,
     Greeting,
     Hello,
+    Plan,
     Release,
     Reply,
     Report,
@@ -39,7 +40,7 @@ from gpu_worker.protocol.payload import ALIGNMENT, Payload, block_bytes, field_b
 from gpu_worker.protocol.wire import MAX_DESCRIPTORS, MAX_FRAME, Connection, error_of, failure_of
 
 UNIONS = {"Request": Request, "Reply": Reply, "AdminRequest": AdminRequest, "AdminReply": AdminReply,
-          "Greeting": Greeting, "Hello": Hello, "Place": Place}
+          "Greeting": Greeting, "Hello": Hello, "Place": Place, "Plan": Plan}
 
 _PLAIN = {
     int: st.integers(-(1 << 63), (1 << 64) - 1),

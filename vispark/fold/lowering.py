@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, Folded, FoldedField
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.payload import Data
 from vispark.fold.reading import Leaf
 from vispark.fold.spec import FoldSpec
 from vispark.lower import Content
@@ -20,7 +20,7 @@ from vispark.records import Layout, unpack
 from vispark.records.layout import BY_NAME, Part
 
 #: Each worker's result, its payload, and what the records look like; in the order of their first partitions.
-Folds = Sequence[tuple[Folded, Payload | None, Content]]
+Folds = Sequence[tuple[Folded, Data, Content]]
 
 _ON_HOST = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
             "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_worker.device.base import Source
+from gpu_worker.device.base import INCLUDE, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_on_host.diagnostics import ENTRY_FILE, OPTIONS_FILE, refusal
 from gpu_worker.device.cuda_on_host.objects import undefined_symbols
@@ -143,7 +143,7 @@ class Compiler:
                  waits: bool) -> dict[str, bool]:
         made = self._run(*_COMMON, *(_CLANG if self.clang else _GCC), *options,
                          *([] if waits else ["-DVISPARK_NO_WAITS"]), f"-I{HEADERS}", f"-I{HEADERS / 'include'}",
-                         "-c", "unit.cpp", "-o", "unit.o", directory=directory)
+                         f"-I{INCLUDE}", "-c", "unit.cpp", "-o", "unit.o", directory=directory)
         if made.returncode:
             raise refusal(source, name, made.stderr, HEADERS)
         return undefined_symbols(Path(directory, "unit.o").read_bytes())
@@ -173,7 +173,8 @@ def _identified(command: tuple[str, ...]) -> Compiler:
 
 @functools.cache
 def _headers_digest() -> str:
-    files = sorted(path for path in HEADERS.rglob("*") if path.suffix in (".h", ".hpp", ".cpp", ".py"))
+    files = sorted(path for place in (HEADERS, INCLUDE) for path in place.rglob("*")
+                   if path.suffix in (".h", ".hpp", ".cpp", ".py"))
     return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
 
 

@@ -1,0 +1,107 @@
+"""Plans that a device process knows, by their digest: decoded once, with what follows from them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpu_worker.protocol.codec import decode
+from gpu_worker.protocol.errors import PlanError, PlanUnknown, ProtocolError
+from gpu_worker.protocol.messages import Exec, Fold, FoldByKey, FoldInside, Keep, Launch, Load, MapFold, Plan, Put, Step
+from gpu_worker.protocol.plans import digest
+
+#: Plans kept; the one used least recently goes first.
+KEPT = 256
+
+
+class Prepared:
+    """A plan, and what is worked out of it once.
+
+    Attributes
+    ----------
+    plan : Plan
+        As it came.
+    positions : dict of int to int
+        The place of each step with a launch, and of each Keep, among its like, by the step's identity.
+    fold : Fold, FoldByKey, MapFold or None
+        The step that folds all records into the reply.
+    """
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.positions = {id(step): position for kinds in ((Exec, MapFold), (Keep,)) for position, step in enumerate(
+            step for step in plan.steps if isinstance(step, kinds))}
+        self.fold = next((step for step in plan.steps if isinstance(step, Fold | FoldByKey)
+                          or (isinstance(step, MapFold) and step.how != "inside")), None)
+        launches = sum(isinstance(step, Exec | MapFold) for step in plan.steps)
+        for variant in plan.variants:
+            if len(variant.launches) != launches:
+                raise PlanError(f"a variant has {len(variant.launches)} launches for {launches} steps")
+        self._groups: dict[tuple[int, int], int] = {}
+        self._alike: dict[tuple[int, Launch], int] = {}
+
+    def launch(self, step: Step, variant: int) -> Launch:
+        """What a step launches on blocks of a variant."""
+        return self.plan.variants[variant].launches[self.positions[id(step)]]
+
+    def group(self, step: Exec | MapFold, variant: int) -> int:
+        """A number that those variants share whose blocks a step's kernel may run over in one launch."""
+        key = id(step), variant
+        if key not in self._groups:
+            launch = self.launch(step, variant)
+            if isinstance(step, Exec) or step.how == "inside":
+                launch = replace(launch, outputs=tuple(replace(each, shape=()) for each in launch.outputs))
+            self._groups[key] = self._alike.setdefault((id(step), launch), len(self._alike))
+        return self._groups[key]
+
+
+def label(step: Step) -> str:
+    """What errors call a step."""
+    match step:
+        case Exec() | FoldInside() | MapFold():
+            return step.label
+        case Fold(fields) | FoldByKey(_, _, fields):
+            return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in fields))
+    return type(step).__name__.lower()
+
+
+class Plans:
+    """The plans of a session that were used last."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[bytes, Prepared] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes, encoded: bytes) -> Prepared:
+        """The plan of a digest, which ``encoded`` brings unless it is empty.
+
+        Raises
+        ------
+        PlanUnknown
+            If it is not known and was not brought.
+        ProtocolError
+            If what was brought is no plan, or has another digest.
+        """
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        if not encoded:
+            raise PlanUnknown("the plan is not known here, and has to be sent along")
+        if digest(encoded) != key:
+            raise ProtocolError("a plan came under a digest that is not its own")
+        prepared = Prepared(decode(encoded, Plan))
+        if not _once(prepared.plan.steps):
+            with self._lock:
+                self._known[key] = prepared
+                if len(self._known) > KEPT:
+                    self._known.popitem(last=False)
+        return prepared
+
+
+def _once(steps: Sequence[Step]) -> bool:
+    """Whether a plan is not likely to come again: one that brings records."""
+    return not steps or isinstance(steps[0], Put) or not isinstance(steps[0], Load)

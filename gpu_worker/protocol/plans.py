@@ -1,0 +1,342 @@
+"""Plans: what a worker does with partitions, and what the data in them looks like.
+
+A plan is what does not change from one pass of a loop to the next. What does change, the numbers of VRDDs and the
+values of arguments, stands in the request, and the plan refers to it by position, its *slot*. So a plan is sent once,
+and is known by its digest from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from gpu_worker.protocol.codec import encode
+from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Stencil, Window
+
+DIGEST_BYTES = 16
+
+
+# -- what data looks like ---------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One array of a block; ``name`` is empty for the only array of a record without named fields."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a block looks like: its fields, in order."""
+
+    fields: tuple[Field, ...]
+
+
+# -- a plan -----------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Start from the records in the request's payload, in the worker's host memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Start from what the worker holds under the VRDD's number in a slot of the request."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToDevice:
+    """Copy to the device, where a copy is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToHost:
+    """Copy to the worker's host memory, where a copy is not there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exec:
+    """Launch a kernel on every block: the one that its variant says. ``label`` is what errors call it."""
+
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldFold:
+    """With which associative operator a field of records is folded; without a name, every field that is not named.
+
+    ``guard`` asks for what the client must know to trust the result: "overflow" for Python ints, "nan" for ``min`` and
+    ``max``, or "". ``result`` is the dtype to fold in and to give, or "" for the field's own.
+    """
+
+    field: str
+    operator: str
+    guard: str = ""
+    result: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Fold all records of the worker's partitions into one.
+
+    ``over`` says what a record is: "rows" of the partition's only block, or "blocks".
+    """
+
+    fields: tuple[FieldFold, ...]
+    over: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoldByKey:
+    """Fold those rows of the worker's partitions that have one key: an integer below ``groups`` in field ``key``."""
+
+    key: str
+    groups: int
+    fields: tuple[FieldFold, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldInside:
+    """Fold inside each record, along its leading axis; ``over`` is as in :class:`Fold`, ``label`` as in :class:`Exec`.
+    """
+
+    label: str
+    fields: tuple[FieldFold, ...]
+    over: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapFold:
+    """Launch a kernel on every block that folds what it computes; its variant's launch says what it leaves.
+
+    ``how`` is "inside": each block becomes its folded record; "all": as :class:`Fold`; "key": as :class:`FoldByKey`,
+    for keys below ``groups`` that the kernel calls ``key``. The kernel stands among those of :class:`Exec`.
+    """
+
+    label: str
+    fields: tuple[FieldFold, ...]
+    how: str
+    key: str = ""
+    groups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keep the keys alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Forget the keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Make the value resident under the VRDD's number in a slot, once complete; ``place`` is "host" or "device"."""
+
+    slot: int
+    name: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Return the value in the reply's payload: its first ``limit`` records, or all where that is below 0.
+
+    ``over`` says what a record is: "rows" of the partition's only block, or "blocks". Pairs are returned whole.
+    """
+
+    limit: int
+    over: str
+
+
+Step = (Put | Load | ToDevice | ToHost | Exec | Fold | Keys | Values | Keep | Fetch | FoldByKey | FoldInside | MapFold
+        | Exchange | Stencil | Iterate | Window)
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A kernel source with its macros; ``file`` is what the compiler's messages call it.
+
+    ``constants`` are the slots of the values that its ``__constant__`` symbols hold.
+    """
+
+    source: str
+    file: str
+    options: tuple[str, ...]
+    constants: tuple[int, ...]
+    constant_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """The address of a field of the input block."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """The address of a field of the output block."""
+
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A scalar argument that belongs to the plan, such as an extent; little-endian bytes of its dtype."""
+
+    dtype: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The value in a slot of the request, by value."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The address of the value in a slot of the request."""
+
+    slot: int
+
+
+Argument = In | Out | Scalar | Value | Array
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """An array of accumulators that each thread block of a :class:`MapFold`'s kernel leaves.
+
+    ``operator`` joins them; ``accumulator`` is their C++ type (``fold.h``), and a block leaves ``width`` of them: an
+    element's own parts (two of a complex number), by element, by key. ``guard`` is "" for the field itself, or what
+    was asked to be guarded ("overflow": the sizes, "nan": how many there were). Of a field that is the step's key they
+    are: with "" the number of records of each key, with "least" and "greatest" the range of the keys.
+    """
+
+    field: str
+    operator: str
+    accumulator: str
+    width: int
+    guard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel, and what it is launched with on blocks of one signature.
+
+    ``outputs`` are the fields it writes; with ``merge`` the input's other fields stay beside them. ``module`` is an
+    index among the plan's. A ``keyless`` result has keys of its own, which replace the input's.
+
+    A *raw* kernel (``tile`` 0) is launched for each block. Without an :class:`Out` among its arguments it works in
+    place on a copy of its input. ``grid`` is empty where the output has no elements: then there is nothing to launch.
+
+    A *table launch* (``tile`` > 0) runs over all blocks of a device at once, one thread block for each *work*: some
+    rows of one block, in multiples of ``tile``. With ``waves`` > 0 there are at most about ``waves`` works for each
+    multiprocessor, with 0 as many as tiles. The kernel's parameters are ``const long long* works`` (entry, first row
+    and rows of each work), ``void* const* ports`` (for each entry the addresses of its :class:`In` and :class:`Out`
+    arguments, in their order), an address for each of ``partials``, and the other arguments in their order. Work i
+    leaves its partial at ``[i * width]``; of a :class:`MapFold`, ``outputs`` says what the folded fields look like.
+    """
+
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: tuple[Argument, ...]
+    outputs: tuple[Field, ...]
+    merge: bool = False
+    module: int = 0
+    kernel: str = ""
+    keyless: bool = False
+    tile: int = 0
+    waves: float = 0.0
+    partials: tuple[Partial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StencilLaunch:
+    """A kernel that computes the cells of a region anew, and what it is launched with.
+
+    It takes the addresses of the fields ``inputs``, of those ``outputs`` (of the shape of a cell), a region, and
+    ``arguments``. It reads up to ``below`` and ``above`` cells further along each axis of the grid. ``block`` are its
+    threads, ``tile`` the cells that a block of them computes, both along (x, y, z). ``merge`` is as in :class:`Launch`.
+    """
+
+    module: int
+    kernel: str
+    inputs: tuple[str, ...]
+    outputs: tuple[Field, ...]
+    arguments: tuple[Argument, ...]
+    below: tuple[int, ...]
+    above: tuple[int, ...]
+    block: tuple[int, ...]
+    tile: tuple[int, ...]
+    shared: int
+    merge: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a plan means for input blocks of one signature.
+
+    ``launches`` has one for each :class:`Exec` and :class:`MapFold`; ``layouts`` and ``counts`` give the layout and
+    the number of records at each :class:`Keep`, where a count of -1 means as in the input.
+    """
+
+    signature: Signature
+    launches: tuple[Launch, ...]
+    layouts: tuple[bytes, ...]
+    counts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One partition of a plan.
+
+    ``blocks`` gives each block's variant; ``count`` the records; ``keys`` the length of the keys' blob, which lies in
+    the payload at ``offset`` with the blocks behind it. ``layout`` is the client's own description of the records,
+    kept for it and never read here. ``positions`` say where in the grid each block is; none where there is no grid.
+    """
+
+    partition: int
+    count: int
+    keys: int
+    offset: int
+    layout: bytes
+    blocks: tuple[int, ...]
+    positions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Run ``steps`` on each of ``inputs``. ``devices`` are the GPU addresses Spark assigned, or none.
+
+    Where the blocks are those of a ``grid``, a kernel of an :class:`Exec` gets each with its ghost cells around it, and
+    what it writes of that shape has ghost cells, too, which hold nothing; all other steps see the blocks without.
+    """
+
+    steps: tuple[Step, ...]
+    modules: tuple[Module, ...]
+    variants: tuple[Variant, ...]
+    inputs: tuple[Input, ...]
+    devices: tuple[str, ...]
+    grid: GridShape | None = None
+    stencils: tuple[StencilLaunch, ...] = ()
+
+
+def sealed(plan: Plan) -> tuple[bytes, bytes]:
+    """A plan's digest, and the plan encoded."""
+    encoded = encode(plan, Plan)
+    return digest(encoded), encoded
+
+
+def digest(encoded: bytes) -> bytes:
+    """What an encoded plan is known by."""
+    return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()

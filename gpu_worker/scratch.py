@@ -1,0 +1,110 @@
+"""The device memory that one plan works in, and the values of its arguments there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.progress import Progress
+from gpu_worker.protocol.errors import PlanError, ProtocolError
+from gpu_worker.protocol.messages import Constant, Field
+from gpu_worker.protocol.payload import Payload, field_bytes
+from gpu_worker.streams import Streams
+
+
+class Scratch:
+    """Buffers of one plan; those that nobody can name any more serve later work of their stream."""
+
+    def __init__(self, streams: Streams):
+        self._streams = streams
+        self._allocated: list[Buffer] = []
+        self._spare: dict[Stream, dict[int, list[Buffer]]] = defaultdict(lambda: defaultdict(list))
+        #: Host memory that copies still read.
+        self._reading: list[np.ndarray] = []
+
+    def allocate(self, nbytes: int, device: Device, stream: Stream) -> Buffer:
+        """A buffer for work on a stream."""
+        for usable in self._streams.before(device, stream):
+            if self._spare[usable][nbytes]:
+                return self._spare[usable][nbytes].pop()
+        buffer = device.allocate(nbytes, stream=stream)
+        self._allocated.append(buffer)
+        return buffer
+
+    def recycle(self, buffer: Buffer, stream: Stream) -> None:
+        """End a use of a buffer, whose last work was on a stream."""
+        if buffer.last:
+            self._spare[stream][buffer.nbytes].append(buffer)
+        else:
+            buffer.close()
+
+    def upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
+        """A buffer with an array's bytes."""
+        buffer = self.allocate(array.nbytes, device, stream)
+        self._reading.append(array)
+        device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
+        return buffer
+
+    def close(self) -> None:
+        """Give back what serves nobody."""
+        for by_size in self._spare.values():
+            for buffers in by_size.values():
+                for buffer in buffers:
+                    buffer.close()
+        self._spare.clear()
+        self._reading.clear()
+
+    def discard(self) -> None:
+        """Give back all that was allocated, whoever uses it: the plan has failed."""
+        for buffer in self._allocated:
+            buffer.discard()
+
+
+class Arguments:
+    """The values in the slots of one request."""
+
+    def __init__(self, values: Sequence[Constant], payload: Payload | None, progress: Progress):
+        self._values = values
+        self._payload = payload
+        self._progress = progress
+        self._buffers: dict[tuple[int, Stream], Buffer] = {}
+
+    def bytes(self, slot: int) -> np.ndarray:
+        """A value as uint8."""
+        value = self._value(slot)
+        nbytes = field_bytes(Field("", value.dtype, value.shape))
+        if value.data or not nbytes:
+            return np.frombuffer(value.data, np.uint8)
+        if self._payload is None:
+            raise ProtocolError("an array argument is in a payload that did not come")
+        return self._payload.view(value.offset, nbytes)
+
+    def number(self, slot: int) -> np.generic:
+        """A value that is passed by value."""
+        data, value = self.bytes(slot), self._value(slot)
+        if value.shape or not data.nbytes:
+            raise ProtocolError(f"the value in slot {slot} has shape {value.shape}, and a number is passed by value")
+        return data.view(np.dtype(value.dtype))[0]
+
+    def buffer(self, slot: int, device: Device, stream: Stream) -> Buffer:
+        """An array argument on a device: a copy for each stream, so that none waits for another."""
+        if (slot, stream) not in self._buffers:
+            data = self.bytes(slot)
+            buffer = device.allocate(data.nbytes, stream=stream)
+            self._buffers[slot, stream] = buffer
+            with self._progress.waiting():
+                device.copy_in(buffer, data, stream=stream)
+        return self._buffers[slot, stream]
+
+    def close(self) -> None:
+        for buffer in self._buffers.values():
+            buffer.close()
+        self._buffers.clear()
+
+    def _value(self, slot: int) -> Constant:
+        if not 0 <= slot < len(self._values):
+            raise PlanError(f"the plan names value {slot}, and the request brings {len(self._values)}")
+        return self._values[slot]

@@ -1,0 +1,131 @@
+"""A worker in this process, and plans for it as a driver sends them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from gpu_worker.blackbox import BlackBox
+from gpu_worker.protocol.messages import (
+    Constant,
+    Fetch,
+    Field,
+    Input,
+    Keep,
+    Launch,
+    Load,
+    Module,
+    Plan,
+    Put,
+    Ran,
+    Run,
+    SessionOptions,
+    Signature,
+    Step,
+    ToDevice,
+    Variant,
+)
+from gpu_worker.protocol.payload import Data, Payload, aligned, block_bytes, field_offsets, results
+from gpu_worker.protocol.plans import sealed
+from gpu_worker.worker import Worker
+
+Blocks = Sequence[dict[str, np.ndarray]]
+
+
+class Bench:
+    """A worker, and the partitions that it was given.
+
+    Parameters
+    ----------
+    worker : Worker
+        The worker.
+    """
+
+    def __init__(self, worker: Worker):
+        self.worker = worker
+        self._numbers = itertools.count(1)
+        self._contents: dict[int, list[Blocks]] = {}
+
+    def put(self, vrdd: int, partitions: Sequence[Blocks]) -> None:
+        """Hold some partitions' blocks, each a dict of fields, on the device."""
+        for index, blocks in enumerate(partitions):
+            variants = tuple(Variant(_signature(block), (), (b"",), (-1,)) for block in blocks)
+            given = Input(index, _count(blocks), 0, 0, b"", tuple(range(len(blocks))))
+            plan = Plan((Put(), ToDevice(), Keep(0, "x", "device")), (), variants, (given,), ())
+            arrays = [array for block in blocks for array in block.values()]
+            with Payload.create(sum(aligned(array.nbytes) for array in arrays)) as payload:
+                offset = 0
+                for array in arrays:
+                    payload.put(offset, array)
+                    offset += aligned(array.nbytes)
+                self.run(plan, (vrdd,), descriptors=[payload.release()])
+        self._contents[vrdd] = list(partitions)
+
+    def plan(self, vrdd: int, steps: Sequence[Step], launches: dict[Signature, Sequence[Launch]] | Sequence[Launch],
+             source: str, *, outputs: int = 0) -> Plan:
+        """A plan on what is held under a number: from Load to the given steps. ``outputs`` is the number of Keeps."""
+        signatures = list(dict.fromkeys(_signature(block) for blocks in self._contents[vrdd] for block in blocks))
+        variants = tuple(Variant(each, tuple(launches[each] if isinstance(launches, dict) else launches),
+                                 (b"",) * outputs, (-1,) * outputs) for each in signatures)
+        inputs = tuple(Input(index, _count(blocks), 0, 0, b"", tuple(signatures.index(_signature(b)) for b in blocks))
+                       for index, blocks in enumerate(self._contents[vrdd]))
+        return Plan((Load(0), *steps), (Module(source, "test.cu", (), (), ()),), variants, inputs, ())
+
+    def request(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *,
+                known: bool = False) -> Run:
+        """The request for a plan."""
+        key, encoded = sealed(plan)
+        arrays = [np.asarray(value) for value in values]
+        constants = tuple(Constant(array.dtype.str, array.shape, array.tobytes(), 0) for array in arrays)
+        return Run(next(self._numbers), 1, 30.0, key, b"" if known else encoded, tuple(vrdds), constants)
+
+    def run(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *, known: bool = False,
+            descriptors: Sequence[int] = ()) -> tuple[Ran, Data]:
+        """The answer to a plan."""
+        reply, given = self.worker.handle(self.request(plan, vrdds, values, known=known), list(descriptors))
+        return reply, results(reply.data, given)
+
+    def folded(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), **how) -> list[np.ndarray]:
+        """The fields that a plan folds."""
+        reply, data = self.run(plan, vrdds, values, **how)
+        return [data.field(Field("", each.dtype, each.shape), each.offset) for each in reply.folded.fields]
+
+    def fetched(self, vrdd: int) -> list[list[dict[str, np.ndarray]]]:
+        """The blocks of each partition held under a number."""
+        signatures, held = self.worker._names.describe(vrdd, ())
+        inputs = tuple(Input(each.partition, each.count, 0, 0, b"", ()) for each in held)
+        reply, data = self.run(Plan((Load(0), Fetch(-1, "")), (), (), inputs, ()), (vrdd,))
+        found = []
+        for output, each in zip(reply.outputs, held, strict=True):
+            offset, blocks = output.offset, []
+            for block in each.blocks:
+                blocks.append({})
+                for described, start in field_offsets(signatures[block], offset):
+                    blocks[-1][described.name] = data.field(described, start)
+                offset += block_bytes(signatures[block])
+            found.append(blocks)
+        return found
+
+
+def _signature(block: dict[str, np.ndarray]) -> Signature:
+    return Signature(tuple(Field(name, array.dtype.str, array.shape) for name, array in block.items()))
+
+
+def _count(blocks: Blocks) -> int:
+    return len(next(iter(blocks[0].values()))) if len(blocks) == 1 else len(blocks)
+
+
+@contextmanager
+def bench(path: Path, device: str) -> Iterator[Bench]:
+    """A worker with a device of some kind; all that it held is given back at the end."""
+    box = BlackBox(path / "box", epoch=1)
+    worker = Worker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
+    yield Bench(worker)
+    worker._names.close()
+    assert not worker.report().memory[0].used
+    worker.close()
+    box.close()

@@ -1,0 +1,287 @@
+"""Table launches and fused folds on the host device, with kernels that follow the interface for generated ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol.errors import LaunchError, PlanError, PlanUnknown, ProtocolError
+from gpu_worker.protocol.messages import (
+    Array,
+    Exec,
+    Field,
+    FieldFold,
+    In,
+    Keep,
+    Launch,
+    MapFold,
+    Out,
+    Partial,
+    Plan,
+    Signature,
+    Value,
+)
+from tests.unit.plans import Bench, bench
+
+SOURCE = """
+#include "vispark/fold.h"
+
+#define WORK const long long entry = works[3 * blockIdx.x], first = works[3 * blockIdx.x + 1], \\
+    rows = works[3 * blockIdx.x + 2], last = first + rows
+
+// out = in * scale + w, element by element.
+extern "C" __global__ void scaled(const long long* works, void* const* ports, float scale, const double* w, int columns)
+{
+    WORK;
+    const float* in = (const float*)ports[2 * entry];
+    double* out = (double*)ports[2 * entry + 1];
+    for (long long i = first * columns + threadIdx.x; i < last * columns; i += blockDim.x)
+        out[i] = in[i] * scale + w[i % columns];
+}
+
+// The sum and the greatest of each column; and, where that is asked for, how many NaNs there were.
+__device__ void fold_columns(const long long* works, void* const* ports, double* sum, double* most, double* nans,
+                             int columns)
+{
+    WORK;
+    const float* in = (const float*)ports[entry];
+    for (int column = threadIdx.x; column < columns; column += blockDim.x) {
+        double added = Add::identity<double>(), missing = Add::identity<double>();
+        double greatest = Maximum::identity<double>();
+        for (long long row = first; row < last; row++) {
+            const float value = in[row * columns + column];
+            added = Add::of(added, (double)value);
+            greatest = Maximum::of(greatest, (double)value);
+            missing = Add::of(missing, IsNan::of<double>(value));
+        }
+        sum[blockIdx.x * columns + column] = added;
+        most[blockIdx.x * columns + column] = greatest;
+        if (nans)
+            nans[blockIdx.x * columns + column] = missing;
+    }
+}
+extern "C" __global__ void guarded(const long long* works, void* const* ports, double* sum, double* most, double* nans,
+                                   int columns) { fold_columns(works, ports, sum, most, nans, columns); }
+extern "C" __global__ void plain(const long long* works, void* const* ports, double* sum, double* most, int columns)
+{ fold_columns(works, ports, sum, most, 0, columns); }
+
+// Sums of doubles, exactly.
+extern "C" __global__ void exact(const long long* works, void* const* ports, Twofold* sum)
+{
+    WORK;
+    const double* in = (const double*)ports[entry];
+    if (threadIdx.x == 0) {
+        Twofold added = Add::identity<Twofold>();
+        for (long long row = first; row < last; row++)
+            added = Add::of(added, Twofold(in[row]));
+        sum[blockIdx.x] = added;
+    }
+}
+
+// Sums by key, their counts, and the range of the keys.
+extern "C" __global__ void by_key(const long long* works, void* const* ports, long long* sums, double* sizes,
+                                  long long* counts, int* least, int* greatest, int groups)
+{
+    WORK;
+    const int* keys = (const int*)ports[2 * entry];
+    const long long* values = (const long long*)ports[2 * entry + 1];
+    if (threadIdx.x)
+        return;
+    for (int group = 0; group < groups; group++) {
+        sums[blockIdx.x * groups + group] = counts[blockIdx.x * groups + group] = 0;
+        sizes[blockIdx.x * groups + group] = 0.0;
+    }
+    int low = Minimum::identity<int>(), high = Maximum::identity<int>();
+    for (long long row = first; row < last; row++) {
+        const int key = keys[row];
+        low = Minimum::of(low, key), high = Maximum::of(high, key);
+        if (key < 0 || key >= groups)
+            continue;
+        sums[blockIdx.x * groups + key] += values[row];
+        sizes[blockIdx.x * groups + key] += Size::of<double>(values[row]);
+        counts[blockIdx.x * groups + key] += 1;
+    }
+    least[blockIdx.x] = low, greatest[blockIdx.x] = high;
+}
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path, "host") as found:
+        yield found
+
+
+def rows(seed: int, *shape: int, dtype: str = "f4") -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=shape).astype(dtype)
+
+
+PARTS = [[{"": rows(1, 1000, 5)}], [{"": rows(2, 0, 5)}], [{"": rows(3, 37, 5)}], [{"": rows(4, 1, 5)}]]
+
+
+def planned(bench: Bench, step: Exec | MapFold, make: Callable[[Signature], Launch], *keeps: Keep) -> Plan:
+    """A plan of one step on what is held as VRDD 1."""
+    signatures, _ = bench.worker._names.describe(1, ())
+    return bench.plan(1, (step, *keeps), {each: (make(each),) for each in signatures}, SOURCE, outputs=len(keeps))
+
+
+def scaled(tile: int, waves: float) -> Callable[[Signature], Launch]:
+    arguments = In(""), Value(0), Out(""), Array(1), Value(2)
+    return lambda each: Launch((), (32,), 0, arguments, (Field("", "<f8", each.fields[0].shape),), kernel="scaled",
+                               tile=tile, waves=waves)
+
+
+@pytest.mark.parametrize(("tile", "waves"), [(1, 0.0), (64, 0.0), (7, 1.5), (4096, 2.0)])
+def test_a_map_runs_over_all_blocks(host: Bench, tile: int, waves: float):
+    host.put(1, PARTS)
+    w = rows(5, 5, dtype="f8")
+    plan = planned(host, Exec("vmap scaled"), scaled(tile, waves), Keep(1, "y", "device"))
+    for number, scale in ((2, 2.0), (3, -1.5)):
+        host.run(plan, (1, number), [np.float32(scale), w, np.int32(5)], known=number == 3)
+        for found, (block,) in zip(host.fetched(number), PARTS, strict=True):
+            np.testing.assert_allclose(found[0][""], block[""] * np.float32(scale) + w)
+            assert found[0][""].dtype == np.float64
+
+
+def test_blocks_that_differ_in_their_leading_extent_share_a_launch(tmp_path: Path):
+    with bench(tmp_path, "null") as null:
+        null.put(1, [*PARTS, [{"": rows(1, 8, 5)}, {"": rows(1, 9, 5)}]])
+        calls = null.worker._pool.devices[0].calls
+        calls.clear()
+        null.run(planned(null, Exec("vmap scaled"), scaled(4, 0.0)), (1,), [np.float32(1), rows(1, 5), np.int32(5)])
+        launches = [call for call in calls if call[0] == "launch"]
+        assert [call[1:4] for call in launches] == [("scaled", (250 + 10 + 1 + 2 + 3,), (32,))]
+        assert sum(call[0] == "synchronize" for call in calls) == 1
+
+
+def columns(how: str, tile: int, shape: Callable[[Signature], tuple[int, ...]]) -> Callable[[Signature], Launch]:
+    partials = (Partial("sum", "add", "double", 5), Partial("most", "maximum", "double", 5),
+                Partial("most", "add", "double", 5, "nan"))
+    guarded = how == "all"
+    return lambda each: Launch((), (8,), 0, (In(""), Value(0)), (
+        Field("sum", "<f4", shape(each)), Field("most", "<f4", shape(each))), tile=tile, waves=2.0,
+        kernel="guarded" if guarded else "plain", partials=partials if guarded else partials[:2])
+
+
+FOLDS = FieldFold("sum", "add"), FieldFold("most", "maximum", "nan")
+
+
+def test_all_rows_are_folded_to_one_record(host: Bench):
+    host.put(1, PARTS)
+    plan = planned(host, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
+    every = np.concatenate([block[""] for block, in PARTS])
+    for known in (False, True, True):
+        reply, data = host.run(plan, (1,), [np.int32(5)], known=known)
+        sums, most = reply.folded.fields
+        assert reply.folded.count == len(every) and reply.folded.counts == -1 and not data.array.flags.owndata
+        assert data.field(Field("", sums.dtype, sums.shape), sums.offset).tolist() == every.sum(
+            0, dtype="f8").astype("f4").tolist()
+        assert data.field(Field("", most.dtype, most.shape), most.offset).tolist() == every.max(0).tolist()
+        assert sums.ordered and most.ordered and sums.magnitude == 0.0
+
+
+def test_nan_makes_an_order_of_no_use(host: Bench):
+    host.put(1, [[{"": np.full((3, 5), np.nan, "f4")}], *PARTS])
+    reply, _ = host.run(planned(host, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,))), (1,),
+                        [np.int32(5)])
+    assert [each.ordered for each in reply.folded.fields] == [True, False]
+
+
+def test_nothing_is_folded_to_nothing(host: Bench):
+    host.put(1, [[{"": rows(1, 0, 5)}], [{"": rows(1, 0, 5)}]])
+    reply, _ = host.run(planned(host, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,))), (1,),
+                        [np.int32(5)])
+    assert reply.folded.count == 0 and not reply.folded.fields
+
+
+EXACT = (Partial("", "add", "Twofold", 1),)
+
+
+def test_sums_of_doubles_lose_nothing_and_are_the_same_each_time(host: Bench):
+    numbers = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.arange(20_000).__mod__(30)
+    host.put(1, [[{"": each.reshape(-1, 1)}] for each in np.split(numbers, [7, 1000, 15_000])])
+    plan = planned(host, MapFold("vmap exact", (FieldFold("", "add"),), "all"), lambda _: Launch(
+        (), (1,), 0, (In(""),), (Field("", "<f8", (1,)),), kernel="exact", tile=16, partials=EXACT))
+    found, again = (host.folded(plan, (1,)) for _ in range(2))
+    assert found[0].tolist() == [math.fsum(numbers)]
+    assert found[0].tobytes() == again[0].tobytes()
+
+
+def test_each_block_is_folded_to_a_record(host: Bench):
+    blocks = [[{"": rows(1, 300, 5)}, {"": rows(2, 1, 5)}, {"": rows(3, 0, 5)}], [{"": rows(4, 77, 5)}]]
+    host.put(1, blocks)
+    step = MapFold("vreduce", (FieldFold("sum", "add"), FieldFold("most", "maximum")), "inside")
+    host.run(planned(host, step, columns("inside", 8, lambda _: (5,)), Keep(1, "y", "device")), (1, 2), [np.int32(5)])
+    for found, given in zip(host.fetched(2), blocks, strict=True):
+        for record, block in zip(found, given, strict=True):
+            assert record["sum"].tolist() == block[""].sum(0, dtype="f8").astype("f4").tolist()
+            assert record["most"].tolist() == block[""].max(0, initial=-np.inf).tolist()
+
+
+BY_KEY = (Partial("1", "add", "long long", 4), Partial("1", "add", "double", 4, "overflow"),
+          Partial("0", "add", "long long", 4), Partial("0", "minimum", "int", 1, "least"),
+          Partial("0", "maximum", "int", 1, "greatest"))
+
+
+def by_key(bench: Bench) -> Plan:
+    step = MapFold("vmap by_key", (FieldFold("1", "add", "overflow"),), "key", "0", 4)
+    return planned(bench, step, lambda _: Launch((), (32,), 0, (In("0"), In("1"), Value(0)), (
+        Field("1", "<i8", (4,)),), kernel="by_key", tile=5, waves=3.0, partials=BY_KEY))
+
+
+def test_rows_are_folded_by_key(host: Bench):
+    keys = [np.int32([0, 3, 3, 1] * 9), np.int32([1] * 7)]
+    values = [np.arange(36) - 10, np.arange(7) * 2**40]
+    host.put(1, [[{"0": key, "1": value}] for key, value in zip(keys, values, strict=True)])
+    reply, data = host.run(by_key(host), (1,), [np.int32(4)])
+    sums, = reply.folded.fields
+    key, value = np.concatenate(keys), np.concatenate(values)
+    assert reply.folded.count == 43
+    assert data.field(Field("", "<i8", (4,)), reply.folded.counts).tolist() == np.bincount(key, minlength=4).tolist()
+    expected = [int(value[key == each].sum()) for each in range(4)]
+    assert data.field(Field("", sums.dtype, sums.shape), sums.offset).tolist() == expected
+    assert sums.magnitude == max(int(abs(value[key == each]).sum()) for each in range(4))
+
+
+@pytest.mark.parametrize(("partitions", "said"), [(1, "a record of partition 0 has the key -2, and numKeys=4"),
+                                                  (2, "a record has the key -2, and numKeys=4")])
+def test_a_key_out_of_range(host: Bench, partitions: int, said: str):
+    host.put(1, [[{"0": np.int32([0, -2, 1]), "1": np.arange(3)}]] * partitions)
+    with pytest.raises(PlanError, match=said):
+        host.run(by_key(host), (1,), [np.int32(4)])
+
+
+def test_what_a_plan_lacks_is_an_error_and_changes_nothing(host: Bench):
+    host.put(1, PARTS)
+    used = host.worker.report().memory[0].used
+    good = scaled(8, 0.0)
+    for make, values, error, said in [
+            (good, [np.float32(1)], PlanError, "the plan names value 1, and the request brings 1"),
+            (good, [rows(1, 3)] * 3, ProtocolError, r"slot 0 has shape \(3,\), and a number is passed by value"),
+            (lambda each: replace(good(each), arguments=(In("x"),)), [], LaunchError, "the block has no field 'x'"),
+            (lambda each: replace(good(each), arguments=(In(""),)), [], LaunchError, "scaled takes 5 arguments"),
+            (lambda each: replace(good(each), tile=8 * (each.fields[0].shape[0] > 1), grid=(1,)),
+             [np.float32(1), rows(1, 5), np.int32(5)], PlanError, "by themselves and on others together")]:
+        with pytest.raises(error, match=said) as caught:
+            host.run(planned(host, Exec("vmap scaled"), make, Keep(1, "y", "device")), (1, 2), values)
+        assert caught.value.place.operation == "vmap scaled" and caught.value.place.vrdd.startswith("1")
+        assert host.worker.report().memory[0].used == used
+
+
+def test_plans_are_sent_once(host: Bench):
+    host.put(1, PARTS)
+    plan = planned(host, Exec("vmap scaled"), scaled(8, 0.0), Keep(1, "y", "device"))
+    values = np.float32(1), rows(1, 5, dtype="f8"), np.int32(5)
+    with pytest.raises(PlanUnknown):
+        host.run(plan, (1, 2), values, known=True)
+    host.run(plan, (1, 2), values)
+    host.run(plan, (1, 3), values, known=True)
+    assert host.fetched(2)[2][0][""].tobytes() == host.fetched(3)[2][0][""].tobytes()
+    request = host.request(plan, (1, 4), values)
+    with pytest.raises(ProtocolError, match="not its own"):
+        host.worker.handle(replace(request, key=bytes(16)), [])
