@@ -24,6 +24,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
 from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
 from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch, ordinals
 from gpu_worker.device.nvrtc import INSTALL, Cubin, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.protocol.errors import (
@@ -37,9 +38,9 @@ from gpu_worker.protocol.errors import (
 
 try:
     import pycuda.driver as pycuda_driver
-    from cuda.bindings import driver as bindings
+    _MISSING = MISSING
 except ImportError as _error:
-    pycuda_driver = bindings = None
+    pycuda_driver = None
     _MISSING = str(_error)
 
 log = logging.getLogger(__name__)
@@ -64,17 +65,6 @@ FATAL = frozenset("CUDA_ERROR_" + name for name in (
     "TENSOR_MEMORY_LEAK", "UNKNOWN"))
 
 
-class Refused(Exception):
-    """A call through cuda-bindings that did not succeed; ``code`` is the name of CUDA's error."""
-
-    def __init__(self, code: str, words: str):
-        super().__init__(code, words)
-        self.code = code
-
-    def __str__(self) -> str:
-        return f"{self.args[0]} ({self.args[1]})"
-
-
 class CudaStream(Stream):
     """A stream of PyCUDA, and the same handle for cuda-bindings.
 
@@ -95,7 +85,7 @@ class CudaStream(Stream):
 
     def write_mark(self) -> None:
         """Let the stream write its last mark's number when it comes there."""
-        _check(bindings.cuStreamWriteValue32(self.handle, self._address, self.marks % 2**32, 0))
+        check(bindings.cuStreamWriteValue32(self.handle, self._address, self.marks % 2**32, 0))
 
 
 class CudaBuffer(Buffer):
@@ -176,8 +166,8 @@ class CudaDevice(Device):
         self._context = native.retain_primary_context()
         with self._active:
             self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32))
-            self._pool = _check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
-            _check(bindings.cuMemPoolSetAttribute(
+            self._pool = check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
+            check(bindings.cuMemPoolSetAttribute(
                 self._pool, bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
                 bindings.cuuint64_t(2**64 - 1)))
 
@@ -222,14 +212,14 @@ class CudaDevice(Device):
         status, address = bindings.cuMemAllocAsync(nbytes, stream.handle)
         if status == exhausted:
             # What was freed on streams that are still busy, and gaps too small for this one, come back so.
-            _check(bindings.cuCtxSynchronize())
-            _check(bindings.cuMemPoolTrimTo(self._pool, 0))
+            check(bindings.cuCtxSynchronize())
+            check(bindings.cuMemPoolTrimTo(self._pool, 0))
             status, address = bindings.cuMemAllocAsync(nbytes, stream.handle)
         if status == exhausted:
             free, total = pycuda_driver.mem_get_info()
             raise OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {free:,} of {total:,} are free and "
                               f"{self._used - nbytes:,} in use by this process")
-        return int(_check((status, address)))
+        return int(check((status, address)))
 
     def free(self, buffer: Any) -> None:
         if buffer.nbytes == 0:
@@ -240,7 +230,7 @@ class CudaDevice(Device):
             return
         try:
             with self._active:
-                _check(bindings.cuMemFreeAsync(bindings.CUdeviceptr(buffer.address), buffer.home))
+                check(bindings.cuMemFreeAsync(bindings.CUdeviceptr(buffer.address), buffer.home))
         except KernelFault as error:
             # The memory goes with the process; whoever uses the device next is told.
             log.warning("%s", error)
@@ -251,12 +241,12 @@ class CudaDevice(Device):
     def pin(self, memory: np.ndarray) -> None:
         if memory.nbytes:
             with self._active:
-                _PINNED.add(memory)
+                PINNED.add(memory)
 
     def unpin(self, memory: np.ndarray) -> None:
         if memory.nbytes and not (self._fault or self._closed):
             with self._active:
-                _PINNED.remove(memory)
+                PINNED.remove(memory)
 
     # -- copies -------------------------------------------------------------------------------------------------------
     # Through the bindings, which let other threads run: copies of memory that is not pinned wait for the work before.
@@ -265,13 +255,13 @@ class CudaDevice(Device):
         check_fits(source.nbytes, target.nbytes)
         if source.nbytes:
             with self._active:
-                _check(bindings.cuMemcpyHtoDAsync(target.address, source.ctypes.data, source.nbytes, stream.handle))
+                check(bindings.cuMemcpyHtoDAsync(target.address, source.ctypes.data, source.nbytes, stream.handle))
 
     def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Any) -> None:
         check_fits(target.nbytes, source.nbytes)
         if target.nbytes:
             with self._active:
-                _check(bindings.cuMemcpyDtoHAsync(target.ctypes.data, source.address, target.nbytes, stream.handle))
+                check(bindings.cuMemcpyDtoHAsync(target.ctypes.data, source.address, target.nbytes, stream.handle))
 
     def copy_across(self, target: Any, source: Any, *, stream: Any) -> None:
         check_fits(source.nbytes, target.nbytes)
@@ -283,7 +273,7 @@ class CudaDevice(Device):
                 return
             for other in (target.device, source.device):
                 self._reach(other)
-            _check(bindings.cuMemcpyPeerAsync(
+            check(bindings.cuMemcpyPeerAsync(
                 bindings.CUdeviceptr(target.address), target.device.context_handle,
                 bindings.CUdeviceptr(source.address), source.device.context_handle, source.nbytes, stream.handle))
 
@@ -301,13 +291,13 @@ class CudaDevice(Device):
             return
         status, = bindings.cuCtxEnablePeerAccess(other.context_handle, 0)
         if status != bindings.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
-            _check((status,))
+            check((status,))
         # Enabling a context's peers does not cover memory from a pool.
         access = bindings.CUmemAccessDesc()
         access.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         access.location.id = self.ordinal
         access.flags = bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        _check(bindings.cuMemPoolSetAccess(other._pool, [access], 1))
+        check(bindings.cuMemPoolSetAccess(other._pool, [access], 1))
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 
@@ -343,7 +333,7 @@ class CudaDevice(Device):
         module = pycuda_driver.module_from_buffer(cubin.code)
         function = module.get_function(cubin.symbol)
         self._fill(module, source, dict(cubin.constants))
-        kernel = CudaKernel(self, source, name, function, Parameters(name, _layout(cubin)))
+        kernel = CudaKernel(self, source, name, function, Parameters(name, parameter_layout(cubin)))
         weakref.finalize(kernel, self._unused.append, (function, module)).atexit = False
         return kernel
 
@@ -384,10 +374,10 @@ class CudaDevice(Device):
 
     def wait(self, other: Any, *, stream: Any) -> None:
         with self._active:
-            event = _check(bindings.cuEventCreate(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING))
+            event = check(bindings.cuEventCreate(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING))
             try:
-                _check(bindings.cuEventRecord(event, other.handle))
-                _check(bindings.cuStreamWaitEvent(stream.handle, event, 0))
+                check(bindings.cuEventRecord(event, other.handle))
+                check(bindings.cuStreamWaitEvent(stream.handle, event, 0))
             finally:
                 # It goes when it is complete.
                 bindings.cuEventDestroy(event)
@@ -429,7 +419,7 @@ class CudaDevice(Device):
                     self._kernels.clear()
                     self._unused.clear()
                     self._idle.clear()
-                    _check(bindings.cuMemPoolTrimTo(self._pool, 0))
+                    check(bindings.cuMemPoolTrimTo(self._pool, 0))
         except VisparkError as error:
             log.warning("%s was not closed in order: %s", self.name, error)
         self._closed = True
@@ -493,42 +483,6 @@ class _Thread(threading.local):
 _THREAD = _Thread()
 
 
-class _Pinned:
-    """Host memory registered with the driver, for all devices of the process at once, and how many asked for it."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self._users: dict[int, int] = {}
-
-    def add(self, memory: np.ndarray) -> None:
-        address = memory.ctypes.data
-        with self._lock:
-            if address in self._users:
-                self._users[address] += 1
-                return
-            flags = bindings.CU_MEMHOSTREGISTER_PORTABLE
-            if not memory.flags.writeable:
-                flags |= bindings.CU_MEMHOSTREGISTER_READ_ONLY
-            status, = bindings.cuMemHostRegister(address, memory.nbytes, flags)
-            if status == bindings.CUresult.CUDA_SUCCESS:
-                self._users[address] = 1
-            elif status != bindings.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:
-                # Copies are right without it, only slower.
-                log.info("%d bytes of host memory were not pinned: %s", memory.nbytes, status.name)
-
-    def remove(self, memory: np.ndarray) -> None:
-        address = memory.ctypes.data
-        with self._lock:
-            users = self._users.pop(address, 0)
-            if users > 1:
-                self._users[address] = users - 1
-            elif users == 1:
-                _check(bindings.cuMemHostUnregister(address))
-
-
-_PINNED = _Pinned()
-
-
 def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[CudaDevice]:
     """Open the GPUs that Spark assigned, or all.
 
@@ -551,7 +505,7 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[
     DeviceUnavailable
         If PyCUDA, the driver, NVRTC or a device is missing.
     """
-    if pycuda_driver is None:
+    if pycuda_driver is None or bindings is None:
         raise DeviceUnavailable(f"the cuda device needs PyCUDA, cuda-core and an NVIDIA driver ({_MISSING}): {INSTALL}")
     try:
         pycuda_driver.init()
@@ -574,36 +528,9 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[
     return devices
 
 
-def _check(outcome: tuple) -> Any:
-    """What a call of cuda-bindings returned beside its status."""
-    status, *values = outcome
-    if status != bindings.CUresult.CUDA_SUCCESS:
-        words = bindings.cuGetErrorString(status)[1]
-        raise Refused(status.name, words.decode() if words else "no words")
-    return values[0] if values else None
-
-
 def _limits(native: Any) -> Limits:
     attributes = pycuda_driver.device_attribute
     grid = tuple(native.get_attribute(getattr(attributes, f"MAX_GRID_DIM_{axis}")) for axis in "XYZ")
     block = tuple(native.get_attribute(getattr(attributes, f"MAX_BLOCK_DIM_{axis}")) for axis in "XYZ")
     return Limits(grid, block, native.get_attribute(attributes.MAX_THREADS_PER_BLOCK),
                   native.get_attribute(attributes.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
-
-
-def _layout(cubin: Cubin) -> list[tuple[int, int]]:
-    """Offset and size in bytes of each of a kernel's parameters.
-
-    PyCUDA does not give its function handles away, so the driver is asked through a library of the same code.
-    """
-    library = _check(bindings.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
-    try:
-        kernel = _check(bindings.cuLibraryGetKernel(library, cubin.symbol.encode()))
-        layout: list[tuple[int, int]] = []
-        while True:
-            status, offset, size = bindings.cuKernelGetParamInfo(kernel, len(layout))
-            if status != bindings.CUresult.CUDA_SUCCESS:
-                return layout
-            layout.append((offset, size))
-    finally:
-        bindings.cuLibraryUnload(library)
