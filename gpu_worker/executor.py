@@ -10,7 +10,7 @@ was held before changes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -21,11 +21,16 @@ from gpu_worker.blackbox import BlackBox
 from gpu_worker.device.base import Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.folds import Partial
+from gpu_worker.grid.desk import Desk
+from gpu_worker.grid.patches import device_for
+from gpu_worker.grid.session import Grids
+from gpu_worker.grid.steps import Blocks, GridSteps
 from gpu_worker.launches import Launches
 from gpu_worker.names import Names
 from gpu_worker.plans import Prepared, label
 from gpu_worker.progress import Progress
 from gpu_worker.protocol.errors import KernelFault, PlanError, ProtocolError, VisparkError
+from gpu_worker.protocol.grids import Exchange, Iterate, Stencil, Window
 from gpu_worker.protocol.messages import (
     Exec,
     Fetch,
@@ -75,10 +80,12 @@ class Execution:
         Streams and devices to work on.
     box : BlackBox
         Where a kernel is noted while it runs.
+    grids : Grids
+        What the session keeps of grids.
     """
 
     def __init__(self, request: Run, plan: Prepared, payload: Payload | None, names: Names, streams: Streams,
-                 box: BlackBox):
+                 box: BlackBox, grids: Grids):
         self.request = request
         self.plan = plan
         self.payload = payload
@@ -89,6 +96,9 @@ class Execution:
         self.scratch = Scratch(streams)
         self.arguments = Arguments(request.values, payload, self.progress)
         self.launches = Launches(plan, self.arguments, self.scratch, streams, self.progress)
+        self.grid = None if plan.plan.grid is None else GridSteps(
+            grids, plan.plan.grid, plan.plan.stencils, self.launches.source,
+            Desk(streams, self.scratch, self.arguments), self.progress)
         self.pending: list[tuple[Keep, Partition]] = []
         self.fetched: list[Partition] = []
         self.partials: list[Partial] = []
@@ -124,7 +134,8 @@ class Execution:
         times = Times(time.monotonic() - self.started, self.launches.compiling)
         payload = data if isinstance(data, Payload) else None
         inline = data.array.tobytes() if data is not None and payload is None else b""
-        return Ran(self.request.number, outputs, folded, kept, self.retained, times, inline), payload
+        iterated = tuple(self.grid.iterated) if self.grid else ()
+        return Ran(self.request.number, outputs, folded, kept, self.retained, times, inline, iterated), payload
 
     def _run(self) -> None:
         first, *steps = self.plan.plan.steps or (Keys(),)
@@ -146,6 +157,8 @@ class Execution:
         self.used.clear()
         for partial in self.partials:
             partial.close()
+        if self.grid is not None:
+            self.grid.close()
         self.arguments.close()
         self.scratch.close()
 
@@ -192,15 +205,23 @@ class Execution:
 
     def _start(self, step: Step, part: Input) -> Partition:
         if isinstance(step, Put):
-            return self._use(self._put(part, self.streams.place(part.partition, self.plan.plan.devices)))
+            return self._use(self._put(part, self._device_for(part)))
         if isinstance(step, Load):
             partition = self._use(self.names.lookup(self._vrdd(step.slot), part.partition))
-            partition.variants = part.blocks
+            partition.variants, partition.positions = part.blocks, part.positions
             return partition
         raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
 
+    def _device_for(self, part: Input) -> Device:
+        devices = self.plan.plan.devices
+        if self.plan.plan.grid is None:
+            return self.streams.place(part.partition, devices)
+        return device_for(self.plan.plan.grid, part.positions, self.streams.among(devices))
+
     def _step(self, step: Step, values: list[Partition]) -> list[Partition]:
         """The values after a step, which takes those before it."""
+        if self.grid is not None:
+            values = self._on_grid(self.grid, step, values)
         match step:
             case ToDevice():
                 return self._each(step, values, self._to_device)
@@ -208,6 +229,8 @@ class Execution:
                 return self._together(step, values, self._to_host)
             case Exec():
                 return self._exec(step, self._each(step, values, self._to_launch))
+            case Exchange() | Stencil() | Iterate() | Window() if self.grid is not None:
+                return self._grid_step(self.grid, step, values)
             case Keys():
                 return self._each(step, values, self._keys)
             case Values():
@@ -223,6 +246,44 @@ class Execution:
             case Fetch():
                 return self._each(step, values, self._fetch)
         raise PlanError(f"{type(step).__name__} can only start a plan")
+
+    # -- blocks of a grid ---------------------------------------------------------------------------------------------
+
+    def _on_grid(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
+        """The values as a step takes them: windows of patches, with ghost cells around them, or contiguous."""
+        match step:
+            case ToDevice() | Keys() | Values() | Window() | Keep(place="device"):
+                return values
+            case Exchange() | Stencil() | Iterate() | Exec():
+                values = self._each(step, values, self._to_device)
+                if not grid.are_windows(values):
+                    values = self._with_blocks(values, self._together(step, values,
+                                                                      lambda _, given: grid.assembled(given)))
+                if not isinstance(step, Exec):
+                    return values
+        self._together(step, values, lambda _, given: grid.settle(given))
+        cut = grid.padded if isinstance(step, Exec) else grid.flattened
+        return self._with_arrays(values, self._together(step, values, lambda _, given: cut(given)))
+
+    def _grid_step(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
+        match step:
+            case Exchange():
+                grid.exchange(step)
+                return values
+            case Stencil():
+                return self._with_blocks(values, self._together(step, values, grid.stencil))
+            case Iterate():
+                return self._with_blocks(values, self._together(step, values, grid.iterate))
+        values = self._each(step, values, self._to_device)
+        return self._with_arrays(values, self._together(step, values, grid.window))
+
+    def _with_blocks(self, values: Sequence[Partition], blocks: Blocks) -> list[Partition]:
+        return [self._after(value, value.with_blocks([blocks[value.index, place]
+                                                      for place in range(len(value.blocks))]), own=False)
+                for value in values]
+
+    def _with_arrays(self, values: Sequence[Partition], arrays: Mapping[int, Array]) -> list[Partition]:
+        return [self._after(value, value.replacing(arrays), own=False) for value in values] if arrays else list(values)
 
     def _use(self, value: Partition) -> Partition:
         self.used[id(value)] = value
@@ -279,7 +340,7 @@ class Execution:
                 arrays.append(Array(described, host=self._given(offset, field_bytes(described))))
                 start = offset + aligned(field_bytes(described))
             blocks.append(tuple(arrays))
-        return Partition(part.partition, part.count, keys, part.layout, blocks, device, part.blocks)
+        return Partition(part.partition, part.count, keys, part.layout, blocks, device, part.blocks, part.positions)
 
     def _given(self, offset: int, nbytes: int) -> np.ndarray:
         """Bytes of the payload; records without a byte come without one."""
@@ -336,7 +397,8 @@ class Execution:
         after = value.with_blocks(self.launches.raw(step, value))
         if any(self.plan.launch(step, variant).keyless for variant in value.variants):
             after.keys = None
-        return self._after(value, after, own=True)
+        after = self._after(value, after, own=True)
+        return after if self.grid is None else self._with_arrays([after], self.grid.unpadded([after]))[0]
 
     def _map_fold(self, step: MapFold, values: list[Partition]) -> list[Partition]:
         if step.how == "inside":

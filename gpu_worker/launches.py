@@ -217,11 +217,12 @@ class Launches:
 
     def _compile(self, launch: Launch, device: Device) -> Kernel:
         before = time.monotonic()
-        kernel = device.compile(self._source(launch.module), launch.kernel)
+        kernel = device.compile(self.source(launch.module), launch.kernel)
         self.compiling += time.monotonic() - before
         return kernel
 
-    def _source(self, index: int) -> Source:
+    def source(self, index: int) -> Source:
+        """The source of one of the plan's modules."""
         if index not in self._sources:
             module = self.plan.plan.modules[index]
             constants = tuple((name, self.arguments.bytes(slot).tobytes()) for name, slot in zip(

@@ -63,7 +63,8 @@ class Names:
             held = tuple(
                 Held(partition.index, partition.count, 0 if partition.keys is None else partition.keys.nbytes,
                      partition.layout,
-                     tuple(signatures.setdefault(signature_of(block), len(signatures)) for block in partition.blocks))
+                     tuple(signatures.setdefault(signature_of(block), len(signatures)) for block in partition.blocks),
+                     tuple(partition.positions))
                 for partition in self._state.held(vrdd, partitions))
         return tuple(signatures), held
 

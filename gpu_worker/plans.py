@@ -9,7 +9,20 @@ from dataclasses import replace
 
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import PlanError, PlanUnknown, ProtocolError
-from gpu_worker.protocol.messages import Exec, Fold, FoldByKey, FoldInside, Keep, Launch, Load, MapFold, Plan, Put, Step
+from gpu_worker.protocol.grids import Exchange, Iterate, Stencil
+from gpu_worker.protocol.messages import (
+    Exec,
+    Fold,
+    FoldByKey,
+    FoldInside,
+    Keep,
+    Launch,
+    Load,
+    MapFold,
+    Plan,
+    Put,
+    Step,
+)
 from gpu_worker.protocol.plans import digest
 
 #: Plans kept; the one used least recently goes first.
@@ -60,7 +73,7 @@ class Prepared:
 def label(step: Step) -> str:
     """What errors call a step."""
     match step:
-        case Exec() | FoldInside() | MapFold():
+        case Exec() | FoldInside() | MapFold() | Exchange() | Stencil() | Iterate():
             return step.label
         case Fold(fields) | FoldByKey(_, _, fields):
             return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in fields))

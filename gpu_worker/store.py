@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
+from gpu_worker.grid.layout import Window
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import field_bytes
 
@@ -23,14 +24,19 @@ Recycle = Callable[[Buffer], None]
 
 
 class Array:
-    """One field of a block, with a copy in host memory (uint8), a copy on the device, or both."""
+    """One field of a block, with a copy in host memory (uint8), a copy on the device, or both.
 
-    __slots__ = ("_users", "buffer", "field", "host")
+    On the device it is a contiguous array, or a window of memory that other blocks of its grid share.
+    """
 
-    def __init__(self, field: Field, host: np.ndarray | None = None, buffer: Buffer | None = None):
+    __slots__ = ("_users", "buffer", "field", "host", "window")
+
+    def __init__(self, field: Field, host: np.ndarray | None = None, buffer: Buffer | None = None,
+                 window: Window | None = None):
         self.field = field
         self.host = host
         self.buffer = buffer
+        self.window = window
         self._users = 1
 
     @property
@@ -47,7 +53,7 @@ class Array:
         """A new array with this one's copy at ``place`` ("host" or "device") alone."""
         if place == "host":
             return Array(self.field, host=self.host)
-        return Array(self.field, buffer=self.buffer.share() if self.buffer else None)
+        return Array(self.field, buffer=self.buffer.share() if self.buffer else None, window=self.window)
 
     def first(self, rows: int) -> Array:
         """This use of the array, for its first ``rows`` rows alone."""
@@ -95,6 +101,8 @@ class Partition:
         One for elements, one a record for blocks.
     device : Device
         The one that its blocks are on, or are to be copied to.
+    positions : sequence of int
+        The places of its blocks in their grid, if they have one.
     """
 
     index: int
@@ -104,6 +112,7 @@ class Partition:
     blocks: Sequence[Block]
     device: Device
     variants: Sequence[int] = field(default=())
+    positions: Sequence[int] = ()
 
     @property
     def arrays(self) -> list[Array]:
@@ -133,7 +142,8 @@ class Partition:
 
     def with_blocks(self, blocks: Sequence[Block]) -> Partition:
         """A partition like this one with other blocks, which are now its own to close."""
-        return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, self.variants)
+        return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, self.variants,
+                         self.positions)
 
     def replacing(self, arrays: Mapping[int, Array]) -> Partition:
         """A partition like this one with some arrays, given by identity, exchanged for others; it shares the rest."""
@@ -144,7 +154,7 @@ class Partition:
         """A partition with the copy at ``place`` ("host" or "device") alone, to be held on to."""
         blocks = [tuple(array.only(place) for array in block) for block in self.blocks]
         keys = None if self.keys is None else self.keys.copy()
-        return Partition(self.index, count, keys, layout, blocks, self.device)
+        return Partition(self.index, count, keys, layout, blocks, self.device, positions=self.positions)
 
     def close(self, recycle: Recycle = Buffer.close) -> None:
         """End this holder's use of the content."""

@@ -74,8 +74,12 @@ class Streams:
 
     def place(self, partition: int, addresses: Sequence[str]) -> Device:
         """The device for a new partition; the same for equal arguments."""
-        devices = self._pool.among(addresses)
+        devices = self.among(addresses)
         return devices[partition % len(devices)]
+
+    def among(self, addresses: Sequence[str]) -> Sequence[Device]:
+        """As :meth:`StreamPool.among`."""
+        return self._pool.among(addresses)
 
     def main(self, device: Device) -> Stream:
         """A device's own stream, behind all that was given to its lanes."""
@@ -94,6 +98,10 @@ class Streams:
             device.wait(main, stream=lane)
             self._forked[device].add(lane)
         return lane
+
+    def beside(self, device: Device) -> Stream:
+        """A stream for copies beside a device's own work, in no order with it but for what is waited for."""
+        return self._stream(device, -2)
 
     def before(self, device: Device, stream: Stream) -> list[Stream]:
         """The streams all of whose work so far is behind a stream's next: what they freed may be used there."""

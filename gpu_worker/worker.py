@@ -13,6 +13,7 @@ from gpu_worker.blackbox import BlackBox
 from gpu_worker.device import open_devices
 from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
+from gpu_worker.grid.session import Grids
 from gpu_worker.names import Names
 from gpu_worker.plans import Plans
 from gpu_worker.protocol.errors import KernelFault, ProtocolError, VisparkError
@@ -64,6 +65,7 @@ class Worker:
         self._pool = StreamPool(devices)
         self._names = Names(epoch)
         self._plans = Plans()
+        self._grids = Grids()
         self._box = box
         self._requests = 0
         self._handlers: dict[type, Callable] = {Run: self._run, Describe: self._describe, Release: self._release,
@@ -114,8 +116,9 @@ class Worker:
         streams = Streams(self._pool, min(LANES, len(plan.plan.inputs)))
         try:
             with streams.pinned(payload):
-                execution = Execution(request, plan, payload, self._names, streams, self._box)
-                reply, fetched = execution.run()
+                execution = Execution(request, plan, payload, self._names, streams, self._box, self._grids)
+                with self._grids.turns(plan.plan):
+                    reply, fetched = execution.run()
         except VisparkError as error:
             log.info("plan %d refused: %s", request.number, error.message)
             raise

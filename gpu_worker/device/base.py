@@ -35,6 +35,8 @@ class Buffer:
         self.device = device
         self.address = address
         self.nbytes = nbytes
+        #: What of its content is known by a name, for whoever recycles it; of a patch, how its ghost cells were filled.
+        self.ghosts: tuple | None = None
         self._users = 1
 
     @property
@@ -191,8 +193,12 @@ class Device(ABC):
         stream.marks += 1
         return stream.marks
 
-    def wait(self, other: Stream, *, stream: Stream) -> None:
-        """Let a stream wait for all work enqueued so far on another stream of this device."""
+    def wait(self, other: Stream, *, stream: Stream, of: Device | None = None) -> None:
+        """Let a stream of this device wait for all work enqueued so far on another one, which may be ``of`` another."""
+
+    def reaches(self, other: Device) -> bool:
+        """Whether this device's kernels may read and write another's memory."""
+        return True
 
     @abstractmethod
     def synchronize(self, *, stream: Stream) -> None:

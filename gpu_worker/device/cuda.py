@@ -147,6 +147,7 @@ class CudaDevice(Device):
         self._idle: deque[Any] = deque()
         self._unused: deque[Any] = deque()
         self._peers: set[int] = set()
+        self._reached: set[int] = set()
         self._active = _Active(self)
         self._home: Any = None
         try:
@@ -298,6 +299,7 @@ class CudaDevice(Device):
         access.location.id = self.ordinal
         access.flags = bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         check(bindings.cuMemPoolSetAccess(other._pool, [access], 1))
+        self._reached.add(other.ordinal)
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 
@@ -372,15 +374,24 @@ class CudaDevice(Device):
             stream.write_mark()
         return number
 
-    def wait(self, other: Any, *, stream: Any) -> None:
-        with self._active:
+    def wait(self, other: Any, *, stream: Any, of: Any = None) -> None:
+        # An event belongs to the context of the stream that it is recorded on.
+        with (of or self)._active:
             event = check(bindings.cuEventCreate(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING))
             try:
                 check(bindings.cuEventRecord(event, other.handle))
-                check(bindings.cuStreamWaitEvent(stream.handle, event, 0))
+                with self._active:
+                    check(bindings.cuStreamWaitEvent(stream.handle, event, 0))
             finally:
                 # It goes when it is complete.
                 bindings.cuEventDestroy(event)
+
+    def reaches(self, other: Device) -> bool:
+        if not isinstance(other, CudaDevice):
+            return False
+        with self._active:
+            self._reach(other)
+        return other is self or other.ordinal in self._reached
 
     def synchronize(self, *, stream: Any) -> None:
         with self._active:

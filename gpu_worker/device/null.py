@@ -78,7 +78,7 @@ class NullDevice(Device):
                arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
         self.calls.append(("launch", kernel.name, tuple(grid), tuple(block), tuple(arguments), shared))
 
-    def wait(self, other: Stream, *, stream: Stream) -> None:
+    def wait(self, other: Stream, *, stream: Stream, of: Device | None = None) -> None:
         self.calls.append(("wait",))
 
     def synchronize(self, *, stream: Stream) -> None:

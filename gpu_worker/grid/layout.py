@@ -66,6 +66,31 @@ class Layout:
         return np.lib.stride_tricks.as_strided(memory[start:], box.shape, [stride * size for stride in self.strides])
 
 
+@dataclass(frozen=True)
+class PackedLayout(Layout):
+    """A block with its ghosts as one contiguous array, which is how kernels of others take it."""
+
+    @cached_property
+    def pitch(self) -> int:
+        return self.box.shape[2] + 2 * self.ghosts[2]
+
+    @cached_property
+    def origin(self) -> int:
+        return self.ghosts[0] * self.plane + self.ghosts[1] * self.pitch + self.ghosts[2]
+
+    @cached_property
+    def elements(self) -> int:
+        return self.plane * (self.box.shape[0] + 2 * self.ghosts[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A block's cells in memory that is laid out for more than them."""
+
+    layout: Layout
+    box: Box
+
+
 def packed(shape: Triple) -> Triple:
     """The strides of a contiguous array, in elements."""
     return shape[1] * shape[2], shape[2], 1
@@ -103,20 +128,21 @@ WORK = np.dtype([("copy", "i4"), ("first", "i4"), ("rows", "i4"), ("reserved", "
 
 #: The most units of one row, and about how many one thread block copies.
 _ROW = 1 << 14
-_UNITS = 1 << 12
+_UNITS = 1 << 11
 _MOST_ROWS = 1 << 30
 
 
 def tables(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray]:
     """The copies as a kernel reads them, and the works of its thread blocks."""
-    rows = [_entry(part) for copy in copies for part in _cut(_joined(copy))]
-    entries = np.array(rows, COPY) if rows else np.empty(0, COPY)
-    works = []
-    for index, entry in enumerate(rows):
-        units, count = entry[8], entry[11]
-        each = max(1, _UNITS // units)
-        works += [(index, first, min(each, count - first), 0) for first in range(0, count, each)]
-    return entries, np.array(works, WORK) if works else np.empty(0, WORK)
+    entries = np.array([_entry(part) for copy in copies for part in _cut(_joined(copy))], COPY)
+    each = np.maximum(1, _UNITS // np.maximum(entries["nx"], 1))
+    counts = -(-entries["rows"] // each)
+    which = np.repeat(np.arange(len(entries)), counts)
+    works = np.zeros(len(which), WORK)
+    works["copy"] = which
+    works["first"] = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * each[which]
+    works["rows"] = np.minimum(each[which], entries["rows"][which] - works["first"])
+    return entries, works
 
 
 def _joined(copy: Copy) -> Copy:

@@ -1,0 +1,106 @@
+"""What the grid steps of one plan work with: streams, memory, kernels, and tables of copies on the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Kernel, Source, Stream
+from gpu_worker.grid.layout import Copy, tables
+from gpu_worker.scratch import Arguments, Scratch
+from gpu_worker.streams import Streams
+
+KERNELS = Source((Path(__file__).parent / "boxes.cu").read_text(), file="boxes.cu")
+
+THREADS = 256
+
+#: One thing to do, again and again: a launch, or a stream that waits for another.
+Operation = Callable[[], None]
+
+
+class Desk:
+    """A plan's working place.
+
+    Parameters
+    ----------
+    streams : Streams
+    scratch : Scratch
+        Where memory comes from.
+    arguments : Arguments
+        The values of the request.
+    """
+
+    def __init__(self, streams: Streams, scratch: Scratch, arguments: Arguments):
+        self._streams = streams
+        self.scratch = scratch
+        self.arguments = arguments
+        self._patterns: dict[tuple[Device, bytes], Buffer] = {}
+        self._taken: list[tuple[Buffer, Stream]] = []
+        #: Host memory that copies on streams beside still read.
+        self._reading: list[np.ndarray] = []
+
+    def stream(self, device: Device) -> Stream:
+        """A device's own stream, where it computes."""
+        return self._streams.main(device)
+
+    def beside(self, device: Device) -> Stream:
+        """A second stream of a device, for copies beside its computation; in no order with the first."""
+        return self._streams.beside(device)
+
+    def allocate(self, nbytes: int, device: Device) -> Buffer:
+        return self.scratch.allocate(nbytes, device, self.stream(device))
+
+    def recycle(self, buffer: Buffer) -> None:
+        self.scratch.recycle(buffer, self.stream(buffer.device))
+
+    def kernel(self, device: Device, name: str) -> Kernel:
+        return device.compile(KERNELS, name)
+
+    def copying(self, device: Device, copies: Sequence[Copy], stream: Stream) -> list[Operation]:
+        """The launch that makes copies, if there are any; their tables are uploaded at once."""
+        if not copies:
+            return []
+        buffers = [self._upload(table.view(np.uint8), device, stream) for table in tables(copies)]
+        works = buffers[1].nbytes // 16
+        return [partial(device.launch, self.kernel(device, "copy_boxes"), (works,), (THREADS,), buffers,
+                        stream=stream)]
+
+    def copy(self, device: Device, copies: Sequence[Copy]) -> None:
+        """Make copies on a device's own stream."""
+        for operation in self.copying(device, copies, self.stream(device)):
+            operation()
+
+    def pattern(self, device: Device, value: bytes) -> Buffer:
+        """Device memory with a value repeated over 16 bytes."""
+        if (device, value) not in self._patterns:
+            repeated = np.frombuffer(value * (16 // len(value)), np.uint8)
+            self._patterns[device, value] = self._upload(repeated, device, self.stream(device))
+        return self._patterns[device, value]
+
+    def _upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
+        if stream is self.stream(device):
+            buffer = self.scratch.upload(array, device, stream)
+        else:
+            # Memory that served the device's own stream may still be in use there.
+            buffer = device.allocate(array.nbytes, stream=stream)
+            self._reading.append(array)
+            device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
+        self._taken.append((buffer, stream))
+        return buffer
+
+    def held(self, nbytes: int, device: Device) -> Buffer:
+        """Memory until the end of the step, for streams beside."""
+        stream = self.beside(device)
+        buffer = device.allocate(nbytes, stream=stream)
+        self._taken.append((buffer, stream))
+        return buffer
+
+    def close(self) -> None:
+        """Let later work have the tables' memory."""
+        for buffer, stream in self._taken:
+            self.scratch.recycle(buffer, stream)
+        self._taken.clear()
+        self._patterns.clear()

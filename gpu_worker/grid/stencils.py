@@ -1,0 +1,87 @@
+"""Launches a stencil over the patches of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.device.base import Device, Source
+from gpu_worker.grid.boxes import Box, Triple, shells
+from gpu_worker.grid.desk import Desk, Operation
+from gpu_worker.grid.exchange import Exchange
+from gpu_worker.grid.patches import Cells, Domain, Patch, lifted
+from gpu_worker.protocol.errors import LaunchError, PlanError
+from gpu_worker.protocol.messages import Argument, Scalar, StencilLaunch, Value
+from gpu_worker.protocol.messages import Array as ArrayArgument
+
+#: What a stencil's kernel knows of the cells that it computes; axes z, y, x.
+REGION = np.dtype([("pitch", "i8"), ("plane", "i8"), ("low", "i4", 3), ("high", "i4", 3), ("origin", "i8", 3),
+                   ("shape", "i8", 3)])
+
+
+def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Mapping[str, Cells],
+             results: Mapping[str, Cells], exchanged: Exchange, desk: Desk) -> list[Operation]:
+    """The operations of an exchange and of a stencil after it.
+
+    Cells that read no late ghost cell are computed while those are on their way.
+
+    Raises
+    ------
+    LaunchError
+        If there is no such field.
+    """
+    kernels = {device: device.compile(source, launch.kernel) for device in
+               {patch.device for patch in domain.patches}}
+    below, above = lifted(launch.below, 0), lifted(launch.above, 0)
+    early: list[Operation] = []
+    late: list[Operation] = []
+    for place, patch in enumerate(domain.patches):
+        sides = exchanged.late[place]
+        inner, outer = shells(patch.layout.box, [width * side[0] for width, side in zip(below, sides, strict=True)],
+                              [width * side[1] for width, side in zip(above, sides, strict=True)])
+        for box, operations in ((inner, early), *((box, late) for box in outer)):
+            if box.size:
+                arguments = _arguments(launch, domain, place, content, results, box, desk)
+                operations.append(partial(
+                    patch.device.launch, kernels[patch.device], grid_of(box.shape, launch.tile), launch.block,
+                    arguments, shared=launch.shared, stream=desk.stream(patch.device)))
+    return [*exchanged.first, *exchanged.beside, *early, *exchanged.after, *late, *exchanged.settled]
+
+
+def grid_of(shape: Triple, tile: Sequence[int]) -> tuple[int, ...]:
+    """How many thread blocks a box of cells takes along x, y and z."""
+    return tuple(-(-extent // cells) for extent, cells in zip(reversed(shape), tile, strict=True))
+
+
+def region(patch: Patch, box: Box, shape: Triple) -> Any:
+    """What a kernel is told of cells, which are numbered over the grid."""
+    within = box.seen_from(patch.layout.box.low)
+    return np.array((patch.layout.pitch, patch.layout.plane, within.low, within.high, patch.layout.box.low, shape),
+                    REGION)[()]
+
+
+def _arguments(launch: StencilLaunch, domain: Domain, place: int, content: Mapping[str, Cells],
+               results: Mapping[str, Cells], box: Box, desk: Desk) -> list:
+    patch = domain.patches[place]
+    missing = [name for name in launch.inputs if name not in content]
+    if missing:
+        raise LaunchError(f"the grid has no field {missing[0]!r}; it has {', '.join(map(repr, content))}")
+    addresses = [np.uint64(cells.address(place, patch.layout, patch.layout.box.low))
+                 for cells in (*(content[name] for name in launch.inputs),
+                               *(results[described.name] for described in launch.outputs))]
+    return [*addresses, region(patch, box, domain.lattice.shape),
+            *(_argument(argument, patch.device, desk) for argument in launch.arguments)]
+
+
+def _argument(argument: Argument, device: Device, desk: Desk):
+    match argument:
+        case Scalar():
+            return np.frombuffer(argument.value, np.dtype(argument.dtype))[0]
+        case Value():
+            return desk.arguments.number(argument.slot)
+        case ArrayArgument():
+            return desk.arguments.buffer(argument.slot, device, desk.stream(device))
+    raise PlanError(f"a stencil takes no {type(argument).__name__} argument")
