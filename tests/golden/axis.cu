@@ -1,89 +1,72 @@
 // kernels: lambda_kernel
 // np.sum along an axis
-#if !defined(STAGED) && !defined(__CUDA_ON_HOST__)
-#define STAGED 1
-#endif
+#include "vispark/rows.h"
 
-// Rows between memory and a tile of shared memory, flat and 16 bytes at a time; in the tile they have a stride.
-template <int width, int stride, class T> __device__ __forceinline__ void load_tile(T* tile, const T* rows, int count)
+static __device__ __forceinline__ void
+lambda(const float* __restrict__ b, float* __restrict__ out_0_row, float* __restrict__ out_1_row)
 {
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            const Lanes lane = *(const Lanes*)(rows + i);
-            for (int k = 0; k < lanes; ++k) tile[(i + k) / width * stride + (i + k) % width] = lane.item[k];
+    float sum_1[4];
+    for (int row_1 = 0; row_1 < 4; ++row_1) {
+        float sum_2 = 0.0f;
+        VISPARK_UNROLL
+        for (int j = 0; j < 3; ++j) {
+            sum_2 += b[j * 4 + row_1];
         }
-        done = total / lanes * lanes;
+        sum_1[row_1] = sum_2;
     }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) tile[i / width * stride + i % width] = rows[i];
-}
-template <int width, int stride, class T> __device__ __forceinline__ void store_tile(T* rows, const T* tile, int count)
-{
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            Lanes lane;
-            for (int k = 0; k < lanes; ++k) lane.item[k] = tile[(i + k) / width * stride + (i + k) % width];
-            *(Lanes*)(rows + i) = lane;
+    float sum_4[3];
+    for (int row_1 = 0; row_1 < 3; ++row_1) {
+        float sum_5 = 0.0f;
+        VISPARK_UNROLL
+        for (int j = 0; j < 4; ++j) {
+            sum_5 += b[row_1 * 4 + j];
         }
-        done = total / lanes * lanes;
+        sum_4[row_1] = sum_5;
     }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) rows[i] = tile[i / width * stride + i % width];
+    VISPARK_UNROLL
+    for (int j = 0; j < 4; ++j) {
+        out_0_row[j] = sum_1[j];
+    }
+    VISPARK_UNROLL
+    for (int j = 0; j < 3; ++j) {
+        out_1_row[j] = sum_4[j];
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-lambda_kernel(const float* __restrict__ b_in, float* __restrict__ out_0, float* __restrict__ out_1, const long long n)
+lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-    const long long element = blockIdx.x * 128LL + threadIdx.x;
-#ifdef STAGED
-    const long long first = blockIdx.x * 128LL;
-    const int rows = n - first < 128 ? (int)(n - first) : 128;
-    __shared__ __align__(16) float b_tile[1664];
-    load_tile<12, 13>(b_tile, b_in + first * 12, rows);
-    __shared__ __align__(16) float out_0_row_tile[640];
-    __shared__ __align__(16) float out_1_row_tile[384];
-    __barrier_sync(0);
-    const float* b = b_tile + threadIdx.x * 13;
-    float* out_0_row = out_0_row_tile + threadIdx.x * 5;
-    float* out_1_row = out_1_row_tile + threadIdx.x * 3;
+    const rows::Work work(works, ports, 3);
+    const float* __restrict__ const b_in = work.of<const float>(0, 12);
+    float* __restrict__ const out_0 = work.of<float>(1, 4);
+    float* __restrict__ const out_1 = work.of<float>(2, 3);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        lambda(b_in + row * 12, out_0 + row * 4, out_1 + row * 3);
 #else
-    const float* __restrict__ b = b_in + element * 12;
-    float* __restrict__ out_0_row = out_0 + element * 4;
-    float* __restrict__ out_1_row = out_1 + element * 3;
-#endif
-    if (element < n) {
-        float sum_1[4];
-        for (int row = 0; row < 4; ++row) {
-            float sum_2 = 0.0f;
-            for (int j = 0; j < 3; ++j) {
-                sum_2 += b[j * 4 + row];
-            }
-            sum_1[row] = sum_2;
-        }
-        float sum_4[3];
-        for (int row = 0; row < 3; ++row) {
-            float sum_5 = 0.0f;
-            for (int j = 0; j < 4; ++j) {
-                sum_5 += b[row * 4 + j];
-            }
-            sum_4[row] = sum_5;
-        }
-        for (int j = 0; j < 4; ++j) {
-            out_0_row[j] = sum_1[j];
-        }
-        for (int j = 0; j < 3; ++j) {
-            out_1_row[j] = sum_4[j];
-        }
+    extern __shared__ __align__(16) unsigned char memory[];
+    float* const b_tiles = (float*)(memory + 0);
+    float* const out_0_row_tile = (float*)(memory + 24576);
+    float* const out_1_row_tile = (float*)(memory + 28672);
+    for (int ahead = 0; ahead < 1; ++ahead) {
+        rows::fetch<12, 12, 128>(b_tiles + ahead * 3072, b_in, ahead * 256ll, work.count, 256);
+        rows::end_group();
     }
-#ifdef STAGED
-    __barrier_sync(0);
-    store_tile<4, 5>(out_0 + first * 4, out_0_row_tile, rows);
-    store_tile<3, 3>(out_1 + first * 3, out_1_row_tile, rows);
+    int turn = 0;
+    for (long long first = 0; first < work.count; first += 256, ++turn) {
+        rows::wait_for_groups<0>();
+        rows::barrier();
+        rows::fetch<12, 12, 128>(b_tiles + ((turn + 1) % 2) * 3072, b_in, first + 256, work.count, 256);
+        rows::end_group();
+        const int count = rows::least(work.count - first, 256);
+        for (int row = threadIdx.x; row < count; row += 128) {
+            lambda(b_tiles + turn % 2 * 3072 + row * 12, out_0_row_tile + row * 4, out_1_row_tile + row * 3);
+        }
+        rows::barrier();
+        rows::give<4, 4, 128>(out_0 + first * 4, out_0_row_tile, count);
+        rows::give<3, 3, 128>(out_1 + first * 3, out_1_row_tile, count);
+    }
 #endif
 }

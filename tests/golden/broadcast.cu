@@ -1,68 +1,50 @@
 // kernels: lambda_kernel
 // broadcasting
-#if !defined(STAGED) && !defined(__CUDA_ON_HOST__)
-#define STAGED 1
-#endif
+#include "vispark/rows.h"
 
-// Rows between memory and a tile of shared memory, flat and 16 bytes at a time; in the tile they have a stride.
-template <int width, int stride, class T> __device__ __forceinline__ void load_tile(T* tile, const T* rows, int count)
+static __device__ __forceinline__ void
+lambda(const float* __restrict__ p, float* __restrict__ out_row, const float* __restrict__ c)
 {
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            const Lanes lane = *(const Lanes*)(rows + i);
-            for (int k = 0; k < lanes; ++k) tile[(i + k) / width * stride + (i + k) % width] = lane.item[k];
+    VISPARK_UNROLL
+    for (int j = 0; j < 4; ++j) {
+        for (int j_1 = 0; j_1 < 5; ++j_1) {
+            out_row[j * 5 + j_1] = (c[j * 5 + j_1] - p[j_1]);
         }
-        done = total / lanes * lanes;
     }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) tile[i / width * stride + i % width] = rows[i];
-}
-template <int width, int stride, class T> __device__ __forceinline__ void store_tile(T* rows, const T* tile, int count)
-{
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            Lanes lane;
-            for (int k = 0; k < lanes; ++k) lane.item[k] = tile[(i + k) / width * stride + (i + k) % width];
-            *(Lanes*)(rows + i) = lane;
-        }
-        done = total / lanes * lanes;
-    }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) rows[i] = tile[i / width * stride + i % width];
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-lambda_kernel(const float* __restrict__ p_in, float* __restrict__ out, const float* __restrict__ c, const long long n)
+lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports, const float* __restrict__ c)
 {
-    const long long element = blockIdx.x * 128LL + threadIdx.x;
-#ifdef STAGED
-    const long long first = blockIdx.x * 128LL;
-    const int rows = n - first < 128 ? (int)(n - first) : 128;
-    __shared__ __align__(16) float p_tile[640];
-    load_tile<5, 5>(p_tile, p_in + first * 5, rows);
-    __shared__ __align__(16) float out_row_tile[2688];
-    __barrier_sync(0);
-    const float* p = p_tile + threadIdx.x * 5;
-    float* out_row = out_row_tile + threadIdx.x * 21;
+    const rows::Work work(works, ports, 2);
+    const float* __restrict__ const p_in = work.of<const float>(0, 5);
+    float* __restrict__ const out = work.of<float>(1, 20);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        lambda(p_in + row * 5, out + row * 20, c);
 #else
-    const float* __restrict__ p = p_in + element * 5;
-    float* __restrict__ out_row = out + element * 20;
-#endif
-    if (element < n) {
-        for (int j = 0; j < 4; ++j) {
-            for (int j_1 = 0; j_1 < 5; ++j_1) {
-                out_row[j * 5 + j_1] = (c[j * 5 + j_1] - p[j_1]);
-            }
-        }
+    extern __shared__ __align__(16) unsigned char memory[];
+    float* const p_tiles = (float*)(memory + 0);
+    float* const out_row_tile = (float*)(memory + 20480);
+    for (int ahead = 0; ahead < 0; ++ahead) {
+        rows::fetch<5, 5, 128>(p_tiles + ahead * 5120, p_in, ahead * 1024ll, work.count, 1024);
+        rows::end_group();
     }
-#ifdef STAGED
-    __barrier_sync(0);
-    store_tile<20, 21>(out + first * 20, out_row_tile, rows);
+    int turn = 0;
+    for (long long first = 0; first < work.count; first += 1024, ++turn) {
+        rows::barrier();
+        rows::fetch<5, 5, 128>(p_tiles, p_in, first, work.count, 1024);
+        rows::end_group();
+        rows::wait_for_groups<0>();
+        rows::barrier();
+        const int count = rows::least(work.count - first, 1024);
+        for (int row = threadIdx.x; row < count; row += 128) {
+            lambda(p_tiles + row * 5, out_row_tile + row * 20, c);
+        }
+        rows::barrier();
+        rows::give<20, 20, 128>(out + first * 20, out_row_tile, count);
+    }
 #endif
 }

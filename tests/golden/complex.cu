@@ -1,5 +1,7 @@
 // kernels: lambda_kernel
 // complex64
+#include "vispark/rows.h"
+
 // Complex numbers, laid out as NumPy's.
 template <class T> struct complex_t {
     T re, im;
@@ -40,15 +42,46 @@ template <class T> __device__ __forceinline__ bool operator==(complex_t<T> a, co
 }
 template <class T> __device__ __forceinline__ bool operator!=(complex_t<T> a, complex_t<T> b) { return !(a == b); }
 
-extern "C" __global__ void __launch_bounds__(256)
-lambda_kernel(const complex_t<float>* __restrict__ a_in, const complex_t<float>* __restrict__ b_in, complex_t<float>* __restrict__ out_0, complex_t<float>* __restrict__ out_1, complex_t<float>* __restrict__ out_2, const long long n)
+static __device__ __forceinline__ void
+lambda(const complex_t<float> a, const complex_t<float> b, complex_t<float>& out_0_value, complex_t<float>& out_1_value, complex_t<float>& out_2_value)
 {
-    const long long element = blockIdx.x * 256LL + threadIdx.x;
-    if (element < n) {
-        const complex_t<float> a = a_in[element];
-        const complex_t<float> b = b_in[element];
-        out_0[element] = a + b;
-        out_1[element] = a - b;
-        out_2[element] = a * b;
+    out_0_value = a + b;
+    out_1_value = a - b;
+    out_2_value = a * b;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
+{
+    const rows::Work work(works, ports, 5);
+    const complex_t<float>* __restrict__ const a_in = work.of<const complex_t<float>>(0, 1);
+    const complex_t<float>* __restrict__ const b_in = work.of<const complex_t<float>>(1, 1);
+    complex_t<float>* __restrict__ const out_0 = work.of<complex_t<float>>(2, 1);
+    complex_t<float>* __restrict__ const out_1 = work.of<complex_t<float>>(3, 1);
+    complex_t<float>* __restrict__ const out_2 = work.of<complex_t<float>>(4, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        lambda(a_in[row], b_in[row], out_0[row], out_1[row], out_2[row]);
+#else
+    for (long long row = threadIdx.x * 2; row < work.count; row += 512) {
+        if (row + 2 <= work.count) {
+            const rows::Pack<complex_t<float>, 2> a = *(const rows::Pack<complex_t<float>, 2>*)(a_in + row);
+            const rows::Pack<complex_t<float>, 2> b = *(const rows::Pack<complex_t<float>, 2>*)(b_in + row);
+            rows::Pack<complex_t<float>, 2> out_0_value;
+            rows::Pack<complex_t<float>, 2> out_1_value;
+            rows::Pack<complex_t<float>, 2> out_2_value;
+            VISPARK_UNROLL
+            for (int i = 0; i < 2; ++i) lambda(a.item[i], b.item[i], out_0_value.item[i], out_1_value.item[i], out_2_value.item[i]);
+            *(rows::Pack<complex_t<float>, 2>*)(out_0 + row) = out_0_value;
+            *(rows::Pack<complex_t<float>, 2>*)(out_1 + row) = out_1_value;
+            *(rows::Pack<complex_t<float>, 2>*)(out_2 + row) = out_2_value;
+        } else {
+            for (long long last = row; last < work.count; ++last) {
+                lambda(a_in[last], b_in[last], out_0[last], out_1[last], out_2[last]);
+            }
+        }
     }
+#endif
 }

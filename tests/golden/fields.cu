@@ -1,42 +1,45 @@
 // kernels: lambda_kernel
 // fields by name
-#if !defined(STAGED) && !defined(__CUDA_ON_HOST__)
-#define STAGED 1
-#endif
+#include "vispark/rows.h"
 
-// Rows between memory and a tile of shared memory, flat and 16 bytes at a time; in the tile they have a stride.
-template <int width, int stride, class T> __device__ __forceinline__ void load_tile(T* tile, const T* rows, int count)
+static __device__ __forceinline__ void
+lambda(const long long y, const float* __restrict__ z, double& out_value, const double k)
 {
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            const Lanes lane = *(const Lanes*)(rows + i);
-            for (int k = 0; k < lanes; ++k) tile[(i + k) / width * stride + (i + k) % width] = lane.item[k];
-        }
-        done = total / lanes * lanes;
-    }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) tile[i / width * stride + i % width] = rows[i];
+    out_value = (((double)y) * k) + ((double)z[1]);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-lambda_kernel(const long long* __restrict__ y_in, const float* __restrict__ z_in, double* __restrict__ out, const double k, const long long n)
+lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports, const double k)
 {
-    const long long element = blockIdx.x * 128LL + threadIdx.x;
-#ifdef STAGED
-    const long long first = blockIdx.x * 128LL;
-    const int rows = n - first < 128 ? (int)(n - first) : 128;
-    __shared__ __align__(16) float z_tile[384];
-    load_tile<2, 3>(z_tile, z_in + first * 2, rows);
-    __barrier_sync(0);
-    const float* z = z_tile + threadIdx.x * 3;
+    const rows::Work work(works, ports, 3);
+    const long long* __restrict__ const y_in = work.of<const long long>(0, 1);
+    const float* __restrict__ const z_in = work.of<const float>(1, 2);
+    double* __restrict__ const out = work.of<double>(2, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        lambda(y_in[row], z_in + row * 2, out[row], k);
 #else
-    const float* __restrict__ z = z_in + element * 2;
-#endif
-    if (element < n) {
-        const long long y = y_in[element];
-        out[element] = (((double)y) * k) + ((double)z[1]);
+    extern __shared__ __align__(16) unsigned char memory[];
+    long long* const y_tiles = (long long*)(memory + 0);
+    float* const z_tiles = (float*)(memory + 16384);
+    for (int ahead = 0; ahead < 1; ++ahead) {
+        rows::fetch<1, 1, 128>(y_tiles + ahead * 1024, y_in, ahead * 1024ll, work.count, 1024);
+        rows::fetch<2, 2, 128>(z_tiles + ahead * 2048, z_in, ahead * 1024ll, work.count, 1024);
+        rows::end_group();
     }
+    int turn = 0;
+    for (long long first = 0; first < work.count; first += 1024, ++turn) {
+        rows::wait_for_groups<0>();
+        rows::barrier();
+        rows::fetch<1, 1, 128>(y_tiles + ((turn + 1) % 2) * 1024, y_in, first + 1024, work.count, 1024);
+        rows::fetch<2, 2, 128>(z_tiles + ((turn + 1) % 2) * 2048, z_in, first + 1024, work.count, 1024);
+        rows::end_group();
+        const int count = rows::least(work.count - first, 1024);
+        for (int row = threadIdx.x; row < count; row += 128) {
+            lambda(*(y_tiles + turn % 2 * 1024 + row), z_tiles + turn % 2 * 2048 + row * 2, out[first + row], k);
+        }
+    }
+#endif
 }

@@ -1,72 +1,54 @@
 // kernels: gradient_kernel
 // logistic regression's gradient
-#if !defined(STAGED) && !defined(__CUDA_ON_HOST__)
-#define STAGED 1
-#endif
+#include "vispark/rows.h"
 
-// Rows between memory and a tile of shared memory, flat and 16 bytes at a time; in the tile they have a stride.
-template <int width, int stride, class T> __device__ __forceinline__ void load_tile(T* tile, const T* rows, int count)
+static __device__ __forceinline__ void
+gradient(const float* __restrict__ p, float* __restrict__ out_row, const float* __restrict__ w)
 {
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            const Lanes lane = *(const Lanes*)(rows + i);
-            for (int k = 0; k < lanes; ++k) tile[(i + k) / width * stride + (i + k) % width] = lane.item[k];
-        }
-        done = total / lanes * lanes;
+    const float y = p[0];
+    float dot = 0.0f;
+    VISPARK_SUM(dot)
+    for (int j = 0; j < 39; ++j) {
+        dot += (w[j] * p[j + 1]);
     }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) tile[i / width * stride + i % width] = rows[i];
-}
-template <int width, int stride, class T> __device__ __forceinline__ void store_tile(T* rows, const T* tile, int count)
-{
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            Lanes lane;
-            for (int k = 0; k < lanes; ++k) lane.item[k] = tile[(i + k) / width * stride + (i + k) % width];
-            *(Lanes*)(rows + i) = lane;
-        }
-        done = total / lanes * lanes;
+    const float value = ((1.0f / (1.0f + expf((-y) * dot))) - 1.0f) * y;
+    VISPARK_UNROLL
+    for (int j = 0; j < 39; ++j) {
+        out_row[j] = (value * p[j + 1]);
     }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) rows[i] = tile[i / width * stride + i % width];
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-gradient_kernel(const float* __restrict__ p_in, float* __restrict__ out, const float* __restrict__ w, const long long n)
+gradient_kernel(const long long* __restrict__ works, void* const* __restrict__ ports, const float* __restrict__ w)
 {
-    const long long element = blockIdx.x * 128LL + threadIdx.x;
-#ifdef STAGED
-    const long long first = blockIdx.x * 128LL;
-    const int rows = n - first < 128 ? (int)(n - first) : 128;
-    __shared__ __align__(16) float p_tile[5248];
-    load_tile<40, 41>(p_tile, p_in + first * 40, rows);
-    __shared__ __align__(16) float out_row_tile[4992];
-    __barrier_sync(0);
-    const float* p = p_tile + threadIdx.x * 41;
-    float* out_row = out_row_tile + threadIdx.x * 39;
+    const rows::Work work(works, ports, 2);
+    const float* __restrict__ const p_in = work.of<const float>(0, 40);
+    float* __restrict__ const out = work.of<float>(1, 39);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        gradient(p_in + row * 40, out + row * 39, w);
 #else
-    const float* __restrict__ p = p_in + element * 40;
-    float* __restrict__ out_row = out + element * 39;
-#endif
-    if (element < n) {
-        const float y = p[0];
-        float dot = 0.0f;
-        for (int j = 0; j < 39; ++j) {
-            dot += (w[j] * p[j + 1]);
-        }
-        const float value = ((1.0f / (1.0f + expf((-y) * dot))) - 1.0f) * y;
-        for (int j = 0; j < 39; ++j) {
-            out_row[j] = (value * p[j + 1]);
-        }
+    extern __shared__ __align__(16) unsigned char memory[];
+    float* const p_tiles = (float*)(memory + 0);
+    float* const out_row_tile = (float*)(memory + 67584);
+    for (int ahead = 0; ahead < 2; ++ahead) {
+        rows::fetch<40, 44, 128>(p_tiles + ahead * 5632, p_in, ahead * 128ll, work.count, 128);
+        rows::end_group();
     }
-#ifdef STAGED
-    __barrier_sync(0);
-    store_tile<39, 39>(out + first * 39, out_row_tile, rows);
+    int turn = 0;
+    for (long long first = 0; first < work.count; first += 128, ++turn) {
+        rows::wait_for_groups<1>();
+        rows::barrier();
+        rows::fetch<40, 44, 128>(p_tiles + ((turn + 2) % 3) * 5632, p_in, first + 256, work.count, 128);
+        rows::end_group();
+        const int count = rows::least(work.count - first, 128);
+        for (int row = threadIdx.x; row < count; row += 128) {
+            gradient(p_tiles + turn % 3 * 5632 + row * 44, out_row_tile + row * 39, w);
+        }
+        rows::barrier();
+        rows::give<39, 39, 128>(out + first * 39, out_row_tile, count);
+    }
 #endif
 }

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Source
+from gpu_worker.device.base import Buffer, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
-from vispark.translate import Field, Function, Kernel, Record, Structure, specialise, trace
+from vispark.translate import trace
+from vispark.translate.fuse import fuse
+from vispark.translate.interface import Call, Field, Record, Structure, TableKernel
 
 #: Makes the host take the way through shared memory that a GPU takes.
-STAGED = ("-DSTAGED", "-D__barrier_sync(id)=__syncthreads()")
+AS_ON_GPU = ("-DVISPARK_AS_ON_GPU",)
 Data = np.ndarray | Mapping[str, np.ndarray]
 
 
@@ -35,52 +38,102 @@ def record_of(data: Data) -> Record:
 def translated(fn: Callable[..., Any], data: Data, *args: Any, staged: bool = False, exact: bool = True) -> list[Any]:
     """What the kernel of a function gives for each element, built as the function builds it.
 
-    ``exact`` keeps multiplication and addition apart, as Python does.
+    ``exact`` keeps multiplication and addition apart, as Python does; ``staged`` takes the way of a GPU.
     """
-    function = trace(fn, args)
-    kernel = specialise(function, record_of(data), args)
-    options = (("-fmad=false",) if exact else ()) + (STAGED if staged else ())
-    outputs = launch(kernel, function, data, args, options)
-    count = len(next(iter(data.values())) if isinstance(data, Mapping) else data)
-    return [build(kernel, kernel.structure, [output[i] for output in outputs]) for i in range(count)]
+    calls = (Call(trace(fn, args), args),)
+    kernel = fuse(calls, record_of(data))
+    options = (("-fmad=false",) if exact else ()) + (AS_ON_GPU if staged else ())
+    blocks = (data,) if staged else parted(data)
+    found = []
+    for block, outputs in zip(blocks, launch(kernel, calls, blocks, options=options), strict=True):
+        found += [build(kernel, kernel.structure, [outputs[output.name][i] for output in kernel.outputs])
+                  for i in range(count_of(block))]
+    return found
 
 
-def launch(kernel: Kernel, function: Function, data: Data, args: Sequence[Any],
-           options: tuple[str, ...] = ()) -> list[np.ndarray]:
-    """The outputs of one launch."""
+def count_of(block: Data) -> int:
+    """The elements of a block."""
+    return len(next(iter(block.values())) if isinstance(block, Mapping) else block)
+
+
+def parted(data: Data) -> tuple[Data, ...]:
+    """Data as blocks: one of two thirds, an empty one, and the rest."""
+    count = count_of(data)
+    cuts = [0, count * 2 // 3, count * 2 // 3, count]
+    if isinstance(data, Mapping):
+        return tuple({name: array[a:b] for name, array in data.items()} for a, b in itertools.pairwise(cuts))
+    return tuple(data[a:b] for a, b in itertools.pairwise(cuts))
+
+
+def launch(kernel: TableKernel, calls: Sequence[Call], blocks: Sequence[Data], *, options: tuple[str, ...] = (),
+           tiles: int = 1) -> list[dict[str, np.ndarray]]:
+    """The outputs of one launch over some blocks, for each block by name; of a fold instead the partials in one dict
+    for each work, named by field and guard.
+
+    ``tiles`` is the number of tiles that a work has.
+    """
     device = host()
     stream = device.stream()
-    fields = data if isinstance(data, Mapping) else {"": data}
-    count = len(next(iter(fields.values())))
-    outputs = [np.empty((count, *output.shape), output.dtype) for output in kernel.outputs]
-    values, written, buffers, given = iter(kernel.values(function, args)), iter(outputs), [], []
-    for parameter in kernel.parameters:
-        if parameter.kind == "count":
-            given.append(np.int64(count))
-            continue
-        array = fields[parameter.name] if parameter.kind == "input" else (
-            next(written) if parameter.kind == "output" else next(values))
-        if not parameter.pointer:
-            given.append(array)
-            continue
+    buffers: list[Buffer] = []
+
+    def put(array: np.ndarray) -> Buffer:
         array = np.ascontiguousarray(array)
-        buffer = device.allocate(array.nbytes, stream=stream)
-        if parameter.kind != "output" and array.nbytes:
-            device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
-        buffers.append((buffer, parameter.kind))
-        given.append(buffer)
+        buffers.append(device.allocate(array.nbytes, stream=stream))
+        if array.nbytes:
+            device.copy_in(buffers[-1], array.reshape(-1).view(np.uint8), stream=stream)
+        return buffers[-1]
+
+    works = _works([count_of(block) for block in blocks], kernel.tile * tiles)
+    ports, written = [], []
+    for block in blocks:
+        fields = block if isinstance(block, Mapping) else {"": block}
+        outputs = {} if kernel.accumulated else {
+            output.name: np.zeros((count_of(block), *output.shape), output.dtype) for output in kernel.outputs}
+        placed = {}
+        for parameter in kernel.parameters:
+            if parameter.kind in ("input", "output"):
+                placed[parameter] = put(fields[parameter.name] if parameter.kind == "input" else
+                                        outputs[parameter.name])
+        ports += [buffer.address for buffer in placed.values()]
+        written.append((outputs, {one.name: buffer for one, buffer in placed.items() if one.kind == "output"}))
+    partials = [np.zeros((len(works), one.width), _dtype(one.accumulator)) for one in kernel.accumulated]
+    left = [put(partial) for partial in partials]
+    given = [put(value) if value.shape else value for value in kernel.values(calls)]
     compiled = device.compile(Source(kernel.source, f"{kernel.name}.cu", options), kernel.name)
-    device.launch(compiled, (kernel.grid(count),), (kernel.block,), given, stream=stream)
+    if len(works):
+        device.launch(compiled, (len(works),), (kernel.block,), [put(works), put(np.array(ports, np.uint64)), *left,
+                                                                 *given], shared=kernel.shared, stream=stream)
     device.synchronize(stream=stream)
-    for output, buffer in zip(outputs, [buffer for buffer, kind in buffers if kind == "output"], strict=True):
-        if output.nbytes:
-            device.copy_out(output.reshape(-1).view(np.uint8), buffer, stream=stream)
-    for buffer, _ in buffers:
+    for outputs, placed in written:
+        for name, output in outputs.items():
+            if output.nbytes:
+                device.copy_out(output.reshape(-1).view(np.uint8), placed[name], stream=stream)
+    for partial, buffer in zip(partials, left, strict=True):
+        if partial.nbytes:
+            device.copy_out(partial.reshape(-1).view(np.uint8), buffer, stream=stream)
+    for buffer in buffers:
         buffer.close()
-    return outputs
+    if not kernel.accumulated:
+        return [outputs for outputs, _ in written]
+    named = {f"{one.field} {one.guard}".strip(): partial for one, partial in
+             zip(kernel.accumulated, partials, strict=True)}
+    return [{name: partial[i] for name, partial in named.items()} for i in range(len(works))]
 
 
-def build(kernel: Kernel, structure: Structure, values: Sequence[Any]) -> Any:
+def _works(counts: Sequence[int], rows: int) -> np.ndarray:
+    found = [(entry, first, min(rows, count - first)) for entry, count in enumerate(counts)
+             for first in range(0, count, rows)]
+    return np.array(found, np.int64).reshape(-1, 3)
+
+
+def _dtype(accumulator: str) -> np.dtype:
+    if accumulator == "Twofold":
+        return np.dtype([("sum", "f8"), ("lost", "f8")])
+    return np.dtype({"double": "f8", "unsigned char": "u1", "signed char": "i1", "short": "i2", "unsigned short": "u2",
+                     "int": "i4", "unsigned int": "u4", "long long": "i8", "unsigned long long": "u8"}[accumulator])
+
+
+def build(kernel: TableKernel, structure: Structure, values: Sequence[Any]) -> Any:
     """One result out of the outputs' values."""
     if structure.kind == "tuple":
         return tuple(build(kernel, item, values) for item in structure.items)

@@ -1,5 +1,7 @@
 // kernels: first_divisor_kernel
 // for with else
+#include "vispark/rows.h"
+
 // Python's %, which has the divisor's sign; x % 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
 {
@@ -8,27 +10,51 @@ template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
     return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-first_divisor_kernel(const int* __restrict__ n_in, long long* __restrict__ out, const long long n)
+static __device__ __forceinline__ void
+first_divisor(const int n_1, long long& out_value)
 {
-    const long long element = blockIdx.x * 256LL + threadIdx.x;
-    if (element < n) {
-        const int n_1 = n_in[element];
-        long long found;
-        bool broke = false;
-        for (int i = 2; i < 6; ++i) {
-            if (floor_remainder<int>(n_1, (int)i) == 0) {
-                found = i;
-                broke = true;
-                break;
+    long long found;
+    bool broke = false;
+    for (int i = 2; i < 6; ++i) {
+        if (floor_remainder<int>(n_1, (int)i) == 0) {
+            found = i;
+            broke = true;
+            break;
+        }
+    }
+    long long found_1;
+    if (!broke) {
+        found_1 = -1;
+    } else {
+        found_1 = found;
+    }
+    out_value = found_1;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+first_divisor_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
+{
+    const rows::Work work(works, ports, 2);
+    const int* __restrict__ const n_in = work.of<const int>(0, 1);
+    long long* __restrict__ const out = work.of<long long>(1, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        first_divisor(n_in[row], out[row]);
+#else
+    for (long long row = threadIdx.x * 2; row < work.count; row += 512) {
+        if (row + 2 <= work.count) {
+            const rows::Pack<int, 2> n_1 = *(const rows::Pack<int, 2>*)(n_in + row);
+            rows::Pack<long long, 2> out_value;
+            VISPARK_UNROLL
+            for (int i = 0; i < 2; ++i) first_divisor(n_1.item[i], out_value.item[i]);
+            *(rows::Pack<long long, 2>*)(out + row) = out_value;
+        } else {
+            for (long long last = row; last < work.count; ++last) {
+                first_divisor(n_in[last], out[last]);
             }
         }
-        long long found_1;
-        if (!broke) {
-            found_1 = -1;
-        } else {
-            found_1 = found;
-        }
-        out[element] = found_1;
     }
+#endif
 }

@@ -1,16 +1,57 @@
 // kernels: lambda_kernel
 // promotion: float32 with Python numbers
-extern "C" __global__ void __launch_bounds__(256)
-lambda_kernel(const float* __restrict__ x_in, float* __restrict__ out_0, float* __restrict__ out_1, float* __restrict__ out_2, float* __restrict__ out_3, float* __restrict__ out_4, float* __restrict__ out_5, const long long n)
+#include "vispark/rows.h"
+
+static __device__ __forceinline__ void
+lambda(const float x, float& out_0_value, float& out_1_value, float& out_2_value, float& out_3_value, float& out_4_value, float& out_5_value)
 {
-    const long long element = blockIdx.x * 256LL + threadIdx.x;
-    if (element < n) {
-        const float x = x_in[element];
-        out_0[element] = x * 2.0f;
-        out_1[element] = x * 0.1f;
-        out_2[element] = x + 1.0f;
-        out_3[element] = 1.0f - x;
-        out_4[element] = x / 2.0f;
-        out_5[element] = 3.0f * x;
+    out_0_value = x * 2.0f;
+    out_1_value = x * 0.1f;
+    out_2_value = x + 1.0f;
+    out_3_value = 1.0f - x;
+    out_4_value = x / 2.0f;
+    out_5_value = 3.0f * x;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
+{
+    const rows::Work work(works, ports, 7);
+    const float* __restrict__ const x_in = work.of<const float>(0, 1);
+    float* __restrict__ const out_0 = work.of<float>(1, 1);
+    float* __restrict__ const out_1 = work.of<float>(2, 1);
+    float* __restrict__ const out_2 = work.of<float>(3, 1);
+    float* __restrict__ const out_3 = work.of<float>(4, 1);
+    float* __restrict__ const out_4 = work.of<float>(5, 1);
+    float* __restrict__ const out_5 = work.of<float>(6, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        lambda(x_in[row], out_0[row], out_1[row], out_2[row], out_3[row], out_4[row], out_5[row]);
+#else
+    for (long long row = threadIdx.x * 4; row < work.count; row += 1024) {
+        if (row + 4 <= work.count) {
+            const rows::Pack<float, 4> x = *(const rows::Pack<float, 4>*)(x_in + row);
+            rows::Pack<float, 4> out_0_value;
+            rows::Pack<float, 4> out_1_value;
+            rows::Pack<float, 4> out_2_value;
+            rows::Pack<float, 4> out_3_value;
+            rows::Pack<float, 4> out_4_value;
+            rows::Pack<float, 4> out_5_value;
+            VISPARK_UNROLL
+            for (int i = 0; i < 4; ++i) lambda(x.item[i], out_0_value.item[i], out_1_value.item[i], out_2_value.item[i], out_3_value.item[i], out_4_value.item[i], out_5_value.item[i]);
+            *(rows::Pack<float, 4>*)(out_0 + row) = out_0_value;
+            *(rows::Pack<float, 4>*)(out_1 + row) = out_1_value;
+            *(rows::Pack<float, 4>*)(out_2 + row) = out_2_value;
+            *(rows::Pack<float, 4>*)(out_3 + row) = out_3_value;
+            *(rows::Pack<float, 4>*)(out_4 + row) = out_4_value;
+            *(rows::Pack<float, 4>*)(out_5 + row) = out_5_value;
+        } else {
+            for (long long last = row; last < work.count; ++last) {
+                lambda(x_in[last], out_0[last], out_1[last], out_2[last], out_3[last], out_4[last], out_5[last]);
+            }
+        }
     }
+#endif
 }

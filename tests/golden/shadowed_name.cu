@@ -1,14 +1,40 @@
 // kernels: types_kernel
 // a name of several types
-extern "C" __global__ void __launch_bounds__(256)
-types_kernel(const float* __restrict__ x_in, long long* __restrict__ out, const long long n)
+#include "vispark/rows.h"
+
+static __device__ __forceinline__ void
+types(const float x, long long& out_value)
 {
-    const long long element = blockIdx.x * 256LL + threadIdx.x;
-    if (element < n) {
-        const float x = x_in[element];
-        bool y = x > 0.0f;
-        float y_1 = y ? x : (-x);
-        long long y_2 = (long long)(y_1 > 3.0f);
-        out[element] = y_2;
+    bool y = x > 0.0f;
+    float y_1 = y ? x : (-x);
+    long long y_2 = (long long)(y_1 > 3.0f);
+    out_value = y_2;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+types_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
+{
+    const rows::Work work(works, ports, 2);
+    const float* __restrict__ const x_in = work.of<const float>(0, 1);
+    long long* __restrict__ const out = work.of<long long>(1, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        types(x_in[row], out[row]);
+#else
+    for (long long row = threadIdx.x * 2; row < work.count; row += 512) {
+        if (row + 2 <= work.count) {
+            const rows::Pack<float, 2> x = *(const rows::Pack<float, 2>*)(x_in + row);
+            rows::Pack<long long, 2> out_value;
+            VISPARK_UNROLL
+            for (int i = 0; i < 2; ++i) types(x.item[i], out_value.item[i]);
+            *(rows::Pack<long long, 2>*)(out + row) = out_value;
+        } else {
+            for (long long last = row; last < work.count; ++last) {
+                types(x_in[last], out[last]);
+            }
+        }
     }
+#endif
 }

@@ -1,5 +1,7 @@
 // kernels: lambda_kernel
 // << and >> of int16
+#include "vispark/rows.h"
+
 // Shifts by more than the width, or by a negative number, shift everything out, as in NumPy.
 template <class T> __device__ __forceinline__ T shift_left(T a, T b)
 {
@@ -12,14 +14,42 @@ template <class T> __device__ __forceinline__ T shift_right(T a, T b)
     return by < 8 * sizeof(T) ? (T)(a >> by) : a < 0 ? T(-1) : T(0);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-lambda_kernel(const short* __restrict__ a_in, const short* __restrict__ b_in, short* __restrict__ out_0, short* __restrict__ out_1, const long long n)
+static __device__ __forceinline__ void
+lambda(const short a, const short b, short& out_0_value, short& out_1_value)
 {
-    const long long element = blockIdx.x * 256LL + threadIdx.x;
-    if (element < n) {
-        const short a = a_in[element];
-        const short b = b_in[element];
-        out_0[element] = shift_left<short>(a, b);
-        out_1[element] = shift_right<short>(a, b);
+    out_0_value = shift_left<short>(a, b);
+    out_1_value = shift_right<short>(a, b);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
+{
+    const rows::Work work(works, ports, 4);
+    const short* __restrict__ const a_in = work.of<const short>(0, 1);
+    const short* __restrict__ const b_in = work.of<const short>(1, 1);
+    short* __restrict__ const out_0 = work.of<short>(2, 1);
+    short* __restrict__ const out_1 = work.of<short>(3, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        lambda(a_in[row], b_in[row], out_0[row], out_1[row]);
+#else
+    for (long long row = threadIdx.x * 8; row < work.count; row += 2048) {
+        if (row + 8 <= work.count) {
+            const rows::Pack<short, 8> a = *(const rows::Pack<short, 8>*)(a_in + row);
+            const rows::Pack<short, 8> b = *(const rows::Pack<short, 8>*)(b_in + row);
+            rows::Pack<short, 8> out_0_value;
+            rows::Pack<short, 8> out_1_value;
+            VISPARK_UNROLL
+            for (int i = 0; i < 8; ++i) lambda(a.item[i], b.item[i], out_0_value.item[i], out_1_value.item[i]);
+            *(rows::Pack<short, 8>*)(out_0 + row) = out_0_value;
+            *(rows::Pack<short, 8>*)(out_1 + row) = out_1_value;
+        } else {
+            for (long long last = row; last < work.count; ++last) {
+                lambda(a_in[last], b_in[last], out_0[last], out_1[last]);
+            }
+        }
     }
+#endif
 }

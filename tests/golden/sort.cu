@@ -1,81 +1,63 @@
 // kernels: sorted_kernel
 // bubble sort
-#if !defined(STAGED) && !defined(__CUDA_ON_HOST__)
-#define STAGED 1
-#endif
+#include "vispark/rows.h"
 
-// Rows between memory and a tile of shared memory, flat and 16 bytes at a time; in the tile they have a stride.
-template <int width, int stride, class T> __device__ __forceinline__ void load_tile(T* tile, const T* rows, int count)
+static __device__ __forceinline__ void
+sorted(const float* __restrict__ p, float* __restrict__ out_row)
 {
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            const Lanes lane = *(const Lanes*)(rows + i);
-            for (int k = 0; k < lanes; ++k) tile[(i + k) / width * stride + (i + k) % width] = lane.item[k];
-        }
-        done = total / lanes * lanes;
+    float a[5];
+    VISPARK_UNROLL
+    for (int j = 0; j < 5; ++j) {
+        a[j] = p[j];
     }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) tile[i / width * stride + i % width] = rows[i];
-}
-template <int width, int stride, class T> __device__ __forceinline__ void store_tile(T* rows, const T* tile, int count)
-{
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            Lanes lane;
-            for (int k = 0; k < lanes; ++k) lane.item[k] = tile[(i + k) / width * stride + (i + k) % width];
-            *(Lanes*)(rows + i) = lane;
+    for (int i = 0; i < 5; ++i) {
+        const int value = 4 - i;
+        for (int i_1 = 0; i_1 < value; ++i_1) {
+            if (a[i_1] > a[i_1 + 1]) {
+                const float value_1 = a[i_1 + 1];
+                const float value_2 = a[i_1];
+                a[i_1] = value_1;
+                a[i_1 + 1] = value_2;
+            }
         }
-        done = total / lanes * lanes;
     }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) rows[i] = tile[i / width * stride + i % width];
+    VISPARK_UNROLL
+    for (int j = 0; j < 5; ++j) {
+        out_row[j] = a[j];
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-sorted_kernel(const float* __restrict__ p_in, float* __restrict__ out, const long long n)
+sorted_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-    const long long element = blockIdx.x * 128LL + threadIdx.x;
-#ifdef STAGED
-    const long long first = blockIdx.x * 128LL;
-    const int rows = n - first < 128 ? (int)(n - first) : 128;
-    __shared__ __align__(16) float p_tile[640];
-    load_tile<5, 5>(p_tile, p_in + first * 5, rows);
-    __shared__ __align__(16) float out_row_tile[640];
-    __barrier_sync(0);
-    const float* p = p_tile + threadIdx.x * 5;
-    float* out_row = out_row_tile + threadIdx.x * 5;
+    const rows::Work work(works, ports, 2);
+    const float* __restrict__ const p_in = work.of<const float>(0, 5);
+    float* __restrict__ const out = work.of<float>(1, 5);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        sorted(p_in + row * 5, out + row * 5);
 #else
-    const float* __restrict__ p = p_in + element * 5;
-    float* __restrict__ out_row = out + element * 5;
-#endif
-    if (element < n) {
-        float a[5];
-        for (int j = 0; j < 5; ++j) {
-            a[j] = p[j];
-        }
-        for (int i = 0; i < 5; ++i) {
-            const int value = 4 - i;
-            for (int i_1 = 0; i_1 < value; ++i_1) {
-                if (a[i_1] > a[i_1 + 1]) {
-                    const float value_1 = a[i_1 + 1];
-                    const float value_2 = a[i_1];
-                    a[i_1] = value_1;
-                    a[i_1 + 1] = value_2;
-                }
-            }
-        }
-        for (int j = 0; j < 5; ++j) {
-            out_row[j] = a[j];
-        }
+    extern __shared__ __align__(16) unsigned char memory[];
+    float* const p_tiles = (float*)(memory + 0);
+    float* const out_row_tile = (float*)(memory + 61440);
+    for (int ahead = 0; ahead < 2; ++ahead) {
+        rows::fetch<5, 5, 128>(p_tiles + ahead * 5120, p_in, ahead * 1024ll, work.count, 1024);
+        rows::end_group();
     }
-#ifdef STAGED
-    __barrier_sync(0);
-    store_tile<5, 5>(out + first * 5, out_row_tile, rows);
+    int turn = 0;
+    for (long long first = 0; first < work.count; first += 1024, ++turn) {
+        rows::wait_for_groups<1>();
+        rows::barrier();
+        rows::fetch<5, 5, 128>(p_tiles + ((turn + 2) % 3) * 5120, p_in, first + 2048, work.count, 1024);
+        rows::end_group();
+        const int count = rows::least(work.count - first, 1024);
+        for (int row = threadIdx.x; row < count; row += 128) {
+            sorted(p_tiles + turn % 3 * 5120 + row * 5, out_row_tile + row * 5);
+        }
+        rows::barrier();
+        rows::give<5, 5, 128>(out + first * 5, out_row_tile, count);
+    }
 #endif
 }

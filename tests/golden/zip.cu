@@ -1,47 +1,47 @@
 // kernels: zipped_kernel
 // for over zip
-#if !defined(STAGED) && !defined(__CUDA_ON_HOST__)
-#define STAGED 1
-#endif
+#include "vispark/rows.h"
 
-// Rows between memory and a tile of shared memory, flat and 16 bytes at a time; in the tile they have a stride.
-template <int width, int stride, class T> __device__ __forceinline__ void load_tile(T* tile, const T* rows, int count)
+static __device__ __forceinline__ void
+zipped(const float* __restrict__ p, float& out_value, const float* __restrict__ w)
 {
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            const Lanes lane = *(const Lanes*)(rows + i);
-            for (int k = 0; k < lanes; ++k) tile[(i + k) / width * stride + (i + k) % width] = lane.item[k];
-        }
-        done = total / lanes * lanes;
+    float s = 0.0f;
+    for (int i = 0; i < 5; ++i) {
+        float a = p[i];
+        float b = w[i];
+        s = s + (a * b);
     }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) tile[i / width * stride + i % width] = rows[i];
+    out_value = s;
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-zipped_kernel(const float* __restrict__ p_in, float* __restrict__ out, const float* __restrict__ w, const long long n)
+zipped_kernel(const long long* __restrict__ works, void* const* __restrict__ ports, const float* __restrict__ w)
 {
-    const long long element = blockIdx.x * 128LL + threadIdx.x;
-#ifdef STAGED
-    const long long first = blockIdx.x * 128LL;
-    const int rows = n - first < 128 ? (int)(n - first) : 128;
-    __shared__ __align__(16) float p_tile[640];
-    load_tile<5, 5>(p_tile, p_in + first * 5, rows);
-    __barrier_sync(0);
-    const float* p = p_tile + threadIdx.x * 5;
+    const rows::Work work(works, ports, 2);
+    const float* __restrict__ const p_in = work.of<const float>(0, 5);
+    float* __restrict__ const out = work.of<float>(1, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        zipped(p_in + row * 5, out[row], w);
 #else
-    const float* __restrict__ p = p_in + element * 5;
-#endif
-    if (element < n) {
-        float s = 0.0f;
-        for (int i = 0; i < 5; ++i) {
-            float a = p[i];
-            float b = w[i];
-            s = s + (a * b);
-        }
-        out[element] = s;
+    extern __shared__ __align__(16) unsigned char memory[];
+    float* const p_tiles = (float*)(memory + 0);
+    for (int ahead = 0; ahead < 1; ++ahead) {
+        rows::fetch<5, 5, 128>(p_tiles + ahead * 5120, p_in, ahead * 1024ll, work.count, 1024);
+        rows::end_group();
     }
+    int turn = 0;
+    for (long long first = 0; first < work.count; first += 1024, ++turn) {
+        rows::wait_for_groups<0>();
+        rows::barrier();
+        rows::fetch<5, 5, 128>(p_tiles + ((turn + 1) % 2) * 5120, p_in, first + 1024, work.count, 1024);
+        rows::end_group();
+        const int count = rows::least(work.count - first, 1024);
+        for (int row = threadIdx.x; row < count; row += 128) {
+            zipped(p_tiles + turn % 2 * 5120 + row * 5, out[first + row], w);
+        }
+    }
+#endif
 }

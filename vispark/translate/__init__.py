@@ -1,7 +1,7 @@
 """Translates plain Python functions to CUDA C++.
 
-``reader`` turns a function into the intermediate form (``form``) when ``vmap`` is called; ``kernel`` specialises it on
-dtypes and lengths. Nothing here knows Spark.
+``reader`` turns a function into the intermediate form (``form``) when ``vmap`` is called; ``fuse`` makes one kernel of
+several of them, and of a fold behind them, once dtypes and lengths are known. Nothing here knows Spark.
 
 >>> kernel = specialise(trace(lambda x, k: k * x, (2.0,)), Record((Field("", "float32"),)), (2.0,))
 >>> kernel.outputs
@@ -9,13 +9,19 @@ dtypes and lengths. Nothing here knows Spark.
 """
 
 from vispark.translate.errors import TranslationError
+from vispark.translate.folding import Accumulated, Folding
 from vispark.translate.form import Function
-from vispark.translate.kernel import Field, Kernel, Output, Parameter, Record, Structure, specialise, translate
+from vispark.translate.fuse import fuse
+from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure, TableKernel
+from vispark.translate.kernel import Kernel, specialise, translate
 from vispark.translate.reader import trace
 from vispark.translate.stencil import Stencil, stencil
 
 __all__ = [
+    "Accumulated",
+    "Call",
     "Field",
+    "Folding",
     "Function",
     "Kernel",
     "Output",
@@ -23,7 +29,9 @@ __all__ = [
     "Record",
     "Stencil",
     "Structure",
+    "TableKernel",
     "TranslationError",
+    "fuse",
     "specialise",
     "stencil",
     "trace",

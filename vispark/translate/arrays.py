@@ -334,6 +334,7 @@ class Arrays(Reductions):
             with self.over(inner) as indices:
                 found = numbers.convert(part.at(*indices), kind)
                 self.line(f"{array.element(*where, *indices)} = {found.text};")
+        self.settle(array)
         return array
 
     def static(self, number: Number, reason: str) -> int:

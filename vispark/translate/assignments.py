@@ -16,6 +16,7 @@ from vispark.translate.expressions import Expressions
 from vispark.translate.liveness import Names
 from vispark.translate.types import INT
 from vispark.translate.values import Array, Function, Nothing, Number, Tuple, Value, describe, reindexed
+from vispark.translate.writer import Serial
 
 
 class Assignments(Expressions):
@@ -119,6 +120,8 @@ class Assignments(Expressions):
         if not isinstance(array, Array) or not (array.storage or self._view_of_storage(target.value)):
             raise Refusal("only the items of an array that the function made can be assigned to, with np.zeros(n), "
                           f"np.array([...]) or .copy(); this is {describe(array)}")
+        if self.dealt(array.size) or any(self.dealt(held.size) for held in self._held(target.value)):
+            raise Serial
         place: Any = self.indexed(array, target.indices)
         if isinstance(place, Number):
             number = self.as_number(value, "a number")
@@ -132,12 +135,16 @@ class Assignments(Expressions):
             one = whole if isinstance(whole, Number) else whole.at(*stretched(whole.shape, indices))
             self.line(f"{place.element(*indices)} = {scalars.cast(one, array.type).text};")
 
-    def _view_of_storage(self, node: form.Expression) -> bool:
-        """Whether an expression is an item or a slice of an array of the function's own."""
+    def _held(self, node: form.Expression) -> tuple[Array, ...]:
+        """The array of the function's own that an expression is an item or a slice of."""
         while isinstance(node, form.Index):
             node = node.value
         found = self.frame.variables.get(node.name) if isinstance(node, form.Local) else None
-        return isinstance(found, Array) and bool(found.storage)
+        return (found,) if isinstance(found, Array) else ()
+
+    def _view_of_storage(self, node: form.Expression) -> bool:
+        """Whether an expression is an item or a slice of an array of the function's own."""
+        return any(held.storage for held in self._held(node))
 
     def _do_Augment(self, statement: form.Augment, after: Names) -> bool:
         current = self.expression(statement.target)

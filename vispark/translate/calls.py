@@ -42,23 +42,26 @@ class Calls(Ways):
         if self.depth >= _DEEPEST:
             raise Refusal(f"{definition.name} calls itself, or calls are nested more than {_DEEPEST} deep: recursion is"
                           " not supported; write a loop")
-        variables = self._bound(function, arguments, keywords)
+        return self.called(definition, self._bound(function, arguments, keywords), function.frame)
+
+    def called(self, definition: form.Definition, variables: dict[str, Value], outer: Frame | None) -> Value:
+        """The value of a call whose parameters have their values."""
         body = definition.body
         if liveness.returns(body) <= 1 and liveness.returns_last(body) and liveness.leaves(body):
             found: list[Value] = []
-            self.run(definition, variables, function.frame, Returns(found.append))
+            self.run(definition, variables, outer, Returns(found.append))
             return found[0]
-        kind = self.result_type(definition, variables, function.frame)
+        kind = self.result_type(definition, variables, outer)
         target = self.variable(kind, f"{definition.name}_result")
-        self.run(definition, variables, function.frame, Returns(lambda value: self.assign(target, value)))
+        self.run(definition, variables, outer, Returns(lambda value: self.assign(target, value)))
         return replace(target, variable=False) if isinstance(target, Number) else target
 
     def result_type(self, definition: form.Definition, variables: dict[str, Value], outer: Frame | None) -> Type:
         """The type that all ``return`` statements of a call have together."""
-        taken = set(self.taken)
+        taken, scratch = set(self.taken), self.scratch
         with self.apart():
             returns = self.run(definition, variables, outer, Returns(lambda value: None))
-        self.taken = taken
+        self.taken, self.scratch = taken, scratch
         return returns.seen
 
     def run(self, definition: form.Definition, variables: dict[str, Value], outer: Frame | None,

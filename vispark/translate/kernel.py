@@ -16,6 +16,8 @@ from vispark.translate.capture import constant
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition, Function
+from vispark.translate.fuse import fuse
+from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure
 from vispark.translate.layout import Layout, Port, assemble
 from vispark.translate.reader import trace
 from vispark.translate.scalars import NeedsStatic, cast, literal
@@ -34,93 +36,6 @@ from vispark.translate.values import (
     shown,
     stored,
 )
-
-
-@dataclass(frozen=True)
-class Field:
-    """What the kernel sees of one field of an element.
-
-    Parameters
-    ----------
-    name : str
-        Its name in a dict of arrays; empty for an element without named fields.
-    dtype : str
-        NumPy's name or string for the dtype.
-    shape : tuple of int
-        () for a number, (k,) for a row, (rows, columns) and so on.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Record:
-    """What one element is.
-
-    Parameters
-    ----------
-    fields : tuple of Field
-        One without a name, or a dict's fields in their order.
-    kind : str
-        ``"elements"``: the records themselves; ``"blocks"``: what lies along a block's leading axis, so a field's shape
-        is the block's without its first extent.
-    """
-
-    fields: tuple[Field, ...]
-    kind: str = "elements"
-
-
-@dataclass(frozen=True)
-class Output:
-    """An array that a kernel writes; ``name`` is empty, a field's, or the place in a tuple such as ``"1.0"``.
-
-    ``number`` is ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` where the function gives Python's, else empty.
-    """
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    number: str = ""
-
-
-@dataclass(frozen=True)
-class Structure:
-    """How a function's result is built of its outputs.
-
-    ``kind`` is ``"value"`` (the output numbered ``output``), ``"tuple"`` or ``"dict"`` (of ``items``, with ``names``).
-    """
-
-    kind: str
-    output: int = 0
-    items: tuple[Structure, ...] = ()
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a kernel.
-
-    Attributes
-    ----------
-    kind : str
-        ``"input"`` and ``"output"``: an array, ``name`` is the field's or the output's; ``"argument"`` and
-        ``"capture"``: the one numbered ``number``; ``"count"``: the number of elements, a ``long long``.
-    dtype : str
-        NumPy's name.
-    shape : tuple of int
-        Of an element of an input or output, or of an array argument.
-    pointer : bool
-        Whether it is passed by address.
-    """
-
-    kind: str
-    name: str = ""
-    number: int = 0
-    dtype: str = "int64"
-    shape: tuple[int, ...] = ()
-    pointer: bool = False
 
 
 @dataclass(frozen=True)
@@ -209,19 +124,18 @@ def translate(fn: Callable[..., Any], *args: Any, record: Record) -> str:
 
     Examples
     --------
-    >>> print(translate(lambda x: 2 * x, record=Record((Field("", "float32"),))))
-    extern "C" __global__ void __launch_bounds__(256)
-    lambda_kernel(const float* __restrict__ x_in, float* __restrict__ out, const long long n)
+    >>> print(translate(lambda x: 2 * x, record=Record((Field("", "float32"),))).partition("extern")[0])
+    #include "vispark/rows.h"
+    <BLANKLINE>
+    static __device__ __forceinline__ void
+    lambda(const float x, float& out_value)
     {
-        const long long element = blockIdx.x * 256LL + threadIdx.x;
-        if (element < n) {
-            const float x = x_in[element];
-            out[element] = 2.0f * x;
-        }
+        out_value = 2.0f * x;
     }
     <BLANKLINE>
+    <BLANKLINE>
     """
-    return specialise(trace(fn, args), record, args).source
+    return fuse((Call(trace(fn, args), args),), record).source
 
 
 @dataclass(frozen=True)

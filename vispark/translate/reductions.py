@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,10 @@ from vispark.translate.errors import Refusal
 from vispark.translate.scalars import literal
 from vispark.translate.types import BOOL, NUMPY_BOOL, Scalar
 from vispark.translate.values import Array, Nothing, Number, Value, describe, reindexed
-from vispark.translate.writer import Writer
+from vispark.translate.writer import Serial, Writer
+
+#: From so many numbers on a float sum is taken in an order that suits the machine.
+_SUMMED = 16
 
 
 class Reductions(Writer):
@@ -76,6 +80,7 @@ class Reductions(Writer):
         result = self.storage(kind, rest, name)
         with self.over(rest, "row") as indices:
             self.line(f"{result.element(*indices)} = {self._whole(name, line(indices)).text};")
+        self.settle(result)
         return result
 
     def _mean(self, array: Array) -> Number:
@@ -99,7 +104,9 @@ class Reductions(Writer):
 
     def _fold(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
               start: Number | None = None) -> Number:
-        """All elements in order, into one variable of a type; without a start from the first."""
+        """All elements, into one variable of a type; without a start from the first."""
+        if self.dealt(array.size):
+            return self._fold_along(array, step, name, kind, start)
         skip = start is None
         first = array.at(*("0",) * len(array.shape)) if start is None else start
         total = self.variable(kind, name, scalars.cast(first, kind))
@@ -107,37 +114,86 @@ class Reductions(Writer):
             return replace(total, variable=False)
         loops = reindexed(array, (array.shape[0] - 1,), lambda i: (f"{i} + 1",)) if skip and len(array.shape) == 1 \
             else array
+        self._hint(total, name, loops.size)
         with self.over(loops.shape) as indices:
-            found = scalars.cast(step(total, loops.at(*indices)), kind).text
-            plain = f"{total.text} + "
-            self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and kind.kind == "f"
-                      else f"{total.text} = {found};")
+            self._step(total, step(total, loops.at(*indices)))
         return replace(total, variable=False)
 
+    def _hint(self, total: Number, name: str, turns: int) -> None:
+        """Float sums of many numbers may be taken in any order; short loops are written out."""
+        if self.hints and turns >= _SUMMED and total.type.kind == "f" and name in ("sum", "dot"):
+            self.line(f"VISPARK_SUM({total.text})")
+        else:
+            self.unroll(turns)
+
+    def _step(self, total: Number, found: Number) -> None:
+        text, plain = scalars.cast(found, total.type).text, f"{total.text} + "
+        self.line(f"{total.text} += {text[len(plain):]};" if text.startswith(plain) and total.type.kind == "f"
+                  else f"{total.text} = {text};")
+
+    def _fold_along(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
+                    start: Number | None) -> Number:
+        """All elements, by the lanes of a row: each its own, and then theirs with each other."""
+        total = self.variable(kind, name, scalars.cast(array.at(*self.unflattened("lane", array.shape)), kind))
+        with self.along(array.shape, first=1) as indices:
+            self._step(total, step(total, array.at(*indices)))
+        with self._joining() as apart:
+            self._step(total, step(total, self._other(total, apart)))
+        if start is not None:
+            self._step(total, step(total, scalars.cast(start, kind)))
+        return replace(total, variable=False)
+
+    @contextlib.contextmanager
+    def _joining(self) -> Iterator[str]:
+        """The steps in which the lanes of a row join what they have, so that all have the same."""
+        apart = self.name("apart")
+        self.line("VISPARK_UNROLL")
+        with self.block(f"for (int {apart} = {self.lanes // 2}; {apart} > 0; {apart} /= 2)"):
+            yield apart
+        self.taken.discard(apart)
+
+    def _other(self, number: Number, apart: str) -> Number:
+        """What another lane has."""
+        text = f"rows::exchange(rows::row_mask<{self.lanes}>(), {number.text}, {apart})"
+        return self.keep(replace(number, text=text), "other")
+
     def _truths(self, name: str, array: Array) -> Number:
-        total = self.variable(BOOL, f"{name}_true", literal(name == "all"))
-        with self.over(array.shape) as indices:
-            sign = "&&" if name == "all" else "||"
+        total, sign = self.variable(BOOL, f"{name}_true", literal(name == "all")), "&&" if name == "all" else "||"
+        with self.along(array.shape) as indices:
             self.line(f"{total.text} = {total.text} {sign} {scalars.truth(array.at(*indices)).closed};")
+        if self.dealt(array.size):
+            with self._joining() as apart:
+                self.line(f"{total.text} = {total.text} {'&' if name == 'all' else '|'} "
+                          f"{self._other(total, apart).text};")
         return replace(total, variable=False)
 
     def _place_of_extreme(self, name: str, array: Array) -> Number:
         """The first place of the extreme, or of a NaN."""
         if array.type.kind == "c":
             raise Refusal(f"np.arg{name} of complex numbers is not supported; use .real, .imag or abs()")
-        best = self.variable(array.type, name, array.at(*("0",) * len(array.shape)))
+        dealt = self.dealt(array.size)
+        start = self.unflattened("lane", array.shape) if dealt else ("0",) * len(array.shape)
+        best = self.variable(array.type, name, array.at(*start))
         found = self.name(f"arg{name}")
-        self.line(f"int {found} = 0;")
-        with self.over(array.shape) as indices:
+        self.line(f"int {found} = {'lane' if dealt else '0'};")
+        with self.along(array.shape, first=int(dealt)) as indices:
             one = self.keep(array.at(*indices), "value")
-            test = scalars.binary("<" if name == "min" else ">", one, best).text
-            if array.type.kind == "f":
-                isnan = scalars.ufunc("isnan", one).text
-                test = f"{test} || ({isnan} && !{scalars.ufunc('isnan', best).text})"
-            with self.block(f"if ({test})"):
+            with self.block(f"if ({_beyond(name, one, best)})"):
                 self.line(f"{best.text} = {one.text};")
                 self.line(f"{found} = {_flat_place(indices, array.shape)};")
+        if dealt:
+            self._join_places(name, best, found)
         return Number(Scalar("int64"), f"(long long){found}", atom=False)
+
+    def _join_places(self, name: str, best: Number, found: str) -> None:
+        """The lanes' extremes with each other: the beyond, of equal ones the first."""
+        with self._joining() as apart:
+            other = self._other(best, apart)
+            place = self._other(Number(Scalar("int32"), found), apart)
+            with self.block(f"if ({_beyond(name, other, best)} || (!({_beyond(name, best, other)}) && "
+                            f"{place.text} < {found}))"):
+                self.line(f"{best.text} = {other.text};")
+                self.line(f"{found} = {place.text};")
 
     # -- Python's -----------------------------------------------------------------------------------------------------
 
@@ -148,6 +204,8 @@ class Reductions(Writer):
         if name in ("min", "max"):
             if not array.size:
                 raise Refusal(f"{name}() of nothing has no value")
+            if self.dealt(array.size) and array.type.kind == "f":
+                raise Serial    # where a NaN stands decides what Python finds
             return self._fold(array, lambda a, b: numbers.extreme(name, a, b), name, array.type)
         if not array.size:
             return start
@@ -186,6 +244,7 @@ class Reductions(Writer):
             one = reindexed(a, a.shape[-1:], lambda i: (*indices[:split], i))
             other = reindexed(b, b.shape[:1], lambda i: (i, *indices[split:]))
             self.line(f"{result.element(*indices)} = {self._inner_product(one, other).text};")
+        self.settle(result)
         return result
 
     def _inner_product(self, a: Array, b: Array) -> Number:
@@ -256,6 +315,14 @@ class Reductions(Writer):
     def static(self, number: Number, reason: str) -> int:
         """A whole number that is known before the kernel runs."""
         raise NotImplementedError
+
+
+def _beyond(name: str, one: Number, best: Number) -> str:
+    """Whether a number is less, or greater, than the best so far, or a NaN."""
+    test = scalars.binary("<" if name == "min" else ">", one, best).text
+    if one.type.kind != "f":
+        return test
+    return f"{test} || ({scalars.ufunc('isnan', one).text} && !{scalars.ufunc('isnan', best).text})"
 
 
 def _sum_type(kind: Scalar) -> Scalar:

@@ -29,7 +29,10 @@ from vispark.translate.values import (
     shown,
     type_of,
 )
-from vispark.translate.writer import Lines, same
+from vispark.translate.writer import Lines, Serial, same
+
+#: A loop of so many turns is not run by all lanes of a row alike.
+_MANY = 65
 
 Variables = dict[str, Value]
 
@@ -56,8 +59,8 @@ class Loop:
 class Ways(Assignments):
     """Statements with more than one way through them."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, lanes: int = 1) -> None:
+        super().__init__(lanes)
         self.loops: list[Loop] = []
 
     def statements(self, block: form.Block, after: Names) -> bool:
@@ -141,6 +144,8 @@ class Ways(Assignments):
     # -- loops --------------------------------------------------------------------------------------------------------
 
     def _do_While(self, statement: form.While, after: Names) -> bool:
+        if self.lanes > 1:
+            raise Serial
         return self._loop(statement, after, lambda loop: self._while(statement, loop), certain=False)
 
     def _while(self, statement: form.While, loop: Loop) -> None:
@@ -179,11 +184,11 @@ class Ways(Assignments):
         head = liveness.at_head(statement, after)
         ends = liveness.live(statement.orelse, after)
         wanted = liveness.assigned((statement,)) & (head | after | ends)
-        before, taken = self.frame.variables, set(self.taken)
+        before, taken, scratch = self.frame.variables, set(self.taken), self.scratch
         types = {name: type_of(before[name]) for name in sorted(wanted & before.keys())}
         while True:
             loop = Loop(wanted, head, after | ends)
-            self.frame.variables, self.taken = dict(before), set(taken)
+            self.frame.variables, self.taken, self.scratch = dict(before), set(taken), scratch
             with self.apart(0) as lines:
                 self._declare(loop, types, before, bool(statement.orelse) and liveness.breaks_out(statement.body))
                 self.loops.append(loop)
@@ -301,6 +306,8 @@ class Ways(Assignments):
     @contextmanager
     def turns(self, steps: Steps) -> Iterator[Value]:
         """The head and the braces of a ``for``, and the item of a turn."""
+        if self.lanes > 1 and (self.count_of(steps) or _MANY) >= _MANY:
+            raise Serial
         if steps.kind == "range":
             with self._range(*self._range_parts(steps)) as number:
                 yield number

@@ -28,6 +28,12 @@ from vispark.translate.values import (
 #: The most bytes of an array that a thread keeps for itself.
 LOCAL_BYTES = 16384
 
+#: The most bytes of shared memory that the lanes of one row keep arrays in.
+SCRATCH_BYTES = 24576
+
+#: The longest loop of known length that is written out.
+_UNROLLED = 64
+
 _WORDS = """
 alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const constexpr
 const_cast continue decltype default delete do double dynamic_cast else enum explicit export extern false float for
@@ -39,9 +45,15 @@ log10 log1p sqrt cbrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atan
 hypot pow fmod copysign remainder floor ceil trunc rint expf exp2f expm1f logf log2f log10f log1pf sqrtf cbrtf sinf
 cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf fabsf atan2f hypotf powf fmodf copysignf floorf
 ceilf truncf rintf min max j0 j1 jn y0 y1 yn gamma signgam index time clock round rand div main assert printf malloc
-free memcpy NULL INFINITY NAN M_PI linux unix isnan isinf isfinite signbit STAGED I complex
+free memcpy NULL INFINITY NAN M_PI linux unix isnan isinf isfinite signbit I complex works ports work lane lanes row
+turn count group memory scratch tile carried leftover VISPARK_UNROLL VISPARK_SUM VISPARK_EACH VISPARK_ON_HOST
+VISPARK_AS_ON_GPU Twofold Add Multiply Minimum Maximum And Or Xor Value Size SizeOrOne IsNan One
 """
 _RESERVED = frozenset(_WORDS.split()) | set(NAMES)
+
+
+class Serial(Exception):
+    """What is being written goes along a row step by step, and its lanes cannot share it."""
 
 
 @dataclass
@@ -56,11 +68,17 @@ class Lines:
 
 
 class Writer:
-    """The text of a kernel's body while it grows."""
+    """The text of a row function's body while it grows.
 
-    def __init__(self) -> None:
+    With more than one lane, all of them run the body side by side: numbers are the same in each, long arrays are in
+    shared memory, and loops over these are dealt out. ``scratch`` counts the bytes of the latter.
+    """
+
+    def __init__(self, lanes: int = 1) -> None:
         self.out = Lines()
         self.taken: set[str] = set(_RESERVED)
+        self.lanes, self.scratch = lanes, 0
+        self.hints = False
 
     # -- lines --------------------------------------------------------------------------------------------------------
 
@@ -165,20 +183,35 @@ class Writer:
 
     def storage(self, kind: Scalar, shape: tuple[int, ...], name: str, volatile: bool = False) -> Array:
         """Declare a thread's own array."""
-        found, size = self.name(name), 1
-        for extent in shape:
-            size *= extent
-        if size * kind.numpy.itemsize > LOCAL_BYTES:
+        found, size = self.name(name), _size(shape)
+        if not self.dealt(size) and size * kind.numpy.itemsize > LOCAL_BYTES:
             raise Refusal(f"an array {shape} of {kind} is kept for each element here, {size * kind.numpy.itemsize:,} "
                           f"bytes; at most {LOCAL_BYTES:,} can be. Reduce it as it is computed, as in np.sum(a * b)")
-        self.line(f"{kind.c} {found}[{max(1, size)}];")
+        if self.dealt(size):
+            self._declare_shared(found, kind, size)
+        else:
+            self.line(f"{kind.c} {found}[{max(1, size)}];")
         return stored(found, kind, shape, fresh=True, volatile=volatile, storage=found)
 
+    def _declare_shared(self, name: str, kind: Scalar, size: int) -> None:
+        """Declare an array that the lanes of a row have together."""
+        self.line(f"{kind.c}* const {name} = ({kind.c}*)(scratch + {self.scratch});")
+        self.scratch += -(-size * kind.numpy.itemsize // 16) * 16
+        if self.scratch > SCRATCH_BYTES:
+            raise Serial
+
     def copy(self, target: Array, value: Array) -> None:
-        """Store an array's elements, one after the other."""
-        with self.over(target.shape) as indices:
+        """Store an array's elements."""
+        self.settle(target)
+        with self.along(target.shape) as indices:
             found = scalars.cast(value.at(*indices), target.type)
             self.line(f"{target.element(*indices)} = {found.text};")
+        self.settle(target)
+
+    def settle(self, array: Array) -> None:
+        """Before and after the lanes of a row write an array that they have together."""
+        if array.storage and self.dealt(array.size):
+            self.line(f"rows::settle<{self.lanes}>();")
 
     def materialised(self, value: Array, name: str, volatile: bool = False) -> Array:
         """The array's elements in storage of its own."""
@@ -188,7 +221,7 @@ class Writer:
 
     @contextlib.contextmanager
     def over(self, shape: tuple[int, ...], name: str = "j") -> Iterator[tuple[str, ...]]:
-        """Loops over all indices of a shape."""
+        """Loops over all indices of a shape, one after the other."""
         with contextlib.ExitStack() as loops:
             indices = []
             for extent in shape:
@@ -201,6 +234,59 @@ class Writer:
             yield tuple(indices)
             for index in indices:
                 self.taken.discard(index)
+
+    # -- what the lanes of a row share --------------------------------------------------------------------------------
+
+    def dealt(self, size: int) -> bool:
+        """Whether the elements of an array are dealt to the lanes of a row."""
+        return self.lanes > 1 and size >= self.lanes
+
+    @contextlib.contextmanager
+    def along(self, shape: tuple[int, ...], first: int = 0) -> Iterator[tuple[str, ...]]:
+        """Loops over all indices of a shape, in any order; of dealt ones each lane takes its own.
+
+        ``first`` leaves out as many of each lane's elements.
+        """
+        size = _size(shape)
+        if not self.dealt(size):
+            self.unroll(size)
+            with self.over(shape) as indices:
+                yield indices
+            return
+        slots, slot, place = -(-size // self.lanes), self.name("slot"), self.name("j")
+        self.unroll(slots)
+        with contextlib.ExitStack() as blocks:
+            blocks.enter_context(self.block(f"for (int {slot} = {first}; {slot} < {slots}; ++{slot})"))
+            self.line(f"const int {place} = {slot} * {self.lanes} + lane;")
+            if size % self.lanes:
+                blocks.enter_context(self.block(f"if ({place} < {size})"))
+            yield self.unflattened(place, shape)
+        self.taken -= {slot, place}
+
+    def unflattened(self, place: str, shape: tuple[int, ...]) -> tuple[str, ...]:
+        """The indices of the element at a flat place."""
+        if len(shape) == 1:
+            return (place,)
+        indices, stride = list[str](), _size(shape)
+        for extent in shape:
+            stride //= extent
+            index = self.name("j")
+            wrapped = f" % {extent}" if indices else ""
+            self.line(f"const int {index} = {place}{f' / {stride}' if stride > 1 else ''}{wrapped};")
+            indices.append(index)
+        return tuple(indices)
+
+    def unroll(self, turns: int) -> None:
+        """Have the loop that follows written out, where it is short."""
+        if self.hints and 1 < turns <= _UNROLLED:
+            self.line("VISPARK_UNROLL")
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size
 
 
 def same(a: Value, b: Value) -> bool:

@@ -37,7 +37,7 @@ _WAITS = ("__syncthreads", "__syncwarp", "_sync(", "__activemask")
 # Floating point is as on a GPU: multiply-add fused, no traps, no errno. Pointers may alias as they do in much CUDA
 # code. Everything but the exports is local, so that the compiler may inline it all, and units do not meet.
 _COMMON = ("-O3", "-march=native", "-fPIC", "-fvisibility=hidden", "-w", "-ffp-contract=fast", "-fno-math-errno",
-           "-fno-trapping-math", "-fno-strict-aliasing", "-fno-exceptions")
+           "-fno-trapping-math", "-fno-strict-aliasing", "-fno-exceptions", "-fopenmp-simd")
 _GCC = ("-fwhole-program", "-fno-gnu-unique", "-fno-extern-tls-init", "-fno-diagnostics-show-caret",
         "-fdiagnostics-color=never", "-fmax-errors=20")
 _CLANG = ("-fno-caret-diagnostics", "-fno-color-diagnostics", "-ferror-limit=20")

@@ -1,0 +1,272 @@
+// What the kernels that the translator makes of functions of rows have in common: rows on their way through shared
+// memory, the lanes that share a row, and accumulators that are joined in a fixed order.
+//
+// L neighbouring threads, the lanes of a row, work on one row together; L is a power of two up to a warp's 32.
+#pragma once
+
+#include "vispark/fold.h"
+
+// The host does a work row after row; with VISPARK_AS_ON_GPU it takes the way that a GPU takes.
+#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
+#define VISPARK_ON_HOST 1
+#endif
+
+// Before loops: to be written out; turns in any order; turns in any order but for what they add to a sum.
+#define VISPARK_PRAGMA(words) _Pragma(#words)
+#ifdef __CUDA_ON_HOST__
+#define VISPARK_UNROLL
+#define VISPARK_EACH VISPARK_PRAGMA(GCC ivdep)
+#define VISPARK_SUM(total) VISPARK_PRAGMA(omp simd reduction(+:total))
+#else
+#define VISPARK_UNROLL VISPARK_PRAGMA(unroll)
+#define VISPARK_EACH
+#define VISPARK_SUM(total) VISPARK_PRAGMA(unroll 64)
+#endif
+
+namespace rows {
+
+__device__ __forceinline__ void barrier() { __syncthreads(); }
+
+__device__ __forceinline__ int least(long long a, int b) { return a < b ? (int)a : b; }
+
+// One work of a table launch: some rows of one block, whose arrays are the entry's ports.
+struct Work {
+    void* const* ports;
+    long long first, count;
+    __device__ __forceinline__ Work(const long long* works, void* const* ports, int width)
+        : ports(ports + works[3ll * blockIdx.x] * width), first(works[3ll * blockIdx.x + 1]),
+          count(works[3ll * blockIdx.x + 2])
+    {
+    }
+    // The first of the work's rows in an array whose rows have `width` numbers.
+    template <class T> __device__ __forceinline__ T* of(int port, int width) const
+    {
+        return (T*)ports[port] + first * width;
+    }
+};
+
+// -- copies ----------------------------------------------------------------------------------------------------------
+
+// Copies into shared memory go on while the thread does; a group of them is waited for at once.
+template <int bytes> __device__ __forceinline__ void copy_ahead(void* shared, const void* global)
+{
+#ifdef __CUDA_ON_HOST__
+    __builtin_memcpy(shared, global, bytes);
+#else
+    const unsigned to = (unsigned)__cvta_generic_to_shared(shared);
+    if (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
+#endif
+}
+__device__ __forceinline__ void end_group()
+{
+#ifndef __CUDA_ON_HOST__
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+// Wait until at most `ahead` groups are on their way.
+template <int ahead> __device__ __forceinline__ void wait_for_groups()
+{
+#ifndef __CUDA_ON_HOST__
+    asm volatile("cp.async.wait_group %0;" ::"n"(ahead) : "memory");
+#endif
+}
+
+template <int bytes> struct __align__(bytes) Chunk { char byte[bytes]; };
+
+// Where a byte of flat rows lies in a tile whose rows have `width` and are `stride` apart; both in bytes. Padded rows
+// are whole multiples of 16 bytes.
+template <int width, int stride> __device__ __forceinline__ int in_tile(int byte)
+{
+    return stride == width ? byte : byte + byte / width * (stride - width);
+}
+
+// Rows [first, first + most) of `all` from memory to a tile, flat and 16 bytes at a time, by all `threads` of the block.
+// `width` and `stride` are in numbers. Rows that do not start at 16 bytes come number by number.
+template <int width, int stride, int threads, class T>
+__device__ __forceinline__ void fetch(T* tile, const T* from, long long first, long long all, int most)
+{
+    constexpr int W = width * sizeof(T), S = stride * sizeof(T);
+    if (first >= all) return;
+    const int count = least(all - first, most), bytes = count * W;
+    from += first * width;
+    int done = 0;
+    if ((unsigned long long)from % 16 == 0) {
+        done = bytes / 16 * 16;
+        for (int i = threadIdx.x * 16; i < done; i += threads * 16)
+            copy_ahead<16>((char*)tile + in_tile<W, S>(i), (const char*)from + i);
+    }
+    for (int i = done / (int)sizeof(T) + threadIdx.x; i < count * width; i += threads) {
+        T* to = (T*)((char*)tile + in_tile<W, S>(i * (int)sizeof(T)));
+        if (sizeof(T) == 4 || sizeof(T) == 8)
+            copy_ahead<sizeof(T) == 8 ? 8 : 4>(to, from + i);
+        else
+            *to = from[i];
+    }
+}
+
+// Rows from a tile to memory.
+template <int width, int stride, int threads, class T>
+__device__ __forceinline__ void give(T* to, const T* tile, int count)
+{
+    constexpr int W = width * sizeof(T), S = stride * sizeof(T);
+    const int bytes = count * W;
+    int done = 0;
+    if ((unsigned long long)to % 16 == 0) {
+        done = bytes / 16 * 16;
+        for (int i = threadIdx.x * 16; i < done; i += threads * 16)
+            *(Chunk<16>*)((char*)to + i) = *(const Chunk<16>*)((const char*)tile + in_tile<W, S>(i));
+    }
+    for (int i = done / (int)sizeof(T) + threadIdx.x; i < count * width; i += threads)
+        to[i] = *(const T*)((const char*)tile + in_tile<W, S>(i * (int)sizeof(T)));
+}
+
+// Some neighbouring numbers, which are read and written at once.
+template <class T, int n> struct __align__(sizeof(T) * n > 16 ? 16 : sizeof(T) * n) Pack { T item[n]; };
+
+// -- lanes -----------------------------------------------------------------------------------------------------------
+
+// The lanes of one's own row, as shuffles want them.
+template <int L> __device__ __forceinline__ unsigned row_mask()
+{
+    return L == 32 ? 0xffffffffu : ((1u << (L % 32)) - 1) << (threadIdx.x % 32 & ~(L - 1));
+}
+
+// What the lane `apart` from one's own has; all lanes of the mask ask.
+template <class T> __device__ __forceinline__ T exchange(unsigned mask, T value, int apart)
+{
+    constexpr int words = (sizeof(T) + 3) / 4;
+    int word[words] = {};
+    memcpy(word, &value, sizeof(T));
+    for (int i = 0; i < words; ++i) word[i] = __shfl_xor_sync(mask, word[i], apart);
+    memcpy(&value, word, sizeof(T));
+    return value;
+}
+
+// What lanes of a row wrote to shared memory is seen by the others.
+template <int L> __device__ __forceinline__ void settle()
+{
+    if (L > 1) __syncwarp(row_mask<L>());
+}
+
+// -- folds -----------------------------------------------------------------------------------------------------------
+
+// An accumulator of one thread. What of a number is folded is `Of`; see fold.h.
+template <class Op, class Of, class T, class A> struct Fold {
+    A value;
+    __device__ __forceinline__ Fold() : value(Op::template identity<A>()) {}
+    __device__ __forceinline__ void take(T one) { value = Op::of(value, Of::template of<A>(one)); }
+    __device__ __forceinline__ void flush() {}
+};
+// Sums of floats: a few in float, and these in double.
+template <> struct Fold<Add, Value, float, double> {
+    float near;
+    double value;
+    __device__ __forceinline__ Fold() : near(-0.0f), value(-0.0) {}
+    __device__ __forceinline__ void take(float one) { near += one; }
+    __device__ __forceinline__ void flush()
+    {
+        value += near;
+        near = -0.0f;
+    }
+};
+// Extremes of floats need no wider type.
+template <class Op> struct FloatExtreme {
+    float value;
+    __device__ __forceinline__ FloatExtreme() : value((float)Op::template identity<double>()) {}
+    __device__ __forceinline__ void take(float one) { value = Op::of(value, one); }
+    __device__ __forceinline__ void flush() {}
+};
+template <> struct Fold<Minimum, Value, float, double> : FloatExtreme<Minimum> {};
+template <> struct Fold<Maximum, Value, float, double> : FloatExtreme<Maximum> {};
+
+// A block's accumulators become one partial of `width`, in the same order each time. Column `slot * L + lane` is in
+// accumulator `slot` of the lanes numbered `lane`. `memory` holds an accumulator for each warp and column.
+template <int L, int width, int threads, class Op, class A, class F>
+__device__ __forceinline__ void leave(A* partial, A* memory, F* folds)
+{
+    constexpr int slots = (width + L - 1) / L, warps = (threads + 31) / 32;
+    const int lane = threadIdx.x % L, warp = threadIdx.x / 32;
+    barrier();
+    VISPARK_UNROLL
+    for (int slot = 0; slot < slots; ++slot) {
+        folds[slot].flush();
+        A value = (A)folds[slot].value;
+        for (int apart = (threads < 32 ? threads : 32) / 2; apart >= L; apart /= 2)
+            value = Op::of(value, exchange(0xffffffffu, value, apart));
+        const int column = slot * L + lane;
+        if (threadIdx.x % 32 < L && column < width) memory[warp * width + column] = value;
+    }
+    barrier();
+    for (int column = threadIdx.x; column < width; column += threads) {
+        A value = memory[column];
+        for (int other = 1; other < warps; ++other) value = Op::of(value, memory[other * width + column]);
+        partial[(long long)blockIdx.x * width + column] = value;
+    }
+}
+
+// The same of one thread that did a work alone.
+template <int width, class A, class F> __device__ __forceinline__ void leave_alone(A* partial, F* folds)
+{
+    for (int column = 0; column < width; ++column) {
+        folds[column].flush();
+        partial[(long long)blockIdx.x * width + column] = (A)folds[column].value;
+    }
+}
+
+// -- folds by key ----------------------------------------------------------------------------------------------------
+
+// A key as a signed number; one that is too great for it is out of any range all the same.
+template <class K> __device__ __forceinline__ long long key_of(K key)
+{
+    const unsigned long long top = 0x7fffffffffffffffull;
+    return K(-1) > K(0) && sizeof(K) == 8 && (unsigned long long)key > top ? (long long)top : (long long)key;
+}
+
+// A warp's cells before the first record.
+template <class Op, int width, class A> __device__ __forceinline__ void clear(A* cells)
+{
+    for (int i = threadIdx.x % 32; i < width; i += 32) cells[i] = Op::template identity<A>();
+    __syncwarp();
+}
+
+template <class Op, class Of, class A, class T> __device__ __forceinline__ void take(A& cell, T one)
+{
+    cell = Op::of(cell, Of::template of<A>(one));
+}
+
+// The rows of a warp with the same key, one after the other; those with different keys side by side. All lanes go
+// through all turns.
+template <int L> struct Turns {
+    int rank, turn;
+    __device__ __forceinline__ Turns(bool wanted, long long key) : turn(-1)
+    {
+        const unsigned same = __match_any_sync(0xffffffffu, wanted ? (int)key : -1);
+        const unsigned before = (1u << (threadIdx.x % 32 & ~(L - 1))) - 1;
+        rank = wanted ? __popc(same & before) / L : -1;
+    }
+    __device__ __forceinline__ bool next()
+    {
+        ++turn;
+        __syncwarp();
+        return __any_sync(0xffffffffu, rank >= turn);
+    }
+    __device__ __forceinline__ bool mine() const { return rank == turn; }
+};
+
+// The cells of a block's warps become its partial.
+template <class Op, int width, int threads, class A>
+__device__ __forceinline__ void leave_cells(A* partial, const A* mine)
+{
+    const A* cells = mine - threadIdx.x / 32 * width;
+    barrier();
+    for (int i = threadIdx.x; i < width; i += threads) {
+        A value = cells[i];
+        for (int warp = 1; warp < threads / 32; ++warp) value = Op::of(value, cells[warp * width + i]);
+        partial[(long long)blockIdx.x * width + i] = value;
+    }
+}
+
+}  // namespace rows

@@ -1,0 +1,347 @@
+"""Chains and folds as one kernel: what separate kernels, and NumPy, give."""
+
+from __future__ import annotations
+
+import functools
+import operator
+
+import numpy as np
+import pytest
+from numpy import dot, exp
+
+from gpu_worker.protocol.messages import FieldFold
+from tests.golden.case import rows
+from tests.golden.harness import AS_ON_GPU, difference, launch, parted, record_of, translated
+from vispark.translate import TranslationError, trace
+from vispark.translate.folding import Folding
+from vispark.translate.fuse import fuse
+from vispark.translate.interface import Call
+
+WAYS = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]
+UFUNCS = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum, "and": np.bitwise_and,
+          "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+
+def calls_of(*functions) -> tuple[Call, ...]:
+    """A chain of functions, each with its arguments behind it in a tuple where it has some."""
+    pairs = [function if isinstance(function, tuple) else (function,) for function in functions]
+    return tuple(Call(trace(function, args), args) for function, *args in pairs for args in [tuple(args)])
+
+
+def chained(*functions, data, options=(), wanted=None) -> dict[str, np.ndarray]:
+    """The outputs of a chain's kernel."""
+    calls = calls_of(*functions)
+    kernel = fuse(calls, record_of(data), wanted=wanted)
+    found = launch(kernel, calls, parted(data), options=options, tiles=2)
+    return {output.name: np.concatenate([each[output.name] for each in found]) for output in kernel.outputs}
+
+
+def folded(*functions, data, folds, options=(), key="", groups=0) -> dict[str, np.ndarray]:
+    """What a chain's results fold into, joined over all works."""
+    calls = calls_of(*functions)
+    kernel = fuse(calls, record_of(data), folding=Folding(tuple(folds), key, groups))
+    found = launch(kernel, calls, parted(data), options=options, tiles=2)
+    joined = {}
+    for one in kernel.accumulated:
+        name = f"{one.field} {one.guard}".strip()
+        parts = [each[name]["sum"] + each[name]["lost"] if one.accumulator == "Twofold" else each[name]
+                 for each in found]
+        joined[name] = functools.reduce(UFUNCS[one.operator], parts)
+    return joined
+
+
+def gradient(p, w):
+    y, x = p[0], p[1:]
+    return (1 / (1 + exp(-y * dot(w, x))) - 1) * y * x
+
+
+# -- chains -----------------------------------------------------------------------------------------------------------
+
+def third(x):
+    return x / 3
+
+
+def doubled(x):
+    return x * 2.0
+
+
+def pair(p):
+    return p[0] > 0, (p * 0.1, 1)
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_a_chain_rounds_where_an_array_would_be_between(options: tuple[str, ...]):
+    data = rows(37, 5, "float16")
+    found = chained(lambda p: p * 1.1, third, doubled, data=data, options=options)[""]
+    between = np.array(translated(lambda p: p * 1.1, data))
+    expected = np.array(translated(doubled, np.array(translated(third, between))))
+    assert found.dtype == np.float16
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_a_number_of_pythons_is_numpys_behind_the_boundary(options: tuple[str, ...]):
+    data = rows(20, 1, "float32")[:, 0]
+    found = chained(lambda x: 7 if x > 0 else -7, lambda n: n // 2 * np.float32(0.5), data=data, options=options)[""]
+    np.testing.assert_array_equal(found, np.where(data > 0, 7, -7).astype(np.int64) // 2 * np.float32(0.5))
+    assert found.dtype == np.float64
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_fields_pass_through_a_chain(options: tuple[str, ...]):
+    data = {"x": rows(30, 4), "v": rows(30, 4, seed=2), "m": rows(30, 1, seed=3)[:, 0]}
+    found = chained((lambda x, v, dt: {"x": x + v * dt}, 0.5), lambda x, m: {"e": m * np.sum(x * x)},
+                    data=data, options=options)
+    x = data["x"] + data["v"] * np.float32(0.5)
+    assert set(found) == {"x", "e"}
+    np.testing.assert_allclose(found["x"], x, rtol=1e-6)
+    np.testing.assert_allclose(found["e"], data["m"] * np.sum(x * x, axis=1), rtol=1e-5)
+
+
+def test_what_is_not_wanted_is_neither_computed_nor_read():
+    data = {"x": rows(30, 4), "v": rows(30, 4, seed=2), "m": rows(30, 1, seed=3)[:, 0]}
+    calls = calls_of(lambda x, v: {"x": x * 2, "k": np.sum(v * v)}, lambda x, m: {"e": m * x[0]})
+    kernel = fuse(calls, record_of(data), wanted=frozenset({"e"}))
+    assert [output.name for output in kernel.outputs] == ["e"]
+    assert [one.name for one in kernel.parameters] == ["x", "m", "e"]
+    found = launch(kernel, calls, (data,))[0]["e"]
+    np.testing.assert_array_equal(found, data["m"] * (data["x"][:, 0] * 2))
+
+
+def test_a_dict_after_a_tuple_keeps_nothing_of_the_input():
+    calls = calls_of(lambda p: p[0], lambda x: {"y": x + 1})
+    kernel = fuse(calls, record_of(rows(3, 2)))
+    assert (kernel.merge, [output.name for output in kernel.outputs]) == (False, ["", "y"])
+
+
+def test_a_chain_tells_which_function_has_no_such_field():
+    with pytest.raises(TranslationError, match="no parameter of doubled is named after a field"):
+        fuse(calls_of(pair, doubled), record_of(rows(3, 2)))
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_functions_with_several_ways_in_a_chain(options: tuple[str, ...]):
+    def stepped(x):
+        if x > 0:
+            return x * 2
+        for i in range(5):
+            if x * i < -1:
+                return x - i
+        return x
+
+    def after(x):
+        return x + 1 if x < 3 else x
+
+    data = rows(50, 1, "float64")[:, 0]
+    found = chained(stepped, after, data=data, options=options)[""]
+    np.testing.assert_array_equal(found, [after(stepped(x)) for x in data])
+
+
+# -- rows by several lanes --------------------------------------------------------------------------------------------
+
+def softmax(p):
+    e = np.exp(p - np.max(p))
+    return e / np.sum(e)
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("length", [65, 100, 200, 784])
+def test_long_rows(length: int, options: tuple[str, ...]):
+    data = rows(23, length)
+    data[3, 7], data[4, length - 1], data[5] = np.nan, np.inf, 2
+    with np.errstate(all="ignore"):
+        e = np.exp(data - data.max(axis=1, keepdims=True))
+        expected = {"0": data.argmax(axis=1), "1": data.argmin(axis=1), "2": np.linalg.norm(data, axis=1),
+                    "3": e / e.sum(axis=1, keepdims=True), "4": data.min(axis=1), "5": data.mean(axis=1),
+                    "6": data.std(axis=1), "7": (data > 2).any(axis=1), "8": data[:, 1:] - data[:, :-1],
+                    "9": data[:, ::-1] * data[:, :1]}
+        found = chained(lambda p: (np.argmax(p), np.argmin(p), np.linalg.norm(p), softmax(p), np.min(p), np.mean(p),
+                                   np.std(p), np.any(p > 2), p[1:] - p[:-1], p[::-1] * p[0]), data=data,
+                        options=options)
+    for name, values in expected.items():
+        assert found[name].dtype == values.dtype
+        np.testing.assert_allclose(found[name], values, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_matrices_along_long_rows(options: tuple[str, ...]):
+    m, data = rows(3, 100, seed=5), rows(11, 100)
+    found = chained((lambda p, m: (m @ p, np.argmin(np.sum((m - p) ** 2, axis=1)), np.outer(p, m[0][:2])), m),
+                    data=data, options=options)
+    np.testing.assert_allclose(found["0"], data @ m.T, rtol=2e-5, atol=1e-5)
+    np.testing.assert_array_equal(found["1"], ((data[:, None] - m) ** 2).sum(axis=2).argmin(axis=1))
+    np.testing.assert_array_equal(found["2"], data[:, :, None] * m[0][:2])
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_long_rows_that_are_gone_along_step_by_step(options: tuple[str, ...]):
+    def running(p):
+        out, total = np.zeros(len(p), np.float32), np.float32(0)
+        for i in range(len(p)):
+            total = total + p[i]
+            out[i] = total
+        return out
+
+    data = rows(40, 100, "int16").astype("float32")
+    np.testing.assert_array_equal(chained(running, data=data, options=options)[""], np.cumsum(data, axis=1))
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_rows_too_long_for_shared_memory(options: tuple[str, ...]):
+    data = rows(3, 60_000)
+    found = chained(lambda p: (np.sum(p), p * 2), data=data, options=options)
+    np.testing.assert_allclose(found["0"], data.sum(axis=1, dtype="f8"), rtol=1e-3, atol=1e-2)
+    np.testing.assert_array_equal(found["1"], data * 2)
+
+
+# -- folds ------------------------------------------------------------------------------------------------------------
+
+def test_how_a_sum_of_floats_is_taken():
+    kernel = fuse(calls_of((gradient, np.zeros(40, "f4"))), record_of(rows(2, 41)),
+                  folding=Folding((FieldFold("", "add"),)))
+    one, = kernel.accumulated
+    assert (one.operator, one.accumulator, one.width, one.guard) == ("add", "double", 40, "")
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("count", [1, 31, 700])
+@pytest.mark.parametrize("length", [9, 41, 100])
+def test_the_gradient_of_logistic_regression(count: int, length: int, options: tuple[str, ...]):
+    data, w = rows(count, length), rows(1, length - 1, seed=7)[0]
+    data[:, 0] = np.sign(data[:, 0])
+    found = folded((gradient, w), data=data, folds=[FieldFold("", "add")], options=options)[""]
+    y, x = data[:, :1].astype("f8"), data[:, 1:].astype("f8")
+    expected = ((1 / (1 + np.exp(-y * (x @ w)[:, None])) - 1) * y * x).sum(axis=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int32", "int64", "uint16", "uint64", "bool"])
+@pytest.mark.parametrize("by", UFUNCS)
+def test_operators(by: str, dtype: str, options: tuple[str, ...]):
+    kind = np.dtype(dtype).kind
+    if kind == "f" and by in ("and", "or", "xor"):
+        pytest.skip("no bits of floats")
+    data = rows(300, 3, "float64") > 0 if dtype == "bool" else rows(300, 3, dtype)
+    if by == "multiply" and kind == "f":
+        data = 1 + data / 300
+    for shaped in (data, data[:, 0].copy()):
+        found = folded(lambda p: p, data=shaped, folds=[FieldFold("", by)], options=options)[""]
+        with np.errstate(all="ignore"):
+            expected = UFUNCS[by].reduce(shaped, axis=0, dtype="f8" if kind == "f" else shaped.dtype)
+        np.testing.assert_allclose(found.astype("f8" if kind == "f" else dtype), np.atleast_1d(expected),
+                                   rtol=1e-13 if kind == "f" else 0, atol=1e-5 if dtype == "float32" else 1e-12)
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_a_sum_of_doubles_keeps_what_rounding_takes(options: tuple[str, ...]):
+    data = np.array([1e17, 1.0, -1e17, 1.0] * 64)
+    assert folded(lambda x: x, data=data, folds=[FieldFold("", "add")], options=options)[""] == 128
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_sums_of_floats_are_at_least_as_good_as_pairwise_ones(options: tuple[str, ...]):
+    data = np.random.default_rng(5).random(100_000).astype("f4")
+    exact = data.sum(dtype="f8")
+    found = folded(lambda x: x, data=data, folds=[FieldFold("", "add")], options=options)[""]
+    assert abs(found - exact) <= abs(float(data.sum()) - exact) + 1e-8 * exact
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_guards(options: tuple[str, ...]):
+    data = {"n": np.array([5, -7, 3, 2] * 20), "x": np.array([1.0, np.nan, 3.0, 0.5] * 20)}
+    found = folded(lambda n, x: {"n": n, "x": x}, data=data, options=options,
+                   folds=[FieldFold("n", "add", "overflow"), FieldFold("x", "minimum", "nan")])
+    assert (found["n"], found["n overflow"], found["x nan"]) == (60, 340, 20)
+    found = folded(lambda n: {"n": n}, data={"n": np.array([5, -7, 0, 2])}, options=options,
+                   folds=[FieldFold("n", "multiply", "overflow")])
+    assert (found["n"], found["n overflow"]) == (0, 70)
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_fields_that_no_function_touches_are_folded_too(options: tuple[str, ...]):
+    data = {"x": rows(30, 4), "k": rows(30, 2, "int32", seed=2)}
+    found = folded(lambda x: {"x": x * 2}, data=data, folds=[FieldFold("", "maximum")], options=options)
+    np.testing.assert_array_equal(found["k"], data["k"].max(axis=0))
+    np.testing.assert_array_equal(found["x"], (data["x"] * 2).max(axis=0))
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_several_parts_of_different_widths(options: tuple[str, ...]):
+    data = rows(500, 70)
+    found = folded(lambda p: (p, (np.sum(p), 1), p[:3] > 0), data=data, options=options,
+                   folds=[FieldFold("0", "add"), FieldFold("1.0", "maximum"), FieldFold("1.1", "add"),
+                          FieldFold("2", "or")])
+    np.testing.assert_allclose(found["0"], data.sum(axis=0, dtype="f8"), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found["1.0"], data.sum(axis=1).max(), rtol=1e-5)
+    assert found["1.1"] == 500
+    np.testing.assert_array_equal(found["2"], [1, 1, 1])
+
+
+def test_what_has_no_fold_in_a_kernel():
+    for data, by in ((rows(3, 2, "float16"), "add"), (rows(3, 2, "complex64"), "add"), (rows(3, 2), "xor")):
+        with pytest.raises(TranslationError, match=f"there is no fold {by} of {data.dtype}"):
+            fuse(calls_of(lambda p: p), record_of(data), folding=Folding((FieldFold("", by),)))
+    with pytest.raises(TranslationError, match="does not say how to fold the field '1'"):
+        fuse(calls_of(lambda p: (p, 1)), record_of(rows(3, 2)), folding=Folding((FieldFold("0", "add"),)))
+
+
+# -- folds by key -----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize(("length", "groups"), [(2, 3), (5, 10), (65, 10), (9, 1000), (65, 1500)])
+def test_by_key(length: int, groups: int, options: tuple[str, ...]):
+    data = rows(800, length)
+    data[:, 0] = np.random.default_rng(4).integers(0, groups, 800)
+    found = folded(lambda p: (int(p[0]), (p[1:], 1)), data=data, options=options, key="0", groups=groups,
+                   folds=[FieldFold("1.0", "add"), FieldFold("1.1", "add", "overflow")])
+    keys = data[:, 0].astype(int)
+    expected = np.zeros((groups, length - 1))
+    np.add.at(expected, keys, data[:, 1:].astype("f8"))
+    counts = np.bincount(keys, minlength=groups)
+    np.testing.assert_allclose(found["1.0"].reshape(groups, -1), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(found["0"], counts)
+    np.testing.assert_array_equal(found["1.1"], counts)
+    np.testing.assert_array_equal(found["1.1 overflow"], counts)
+    assert (found["0 least"], found["0 greatest"]) == (keys.min(), keys.max())
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("dtype", ["int8", "uint64", "bool"])
+def test_keys_of_any_integer_type(dtype: str, options: tuple[str, ...]):
+    data = {"k": np.array([0, 1, 1, 0, 1] * 30, dtype), "x": np.arange(150.0)}
+    found = folded(lambda k, x: (k, x), data=data, options=options, key="0", groups=2,
+                   folds=[FieldFold("1", "minimum")])
+    np.testing.assert_array_equal(found["1"], [0, 1])
+    np.testing.assert_array_equal(found["0"], [60, 90])
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_keys_out_of_range_are_told_and_left_out(options: tuple[str, ...]):
+    data = {"k": np.array([0, -3, 2, 7, 2**40, 1]), "x": np.ones(6)}
+    found = folded(lambda k, x: (k, x), data=data, options=options, key="0", groups=3, folds=[FieldFold("1", "add")])
+    np.testing.assert_array_equal(found["1"], [1, 1, 1])
+    assert (found["0 least"], found["0 greatest"]) == (-3, 2**40)
+
+
+def test_too_many_groups_are_refused():
+    with pytest.raises(TranslationError, match=r"100000000 groups take 1,600,000,016 bytes for each thread block"):
+        fuse(calls_of(lambda k, x: (k, x)), record_of({"k": np.zeros(2, "i4"), "x": np.zeros(2, "f4")}),
+             folding=Folding((FieldFold("1", "add"),), "0", 10**8))
+
+
+def test_folds_are_the_same_bits_each_time():
+    data = rows(3000, 5)
+    results = [folded(lambda p: p * np.float32(0.1), data=data, folds=[FieldFold("", "add")], options=AS_ON_GPU)[""]
+               for _ in range(3)]
+    assert functools.reduce(operator.and_, [np.array_equal(results[0], each) for each in results])
+
+
+def test_results_of_a_chain_do_not_depend_on_how_works_are_dealt():
+    data = rows(700, 41)
+    calls = calls_of(lambda p: p * 2 + p[0])
+    kernel = fuse(calls, record_of(data))
+    for tiles in (1, 3, 100):
+        found = np.concatenate([each[""] for each in launch(kernel, calls, parted(data), options=AS_ON_GPU,
+                                                            tiles=tiles)])
+        assert not difference(data * 2 + data[:, :1], found, 2)

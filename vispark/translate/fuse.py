@@ -1,0 +1,157 @@
+"""Makes one kernel of a chain of functions, and of the fold behind it where there is one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from vispark.translate import form
+from vispark.translate.capture import constant
+from vispark.translate.chain import ChainWriter, Given, Link, Place, RowFunction
+from vispark.translate.errors import Refusal, TranslationError
+from vispark.translate.folding import Accumulated, Folding, accumulated, of_keys
+from vispark.translate.form import Constant, Definition
+from vispark.translate.frames import Folded, Frame
+from vispark.translate.interface import Call, Record, TableKernel
+from vispark.translate.keyed import KeyedFrame
+from vispark.translate.scalars import NeedsStatic
+from vispark.translate.table import keyed_table, lanes_for, lanes_for_key, table_for
+from vispark.translate.text import complain
+from vispark.translate.types import Scalar
+from vispark.translate.writer import Serial
+
+#: Thread blocks of a map for each that a multiprocessor has room for.
+_WAVES = 4
+#: The most bytes that the works of a fold by key leave on a device, and the multiprocessors of a large one.
+_PARTIAL_BYTES = 256 << 20
+_MULTIPROCESSORS = 132
+
+
+def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None = None,
+         folding: Folding | None = None) -> TableKernel:
+    """The kernel of a chain of traced functions, for elements and arguments of given dtypes and shapes.
+
+    Parameters
+    ----------
+    calls : sequence of Call
+        The functions with their arguments, in order; what one gives is the next one's element, as it would be with an
+        array between them. The arguments' values count only where a Python int shapes the code, as in ``np.zeros(k)``.
+    record : Record
+        What an element of the first one is.
+    wanted : frozenset of str, optional
+        The outputs to compute, by name; all if left out. Without meaning where there is a fold.
+    folding : Folding, optional
+        What the last function's results are folded into.
+
+    Returns
+    -------
+    TableKernel
+        Equal for equal types, whatever the values are.
+
+    Raises
+    ------
+    TranslationError
+        If the types do not go together; at the user's line.
+    """
+    definition = calls[0].function.definition
+    for call in calls:
+        if call.function.definition.halo is not None:
+            raise _at_definition(call.function.definition, "a stencil needs a Grid: its neighbours are other cells")
+    arguments = [(call, arg) for call in calls for arg in call.args]
+    captures = [capture for call in calls for capture in call.function.captures]
+    values: dict[Place, Constant] = {("capture", i): capture.value for i, capture in enumerate(captures)}
+    values |= {("argument", i): _described(call.function.definition, arg, i) for i, (call, arg) in enumerate(arguments)}
+    statics = {place: value.number for place, value in values.items()
+               if not value.shape and value.weak and np.dtype(value.dtype) == np.bool_}
+    given = tuple((place, Given.of(value)) for place, value in values.items())
+    links = tuple(Link(call.function.definition, tuple(capture.name for capture in call.function.captures),
+                       len(call.args)) for call in calls)
+    while True:
+        try:
+            return _kernel(links, record, given, tuple(statics.items()), wanted, folding)
+        except NeedsStatic as needed:
+            statics |= {place: values[place].number for place in needed.sources}
+        except Refusal as error:
+            raise _at_definition(definition, str(error)) from error
+
+
+def _described(definition: Definition, value: Any, number: int) -> Constant:
+    try:
+        return constant(value, f"argument {number + 1}")
+    except Refusal as error:
+        raise _at_definition(definition, str(error)) from error
+
+
+def _at_definition(definition: Definition, message: str) -> TranslationError:
+    return complain(message, form.At(definition.text.first, 0), definition.text, definition.name)
+
+
+@functools.lru_cache(maxsize=512)
+def _kernel(links: tuple[Link, ...], record: Record, given: tuple[tuple[Place, Given], ...],
+            statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
+            folding: Folding | None) -> TableKernel:
+    """Cached by types: a chain with other values gives the kernel that there is."""
+    def written(lanes: int) -> RowFunction:
+        return ChainWriter(links, record, dict(given), dict(statics), None if folding else wanted, folding is not None,
+                           lanes).write()
+
+    host = written(1)
+    if folding and folding.key:
+        return _by_key(host, written, folding)
+    folded = _folded(host, folding) if folding else ()
+    every = tuple(one for each in folded for one in each.accumulated)
+    rows = [(port.count, port.nbytes) for port in (*host.inputs, *(() if folding else host.outputs))]
+    function = _shared_row(host, written, lanes := lanes_for(rows, every))
+    table = table_for(function, 1 if function is host else lanes, every)
+    frame = Frame(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
+    return _made(frame, every, float(table.resident * (1 if folding else _WAVES)))
+
+
+def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[Folded, ...]:
+    """The outputs with what is accumulated of each."""
+    return tuple(Folded(port, accumulated(port.parameter.name, Scalar(port.parameter.dtype), port.count,
+                                          folding.fields))
+                 for port in function.outputs if port.parameter.name != but)
+
+
+def _by_key(host: RowFunction, written: Any, folding: Folding) -> TableKernel:
+    key = next((port for port in host.outputs if port.parameter.name == folding.key), None)
+    if key is None or not key.number or Scalar(key.parameter.dtype).kind not in "biu":
+        raise Refusal(f"keys to fold by are integers in the field {folding.key!r}, and there is none")
+    folded = tuple(Folded(each.port, tuple(replace(one, width=one.width * folding.groups) for one in each.accumulated))
+                   for each in _folded(host, folding, folding.key))
+    keys = of_keys(folding.key, folding.groups)
+    every = (*keys, *(one for each in folded for one in each.accumulated))
+    left = sum(one.width * one.itemsize for one in every)
+    if left > _PARTIAL_BYTES:
+        raise Refusal(f"{folding.groups} groups take {left:,} bytes for each thread block, and at most "
+                      f"{_PARTIAL_BYTES:,} can be")
+    lanes = lanes_for_key(sum(each.port.count for each in folded))
+    function = _shared_row(host, written, lanes)
+    table, in_shared = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every))
+    frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
+                       of_keys=keys, in_shared=in_shared)
+    return _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
+
+
+def _made(frame: Frame, every: tuple[Accumulated, ...], waves: float) -> TableKernel:
+    function, table = frame.function, frame.table
+    parameters = (*(port.parameter for port in frame.ports), *(parameter for _, parameter in function.given))
+    return TableKernel(frame.source(), frame.name, function.results, function.structure, function.merge, parameters,
+                       every, table.block, table.shared, table.tile, waves)
+
+
+def _shared_row(host: RowFunction, written: Any, lanes: int) -> RowFunction:
+    """The row function by some lanes, or by one where it goes along its rows step by step."""
+    if lanes > 1:
+        try:
+            function = written(lanes)
+        except Serial:
+            return host
+        if function.inputs == host.inputs and function.given == host.given:
+            return function
+    return host

@@ -1,0 +1,186 @@
+"""Decides how rows meet threads: how many threads share a row, how many rows lie in shared memory at once, and how many
+thread blocks there are.
+
+Decided from sizes alone: the bytes of a row, the registers of accumulators, the shared memory of a multiprocessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from vispark.translate.chain import Port, RowFunction
+from vispark.translate.folding import Accumulated
+
+#: Shared memory of a multiprocessor that thread blocks can have (H100 and H200, less a little), and what the
+#: system takes of it for each.
+SHARED_BYTES = 220 * 1024
+_SYSTEM_BYTES = 1024
+_REGISTERS = 65536
+_THREADS = 2048
+
+WARP = 32
+
+#: The widest row that one thread works on alone, in 4-byte words, and the most of a row's numbers that one of its lanes
+#: has.
+_NARROW = 64
+_PER_LANE = 16
+#: The most registers that a thread's accumulators may take.
+_ACCUMULATOR_REGISTERS = 144
+#: Bytes of rows that a thread block has on their way at once, about.
+_STAGE_BYTES = 20 * 1024
+#: Bytes that a multiprocessor must have on their way for the memory's full speed.
+_AHEAD_BYTES = 64 * 1024
+_MOST_ROWS = 1024
+#: The most numbers of a row that one of its lanes folds by key, and the fewest threads of a multiprocessor for cells in
+#: shared memory.
+_PER_KEY_LANE = 4
+_FEW_THREADS = 128
+#: Rows of float that are summed before they are added to a double.
+FLUSHED = 16
+
+
+@dataclass(frozen=True)
+class Table:
+    """How a kernel goes over its works.
+
+    Attributes
+    ----------
+    kind : str
+        "flat": elements are numbers, several neighbouring ones by each thread; "tiled": rows come through shared memory
+        in tiles; "direct": rows are read where they are.
+    lanes, block : int
+        Threads of a row and of a thread block.
+    tile, stages : int
+        Rows of a tile, and tiles in shared memory; for "flat" the elements of all threads at once, and of one thread.
+    resident : int
+        Thread blocks that a multiprocessor has room for.
+    shared : int
+        Bytes of dynamic shared memory.
+    """
+
+    kind: str
+    lanes: int
+    block: int
+    tile: int
+    stages: int
+    resident: int
+    shared: int
+
+    @property
+    def groups(self) -> int:
+        """Rows that a thread block works on at once."""
+        return self.block // self.lanes
+
+
+def stride_of(port: Port) -> int:
+    """The distance of a port's rows in a tile, in numbers.
+
+    Rows that are whole multiples of 16 bytes are read 16 bytes at a time, and lie at an odd multiple of 16; others lie
+    as they do in memory, where their distance is an odd multiple of the largest unit that divides it. Either way
+    threads that read their own rows side by side meet in no bank.
+    """
+    if port.nbytes % 32 == 0:
+        return port.count + 16 // port.itemsize
+    return port.count
+
+
+def lanes_for(widths: Sequence[tuple[int, int]], accumulated: Sequence[Accumulated]) -> int:
+    """How many threads share a row, given the rows' numbers and their bytes."""
+    lanes = 1
+    widest = max((count for count, _ in widths), default=1)
+    if max((nbytes for _, nbytes in widths), default=1) > 4 * _NARROW:
+        while lanes < 32 and -(-widest // lanes) > _PER_LANE:
+            lanes *= 2
+    while lanes < 32 and sum(-(-one.width // lanes) * one.registers for one in accumulated) > _ACCUMULATOR_REGISTERS:
+        lanes *= 2
+    return lanes
+
+
+def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]) -> Table:
+    """The table for a row function."""
+    rows = [port for port in (*function.inputs, *function.outputs) if not port.number]
+    if not rows and lanes == 1:
+        return _flat(function, accumulated)
+    for block in (256, 128, 64, 32) if lanes > 1 else (128, 64, 32):
+        tried = [_tiled(function, lanes, accumulated, block, stages) for stages in (3, 2, 1)]
+        fitting = [found for found in tried if found.shared <= SHARED_BYTES // (2 if block > 32 else 1)]
+        if fitting:
+            # Of those with enough on its way the one with most threads, else the one with most on its way.
+            row = sum(port.nbytes for port in function.inputs)
+            return max(fitting, key=lambda found: (
+                min(_AHEAD_BYTES, ahead := found.resident * (found.stages - 1) * found.tile * row), found.resident,
+                ahead))
+    registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
+    shared = max(128 // lanes * function.scratch, _joined_bytes(128, accumulated))
+    return Table("direct", lanes, 128, max(16, 128 // lanes), 1, _resident(128, shared, registers), shared)
+
+
+def lanes_for_key(width: int) -> int:
+    """How many threads share a row whose ``width`` numbers are folded by key."""
+    lanes = 1
+    while lanes < 32 and -(-width // lanes) > _PER_KEY_LANE:
+        lanes *= 2
+    return lanes
+
+
+def keyed_table(function: RowFunction, lanes: int, cells: int) -> tuple[Table, bool]:
+    """The table for a fold by key whose cells take so many bytes for each warp, and whether these fit shared memory.
+
+    There are as many warps as possible; where cells do not fit, a thread block is one warp with its cells in memory.
+    """
+    best = None
+    for block in (256, 128, 64, 32):
+        for stages in (3, 2, 1):
+            found = _tiled(function, lanes, (), block, stages)
+            shared = -(-found.shared // 16) * 16 + block // 32 * cells + 256
+            if shared <= SHARED_BYTES:
+                found = replace(found, shared=shared, resident=_resident(block, shared, 24))
+                if best is None or found.resident * block > best.resident * best.block:
+                    best = found
+    if best is not None and best.resident * best.block >= _FEW_THREADS:
+        return best, True
+    return _tiled(function, lanes, (), 32, 2), False
+
+
+def _flat(function: RowFunction, accumulated: Sequence[Accumulated]) -> Table:
+    largest = max(port.itemsize for port in (*function.inputs, *function.outputs))
+    pack = max(1, 16 // largest) if largest > 1 else 16
+    registers = sum(one.registers for one in accumulated)
+    return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers),
+                 _joined_bytes(256, accumulated))
+
+
+def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int) -> Table:
+    row = sum(stride_of(port) * port.itemsize for port in function.inputs)
+    out = 0 if accumulated or lanes == WARP else \
+        sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
+    groups = block // lanes
+    tile = groups
+    while tile < _MOST_ROWS and 2 * tile * row <= _STAGE_BYTES and tile < FLUSHED * groups:
+        tile *= 2
+    while any(tile * port.nbytes % 16 for port in (*function.inputs, *function.outputs)):
+        tile *= 2
+    shared = stages * _aligned(tile * row, function.inputs) + _aligned(tile * out, function.outputs) \
+        + groups * function.scratch
+    shared = max(shared, _joined_bytes(block, accumulated))
+    registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
+    return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers), shared)
+
+
+def _aligned(nbytes: int, ports: Sequence[Port]) -> int:
+    """Room for tiles of which each starts at 16 bytes."""
+    return -(-(nbytes + 16 * len(ports)) // 16) * 16 if nbytes else 0
+
+
+def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
+    """What joining the accumulators of a thread block's warps takes."""
+    return max((block // 32 * one.width * one.itemsize for one in accumulated), default=0)
+
+
+def _resident(block: int, shared: int, registers: int) -> int:
+    """The thread blocks that a multiprocessor has room for, with so many registers for accumulators."""
+    each = min(255, 40 + registers + registers // 4)
+    by_registers = _REGISTERS // (block * -(-each // 8) * 8)
+    by_shared = SHARED_BYTES // (shared + _SYSTEM_BYTES)
+    return max(1, min(_THREADS // block, by_registers, by_shared))
