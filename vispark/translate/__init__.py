@@ -15,7 +15,8 @@ from vispark.translate.fuse import fuse
 from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure, TableKernel
 from vispark.translate.kernel import Kernel, specialise, translate
 from vispark.translate.reader import trace
-from vispark.translate.stencil import Stencil, stencil
+from vispark.translate.stencil import Stencil, coordinate, extent, stencil
+from vispark.translate.stencil_kernel import StencilKernel, specialise_stencil
 
 __all__ = [
     "Accumulated",
@@ -28,11 +29,15 @@ __all__ = [
     "Parameter",
     "Record",
     "Stencil",
+    "StencilKernel",
     "Structure",
     "TableKernel",
     "TranslationError",
+    "coordinate",
+    "extent",
     "fuse",
     "specialise",
+    "specialise_stencil",
     "stencil",
     "trace",
     "translate",

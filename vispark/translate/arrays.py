@@ -95,6 +95,8 @@ class Arrays(Reductions):
             return self._ufunc(short, arguments)
         if module == "numpy" and short in _REDUCTIONS:
             return self._reduce(short, arguments, keywords)
+        if module == "grid":
+            raise Refusal(f"{short} is known only on a Grid, whose cells have places")
         if module == "math":
             self._no_keywords(name, keywords)
             given = tuple(self._float_argument(name, argument) for argument in arguments)

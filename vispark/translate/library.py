@@ -10,6 +10,8 @@ from types import BuiltinFunctionType
 
 import numpy as np
 
+from vispark.translate.stencil import coordinate, extent
+
 BUILTINS = ("abs", "min", "max", "sum", "len", "range", "int", "float", "bool", "complex", "round", "pow", "divmod",
             "enumerate", "zip", "any", "all")
 
@@ -56,6 +58,7 @@ def _table() -> dict[Hashable, str]:
     found |= {getattr(np.linalg, name): f"numpy.linalg.{name}" for name in LINALG}
     found |= {getattr(np, name): f"numpy.{np.dtype(getattr(np, name)).name}" for name in TYPES}
     found |= {getattr(operator, name): f"operator.{name}" for name in OPERATORS if name != "abs"}
+    found |= {coordinate: "grid.coordinate", extent: "grid.extent"}
     return found
 
 

@@ -404,6 +404,9 @@ class _Reader:
             return form.TupleOf(tuple(
                 self.static(item, f"{name}[{i}]", at, self.pool.recipe.follow(found, recipe.item, i))
                 for i, item in enumerate(value)), at=at)
+        if isinstance(value, Stencil):
+            self.pool.recipe.expect_kind(found, value)
+            return self.static(value.function, name, at, self.pool.recipe.follow(found, getattr, "function"))
         if isinstance(value, types.FunctionType | functools.partial | functools._lru_cache_wrapper):
             if getattr(value, "__code__", None) in self.pool.reading:
                 raise complain(f"{name} calls itself: recursion is not supported; write a loop", at, self.text,

@@ -1,0 +1,114 @@
+// kernels: plain_cells_kernel
+struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
+
+// Neighbouring cells along x, in one access.
+template <class T, int n> struct __align__(sizeof(T) * n) vp_lanes { T item[n]; };
+template <int n, class T> static __device__ __forceinline__ void vp_load(T* to, const T* from)
+{
+    const vp_lanes<T, n> lanes = *(const vp_lanes<T, n>*)from;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) to[l] = lanes.item[l];
+}
+
+// Marked as not to be read soon, so that the cache keeps neighbours instead.
+template <int n, class T> static __device__ __forceinline__ void vp_store(T* to, const T* from)
+{
+    vp_lanes<T, n> lanes;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
+#ifndef __CUDA_ON_HOST__
+    if (sizeof(lanes) % 16 == 0) {
+        #pragma unroll
+        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
+        return;
+    }
+#endif
+    *(vp_lanes<T, n>*)to = lanes;
+}
+
+// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
+template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
+{
+    if (b == 0) return 0;
+    if (T(-1) < 0 && b == T(-1)) return (T)(0ull - (unsigned long long)a);
+    const T quotient = a / b;
+    return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+static __device__ __forceinline__ void plain_cells_cell(float& out_a, short& out_c, const float a, const short b,
+    const long long k)
+{
+    out_a = (b > 0) ? (a * ((float)k)) : (-a);
+    out_c = floor_divide<short>(b, 2);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+plain_cells_kernel(const float* __restrict__ a_in, const short* __restrict__ b_in, float* __restrict__ out_a, short* __restrict__ out_c, const vp_region region, const long long k)
+{
+#ifdef __CUDA_ON_HOST__
+    if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
+    const int left = region.low[2], right = region.high[2];
+    const int top = region.low[1] + blockIdx.y * 8;
+    const int end = min(top + 8, region.high[1]);
+    const long long planes = region.high[0] - region.low[0];
+    const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
+    const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
+    for (int at = first; at < last; ++at)
+        for (int row = top; row < end; ++row) {
+            const long long place = at * region.plane + row * region.pitch;
+            const float* __restrict__ a_row_0_0 = a_in + place;
+            const short* __restrict__ b_row_0_0 = b_in + place;
+            float* __restrict__ out_a_to = out_a + place;
+            short* __restrict__ out_c_to = out_c + place;
+            #pragma GCC ivdep
+            for (int x = left; x < right; ++x)
+                plain_cells_cell(out_a_to[x], out_c_to[x], a_row_0_0[x], b_row_0_0[x], k);
+        }
+#else
+    const long long along = region.plane, across = region.pitch;
+    const int x = (region.low[2] & ~7) + (blockIdx.x * 32 + threadIdx.x) * 8;
+    const int row = region.low[1] + (blockIdx.y * 8 + threadIdx.y) * 1;
+    const long long planes = region.high[0] - region.low[0];
+    const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
+    const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
+    if (x >= region.high[2] || row >= region.high[1]) return;
+    const int at_x = x;
+    float a[2][1][8];
+    const float* a_0 = a_in + first * along + (row) * across + at_x;
+    short b[2][1][8];
+    const short* b_0 = b_in + first * along + (row) * across + at_x;
+    float* out_a_to = out_a + first * along + row * across + x;
+    short* out_c_to = out_c + first * along + row * across + x;
+    vp_load<8>(&a[0][0][0], a_0);
+    vp_load<8>(&b[0][0][0], b_0);
+    for (int at = first; at < last; ++at) {
+        const long long next = at + 1 < last ? along : 0;
+        vp_load<8>(&a[1][0][0], a_0 + next);
+        vp_load<8>(&b[1][0][0], b_0 + next);
+        float out_a_new[1][8];
+        short out_c_new[1][8];
+        #pragma unroll
+        for (int r = 0; r < 1; ++r)
+            #pragma unroll
+            for (int l = 0; l < 8; ++l)
+                plain_cells_cell(out_a_new[r][l], out_c_new[r][l], a[0][r][l], b[0][r][l], k);
+        if (x >= region.low[2] && x + 8 <= region.high[2]) {
+            vp_store<8>(out_a_to, out_a_new[0]);
+            vp_store<8>(out_c_to, out_c_new[0]);
+        } else {
+            #pragma unroll
+            for (int l = 0; l < 8; ++l)
+                if (x + l >= region.low[2] && x + l < region.high[2]) {
+                    (out_a_to)[l] = out_a_new[0][l];
+                    (out_c_to)[l] = out_c_new[0][l];
+                }
+        }
+        for (int l = 0; l < 8; ++l) a[0][0][l] = a[1][0][l];
+        a_0 += along;
+        for (int l = 0; l < 8; ++l) b[0][0][l] = b[1][0][l];
+        b_0 += along;
+        out_a_to += along;
+        out_c_to += along;
+    }
+#endif
+}

@@ -1,0 +1,101 @@
+// kernels: smooth_kernel
+struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
+
+// Neighbouring cells along x, in one access.
+template <class T, int n> struct __align__(sizeof(T) * n) vp_lanes { T item[n]; };
+template <int n, class T> static __device__ __forceinline__ void vp_load(T* to, const T* from)
+{
+    const vp_lanes<T, n> lanes = *(const vp_lanes<T, n>*)from;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) to[l] = lanes.item[l];
+}
+
+// Marked as not to be read soon, so that the cache keeps neighbours instead.
+template <int n, class T> static __device__ __forceinline__ void vp_store(T* to, const T* from)
+{
+    vp_lanes<T, n> lanes;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
+#ifndef __CUDA_ON_HOST__
+    if (sizeof(lanes) % 16 == 0) {
+        #pragma unroll
+        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
+        return;
+    }
+#endif
+    *(vp_lanes<T, n>*)to = lanes;
+}
+
+static __device__ __forceinline__ void smooth_cell(float& out, const float u_m3, const float u_m1, const float u_0,
+    const float u_1, const float u_3)
+{
+    out = ((((u_m3 + (2.0f * u_m1)) + (3.0f * u_0)) + (2.0f * u_1)) + u_3) / 9.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+smooth_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_region region)
+{
+#ifdef __CUDA_ON_HOST__
+    if (threadIdx.x != 0 || threadIdx.y != 0) return;
+    const int corner = (region.low[2] & ~3) + blockIdx.x * 512;
+    const int left = max(corner, region.low[2]), right = min(corner + 512, region.high[2]);
+    const int top = region.low[1] + blockIdx.y * 1;
+    const int end = min(top + 1, region.high[1]);
+    const long long planes = region.high[0] - region.low[0];
+    const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
+    const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
+    for (int at = first; at < last; ++at)
+        for (int row = top; row < end; ++row) {
+            const long long place = at * region.plane + row * region.pitch;
+            const float* __restrict__ u_row_0_0 = u_in + place;
+            float* __restrict__ out_to = out + place;
+            #pragma GCC ivdep
+            for (int x = left; x < right; ++x)
+                smooth_cell(out_to[x], u_row_0_0[x - 3], u_row_0_0[x - 1], u_row_0_0[x], u_row_0_0[x + 1], u_row_0_0[x + 3]);
+        }
+#else
+    const long long along = region.plane, across = region.pitch;
+    const int x = (region.low[2] & ~3) + (blockIdx.x * 128 + threadIdx.x) * 4;
+    const int row = region.low[1] + (blockIdx.y * 1 + threadIdx.y) * 1;
+    const long long planes = region.high[0] - region.low[0];
+    const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
+    const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
+    if (x >= region.high[2] || row >= region.high[1]) return;
+    const int at_x = x;
+    float u[2][1][10];
+    const float* u_0 = u_in + first * along + (row) * across + at_x;
+    const int u_right_4 = min(4, region.high[2] - 1 + 3 - x);
+    const int u_right_5 = min(5, region.high[2] - 1 + 3 - x);
+    const int u_right_6 = min(6, region.high[2] - 1 + 3 - x);
+    float* out_to = out + first * along + row * across + x;
+    vp_load<4>(&u[0][0][3], u_0);
+    for (int at = first; at < last; ++at) {
+        const long long next = at + 1 < last ? along : 0;
+        vp_load<4>(&u[1][0][3], u_0 + next);
+        u[0][0][2] = (u_0)[-1];
+        u[0][0][1] = (u_0)[-2];
+        u[0][0][0] = (u_0)[-3];
+        u[0][0][7] = (u_0)[u_right_4];
+        u[0][0][8] = (u_0)[u_right_5];
+        u[0][0][9] = (u_0)[u_right_6];
+        float out_new[1][4];
+        #pragma unroll
+        for (int r = 0; r < 1; ++r)
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                smooth_cell(out_new[r][l], u[0][r][l], u[0][r][l + 2], u[0][r][l + 3], u[0][r][l + 4], u[0][r][l + 6]);
+        if (x >= region.low[2] && x + 4 <= region.high[2]) {
+            vp_store<4>(out_to, out_new[0]);
+        } else {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                if (x + l >= region.low[2] && x + l < region.high[2]) {
+                    (out_to)[l] = out_new[0][l];
+                }
+        }
+        for (int l = 0; l < 4; ++l) u[0][0][l + 3] = u[1][0][l + 3];
+        u_0 += along;
+        out_to += along;
+    }
+#endif
+}

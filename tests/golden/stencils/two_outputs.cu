@@ -1,0 +1,115 @@
+// kernels: two_outputs_kernel
+struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
+
+// Neighbouring cells along x, in one access.
+template <class T, int n> struct __align__(sizeof(T) * n) vp_lanes { T item[n]; };
+template <int n, class T> static __device__ __forceinline__ void vp_load(T* to, const T* from)
+{
+    const vp_lanes<T, n> lanes = *(const vp_lanes<T, n>*)from;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) to[l] = lanes.item[l];
+}
+
+// Marked as not to be read soon, so that the cache keeps neighbours instead.
+template <int n, class T> static __device__ __forceinline__ void vp_store(T* to, const T* from)
+{
+    vp_lanes<T, n> lanes;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
+#ifndef __CUDA_ON_HOST__
+    if (sizeof(lanes) % 16 == 0) {
+        #pragma unroll
+        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
+        return;
+    }
+#endif
+    *(vp_lanes<T, n>*)to = lanes;
+}
+
+static __device__ __forceinline__ void two_outputs_cell(float& out_0, float& out_1, const float u_0_0_1, const float
+    u_0_0_m1, const float u_1_0_0, const float u_m1_0_0, const float u_0_1_0, const float u_0_m1_0)
+{
+    out_0 = u_0_0_1 - u_0_0_m1;
+    out_1 = (((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1) / 6.0f;
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, float* __restrict__ out_1, const vp_region region)
+{
+#ifdef __CUDA_ON_HOST__
+    if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
+    const int left = region.low[2], right = region.high[2];
+    const int top = region.low[1] + blockIdx.y * 8;
+    const int end = min(top + 8, region.high[1]);
+    const long long planes = region.high[0] - region.low[0];
+    const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
+    const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
+    for (int at = first; at < last; ++at)
+        for (int row = top; row < end; ++row) {
+            const long long place = at * region.plane + row * region.pitch;
+            const float* __restrict__ u_row_0_0 = u_in + place;
+            const float* __restrict__ u_row_1_0 = u_in + place + region.plane;
+            const float* __restrict__ u_row_m1_0 = u_in + place - region.plane;
+            const float* __restrict__ u_row_0_1 = u_in + place + region.pitch;
+            const float* __restrict__ u_row_0_m1 = u_in + place - region.pitch;
+            float* __restrict__ out_0_to = out_0 + place;
+            float* __restrict__ out_1_to = out_1 + place;
+            #pragma GCC ivdep
+            for (int x = left; x < right; ++x)
+                two_outputs_cell(out_0_to[x], out_1_to[x], u_row_0_0[x + 1], u_row_0_0[x - 1], u_row_1_0[x], u_row_m1_0[x], u_row_0_1[x], u_row_0_m1[x]);
+        }
+#else
+    const long long along = region.plane, across = region.pitch;
+    const int x = (region.low[2] & ~3) + (blockIdx.x * 32 + threadIdx.x) * 4;
+    const int row = region.low[1] + (blockIdx.y * 8 + threadIdx.y) * 1;
+    const long long planes = region.high[0] - region.low[0];
+    const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
+    const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
+    if (x >= region.high[2] || row >= region.high[1]) return;
+    const int at_x = x;
+    float u[4][3][6];
+    const float* u_0 = u_in + first * along + (row - 1) * across + at_x;
+    const float* u_1 = u_in + first * along + (row) * across + at_x;
+    const float* u_2 = u_in + first * along + (row + 1) * across + at_x;
+    const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
+    float* out_0_to = out_0 + first * along + row * across + x;
+    float* out_1_to = out_1 + first * along + row * across + x;
+    vp_load<4>(&u[0][1][1], u_1 - along);
+    vp_load<4>(&u[1][1][1], u_1);
+    vp_load<4>(&u[2][1][1], u_1 + along);
+    for (int at = first; at < last; ++at) {
+        const long long next = at + 1 < last ? along : 0;
+        vp_load<4>(&u[3][1][1], u_1 + next + along);
+        vp_load<4>(&u[1][0][1], u_0);
+        vp_load<4>(&u[1][2][1], u_2);
+        u[1][1][0] = (u_1)[-1];
+        u[1][1][5] = (u_1)[u_right_4];
+        float out_0_new[1][4];
+        float out_1_new[1][4];
+        #pragma unroll
+        for (int r = 0; r < 1; ++r)
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[1][r + 1][l + 2], u[1][r + 1][l], u[2][r + 1][l + 1], u[0][r + 1][l + 1], u[1][r + 2][l + 1], u[1][r][l + 1]);
+        if (x >= region.low[2] && x + 4 <= region.high[2]) {
+            vp_store<4>(out_0_to, out_0_new[0]);
+            vp_store<4>(out_1_to, out_1_new[0]);
+        } else {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                if (x + l >= region.low[2] && x + l < region.high[2]) {
+                    (out_0_to)[l] = out_0_new[0][l];
+                    (out_1_to)[l] = out_1_new[0][l];
+                }
+        }
+        for (int l = 0; l < 4; ++l) u[0][1][l + 1] = u[1][1][l + 1];
+        for (int l = 0; l < 4; ++l) u[1][1][l + 1] = u[2][1][l + 1];
+        for (int l = 0; l < 4; ++l) u[2][1][l + 1] = u[3][1][l + 1];
+        u_0 += along;
+        u_1 += along;
+        u_2 += along;
+        out_0_to += along;
+        out_1_to += along;
+    }
+#endif
+}

@@ -1,0 +1,129 @@
+// kernels: wide_kernel
+struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
+
+// Neighbouring cells along x, in one access.
+template <class T, int n> struct __align__(sizeof(T) * n) vp_lanes { T item[n]; };
+template <int n, class T> static __device__ __forceinline__ void vp_load(T* to, const T* from)
+{
+    const vp_lanes<T, n> lanes = *(const vp_lanes<T, n>*)from;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) to[l] = lanes.item[l];
+}
+
+// Marked as not to be read soon, so that the cache keeps neighbours instead.
+template <int n, class T> static __device__ __forceinline__ void vp_store(T* to, const T* from)
+{
+    vp_lanes<T, n> lanes;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
+#ifndef __CUDA_ON_HOST__
+    if (sizeof(lanes) % 16 == 0) {
+        #pragma unroll
+        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
+        return;
+    }
+#endif
+    *(vp_lanes<T, n>*)to = lanes;
+}
+
+static __device__ __forceinline__ void wide_cell(double& out, const double u_1_0_0, const double u_m1_0_0, const
+    double u_0_1_0, const double u_0_m1_0, const double u_0_0_1, const double u_0_0_m1, const double u_2_0_0, const
+    double u_m2_0_0, const double u_0_2_0, const double u_0_m2_0, const double u_0_0_2, const double u_0_0_m2, const
+    double u_0_0_0, const double k)
+{
+    double near = ((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1;
+    double far = ((((u_2_0_0 + u_m2_0_0) + u_0_2_0) + u_0_m2_0) + u_0_0_2) + u_0_0_m2;
+    out = u_0_0_0 + (k * (((1.3333333333333333 * near) - (far / 12.0)) - (7.5 * u_0_0_0)));
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_region region, const double k)
+{
+#ifdef __CUDA_ON_HOST__
+    if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
+    const int left = region.low[2], right = region.high[2];
+    const int top = region.low[1] + blockIdx.y * 8;
+    const int end = min(top + 8, region.high[1]);
+    const long long planes = region.high[0] - region.low[0];
+    const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
+    const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
+    for (int at = first; at < last; ++at)
+        for (int row = top; row < end; ++row) {
+            const long long place = at * region.plane + row * region.pitch;
+            const double* __restrict__ u_row_1_0 = u_in + place + region.plane;
+            const double* __restrict__ u_row_m1_0 = u_in + place - region.plane;
+            const double* __restrict__ u_row_0_1 = u_in + place + region.pitch;
+            const double* __restrict__ u_row_0_m1 = u_in + place - region.pitch;
+            const double* __restrict__ u_row_0_0 = u_in + place;
+            const double* __restrict__ u_row_2_0 = u_in + place + 2 * region.plane;
+            const double* __restrict__ u_row_m2_0 = u_in + place - 2 * region.plane;
+            const double* __restrict__ u_row_0_2 = u_in + place + 2 * region.pitch;
+            const double* __restrict__ u_row_0_m2 = u_in + place - 2 * region.pitch;
+            double* __restrict__ out_to = out + place;
+            #pragma GCC ivdep
+            for (int x = left; x < right; ++x)
+                wide_cell(out_to[x], u_row_1_0[x], u_row_m1_0[x], u_row_0_1[x], u_row_0_m1[x], u_row_0_0[x + 1], u_row_0_0[x - 1], u_row_2_0[x], u_row_m2_0[x], u_row_0_2[x], u_row_0_m2[x], u_row_0_0[x + 2], u_row_0_0[x - 2], u_row_0_0[x], k);
+        }
+#else
+    const long long along = region.plane, across = region.pitch;
+    const int x = (region.low[2] & ~1) + (blockIdx.x * 32 + threadIdx.x) * 2;
+    const int row = region.low[1] + (blockIdx.y * 8 + threadIdx.y) * 1;
+    const long long planes = region.high[0] - region.low[0];
+    const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
+    const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
+    if (x >= region.high[2] || row >= region.high[1]) return;
+    const int at_x = x;
+    double u[6][5][6];
+    const double* u_0 = u_in + first * along + (row - 2) * across + at_x;
+    const double* u_1 = u_in + first * along + (row - 1) * across + at_x;
+    const double* u_2 = u_in + first * along + (row) * across + at_x;
+    const double* u_3 = u_in + first * along + (row + 1) * across + at_x;
+    const double* u_4 = u_in + first * along + (row + 2) * across + at_x;
+    const int u_right_2 = min(2, region.high[2] - 1 + 2 - x);
+    const int u_right_3 = min(3, region.high[2] - 1 + 2 - x);
+    double* out_to = out + first * along + row * across + x;
+    vp_load<2>(&u[0][2][2], u_2 - 2 * along);
+    vp_load<2>(&u[1][2][2], u_2 - along);
+    vp_load<2>(&u[2][2][2], u_2);
+    vp_load<2>(&u[3][2][2], u_2 + along);
+    vp_load<2>(&u[4][2][2], u_2 + 2 * along);
+    for (int at = first; at < last; ++at) {
+        const long long next = at + 1 < last ? along : 0;
+        vp_load<2>(&u[5][2][2], u_2 + next + 2 * along);
+        vp_load<2>(&u[2][0][2], u_0);
+        vp_load<2>(&u[2][1][2], u_1);
+        vp_load<2>(&u[2][3][2], u_3);
+        vp_load<2>(&u[2][4][2], u_4);
+        u[2][2][1] = (u_2)[-1];
+        u[2][2][0] = (u_2)[-2];
+        u[2][2][4] = (u_2)[u_right_2];
+        u[2][2][5] = (u_2)[u_right_3];
+        double out_new[1][2];
+        #pragma unroll
+        for (int r = 0; r < 1; ++r)
+            #pragma unroll
+            for (int l = 0; l < 2; ++l)
+                wide_cell(out_new[r][l], u[3][r + 2][l + 2], u[1][r + 2][l + 2], u[2][r + 3][l + 2], u[2][r + 1][l + 2], u[2][r + 2][l + 3], u[2][r + 2][l + 1], u[4][r + 2][l + 2], u[0][r + 2][l + 2], u[2][r + 4][l + 2], u[2][r][l + 2], u[2][r + 2][l + 4], u[2][r + 2][l], u[2][r + 2][l + 2], k);
+        if (x >= region.low[2] && x + 2 <= region.high[2]) {
+            vp_store<2>(out_to, out_new[0]);
+        } else {
+            #pragma unroll
+            for (int l = 0; l < 2; ++l)
+                if (x + l >= region.low[2] && x + l < region.high[2]) {
+                    (out_to)[l] = out_new[0][l];
+                }
+        }
+        for (int l = 0; l < 2; ++l) u[0][2][l + 2] = u[1][2][l + 2];
+        for (int l = 0; l < 2; ++l) u[1][2][l + 2] = u[2][2][l + 2];
+        for (int l = 0; l < 2; ++l) u[2][2][l + 2] = u[3][2][l + 2];
+        for (int l = 0; l < 2; ++l) u[3][2][l + 2] = u[4][2][l + 2];
+        for (int l = 0; l < 2; ++l) u[4][2][l + 2] = u[5][2][l + 2];
+        u_0 += along;
+        u_1 += along;
+        u_2 += along;
+        u_3 += along;
+        u_4 += along;
+        out_to += along;
+    }
+#endif
+}

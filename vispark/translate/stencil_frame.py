@@ -1,0 +1,148 @@
+"""What the frames of stencil kernels have in common: the function of one cell, and how it is called.
+
+The user's function becomes ``name(outputs by reference, neighbours, coordinates, parameters)``, which computes one
+cell from numbers. Each frame brings these numbers its own way: along an axis with planes in registers
+(``stencil_march``), several time steps at once (``stencil_fused``), or on the host. As the function is the same, and is
+compiled without fusing products and sums, every frame gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: An offset along (z, y, x); what a grid has fewer of comes first and is 0.
+Offset = tuple[int, int, int]
+
+#: What a kernel knows of the cells that it computes.
+REGION = """struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
+"""
+
+AXES = "zyx"
+
+#: The distance of neighbours along z and y.
+STRIDES = ("plane", "pitch")
+
+LOAD = """// Neighbouring cells along x, in one access.
+template <class T, int n> struct __align__(sizeof(T) * n) vp_lanes { T item[n]; };
+template <int n, class T> static __device__ __forceinline__ void vp_load(T* to, const T* from)
+{
+    const vp_lanes<T, n> lanes = *(const vp_lanes<T, n>*)from;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) to[l] = lanes.item[l];
+}
+"""
+
+STORE = """// Marked as not to be read soon, so that the cache keeps neighbours instead.
+template <int n, class T> static __device__ __forceinline__ void vp_store(T* to, const T* from)
+{
+    vp_lanes<T, n> lanes;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
+#ifndef __CUDA_ON_HOST__
+    if (sizeof(lanes) % 16 == 0) {
+        #pragma unroll
+        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
+        return;
+    }
+#endif
+    *(vp_lanes<T, n>*)to = lanes;
+}
+"""
+
+
+@dataclass(frozen=True)
+class Read:
+    """A field that a stencil reads, its C++ type, the bytes of a cell, and the offsets that it is read at."""
+
+    field: str
+    name: str
+    c: str
+    itemsize: int
+    offsets: tuple[Offset, ...]
+
+    def reach(self, axis: int) -> tuple[int, int]:
+        """How far it is read along an axis of (z, y, x): the lowest and the highest offset, 0 between them."""
+        along = [offset[axis] for offset in self.offsets]
+        return min(0, *along), max(0, *along)
+
+
+@dataclass(frozen=True)
+class Write:
+    """A field that a stencil writes, its C++ type and the bytes of a cell."""
+
+    field: str
+    name: str
+    c: str
+    itemsize: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The function of one cell.
+
+    Attributes
+    ----------
+    name : str
+        What the frames call.
+    text : str
+        Its C++.
+    dims : int
+        The axes of the grid, 1 to 3.
+    coordinates, extents : tuple of int
+        The axes of (z, y, x) along which it takes the cell's place in the whole grid, and the grid's length.
+    given : tuple of (str, str)
+        Declaration and name of each further parameter.
+    total : bool
+        Whether it may be called for cells that nobody wants: it always ends, and never with a fault.
+    """
+
+    name: str
+    text: str
+    dims: int
+    reads: tuple[Read, ...]
+    writes: tuple[Write, ...]
+    coordinates: tuple[int, ...] = ()
+    extents: tuple[int, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
+    total: bool = True
+
+    def call(self, target: Callable[[Write], str], neighbour: Callable[[Read, Offset], str],
+             place: Callable[[int], str]) -> str:
+        """A call: ``target`` is what an output is stored in, ``place`` the cell's index in the patch along an axis."""
+        given = [target(write) for write in self.writes]
+        given += [neighbour(read, offset) for read in self.reads for offset in read.offsets]
+        given += [f"region.origin[{axis}] + {place(axis)}" for axis in self.coordinates]
+        given += [f"region.shape[{axis}]" for axis in self.extents]
+        given += [name for _, name in self.given]
+        return f"{self.name}({', '.join(given)});"
+
+    def signature(self, kernel: str, bounds: str) -> list[str]:
+        """The kernel's head."""
+        parts = [f"const {read.c}* __restrict__ {read.name}_in" for read in self.reads]
+        parts += [f"{write.c}* __restrict__ {write.name}" for write in self.writes]
+        parts += ["const vp_region region", *(declared for declared, _ in self.given)]
+        return [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{kernel}({', '.join(parts)})"]
+
+
+def offset_name(read: str, offset: Offset, dims: int) -> str:
+    """A neighbour's name: ``u_0_m1`` for ``u[0, -1]``."""
+    return "_".join([read, *(str(step).replace("-", "m") for step in offset[3 - dims:])])
+
+
+def axes_of(dims: int) -> tuple[int, int]:
+    """The axes of (z, y, x) that threads go along, and that their rows lie across."""
+    return (1, 0) if dims == 2 else (0, 1)
+
+
+def moved(base: str, steps: int, stride: str) -> str:
+    """An address some steps along an axis from another."""
+    if steps == 0:
+        return base
+    sign, count = ("+" if steps > 0 else "-"), abs(steps)
+    return f"{base} {sign} {stride}" if count == 1 else f"{base} {sign} {count} * {stride}"
+
+
+def shifted(index: str, steps: int) -> str:
+    """An index some steps from another."""
+    return index if steps == 0 else f"{index} {'+' if steps > 0 else '-'} {abs(steps)}"

@@ -1,0 +1,266 @@
+"""The frame of one time step: threads go along the slowest axis and keep in registers what they will read again.
+
+A thread has ``lanes`` neighbouring cells along x, in ``rows`` neighbouring rows. Of each row that it reads at several
+planes it keeps these planes, so that memory is read once and 16 bytes at a time. Rows that it reads at one plane only
+are those that other threads have just loaded, and come from the cache; so do its neighbours along x, or from the other
+threads of its warp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vispark.translate.stencil_frame import (
+    AXES,
+    LOAD,
+    REGION,
+    STORE,
+    STRIDES,
+    Cell,
+    Offset,
+    Read,
+    axes_of,
+    moved,
+    shifted,
+)
+from vispark.translate.stencil_host import host_body
+
+
+@dataclass(frozen=True)
+class March:
+    """How threads share the work.
+
+    Attributes
+    ----------
+    threads : (int, int)
+        Threads of a block along x and across.
+    lanes, rows : int
+        A thread's neighbouring cells along x, and rows across.
+    chunk : int
+        About how many planes a thread goes through.
+    shuffled : bool
+        Whether neighbours along x come from the warp's other threads instead of the cache.
+    ahead : bool
+        Whether the next plane is loaded before this one is computed.
+    """
+
+    threads: tuple[int, int]
+    lanes: int
+    rows: int
+    chunk: int
+    shuffled: bool
+    ahead: bool
+
+    def tile(self, dims: int) -> tuple[int, int, int]:
+        """Cells of a block along x, y and z; along x less what rounding the region's start down may take."""
+        width, height = self.threads[0] * self.lanes - (self.lanes - 1), self.threads[1] * self.rows
+        return (width, self.chunk, height) if dims == 2 else (width, height, self.chunk)
+
+
+def march(cell: Cell, kernel: str, how: March) -> str:
+    """The source of a kernel that computes a region once."""
+    return _Marcher(cell, how).source(kernel)
+
+
+#: What is read of a row: its own lanes together, or one lane beside them.
+_OWN = "own"
+_Unit = tuple[int, str | int]
+
+
+class _Field:
+    """What is read of one field: for each unit of each row, counted from the thread's first, the planes."""
+
+    def __init__(self, cell: Cell, read: Read, how: March):
+        along, across = axes_of(cell.dims)
+        self.read, self.name = read, read.name
+        self.bottom, self.top = read.reach(along)
+        self.above, self.below = read.reach(across)
+        self.left, self.right = -read.reach(2)[0], read.reach(2)[1]
+        self.rows = range(self.above, how.rows + self.below)
+        self.planes: dict[_Unit, set[int]] = {}
+        for offset in read.offsets:
+            for j in range(how.rows):
+                for lane in range(offset[2], offset[2] + how.lanes):
+                    row, own = offset[across] + j, 0 <= lane < how.lanes
+                    self.planes.setdefault((row, _OWN if own else lane), set()).add(offset[along])
+                    if not own and how.shuffled:
+                        self.planes.setdefault((row, _OWN), set()).add(offset[along])
+        self.kept = [unit for unit in self.ordered() if self._is_kept(unit, how)]
+        self.passing = [unit for unit in self.ordered() if unit not in self.kept]
+
+    def _is_kept(self, unit: _Unit, how: March) -> bool:
+        """Whether a unit stays in registers from one turn to the next."""
+        row, lanes = unit
+        if lanes != _OWN and how.shuffled:
+            return False
+        own = lanes == _OWN and 0 <= row < how.rows and not self.above and not self.below
+        return len(self.planes[unit]) > 1 or (how.ahead and own)
+
+    def ordered(self) -> list[_Unit]:
+        """Units; own lanes before those beside them."""
+        return sorted(self.planes, key=lambda unit: (unit[1] != _OWN, unit[0], str(unit[1])))
+
+    def cell(self, plane: int, row: int, lane: int | str) -> str:
+        """The register of a cell."""
+        return f"{self.name}[{plane - self.bottom}][{row - self.above}][{lane}]"
+
+    def kept_planes(self, unit: _Unit) -> range:
+        """The planes that a kept unit has registers for between turns."""
+        return range(min(self.planes[unit]), max(self.planes[unit]))
+
+
+class _Marcher:
+    """Writes the kernel."""
+
+    def __init__(self, cell: Cell, how: March):
+        self.cell, self.how = cell, how
+        self.along, self.across = axes_of(cell.dims)
+        self.fields = {read.name: _Field(cell, read, how) for read in cell.reads}
+        self.lines: list[str] = []
+
+    def source(self, kernel: str) -> str:
+        """The whole source."""
+        width, height = self.how.threads
+        head = self.cell.signature(kernel, str(width * height))
+        self._where()
+        self._registers()
+        self._loop()
+        tile = (width * self.how.lanes, height * self.how.rows, self.how.lanes)
+        return "\n".join([REGION, LOAD, STORE, self.cell.text, *head, "{", "#ifdef __CUDA_ON_HOST__",
+                          *host_body(self.cell, *tile), "#else", *self.lines, "#endif", "}"]) + "\n"
+
+    def add(self, depth: int, *lines: str) -> None:
+        """Add lines."""
+        self.lines.extend("    " * depth + line for line in lines)
+
+    # -- before the first plane ---------------------------------------------------------------------------------------
+
+    def _where(self) -> None:
+        how, along, across = self.how, AXES[self.along], AXES[self.across]
+        width, height = how.threads
+        self.add(1, f"const long long along = region.{STRIDES[self.along]}, across = region.{STRIDES[self.across]};",
+                 f"const int x = (region.low[2] & ~{how.lanes - 1}) + (blockIdx.x * {width} + threadIdx.x) * "
+                 f"{how.lanes};",
+                 f"const int row = region.low[{self.across}] + (blockIdx.{across} * {height} + threadIdx.y) * "
+                 f"{how.rows};",
+                 f"const long long planes = region.high[{self.along}] - region.low[{self.along}];",
+                 f"const int first = region.low[{self.along}] + (int)(planes * blockIdx.{along} / gridDim.{along});",
+                 f"const int last = region.low[{self.along}] + (int)(planes * (blockIdx.{along} + 1) / "
+                 f"gridDim.{along});")
+        if how.shuffled:
+            reach = max([field.right for field in self.fields.values()], default=0)
+            self.add(1, "// Whole warps go on, as their threads give each other what they read.",
+                     f"if (row >= region.high[{self.across}]) return;",
+                     f"const int at_x = min(x, (region.high[2] + {reach - 1}) & ~{how.lanes - 1}), lane = threadIdx.x "
+                     "& 31;")
+        else:
+            self.add(1, f"if (x >= region.high[2] || row >= region.high[{self.across}]) return;", "const int at_x = x;")
+
+    def _registers(self) -> None:
+        how = self.how
+        for field in self.fields.values():
+            name, deep = field.name, field.top - field.bottom + 1 + how.ahead
+            self.add(1, f"{field.read.c} {name}[{deep}][{len(field.rows)}][{field.left + how.lanes + field.right}];")
+            for row in field.rows:
+                place = shifted("row", row)
+                if row > 0 and how.rows > 1:
+                    place = f"min({place}, region.high[{self.across}] - 1 + {field.below})"
+                self.add(1, f"const {field.read.c}* {name}_{row - field.above} = {name}_in + first * along + "
+                            f"({place}) * across + at_x;")
+            if not how.shuffled:
+                self.add(1, *(f"const int {name}_right_{lane} = min({lane}, region.high[2] - 1 + {field.right} - x);"
+                              for lane in range(how.lanes, how.lanes + field.right)))
+        for write in self.cell.writes:
+            self.add(1, f"{write.c}* {write.name}_to = {write.name} + first * along + row * across + x;")
+        for field in self.fields.values():
+            for unit in field.kept:
+                planes = field.kept_planes(unit)
+                for plane in range(planes.start, planes.stop + how.ahead):
+                    self.add(1, *self._load(field, unit, plane, moved("", plane, "along")))
+
+    def _load(self, field: _Field, unit: _Unit, plane: int, step: str) -> list[str]:
+        """Bring a unit of a plane into its registers; ``step`` leads from this turn's plane to it."""
+        row, lanes = unit
+        pointer = f"{field.name}_{row - field.above}{step}"
+        if isinstance(lanes, str):
+            return [f"vp_load<{self.how.lanes}>(&{field.cell(plane, row, field.left)}, {pointer});"]
+        target = field.cell(plane, row, field.left + lanes)
+        if not self.how.shuffled:
+            place = lanes if lanes < 0 else f"{field.name}_right_{lanes}"
+            return [f"{target} = ({pointer})[{place}];"]
+        threads, lane = divmod(lanes, self.how.lanes)
+        given = field.cell(plane, row, field.left + lane)
+        if threads < 0:
+            return [f"{target} = __shfl_up_sync(0xffffffffu, {given}, {-threads});",
+                    f"if (lane < {-threads}) {target} = ({pointer})[{lanes}];"]
+        return [f"{target} = __shfl_down_sync(0xffffffffu, {given}, {threads});",
+                f"if (lane >= {32 - threads}) {target} = ({pointer})[min({lanes}, region.high[2] - 1 + {field.right} - "
+                "at_x)];"]
+
+    # -- every plane --------------------------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        self.add(1, "for (int at = first; at < last; ++at) {")
+        if self.how.ahead:
+            self.add(2, "const long long next = at + 1 < last ? along : 0;")
+        for field in self.fields.values():
+            for unit in field.kept:
+                plane = field.kept_planes(unit).stop
+                step = f" + next{moved('', plane, 'along')}" if self.how.ahead else moved("", plane, "along")
+                self.add(2, *self._load(field, unit, plane + self.how.ahead, step))
+        for field in self.fields.values():
+            for unit in field.passing:
+                for plane in sorted(field.planes[unit]):
+                    self.add(2, *self._load(field, unit, plane, moved("", plane, "along")))
+        self._compute()
+        for row in range(self.how.rows):
+            self._store(row)
+        self._move_on()
+        self.add(1, "}")
+
+    def _compute(self) -> None:
+        how = self.how
+        self.add(2, *(f"{write.c} {write.name}_new[{how.rows}][{how.lanes}];" for write in self.cell.writes))
+        self.add(2, "#pragma unroll", f"for (int r = 0; r < {how.rows}; ++r)")
+        self.add(3, "#pragma unroll", f"for (int l = 0; l < {how.lanes}; ++l)")
+        if not self.cell.total:
+            self.add(4, "if (x + l >= region.low[2] && x + l < region.high[2] && row + r < "
+                        f"region.high[{self.across}])")
+        self.add(4, self.cell.call(lambda write: f"{write.name}_new[r][l]", self._neighbour, self._place))
+
+    def _neighbour(self, read: Read, offset: Offset) -> str:
+        field = self.fields[read.name]
+        row = offset[self.across] - field.above
+        return (f"{field.name}[{offset[self.along] - field.bottom}][{shifted('r', row)}]"
+                f"[{shifted('l', offset[2] + field.left)}]")
+
+    def _place(self, axis: int) -> str:
+        return "x + l" if axis == 2 else "at" if axis == self.along else "row + r"
+
+    def _store(self, row: int) -> None:
+        lanes, inside = self.how.lanes, f"row + {row} < region.high[{self.across}]"
+        whole = f"x >= region.low[2] && x + {lanes} <= region.high[2]"
+        self.add(2, f"if ({whole + (f' && {inside}' if row else '')}) {{")
+        self.add(3, *(f"vp_store<{lanes}>({write.name}_to{moved('', row, 'across')}, {write.name}_new[{row}]);"
+                      for write in self.cell.writes))
+        self.add(2, "} else" + (f" if ({inside})" if row else "") + " {")
+        self.add(3, "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)")
+        self.add(4, "if (x + l >= region.low[2] && x + l < region.high[2]) {")
+        self.add(5, *(f"({write.name}_to{moved('', row, 'across')})[l] = {write.name}_new[{row}][l];"
+                      for write in self.cell.writes))
+        self.add(4, "}")
+        self.add(2, "}")
+
+    def _move_on(self) -> None:
+        for field in self.fields.values():
+            for row, lanes in field.kept:
+                planes = field.kept_planes((row, lanes))
+                for plane in range(planes.start, planes.stop + self.how.ahead):
+                    lane, loop = shifted("l", field.left), ""
+                    if isinstance(lanes, str):
+                        loop = f"for (int l = 0; l < {self.how.lanes}; ++l) "
+                    else:
+                        lane = str(field.left + lanes)
+                    self.add(2, f"{loop}{field.cell(plane, row, lane)} = {field.cell(plane + 1, row, lane)};")
+            self.add(2, *(f"{field.name}_{row - field.above} += along;" for row in field.rows))
+        self.add(2, *(f"{write.name}_to += along;" for write in self.cell.writes))
