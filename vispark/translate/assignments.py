@@ -26,6 +26,9 @@ class Assignments(Expressions):
         value = self.expression(statement.value)
         if isinstance(value, Tuple) and (len(statement.targets) > 1 or isinstance(statement.targets[0], form.TupleOf)):
             value = self._all_at_once(statement.targets[-1], value)
+        elif len(statement.targets) > 1:
+            # A later target takes what the value was before the first was assigned.
+            value = self.snapshot(value)
         for target in statement.targets:
             self.store(target, value)
         return True

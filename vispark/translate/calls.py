@@ -8,7 +8,7 @@ from typing import Any
 
 from vispark.translate import form, liveness, numbers, scalars
 from vispark.translate.errors import Refusal
-from vispark.translate.expressions import Frame
+from vispark.translate.expressions import Frame, settled
 from vispark.translate.liveness import NONE, Names
 from vispark.translate.scalars import literal
 from vispark.translate.types import BOOL
@@ -54,7 +54,7 @@ class Calls(Ways):
         kind = self.result_type(definition, variables, outer)
         target = self.variable(kind, f"{definition.name}_result")
         self.run(definition, variables, outer, Returns(lambda value: self.assign(target, value)))
-        return replace(target, variable=False) if isinstance(target, Number) else target
+        return settled(target)
 
     def result_type(self, definition: form.Definition, variables: dict[str, Value], outer: Frame | None) -> Type:
         """The type that all ``return`` statements of a call have together."""
@@ -142,6 +142,8 @@ class Calls(Ways):
     def over_each(self, name: str, node: form.Each) -> Value:
         """``sum(... for ... in ...)`` and its like."""
         steps = self.settled(self.steps_of(self.expression(node.iterable)))
+        if self.count_of(steps) == 0 and name in ("sum", "any", "all"):
+            return literal({"sum": 0, "any": False, "all": True}[name])
         if name in ("any", "all"):
             return self._truth_of_each(name, node, steps)
         with self.apart():
@@ -198,7 +200,7 @@ class Calls(Ways):
             for name in liveness.stored(node.target):
                 self.frame.variables.pop(name, None)
             self.store(node.target, item)
-            tests = [self.truth(self.expression(condition)) for condition in node.conditions]
+            tests = [self.condition(condition) for condition in node.conditions]
             if tests:
                 with self.block(f"if ({' && '.join(test.closed for test in tests)})"):
                     step(self.expression(node.value))

@@ -117,9 +117,9 @@ class Expressions(Arrays):
     # -- operators ----------------------------------------------------------------------------------------------------
 
     def _Unary(self, node: form.Unary) -> Value:
-        operand = self.expression(node.operand)
         if node.operator == "not":
-            return scalars.unary("not", self.truth(operand))
+            return scalars.unary("not", self.condition(node.operand))
+        operand = self.expression(node.operand)
         return self.elementwise(lambda a: scalars.unary(node.operator, a), operand)
 
     def _Binary(self, node: form.Binary) -> Value:
@@ -129,6 +129,8 @@ class Expressions(Arrays):
         """``left symbol right``."""
         if symbol == "@":
             return self.product(left, right)
+        if symbol == "**" and isinstance(left, Array) and left.type.kind == "b":
+            raise Refusal("** of bools has several types in NumPy, by the exponent's value; write .astype(int) before")
         if isinstance(left, Tuple | List) and isinstance(right, Tuple | List) and symbol == "+":
             return Tuple((*left.items, *right.items))
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
@@ -182,6 +184,28 @@ class Expressions(Arrays):
             raise Refusal(f"an array of {value.size} elements is neither true nor false; use np.any() or np.all()")
         return scalars.truth(self.as_number(value))
 
+    def condition(self, node: form.Expression) -> Number:
+        """``bool(expression)``: of ``and`` and ``or``, whose operands may be of any types then, only the truth."""
+        if not isinstance(node, form.Logical):
+            return self.truth(self.expression(node))
+        with self.told_at(node):
+            found = self.condition(node.operands[0])
+            for operand in node.operands[1:]:
+                found = self._condition_of(node.operator, found, operand)
+        return found
+
+    def _condition_of(self, symbol: str, left: Number, right: form.Expression) -> Number:
+        """The right operand is computed only if it is needed."""
+        if left.known:
+            return self.condition(right) if left.value == (symbol == "and") else left
+        with self.apart(1) as lines:
+            other = self.condition(right)
+        if lines.lines:
+            return self._chosen(left if symbol == "and" else scalars.unary("not", left), lines, other, None,
+                                self.fixed(left))
+        sign = "&&" if symbol == "and" else "||"
+        return Number(BOOL, f"{left.closed} {sign} {other.closed}", atom=False)
+
     def _Logical(self, node: form.Logical) -> Value:
         found = self.expression(node.operands[0])
         for operand in node.operands[1:]:
@@ -204,7 +228,7 @@ class Expressions(Arrays):
         return self._chosen(needed, lines, other, None, self.snapshot(left))
 
     def _Choice(self, node: form.Choice) -> Value:
-        test = self.truth(self.expression(node.test))
+        test = self.condition(node.test)
         if test.known:
             return self.expression(node.yes if test.value else node.no)
         with self.apart(1) as yes_lines:
@@ -235,7 +259,7 @@ class Expressions(Arrays):
             with self.block("else"):
                 self.put(no_lines)
                 self.assign(result, no)
-        return dataclasses.replace(result, variable=False) if isinstance(result, Number) else result
+        return settled(result, fresh=all(isinstance(value, Array) and value.fresh for value in (yes, no)))
 
     # -- containers ---------------------------------------------------------------------------------------------------
 
@@ -442,6 +466,8 @@ class Expressions(Arrays):
 
     def method(self, function: Method, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """``value.name(...)``."""
+        if function.name in ("conj", "conjugate") and function.value.type.kind != "c" and not arguments:
+            return function.value
         return self.library(_METHODS[function.name], (function.value, *arguments), keywords)
 
     def inlined(self, function: Function, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
@@ -451,6 +477,15 @@ class Expressions(Arrays):
     def over_each(self, name: str, node: form.Each) -> Value:
         """``sum(... for ...)`` and its like."""
         raise NotImplementedError
+
+
+def settled(value: Any, fresh: bool = False) -> Any:
+    """What ways that met have left, which is not assigned to again; ``fresh`` if it is a new array in Python."""
+    if isinstance(value, Array):
+        return dataclasses.replace(value, volatile=False, storage="", fresh=fresh)
+    if isinstance(value, Tuple):
+        return Tuple(tuple(map(settled, value.items)))
+    return dataclasses.replace(value, variable=False) if isinstance(value, Number) else value
 
 
 def _simple(text: str) -> bool:

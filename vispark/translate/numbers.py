@@ -7,7 +7,7 @@ import math as python_math
 from vispark.translate import library, scalars
 from vispark.translate.errors import Refusal
 from vispark.translate.scalars import cast, literal
-from vispark.translate.types import BOOL, FLOAT, INT, Scalar, join, resolve
+from vispark.translate.types import BOOL, FLOAT, INT, NUMPY_BOOL, Scalar, join, resolve
 from vispark.translate.values import Number
 
 
@@ -42,6 +42,8 @@ def rounded(number: Number) -> Number:
     """``round(number)``: to even, a Python int."""
     if number.known:
         return literal(round(number.value))
+    if number.type == NUMPY_BOOL or number.type.kind == "c":
+        raise Refusal(f"Python has no round() of {number.type}")
     if number.type.kind in "biu":
         return cast(number, INT)
     return cast(scalars.ufunc("rint", number), INT)
@@ -49,6 +51,8 @@ def rounded(number: Number) -> Number:
 
 def extreme(name: str, a: Number, b: Number) -> Number:
     """Python's ``min`` or ``max`` of two numbers; a NaN is kept only as the first."""
+    if "c" in (a.type.kind, b.type.kind):
+        raise Refusal(f"{name}() of complex numbers is not supported; compare abs(), .real or .imag")
     if a.known and b.known:
         return literal({"min": min, "max": max}[name](a.value, b.value))
     kind = join(a.type, b.type)
@@ -88,9 +92,12 @@ def math(name: str, operands: tuple[Number, ...]) -> Number:
     _check_count(name, len(operands))
     if name in ("isnan", "isinf", "isfinite"):
         return Number(BOOL, f"is_{name[2:]}<double>({texts})")
+    if name == "trunc" and not (operands[0].type.weak or operands[0].type.dtype == "float64"):
+        raise Refusal(f"Python has no math.trunc of {operands[0].type}; write int() or np.trunc()")
     if name in ("floor", "ceil", "trunc"):
-        if operands[0].type.kind in "biu":
+        if operands[0].type in (BOOL, INT):
             return cast(operands[0], INT)
+        # NumPy's integers become floats on the way.
         return cast(Number(FLOAT, f"{name}({texts})"), INT)
     if name in ("radians", "degrees"):
         factor = literal(python_math.pi / 180 if name == "radians" else 180 / python_math.pi)

@@ -109,7 +109,11 @@ template <> __device__ __forceinline__ unsigned short square<unsigned short>(uns
     return (unsigned)a * (unsigned)a;
 }
 template <> __device__ __forceinline__ short square<short>(short a) { return (unsigned)a * (unsigned)a; }
-template <class T> __device__ __forceinline__ T reciprocal(T a) { return T(1) / a; }
+template <class T> __device__ __forceinline__ T reciprocal(T a)
+{
+    // Of an integer zero it is undefined in NumPy; here it is 0.
+    return T(1) / T(2) == T(0) && a == T(0) ? T(0) : T(1) / a;
+}
 
 // NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
 template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
@@ -258,18 +262,28 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_log(complex_t
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_t<T> a)
 {
-    const double re = a.re, im = a.im, size = hypot(re, im);
+    // Far from one the squares under the root would leave the range.
+    const double most = fmax(fabs((double)a.re), fabs((double)a.im));
+    const double factor = most > 1e300 ? 0x1p-4 : most < 1e-290 ? 0x1p+200 : 1.0;
+    const double back = most > 1e300 ? 4 : most < 1e-290 ? 0x1p-100 : 1.0;
+    const double re = a.re * factor, im = a.im * factor, size = hypot(re, im);
     if (size == 0) return complex_t<T>(0, a.im);
     const double root = sqrt((size + fabs(re)) / 2);
-    return re >= 0 ? complex_t<T>((T)root, (T)(im / (2 * root)))
-                   : complex_t<T>((T)(fabs(im) / (2 * root)), (T)copysign(root, im));
+    return re >= 0 ? complex_t<T>((T)(root * back), (T)(im / (2 * root) * back))
+                   : complex_t<T>((T)(fabs(im) / (2 * root) * back), (T)(copysign(root, im) * back));
 }
+// As NumPy's: exponents that are small whole numbers by multiplication.
 template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex_t<T> a, complex_t<T> b)
 {
-    if (b.im == 0 && b.re == (int)b.re && b.re >= 0 && b.re <= 64) {
-        complex_t<T> result(1);
-        for (int left = (int)b.re; left > 0; --left) result = result * a;
-        return result;
+    if (b.re == 0 && b.im == 0) return complex_t<T>(1);
+    if (a.re == 0 && a.im == 0) return b.re > 0 ? complex_t<T>(0) : complex_t<T>((T)NAN, (T)NAN);
+    if (b.im == 0 && b.re > -100 && b.re < 100 && b.re == (int)b.re) {
+        complex_t<T> result(1), factor = a;
+        for (int left = b.re < 0 ? -(int)b.re : (int)b.re; left; left >>= 1) {
+            if (left & 1) result = result * factor;
+            factor = factor * factor;
+        }
+        return b.re < 0 ? complex_t<T>(1) / result : result;
     }
     const double size = log(hypot((double)a.re, (double)a.im)), angle = atan2((double)a.im, (double)a.re);
     const double grown = exp(b.re * size - b.im * angle), turned = b.im * size + b.re * angle;

@@ -52,6 +52,8 @@ class Reductions(Writer):
             return self._spread(name, array)
         if name in ("any", "all"):
             return replace(self._truths(name, array), type=NUMPY_BOOL)
+        if name in ("min", "max") and array.type.kind == "c":
+            raise Refusal(f"np.{name} of complex numbers is not supported; use .real, .imag or abs()")
         if name in ("min", "max"):
             ufunc = "minimum" if name == "min" else "maximum"
             return self._fold(array, lambda a, b: scalars.ufunc(ufunc, a, b), name, array.type)
@@ -226,6 +228,8 @@ class Reductions(Writer):
     def _dot(self, left: Value, right: Value) -> Value:
         a, b = self.plain(left), self.plain(right)
         if isinstance(a, Number) or isinstance(b, Number):
+            # NumPy makes arrays of Python's numbers here, which are not weak.
+            a, b = (scalars.cast(part, part.type.strong) if isinstance(part, Number) else part for part in (a, b))
             return self.elementwise(lambda x, y: scalars.ufunc("multiply", x, y), a, b)
         if len(a.shape) > 2 or len(b.shape) > 2:
             raise Refusal("dot of arrays of more than two axes is not supported")
@@ -267,7 +271,7 @@ class Reductions(Writer):
         a, b = self.plain(left), self.plain(right)
         if not all(isinstance(part, Array) and len(part.shape) == 1 for part in (a, b)):
             raise Refusal("np.vdot is of two rows here")
-        return self._dot(self.elementwise(lambda x: scalars.ufunc("conjugate", x), a), b)
+        return self._dot(self.elementwise(lambda x: scalars.ufunc("conjugate", x), a) if a.type.kind == "c" else a, b)
 
     def _outer(self, left: Value, right: Value) -> Value:
         a, b = self.plain(left), self.plain(right)

@@ -156,8 +156,6 @@ def binary(symbol: str, a: Number, b: Number) -> Number:
     """``a symbol b``, arithmetic or a comparison, by Python's and NumPy's rules."""
     if a.type.weak and b.type.weak:
         return _python_binary(symbol, a, b)
-    if symbol in COMPARISONS and "i" in (a.type.kind, b.type.kind) and {a.type.kind, b.type.kind} <= set("iu"):
-        return _compare_integers(symbol, a, b)
     if symbol == "**" and b.known and isinstance(b.value, int) and b.value < 0 and a.type.kind in "iu":
         raise Refusal(f"an integer to the power {b.value} is an error in NumPy; write float(x) ** {b.value}")
     return ufunc(UFUNC_OF[symbol], a, b)
@@ -247,6 +245,10 @@ def _bounds(symbol: str, a: tuple[int, int] | None, b: tuple[int, int] | None) -
     return found if found[0] >= _INT64[0] and found[1] <= _INT64[1] else None
 
 
+def _are_integers(a: Number, b: Number) -> bool:
+    return a.type.kind in "iu" and b.type.kind in "iu" and not (a.type.weak and b.type.weak)
+
+
 def _compare_integers(symbol: str, a: Number, b: Number) -> Number:
     """Integers of any two types compare by their values, as in NumPy 2."""
     known = a if a.known else b if b.known else None
@@ -312,6 +314,8 @@ class NeedsStatic(Exception):
 
 def ufunc(name: str, *operands: Number) -> Number:
     """A NumPy ufunc of scalars."""
+    if OPERATOR_OF.get(name) in COMPARISONS and _are_integers(*operands):
+        return _compare_integers(OPERATOR_OF[name], *operands)
     casts, found = resolve(name, *(operand.type for operand in operands))
     numbers = tuple(map(_fitting, operands, casts))
     return _emit(name, numbers, found)
@@ -324,13 +328,17 @@ def _fitting(number: Number, to: Scalar) -> Number:
 def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
     """A ufunc's text, for operands that have the types of its loop."""
     kind = numbers[0].type
+    if kind.kind == "c" and name not in _OF_COMPLEX:
+        symbol = OPERATOR_OF.get(name, name)
+        raise Refusal(f"{symbol} of complex numbers is not supported; " + (
+            "compare abs(), .real or .imag" if symbol in COMPARISONS else "use .real and .imag"))
     half = kind.dtype == "float16"
     work = Scalar("float32") if half else kind
     texts = [_float(number) for number in numbers]
     if kind.kind == "b" and name in _LOGIC:
         text = f"{texts[0]} {_LOGIC[name]} {texts[1]}"
     elif name in OPERATOR_OF and OPERATOR_OF[name] in COMPARISONS:
-        text = _compare(OPERATOR_OF[name], texts, kind)
+        text = f"{texts[0]} {OPERATOR_OF[name]} {texts[1]}"
     elif name in UFUNC_C:
         text = _c_function(UFUNC_C[name], texts, work)
     elif name in _EMIT:
@@ -342,6 +350,9 @@ def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
     return Number(found, text, atom=_is_call(text))
 
 
+_OF_COMPLEX = {"add", "subtract", "multiply", "divide", "power", "negative", "positive", "absolute", "square",
+               "reciprocal", "conjugate", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
+               "logical_not", "exp", "sqrt", "log", "isnan", "isinf", "isfinite"}
 _LOGIC = {"add": "|", "multiply": "&", "maximum": "|", "minimum": "&", "bitwise_and": "&", "bitwise_or": "|",
           "bitwise_xor": "^", "fmax": "|", "fmin": "&"}
 
@@ -358,16 +369,8 @@ def _is_call(text: str) -> bool:
     return False
 
 
-def _compare(symbol: str, texts: list[str], kind: Scalar) -> str:
-    if kind.kind == "c" and symbol not in ("==", "!="):
-        raise Refusal(f"{symbol} of complex numbers is not supported; compare abs(), .real or .imag")
-    return f"{texts[0]} {symbol} {texts[1]}"
-
-
 def _c_function(name: str, texts: list[str], kind: Scalar) -> str:
     if kind.kind == "c":
-        if name not in ("exp", "sqrt", "log"):
-            raise Refusal(f"{name} of complex numbers is not supported; use .real and .imag")
         return f"complex_{name}({', '.join(texts)})"
     suffix = "f" if kind.dtype == "float32" else ""
     if name == "fmod" and kind.kind in "iu":
@@ -453,7 +456,9 @@ def _invert(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
 def _classify(function: str, integer: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
     def emit(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
         if kind.kind == "c":
-            raise Refusal(f"{function} of complex numbers is not supported; use .real and .imag")
+            part = Scalar("float32" if kind.dtype == "complex64" else "float64").c
+            joined = " && " if function == "is_finite" else " || "
+            return joined.join(f"{function}<{part}>({numbers[0].closed}.{name})" for name in ("re", "im"))
         if kind.kind != "f":
             return integer if "{" not in integer else integer.format(texts[0])
         return f"{function}<{kind.c}>({_bared(texts[0])})"

@@ -77,7 +77,7 @@ class Ways(Assignments):
     # -- if -----------------------------------------------------------------------------------------------------------
 
     def _do_If(self, statement: form.If, after: Names) -> bool:
-        test = self.truth(self.expression(statement.test))
+        test = self.condition(statement.test)
         if test.known:
             return self.statements(statement.body if test.value else statement.orelse, after)
         return self.ways(test, lambda: self.statements(statement.body, after),
@@ -150,7 +150,7 @@ class Ways(Assignments):
 
     def _while(self, statement: form.While, loop: Loop) -> None:
         with self.apart(1) as lines:
-            test = self.truth(self.expression(statement.test))
+            test = self.condition(statement.test)
         if test.known and not test.value:
             return
         simple = not lines.lines

@@ -1,0 +1,43 @@
+"""python -m tests.property.differential --cases 100000 --jobs 16 --device host|cuda [--keep FILE]
+
+Prints what differs, with how to run it again, and exits with 1 if anything does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.property.differential.campaign import again, campaign
+from tests.property.differential.report import summary, written
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.property.differential", description=__doc__)
+    parser.add_argument("--cases", type=int, default=480, help="functions to draw")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--device", choices=("host", "cuda"), default="host")
+    parser.add_argument("--seed", default="0", help="another seed draws other functions")
+    parser.add_argument("--seconds", type=float, default=1e9, help="start no unit later than this")
+    parser.add_argument("--again", default="", metavar="CASE", help="run one function again, by its name")
+    parser.add_argument("--keep", default="", metavar="FILE", help="write the result as JSON, and as Markdown beside it")
+    parser.add_argument("--show", type=int, default=20, help="differences to print in full")
+    given = parser.parse_args()
+    start = time.monotonic()
+    if given.again:
+        tally, verdicts = again(given.again, given.device), {}
+    else:
+        tally, verdicts = campaign(given.seed, given.cases, given.jobs, given.device, given.seconds)
+    for words in tally.differences[:given.show]:
+        print(f"----\n{words}")
+    print(summary(tally, verdicts, time.monotonic() - start))
+    if given.keep:
+        written(given.keep, given, tally, verdicts, time.monotonic() - start)
+    wrong = [key for key, (kind, _) in verdicts.items() if kind == "wrong"]
+    return 1 if tally.differences or wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Counts which nodes of the intermediate form and which functions met which dtypes, as kernels are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from vispark.translate import form
+from vispark.translate.calls import Calls
+from vispark.translate.expressions import Expressions
+from vispark.translate.values import Array, Dict, List, Method, Number, Tuple, Value
+
+#: A node's or a function's name, and a dtype.
+Pair = tuple[str, str]
+
+
+class Recorder:
+    """What was met since :meth:`clear`.
+
+    A node counts for its own dtype, its operands', and that of the node it stands in: a literal has none of its own.
+    """
+
+    def __init__(self) -> None:
+        self.pairs: set[Pair] = set()
+        self.dtypes: tuple[str, ...] = ()
+        self._operands: list[set[str]] = []
+        self._inside: list[set[str]] = []
+
+    def clear(self, dtypes: tuple[str, ...]) -> None:
+        """Start on a function whose elements have these dtypes, which its statements count for."""
+        self.pairs, self.dtypes, self._operands, self._inside = set(), dtypes, [], []
+
+    def expression(self, node: form.Expression, write: Callable[[], Value]) -> Value:
+        """An expression, while it is written."""
+        self._operands.append(set())
+        self._inside.append(set())
+        try:
+            value = write()
+        finally:
+            operands, inside = self._operands.pop(), self._inside.pop()
+        own, names = set(_dtypes(value)), {type(node).__name__, *_names(node, value)}
+        self.pairs.update((name, dtype) for name in names | inside for dtype in operands | own)
+        if self._operands:
+            self._operands[-1] |= own
+            self._inside[-1] |= names
+        return value
+
+    def statement(self, name: str) -> None:
+        """A statement, which counts for the dtypes of the function's elements."""
+        self.pairs.update((name, dtype) for dtype in self.dtypes)
+
+
+def _names(node: form.Expression, value: Value) -> Iterator[str]:
+    """What a node says in particular: its operator, the function that it calls, what it is written with."""
+    if isinstance(node, form.Unary):
+        yield f"unary {node.operator}"
+    elif isinstance(node, form.Binary | form.Logical):
+        yield node.operator
+    elif isinstance(node, form.Compare):
+        yield from node.operators
+        if len(node.operators) > 1:
+            yield "chained comparison"
+    elif isinstance(node, form.Call):
+        if isinstance(node.function, form.Library):
+            yield node.function.name
+        elif isinstance(node.function, form.Attribute):
+            yield f".{node.function.name}()"
+        if any(isinstance(argument, form.Each) for argument in node.arguments):
+            yield "Each"
+    elif isinstance(node, form.Attribute) and not isinstance(value, Method):
+        yield f".{node.name}"
+    elif isinstance(node, form.Index) and any(isinstance(index, form.Slice) for index in node.indices):
+        yield "Slice"
+
+
+def _dtypes(value: Any) -> Iterator[str]:
+    if isinstance(value, Number | Array):
+        if not value.type.weak:
+            yield value.type.dtype
+    elif isinstance(value, Tuple | List | Dict):
+        for item in value.items:
+            yield from _dtypes(item)
+    elif isinstance(value, Method):
+        yield from _dtypes(value.value)
+
+
+@contextmanager
+def recording() -> Iterator[Recorder]:
+    """Counts while it lasts."""
+    recorder = Recorder()
+    kept = [(kind, name, method) for kind in Calls.__mro__ for name, method in vars(kind).items()
+            if name.startswith("_do_") or (kind is Expressions and name == "expression")]
+    for kind, name, method in kept:
+        setattr(kind, name, _counted(recorder, name, method))
+    try:
+        yield recorder
+    finally:
+        for kind, name, method in kept:
+            setattr(kind, name, method)
+
+
+def _counted(recorder: Recorder, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    if name == "expression":
+        return lambda self, node: recorder.expression(node, lambda: method(self, node))
+
+    def write(self: Any, statement: form.Statement, *rest: Any) -> Any:
+        recorder.statement(name.removeprefix("_do_"))
+        return method(self, statement, *rest)
+    return write
+
+
+def nodes() -> tuple[str, ...]:
+    """All nodes of the form."""
+    return tuple(name for name, kind in vars(form).items() if isinstance(kind, type) and issubclass(kind, form.Node)
+                 and kind not in (form.Node, form.Expression, form.Statement))

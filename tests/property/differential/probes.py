@@ -1,0 +1,233 @@
+"""Every operator and library function of the language, as a piece of a function, and what "equal" means for it.
+
+In a template ``{a}`` and ``{b}`` are expressions of the element's numbers, wild ones; ``{x}`` and ``{y}`` the
+numbers themselves; ``{m}`` and ``{n}`` moderate numbers, ``{c}`` a condition; ``{p}`` and ``{q}`` wild rows, ``{r}`` and ``{s}``
+moderate ones, ``{B}`` a moderate record of two axes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vispark.translate import library
+
+
+@dataclass(frozen=True)
+class Equal:
+    """What counts as equal. By default everything does but the bits of a NaN.
+
+    Attributes
+    ----------
+    units : float
+        How far a float may be off, in units of its rounding (of a complex number: of its size).
+    absolute : float
+        The same in units of the rounding of this number, for what cancels.
+    parts : float
+        ``units`` where an operand is complex, as NumPy's loops compute those in several ways.
+    zero : bool
+        Whether a zero may have either sign: NumPy's own differs between its loops.
+    promoted : bool
+        Whether Python's value has a type that depends on the way taken, which a kernel's has not.
+    """
+
+    units: float = 0
+    absolute: float = 0
+    parts: float = 0
+    zero: bool = False
+    promoted: bool = False
+
+
+EXACT = Equal()
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A template and what its value is compared by; ``rows`` says that its function has rows."""
+
+    text: str
+    equal: Equal = EXACT
+    rows: bool = False
+
+    @property
+    def holes(self) -> frozenset[str]:
+        """The names in braces."""
+        return frozenset(re.findall(r"\{(\w+)\}", self.text))
+
+    @property
+    def mixes(self) -> bool:
+        """Whether its second operand may have another dtype."""
+        return "b" in self.holes or "y" in self.holes
+
+
+_LOOSE, _NEAR, _ZERO, _PARTS = Equal(units=8), Equal(units=2), Equal(zero=True), Equal(parts=4)
+_PROMOTED = Equal(promoted=True)
+#: Half precision is rounded from what single precision gives; NumPy's powers and remainders go the same way.
+_EXACT_C = ("sqrt", "fabs", "copysign", "fmod")
+
+
+def _operators() -> list[Probe]:
+    found = [Probe(f"({{a}} {symbol} {{b}})") for symbol in (*"+-*%&|^<>", "//", "<<", ">>", "<=", ">=", "==", "!=")]
+    found += [Probe("({a} / {b})", _PARTS), Probe("({m} / {n})", _PARTS)]
+    found += [Probe(text) for text in (
+        "(-{a})", "(+{a})", "(~{a})", "(not {a})", "({a} + 3)", "(2 - {a})", "({a} * 3)", "({a} * 0.5)",
+        "({a} - 1.5)", "({a} // 3)", "({a} % 5)", "(7 // {a})", "(100 % {a})", "({a} // 2.5)", "({a} % 0.75)",
+        "({a} << 2)", "({a} >> 1)", "(1 << {m})", "({a} & 3)", "({a} | 1)", "({a} ^ 5)", "({a} == 3)", "(2 <= {a})",
+        "({a} < 2.5)", "({a} != 0.1)", "(0 < {a} <= 3)", "({a} < {b} <= {m})", "({a} == {b} == {m})", "({a} + True)",
+        "({a} > True)", "({a} == 300)", "({a} >= -1)", "({a} + 1j)", "({a} == 2j)", "(not ({a} or {c}))", "bool({a})", "float({a})", "complex({a})", "complex({m}, {n})",
+        "({a}, {b})[1]", "({a}, ({b}, {m}))", "(({a}, {b}) == ({m}, {n}))", "(({a}, 1) != ({m}, 1))",
+        "({m} * {n} - {m})", "(1 if {a} else 2)", "({a} is None)", "-(-{a})")]
+    found += [Probe("(7.25 / {a})", _PARTS), Probe("({a} / 3)", _PARTS)]
+    found += [Probe(f"({{a}} {text})", Equal(units=4)) for text in ("** 2", "** 3", "** 4", "** 0", "** 5")]
+    found += [Probe(f"({{m}} {text})", Equal(units=8)) for text in ("** 0.5", "** -1", "** 2.0", "** -2", "** {n}",
+                                                                   "** abs({n})")]
+    found += [Probe("(2 ** {m})", Equal(units=8)), Probe("(2.5 ** {m})", Equal(units=8))]
+    found += [Probe(text, _PROMOTED) for text in (
+        "({a} and {b})", "({a} or {b})", "({a} if {c} else {b})", "min({a}, {b})", "max({a}, {b}, {m})",
+        "min(({a}, {b}))", "({a} if {a} else 0)", "({c} and {a})", "({a} and {c})",
+        "({c} and not {a})", "min({a}, 3)", "max({a}, {m})")]
+    found += [Probe(text) for text in (
+        "sum(({a}, {m}, {b}))", "sum(({a}, {m}), {n})", "divmod({a}, {b})",
+        "int({m})", "round({m})", "({m}).item()", "({x}).real", "({x}).imag", "({x}).conj()",
+        "({x}).conjugate()", "({x}).ndim", "({x}).size", "np.where({c}, {a}, {b})", "np.where({a}, {m}, 1)",
+        "np.real({a})", "np.imag({a})", "np.copy({a})", "np.asarray({a})", "np.ones_like({x})", "np.zeros_like({x})",
+        "np.sum({m})", "np.full(3, {a})", "np.array([{a}, {b}])", "np.array([{a}, 2])[0]", "np.array([[{a}], [{m}]])",
+        "np.ones(2) * {m}", "len(({a}, {b}))", "np.arange(3) * {m}",
+        "K * {m}", "({a} + K)", "W[1] + {m}", "(W * {m})", "len(W)", "W[:2]", "np.dot(W, W)", "np.max(W)",
+        "twice({m})", "chosen({a}, {m})", "chosen({a}, low={m})", "pair({a}, {b})", "(lambda z: z * 2)({m})")]
+    found += [Probe("pow({m}, 2)", Equal(units=2)), Probe("abs({a})", _PARTS), Probe("np.clip({a}, {m}, {n})", _ZERO),
+              Probe("np.clip({a}, 0, 2)", _ZERO)]
+    return found
+
+
+def _conversions() -> list[Probe]:
+    found = []
+    for name in library.TYPES:
+        found += [Probe(f"np.{name}({{m}})" if "uint" not in name else f"np.{name}(abs({{m}}))")]
+        found += [Probe(f"({{m}}).astype(np.{name})" if "uint" not in name else f"abs({{m}}).astype(np.{name})")]
+    return found
+
+
+def _ufuncs() -> list[Probe]:
+    found = []
+    free = {"maximum", "minimum", "fmax", "fmin"}
+    for name in (*library.UFUNC_C, *library.UFUNC_OTHER):
+        ufunc = getattr(np, name)
+        first, second = ("{x}", "{y}") if name in ("copysign", "signbit") else ("{a}", "{b}")
+        if name == "power":
+            first, second = "{m}", "abs({n})"
+        if name == "reciprocal":
+            # An integer's is undefined at zero.
+            first = "np.where({m} == 0, K, {m})"
+        loose = (name in library.UFUNC_C and name not in _EXACT_C) or name == "power"
+        near = name in ("deg2rad", "rad2deg", "radians", "degrees", "reciprocal", "square")
+        equal = _LOOSE if loose else _NEAR if near else _ZERO if name in free else _PARTS
+        found.append(Probe(f"np.{name}({', '.join((first, second)[:ufunc.nin])})", equal))
+    return found
+
+
+def _math() -> list[Probe]:
+    exact = {"floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "fabs", "sqrt", "copysign", "fmod", "remainder"}
+    pairs = {"atan2", "hypot", "pow", "fmod", "copysign", "remainder"}
+    found = []
+    for name in (*library.MATH, *library.MATH_OTHER):
+        given = "{x}, {y}" if name == "copysign" else "{m}, {n}" if name in pairs else \
+            "{m}" if name in ("gamma", "lgamma") else "{a}"
+        equal = EXACT if name in exact else Equal(units=64, absolute=64) if name in ("gamma", "lgamma") else _LOOSE
+        found.append(Probe(f"math.{name}({given})", equal))
+    found += [Probe("math.floor({m})"), Probe("math.ceil({m})"), Probe("math.trunc({m})"),
+              Probe("math.log(abs({m}), 3)", _LOOSE), Probe("({m} * math.pi)"), Probe("({m} + math.inf)")]
+    return found
+
+
+def _operator_module() -> list[Probe]:
+    found = []
+    for name, symbol in library.OPERATORS.items():
+        if name in ("abs", "matmul"):
+            continue
+        given = "{m}, abs({n})" if symbol == "**" else "{a}" if symbol in ("not", "~") or name in ("neg", "pos") else \
+            "{a}, {b}"
+        found.append(Probe(f"operator.{name}({given})", Equal(units=8) if symbol == "**" else
+                           _PARTS if symbol == "/" else EXACT))
+    return found
+
+
+#: Sums that no order of adding changes, for the numbers are moderate.
+_ORDER = Equal(zero=True, units=1)
+_CANCELS = Equal(zero=True, units=64, absolute=64 * 32)
+
+
+def _rows() -> list[Probe]:
+    exact = ["{p}", "{p}[0]", "{p}[-1]", "{p}[1:]", "{p}[::-1]", "{p}[::2]", "{p}[:-1]", "{p}[1:3]", "{p}[None]",
+             "{p}[..., 0]", "({p} + {q})", "({p} - {r})", "({p} * 2)", "({p} * {q}[0])", "(1 - {p})", "({p} // {q})",
+             "({p} % 3)", "({p} & {q})", "({p} > {q})", "({p} == {q}[::-1])", "(-{p})", "(~{p})",
+             "({p} << 1)", "np.where({p} > {q}, {p}, {q})", "np.where({p}, {q}, 0)", "len({p})", "{p}.shape",
+             "{p}.size", "{p}.ndim", "{p}.T", "{p}.real", "{p}.imag", "{p}.conj()", "{p}.copy()", "np.copy({p})",
+             "np.asarray({p})", "np.array({p})", "np.array([{p}, {q}])", "np.array([{p}[0], {x}])",
+             "np.zeros_like({p})", "np.ones_like({p})", "np.zeros(3)", "np.ones((2, 2))", "np.full(2, {p}[0])",
+             "np.arange(4)", "np.arange(1, 7, 2)", "np.transpose({p})", "np.any({p})", "np.all({p})", "{p}.any()",
+             "{p}.all()", "np.argmin({p})", "np.argmax({p})", "{p}.argmin()", "{p}.argmax()", "min({p})", "max({p})",
+             "any({p})", "all({p})", "any(v > {x} for v in {p})", "all(v == v for v in {p})",
+             "sum(1 for v in {p} if v > {x})", "max(abs(v) for v in {r})", "min(v for v in {p})",
+             "np.outer({r}, {s})", "({p}[:, None] == {q})", "np.square({p})", "np.floor({p})", "np.isnan({p})",
+             "np.sign({p})", "np.add({p}, {q})", "np.invert({p})", "({r}).astype(np.float64)", "({r}).astype(int)",
+             "({p} < W[0])", "np.sum({p} > {q})", "pair({p}, {q})", "({p} if {c} else {q})", "{p}[len({p}) // 2]",
+             "{p}[-1 if {c} else 0]", "{p}[abs(int({m})) % len({p})]", "operator.add({p}, {q})"]
+    found = [Probe(text, rows=True) for text in exact] + [Probe("abs({p})", _PARTS, rows=True)]
+    found += [Probe(text, _ORDER, rows=True) for text in (
+        "np.sum({r})", "{r}.sum()", "sum({r})", "sum({r}, {m})", "np.dot({r}, {s})", "({r} @ {s})", "{r}.dot({s})",
+        "np.inner({r}, {s})", "np.vdot({r}, {s})", "np.matmul({r}, {s})", "operator.matmul({r}, {s})",
+        "sum(v * v for v in {r})", "sum(v * w for v, w in zip({r}, {s}))", "sum(i * v for i, v in enumerate({r}))",
+        "sum({r}[i] for i in range(len({r})))", "np.mean({r})", "{r}.mean()", "np.sum({r}, dtype=np.float64)",
+        "np.sum({r} * {s})", "np.sum({r}, axis=0)", "np.sum({r}, axis=-1)", "{r}.dot(2)")]
+    found += [Probe(text, Equal(units=16), rows=True) for text in (
+        "np.prod({r})", "{r}.prod()", "np.linalg.norm({r})", "np.exp({r})", "np.sin({r})", "({r} / {s})",
+        "({r} ** 2)", "np.sqrt({r})", "np.log(abs({r}))", "np.hypot({r}, {s})")]
+    found += [Probe(text, _CANCELS, rows=True) for text in ("np.var({r})", "np.std({r})", "{r}.var()", "{r}.std()")]
+    found += [Probe(text, _ZERO, rows=True) for text in (
+        "np.min({p})", "np.max({p})", "{p}.min()", "{p}.max()", "np.clip({p}, {m}, {n})", "{p}.clip(0, 2)",
+        "np.maximum({p}, {q})", "np.minimum({p}, {x})", "np.fmax({p}, {q})")]
+    found += [Probe(text, rows=True) for text in (
+        "{B}", "{B}[0]", "{B}[:, 0]", "{B}[-1, ::-1]", "{B}.T", "np.transpose({B})", "({B} + {B}[0])", "{B}.shape",
+        "np.any({B}, axis=0)", "np.all({B}, axis=1)", "np.argmin({B}, axis=-1)", "np.argmax({B})",
+        "np.argmax({B}, axis=0)", "({B} > {m})", "len({B})")]
+    found += [Probe(text, _ORDER, rows=True) for text in (
+        "np.sum({B})", "np.sum({B}, axis=0)", "{B}.sum(axis=1)", "np.mean({B}, axis=0)", "({B} @ {r})", "({r} @ {B}.T)",
+        "np.dot({B}, {r})", "({B} @ {B}.T)", "np.min({B}, axis=1)", "{B}.max(axis=0)", "np.max({B})",
+        "np.matmul({B}, {r})")]
+    # Loops over arrays may fuse a product and a sum of complex parts.
+    return [replace(probe, equal=replace(probe.equal, parts=max(4, probe.equal.parts))) for probe in found]
+
+
+def _unique(probes: list[Probe]) -> tuple[Probe, ...]:
+    return tuple({probe.text: probe for probe in probes}.values())
+
+
+PROBES = _unique([*_operators(), *_conversions(), *_ufuncs(), *_math(), *_operator_module(), *_rows()])
+
+#: What every function's module has: numbers and arrays to capture, and functions to call.
+AROUND = """
+def twice(z):
+    return z + z
+
+
+def chosen(z, low=None):
+    if low is None:
+        return z
+    if z == low:
+        return low
+    return z
+
+
+def pair(z, other):
+    return z, (other, z)
+"""
+
+
+def captured(dtype: str) -> dict[str, object]:
+    """The module's variables K and W."""
+    kind = np.dtype(dtype)
+    return {"K": kind.type(1), "W": np.array([1, 0, 1] if kind.kind == "b" else [1, 2, 3], kind)}
+
