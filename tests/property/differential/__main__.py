@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--seed", default="0", help="another seed draws other functions")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no unit later than this")
     parser.add_argument("--again", default="", metavar="CASE", help="run one function again, by its name")
-    parser.add_argument("--keep", default="", metavar="FILE", help="write the result as JSON, and as Markdown beside it")
+    parser.add_argument("--keep", default="", metavar="FILE", help="keep the result as JSON, and as Markdown")
     parser.add_argument("--show", type=int, default=20, help="differences to print in full")
     given = parser.parse_args()
     start = time.monotonic()

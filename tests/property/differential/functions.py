@@ -174,7 +174,8 @@ class Writer:
             elif way == "augment":
                 self.add(depth, f"s {'^=' if self.kind == 'b' else random.choice(['+=', '-='])} {one}")
             elif way == "while":
-                self.add(depth, "k = 0", f"while k < {random.randint(0, 3)} and {test}:", f"    s = {one}", "    k += 1")
+                self.add(depth, "k = 0", f"while k < {random.randint(0, 3)} and {test}:", f"    s = {one}",
+                         "    k += 1")
             elif way == "tuple":
                 self.add(depth, f"u = ({one}, s)", "t = u[0]")
             else:
@@ -186,7 +187,8 @@ class Writer:
         random = self.random
         heads = [f"for i in range({random.randint(0, 4)}):", "for i in range(1, 6, 2):", "for i in range(3, -1, -1):"]
         if rows and length:
-            heads += 2 * ["for v in p:", "for i, v in enumerate(q):", "for v, w in zip(p, q):", "for i in range(len(p)):"]
+            heads += 2 * ["for v in p:", "for i, v in enumerate(q):", "for v, w in zip(p, q):",
+                          "for i in range(len(p)):"]
         head = random.choice(heads)
         inner = _Scope([*scope.wild, *(["v"] if " v" in head else []), *(["w"] if " w " in head or "w in" in head
                                                                         else [])],

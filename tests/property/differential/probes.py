@@ -1,8 +1,8 @@
 """Every operator and library function of the language, as a piece of a function, and what "equal" means for it.
 
 In a template ``{a}`` and ``{b}`` are expressions of the element's numbers, wild ones; ``{x}`` and ``{y}`` the
-numbers themselves; ``{m}`` and ``{n}`` moderate numbers, ``{c}`` a condition; ``{p}`` and ``{q}`` wild rows, ``{r}`` and ``{s}``
-moderate ones, ``{B}`` a moderate record of two axes.
+numbers themselves; ``{m}`` and ``{n}`` moderate numbers, ``{c}`` a condition; ``{p}`` and ``{q}`` wild rows, ``{r}``
+and ``{s}`` moderate ones, ``{B}`` a moderate record of two axes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _operators() -> list[Probe]:
         "({a} - 1.5)", "({a} // 3)", "({a} % 5)", "(7 // {a})", "(100 % {a})", "({a} // 2.5)", "({a} % 0.75)",
         "({a} << 2)", "({a} >> 1)", "(1 << {m})", "({a} & 3)", "({a} | 1)", "({a} ^ 5)", "({a} == 3)", "(2 <= {a})",
         "({a} < 2.5)", "({a} != 0.1)", "(0 < {a} <= 3)", "({a} < {b} <= {m})", "({a} == {b} == {m})", "({a} + True)",
-        "({a} > True)", "({a} == 300)", "({a} >= -1)", "({a} + 1j)", "({a} == 2j)", "(not ({a} or {c}))", "bool({a})", "float({a})", "complex({a})", "complex({m}, {n})",
+        "({a} > True)", "({a} == 300)", "({a} >= -1)", "({a} + 1j)", "({a} == 2j)", "(not ({a} or {c}))",
+        "bool({a})", "float({a})", "complex({a})", "complex({m}, {n})",
         "({a}, {b})[1]", "({a}, ({b}, {m}))", "(({a}, {b}) == ({m}, {n}))", "(({a}, 1) != ({m}, 1))",
         "({m} * {n} - {m})", "(1 if {a} else 2)", "({a} is None)", "-(-{a})")]
     found += [Probe("(7.25 / {a})", _PARTS), Probe("({a} / 3)", _PARTS)]

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import pytest
 
+from gpu_worker.device.base import Source
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.host import HostDevice
+from gpu_worker.device.nvrtc import compile_cubin
 from vispark.translate import Function, Kernel
 from vispark.translate.prelude import prelude_for
 from vispark.translate.types import C_TYPES
+
+try:
+    from cuda.bindings import driver
+except ImportError:
+    driver = None
 
 #: A light compilation: the code is that of the kernel, only less of it is moved about.
 LIGHT = "sh -c 'exec g++ \"$@\" -O1' g++"
@@ -58,8 +67,8 @@ class Call:
 class Runner(Protocol):
     """A device that runs units."""
 
-    def run(self, calls: Sequence[Call]) -> list[list[np.ndarray]]:
-        """Each call's outputs."""
+    def run(self, calls: Sequence[Call], kept: bool = False) -> list[list[np.ndarray]]:
+        """Each call's outputs; ``kept``: the compiled unit will be met again."""
 
 
 def runner(device: str) -> Runner:
@@ -107,49 +116,44 @@ def cuda_text(calls: Sequence[Call]) -> tuple[str, list[int]]:
 # -- devices ----------------------------------------------------------------------------------------------------------
 
 class _Host:
-    """The ``host`` device, on one core."""
+    """The ``host`` device, with a light compiler."""
 
     def __init__(self) -> None:
-        os.environ["CXX"] = LIGHT
-        os.environ["OMP_NUM_THREADS"] = "1"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("CXX", LIGHT)
+            self.cache = _Cache()
+            self.device = HostDevice(cache=self.cache)
 
-    def run(self, calls: Sequence[Call]) -> list[list[np.ndarray]]:
-        from gpu_worker.device.base import Source
-        device, stream = _host_device(), None
+    def run(self, calls: Sequence[Call], kept: bool = False) -> list[list[np.ndarray]]:
         text, blocks = host_text(calls)
-        compiled = device.compile(Source(text, "unit.cu", ("-fmad=false",)), "unit")
+        self.cache.kept = kept
+        compiled = self.device.compile(Source(text, "unit.cu", ("-fmad=false",)), "unit")
         found = []
         for number, (call, threads) in enumerate(zip(calls, blocks, strict=True)):
             outputs = call.outputs()
             arrays = call.arrays(outputs)
             ports = np.array([array.ctypes.data for array in arrays], np.uintp)
             arguments = [np.int64(number), np.int64(call.count), np.uint64(ports.ctypes.data)]
-            device.launch(compiled, (max(1, -(-call.count // threads)),), (threads,), arguments, stream=stream)
+            self.device.launch(compiled, (max(1, -(-call.count // threads)),), (threads,), arguments,
+                               stream=self.device.stream())
             found.append(outputs)
         return found
 
 
-@functools.cache
-def _host_device() -> Any:
-    from gpu_worker.device.cache import KernelCache
-    from gpu_worker.device.host import HostDevice
+class _Cache(KernelCache):
+    """Keeps units only where they will be met again."""
 
-    class Uncached(KernelCache):
-        """Units are compiled once and never again."""
+    kept = False
 
-        def put(self, payload: bytes, *parts: str | bytes) -> None:
-            if parts[0] != "host unit":
-                super().put(payload, *parts)
-
-    return HostDevice(cache=Uncached())
+    def put(self, payload: bytes, *parts: str | bytes) -> None:
+        if self.kept or parts[0] != "host unit":
+            super().put(payload, *parts)
 
 
 class _Cuda:
     """The first GPU, through the driver."""
 
     def __init__(self) -> None:
-        from cuda.bindings import driver
-        self.driver = driver
         self._do(driver.cuInit(0))
         device = self._do(driver.cuDeviceGet(0))
         self._do(driver.cuCtxSetCurrent(self._do(driver.cuDevicePrimaryCtxRetain(device))))
@@ -159,14 +163,12 @@ class _Cuda:
 
     def _do(self, outcome: tuple) -> Any:
         status, *values = outcome
-        if status != self.driver.CUresult.CUDA_SUCCESS:
+        if status != driver.CUresult.CUDA_SUCCESS:
             raise RuntimeError(f"the driver failed: {status}")
         return values[0] if values else None
 
-    def run(self, calls: Sequence[Call]) -> list[list[np.ndarray]]:
-        from gpu_worker.device.base import Source
-        from gpu_worker.device.nvrtc import compile_cubin
-        driver, (text, blocks) = self.driver, cuda_text(calls)
+    def run(self, calls: Sequence[Call], kept: bool = False) -> list[list[np.ndarray]]:
+        text, blocks = cuda_text(calls)
         cubin = compile_cubin(Source(text, "unit.cu", ("-fmad=false",)), "unit_0", self.arch)
         module = self._do(driver.cuModuleLoadData(cubin.code))
         found, arrays = [], []
@@ -204,7 +206,7 @@ class _Cuda:
                 for parameter, address, array in zip(call.kernel.parameters, addresses, arrays, strict=False)]
         kept.append(np.array([call.count], np.int64))
         pointers = (ctypes.c_void_p * len(kept))(*(array.ctypes.data for array in kept))
-        self._do(self.driver.cuLaunchKernel(function, max(1, -(-call.count // threads)), 1, 1, threads, 1, 1, 0, 0,
+        self._do(driver.cuLaunchKernel(function, max(1, -(-call.count // threads)), 1, 1, threads, 1, 1, 0, 0,
                                             ctypes.addressof(pointers), 0))
 
 
