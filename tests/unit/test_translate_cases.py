@@ -14,8 +14,10 @@ import pytest
 from tests.golden import cases_control, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
 from tests.golden.harness import build, difference, plain, record_of
-from tests.property.differential.units import Call, runner
-from vispark.translate import TranslationError, specialise, trace
+from tests.property.differential.units import Launch, runner
+from vispark.translate import TranslationError, trace
+from vispark.translate.fuse import fuse
+from vispark.translate.interface import Call
 
 #: Cases in a compilation.
 UNIT = 60
@@ -25,17 +27,18 @@ UNIT = 60
 def _unit(number: int) -> dict[Case, list[Any] | TranslationError]:
     """What the kernels of a unit's cases give for each element."""
     found: dict[Case, list[Any] | TranslationError] = {}
-    calls: dict[Case, Call] = {}
+    launches: dict[Case, Launch] = {}
     for case in CASES[number * UNIT:(number + 1) * UNIT]:
         fields = case.data if isinstance(case.data, dict) else {"": case.data}
         try:
-            function = trace(case.fn, case.args)
-            calls[case] = Call(specialise(function, record_of(case.data), case.args), function, fields, case.args)
+            call = Call(trace(case.fn, case.args), case.args)
+            launches[case] = Launch(fuse((call,), record_of(case.data)), call, fields)
         except TranslationError as error:
             found[case] = error
-    for (case, call), outputs in zip(calls.items(), runner("host").run(list(calls.values()), kept=True), strict=True):
-        found[case] = [build(call.kernel, call.kernel.structure, [output[i] for output in outputs])
-                       for i in range(call.count)]
+    made = runner("host").run(list(launches.values()), kept=True)
+    for (case, launch), outputs in zip(launches.items(), made, strict=True):
+        found[case] = [build(launch.kernel, launch.kernel.structure, [output[i] for output in outputs])
+                       for i in range(launch.count)]
     return found
 
 

@@ -201,8 +201,9 @@ class Expressions(Arrays):
         with self.apart(1) as lines:
             other = self.condition(right)
         if lines.lines:
-            return self._chosen(left if symbol == "and" else scalars.unary("not", left), lines, other, None,
-                                self.fixed(left))
+            left = self.fixed(left)
+            needed = left if symbol == "and" else scalars.unary("not", left)
+            return self.as_number(self._chosen(needed, lines, other, None, left))
         sign = "&&" if symbol == "and" else "||"
         return Number(BOOL, f"{left.closed} {sign} {other.closed}", atom=False)
 
@@ -466,8 +467,9 @@ class Expressions(Arrays):
 
     def method(self, function: Method, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """``value.name(...)``."""
-        if function.name in ("conj", "conjugate") and function.value.type.kind != "c" and not arguments:
-            return function.value
+        value: Any = function.value
+        if function.name in ("conj", "conjugate") and value.type.kind != "c" and not arguments:
+            return value
         return self.library(_METHODS[function.name], (function.value, *arguments), keywords)
 
     def inlined(self, function: Function, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:

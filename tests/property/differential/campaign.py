@@ -19,13 +19,17 @@ from tests.property.differential.compare import Difference, compared, expected, 
 from tests.property.differential.coverage import Pair, recording
 from tests.property.differential.functions import Drawn, draw
 from tests.property.differential.probes import PROBES, Probe
-from tests.property.differential.units import Call, runner
-from vispark.translate import TranslationError, specialise, trace
+from tests.property.differential.units import Launch, runner
+from vispark.translate import TranslationError, trace
+from vispark.translate.fuse import fuse
+from vispark.translate.interface import Call
 
 #: Functions in a unit, and probes in a function.
 UNIT, MOST_PROBES = 120, 10
 #: How a probe and dtypes stand to each other.
 RUNS, RAISES, LACKS, WRONG = "runs", "error in Python too", "not in the language", "wrong"
+#: What a mistake in the translator itself raises.
+BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 Key = tuple[str, str, str, int]
 
 
@@ -70,10 +74,10 @@ def _judged(probe: Probe, dtype: str, other: str, length: int) -> tuple[str, str
     said = ""
     try:
         fn = imported(drawn)
-        specialise(trace(fn), record_of(drawn.fields))
+        fuse((Call(trace(fn)),), record_of(drawn.fields))
     except TranslationError as error:
         said = str(error).splitlines()[0]
-    except Exception as error:
+    except BROKEN as error:
         return WRONG, f"{type(error).__name__}: {error}"
     asked = expected(drawn)
     if asked.mistyped and not said:
@@ -132,33 +136,33 @@ def drawn_functions(seed: str, count: int) -> Iterator[Drawn]:
 
 def check(functions: Sequence[Drawn], device: str) -> Tally:
     """Functions of one unit, on a device and in Python."""
-    tally, calls, kept = Tally(), [], []
+    tally, launches, kept = Tally(), [], []
     start = time.perf_counter()
     with recording() as recorder:
         for drawn in functions:
             fn = imported(drawn)
             recorder.clear(tuple({array.dtype.name for array in drawn.fields.values()}))
             try:
-                function = trace(fn)
-                kernel = specialise(function, record_of(drawn.fields))
+                call = Call(trace(fn))
+                kernel = fuse((call,), record_of(drawn.fields))
             except TranslationError as error:
                 tally.differences.append(_told(drawn, f"the translator refuses it: {error}"))
                 continue
-            except Exception as error:
+            except BROKEN as error:
                 tally.differences.append(_told(drawn, f"the translator fails: {type(error).__name__}: {error}"))
                 continue
-            calls.append(Call(kernel, function, drawn.fields))
+            launches.append(Launch(kernel, call, drawn.fields))
             kept.append((drawn, recorder.pairs))
     tally.seconds["translate"] += time.perf_counter() - start
     start = time.perf_counter()
-    outputs = _launched(calls, [drawn for drawn, *_ in kept], device, tally)
+    outputs = _launched(launches, [drawn for drawn, *_ in kept], device, tally)
     tally.seconds["compile and run"] += time.perf_counter() - start
     start = time.perf_counter()
-    for (drawn, pairs), call, given in zip(kept, calls, outputs, strict=True):
+    for (drawn, pairs), launch, given in zip(kept, launches, outputs, strict=True):
         if given is None:
             continue
         asked = expected(drawn)
-        found, count = compared(call.kernel, asked.results, given, drawn.equals,
+        found, count = compared(launch.kernel, asked.results, given, drawn.equals,
                                 any(array.dtype.kind == "c" for array in drawn.fields.values()))
         tally.cases += 1
         tally.elements += count
@@ -171,20 +175,20 @@ def check(functions: Sequence[Drawn], device: str) -> Tally:
     return tally
 
 
-def _launched(calls: list[Call], drawn: list[Drawn], device: str,
+def _launched(launches: list[Launch], drawn: list[Drawn], device: str,
               tally: Tally) -> list[list[np.ndarray] | None]:
     """The outputs of each; one that does not compile is found by halves."""
-    if not calls:
+    if not launches:
         return []
     try:
-        return list(runner(device).run(calls))
+        return list(runner(device).run(launches))
     except CompileError as error:
-        if len(calls) == 1:
+        if len(launches) == 1:
             tally.differences.append(_told(drawn[0], f"its kernel does not compile: {error}"))
             return [None]
-        half = len(calls) // 2
-        return [*_launched(calls[:half], drawn[:half], device, tally),
-                *_launched(calls[half:], drawn[half:], device, tally)]
+        half = len(launches) // 2
+        return [*_launched(launches[:half], drawn[:half], device, tally),
+                *_launched(launches[half:], drawn[half:], device, tally)]
 
 
 def _where(drawn: Drawn, found: Difference) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.property.differential.functions import Drawn
 from tests.property.differential.probes import AROUND, Equal, captured
-from vispark.translate import Kernel, Structure
+from vispark.translate.interface import Structure, TableKernel
 
 #: What Python raises where a kernel goes on with NumPy's value, or some value.
 RAISED = (ArithmeticError, ValueError, IndexError)
@@ -107,7 +107,7 @@ def _flat(structure: Structure, value: Any, path: str, found: list[tuple[int, st
         _flat(item, part, f"{path}[{number}]", found)
 
 
-def compared(kernel: Kernel, results: Sequence[Any], outputs: Sequence[np.ndarray],
+def compared(kernel: TableKernel, results: Sequence[Any], outputs: Sequence[np.ndarray],
              equals: Sequence[Equal], of_complex: bool) -> tuple[Difference | None, int]:
     """The first difference, and how many elements were compared."""
     if of_complex:

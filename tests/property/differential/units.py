@@ -20,7 +20,7 @@ from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from gpu_worker.device.nvrtc import compile_cubin
-from vispark.translate import Function, Kernel
+from vispark.translate.interface import Call, TableKernel
 from vispark.translate.prelude import prelude_for
 from vispark.translate.types import C_TYPES
 
@@ -31,18 +31,18 @@ except ImportError:
 
 #: A light compilation: the code is that of the kernel, only less of it is moved about.
 LIGHT = "sh -c 'exec g++ \"$@\" -O1' g++"
-_HEAD = re.compile(r'extern "C" __global__ void __launch_bounds__\((\d+)\)\s+(\w+)\(')
-_STAGED = "#if !defined(STAGED) && !defined(__CUDA_ON_HOST__)\n#define STAGED 1\n#endif\n\n"
+_INCLUDE = '#include "vispark/rows.h"\n'
+_ROW = re.compile(r"^(?:#ifndef VISPARK_ON_HOST\nstatic |static )", re.M)
+_GLOBAL = re.compile(r'extern "C" __global__ void __launch_bounds__\(\d+\)\s+(\w+)\(')
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class Launch:
     """A kernel with everything that a launch of it takes."""
 
-    kernel: Kernel
-    function: Function
+    kernel: TableKernel
+    call: Call
     fields: Mapping[str, np.ndarray]
-    args: tuple[Any, ...] = ()
 
     @property
     def count(self) -> int:
@@ -53,22 +53,28 @@ class Call:
         """Arrays for what it writes."""
         return [np.zeros((self.count, *output.shape), output.dtype) for output in self.kernel.outputs]
 
-    def arrays(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """What each parameter points to or is, in order, without the count at the end."""
-        values, written = iter(self.kernel.values(self.function, self.args)), iter(outputs)
-        found = []
-        for parameter in self.kernel.parameters[:-1]:
-            value = self.fields[parameter.name] if parameter.kind == "input" else (
-                next(written) if parameter.kind == "output" else next(values))
-            found.append(np.ascontiguousarray(value).reshape(-1))
-        return found
+    def ports(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays that it reads and writes, in order."""
+        named = {output.name: array for output, array in zip(self.kernel.outputs, outputs, strict=True)}
+        return [np.ascontiguousarray(self.fields[one.name]) if one.kind == "input" else named[one.name]
+                for one in self.kernel.parameters if one.kind in ("input", "output")]
+
+    def given(self) -> list[np.ndarray]:
+        """The other parameters, in order: an array, or a number as an array of one."""
+        return [np.ascontiguousarray(value).reshape(-1) for value in self.kernel.values((self.call,))]
+
+    def works(self) -> np.ndarray:
+        """Entry, first row and rows of each thread block's work; the last ones in the middle of a tile."""
+        tile = self.kernel.tile
+        found = [(0, first, min(tile, self.count - first)) for first in range(0, self.count, tile)]
+        return np.array(found, np.int64).reshape(-1, 3)
 
 
 class Runner(Protocol):
     """A device that runs units."""
 
-    def run(self, calls: Sequence[Call], kept: bool = False) -> list[list[np.ndarray]]:
-        """Each call's outputs; ``kept``: the compiled unit will be met again."""
+    def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
+        """Each launch's outputs; ``kept``: the compiled unit will be met again."""
 
 
 def runner(device: str) -> Runner:
@@ -78,39 +84,33 @@ def runner(device: str) -> Runner:
 
 # -- the units' text --------------------------------------------------------------------------------------------------
 
-def _bodies(calls: Sequence[Call], head: str) -> tuple[str, list[int]]:
-    """The kernels under names of their own, after the helpers of all of them, and the threads of their blocks."""
-    bodies, blocks, staged = [], [], False
-    for number, call in enumerate(calls):
-        source = call.kernel.source
-        staged = staged or "#ifdef STAGED" in source
-        start = _HEAD.search(source)
-        blocks.append(int(start[1]))
-        bodies.append(head.format(threads=start[1], name=f"unit_{number}") + source[start.end():])
+def _bodies(launches: Sequence[Launch], head: str) -> str:
+    """The kernels, each in a namespace of its own, after the helpers of all of them."""
+    bodies = []
+    for number, launch in enumerate(launches):
+        text = launch.kernel.source
+        text = text[_ROW.search(text).start():]
+        bodies.append(f"namespace unit_{number} {{\n{_GLOBAL.sub(head.format(number=number), text)}}}\n")
     text = "\n".join(bodies)
-    return f"{_STAGED if staged else ''}{prelude_for(text)}\n{text}", blocks
+    return f"{_INCLUDE}{prelude_for(text)}\n{text}"
 
 
-def _cast(place: int, dtype: str, pointer: bool) -> str:
-    kind = C_TYPES[np.dtype(dtype).name]
-    return f"({kind}*)ports[{place}]" if pointer else f"*({kind}*)ports[{place}]"
-
-
-def host_text(calls: Sequence[Call]) -> tuple[str, list[int]]:
+def host_text(launches: Sequence[Launch]) -> str:
     """One kernel that calls the one asked for."""
-    text, blocks = _bodies(calls, "static __device__ __attribute__((noinline)) void {name}(")
-    lines = [text, "", 'extern "C" __global__ void unit(const long long which, const long long n, void** ports)', "{",
-             "    switch (which) {"]
-    for number, call in enumerate(calls):
-        given = ", ".join(_cast(place, parameter.dtype, parameter.pointer)
-                          for place, parameter in enumerate(call.kernel.parameters[:-1]))
-        lines.append(f"    case {number}: unit_{number}({given}, n); break;")
-    return "\n".join([*lines, "    }", "}", ""]), blocks
+    lines = [_bodies(launches, "static __device__ __noinline__ void kernel("),
+             'extern "C" __global__ void unit(const long long which, const long long* works, void* const* ports,',
+             "                                void** given)", "{", "    switch (which) {"]
+    for number, launch in enumerate(launches):
+        others = [one for one in launch.kernel.parameters if one.kind not in ("input", "output")]
+        given = "".join(f", {'' if one.pointer else '*'}({C_TYPES[np.dtype(one.dtype).name]}*)given[{place}]"
+                        for place, one in enumerate(others))
+        lines.append(f"    case {number}: unit_{number}::kernel(works, ports{given}); break;")
+    return "\n".join([*lines, "    }", "}", ""])
 
 
-def cuda_text(calls: Sequence[Call]) -> tuple[str, list[int]]:
+def cuda_text(launches: Sequence[Launch]) -> str:
     """A module of kernels."""
-    return _bodies(calls, 'extern "C" __global__ void __launch_bounds__({threads}) {name}(')
+    return _bodies(launches, 'extern "C" __global__ void kernel_{number}(')
 
 
 # -- devices ----------------------------------------------------------------------------------------------------------
@@ -124,19 +124,17 @@ class _Host:
             self.cache = _Cache()
             self.device = HostDevice(cache=self.cache)
 
-    def run(self, calls: Sequence[Call], kept: bool = False) -> list[list[np.ndarray]]:
-        text, blocks = host_text(calls)
+    def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
         self.cache.kept = kept
-        compiled = self.device.compile(Source(text, "unit.cu", ("-fmad=false",)), "unit")
+        compiled = self.device.compile(Source(host_text(launches), "unit.cu", ("-fmad=false",)), "unit")
         found = []
-        for number, (call, threads) in enumerate(zip(calls, blocks, strict=True)):
-            outputs = call.outputs()
-            arrays = call.arrays(outputs)
-            ports = np.array([array.ctypes.data for array in arrays], np.uintp)
-            arguments = [np.int64(number), np.int64(call.count), np.uint64(ports.ctypes.data)]
-            self.device.launch(compiled, (max(1, -(-call.count // threads)),), (threads,), arguments,
-                               stream=self.device.stream())
-            found.append(outputs)
+        for number, launch in enumerate(launches):
+            found.append(launch.outputs())
+            works, ports, given = launch.works(), launch.ports(found[-1]), launch.given()
+            addresses = [np.array([array.ctypes.data for array in arrays], np.uintp) for arrays in (ports, given)]
+            arguments = [np.int64(number), *(np.uint64(array.ctypes.data) for array in (works, *addresses))]
+            if len(works):
+                self.device.launch(compiled, (len(works),), (1,), arguments, stream=self.device.stream())
         return found
 
 
@@ -167,47 +165,78 @@ class _Cuda:
             raise RuntimeError(f"the driver failed: {status}")
         return values[0] if values else None
 
-    def run(self, calls: Sequence[Call], kept: bool = False) -> list[list[np.ndarray]]:
-        text, blocks = cuda_text(calls)
-        cubin = compile_cubin(Source(text, "unit.cu", ("-fmad=false",)), "unit_0", self.arch)
+    def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
+        cubin = compile_cubin(Source(cuda_text(launches), "unit.cu", ("-fmad=false",)), "kernel_0", self.arch)
         module = self._do(driver.cuModuleLoadData(cubin.code))
-        found, arrays = [], []
-        for call in calls:
-            found.append(call.outputs())
-            arrays.append(call.arrays(found[-1]))
-        starts, room = [], 256
-        for each in arrays:
-            starts.append([])
-            for array in each:
-                starts[-1].append(room)
-                room += -(-array.nbytes // 256) * 256
-        image = np.zeros(room, np.uint8)
-        for places, each in zip(starts, arrays, strict=True):
-            for place, array in zip(places, each, strict=True):
-                image[place:place + array.nbytes] = array.view(np.uint8)
-        base = self._do(driver.cuMemAlloc(room))
-        self._do(driver.cuMemcpyHtoD(base, image.ctypes.data, room))
-        for number, (call, threads) in enumerate(zip(calls, blocks, strict=True)):
-            self._launch(self._do(driver.cuModuleGetFunction(module, f"unit_{number}".encode())), call, threads,
-                         [int(base) + place for place in starts[number]], arrays[number])
+        found = [launch.outputs() for launch in launches]
+        memory = _Arena(self._do)
+        placed = [[[memory.place(array) for array in arrays]
+                   for arrays in ([launch.works()], launch.ports(outputs), launch.given())]
+                  for launch, outputs in zip(launches, found, strict=True)]
+        base = memory.begin()
+        tables = [memory.place(np.array([base + place for place in ports], np.uint64)) for _, ports, _ in placed]
+        memory.put()
+        for number, (launch, (works, _, given), table) in enumerate(zip(launches, placed, tables, strict=True)):
+            function = self._do(driver.cuModuleGetFunction(module, f"kernel_{number}".encode()))
+            self._launch(function, launch, base + works[0], base + table, [base + place for place in given])
         self._do(driver.cuCtxSynchronize())
-        self._do(driver.cuMemcpyDtoH(image.ctypes.data, base, room))
-        self._do(driver.cuMemFree(base))
+        memory.get()
         self._do(driver.cuModuleUnload(module))
-        for call, places, each in zip(calls, starts, arrays, strict=True):
-            for parameter, place, array in zip(call.kernel.parameters, places, each, strict=False):
-                if parameter.kind == "output":
-                    array.view(np.uint8)[:] = image[place:place + array.nbytes]
+        for launch, outputs, (_, ports, _) in zip(launches, found, placed, strict=True):
+            for array, place in zip(launch.ports(outputs), ports, strict=True):
+                if any(array is output for output in outputs):
+                    array.reshape(-1).view(np.uint8)[:] = memory.image[place:place + array.nbytes]
         return found
 
-    def _launch(self, function: Any, call: Call, threads: int, addresses: list[int], arrays: list[np.ndarray]) -> None:
+    def _launch(self, function: Any, launch: Launch, works: int, table: int, given: list[int]) -> None:
         """The parameters by address, each where a buffer of its own holds it."""
-        kept = [np.array([address], np.uintp) if parameter.pointer else array
-                for parameter, address, array in zip(call.kernel.parameters, addresses, arrays, strict=False)]
-        kept.append(np.array([call.count], np.int64))
+        others = [one for one in launch.kernel.parameters if one.kind not in ("input", "output")]
+        kept = [np.array([works], np.uint64), np.array([table], np.uint64)]
+        kept += [np.array([address], np.uint64) if one.pointer else value
+                 for one, address, value in zip(others, given, launch.given(), strict=True)]
         pointers = (ctypes.c_void_p * len(kept))(*(array.ctypes.data for array in kept))
-        self._do(driver.cuLaunchKernel(function, max(1, -(-call.count // threads)), 1, 1, threads, 1, 1, 0, 0,
-                                            ctypes.addressof(pointers), 0))
+        if launch.kernel.shared > _PLAIN_SHARED:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._do(driver.cuFuncSetAttribute(function, attribute, launch.kernel.shared))
+        if launch.count:
+            self._do(driver.cuLaunchKernel(function, len(launch.works()), 1, 1, launch.kernel.block, 1, 1,
+                                           launch.kernel.shared, 0, ctypes.addressof(pointers), 0))
+
+
+#: Dynamic shared memory that a kernel has without asking.
+_PLAIN_SHARED = 48 << 10
+
+
+class _Arena:
+    """Arrays side by side in one piece of the GPU's memory, and their image here."""
+
+    def __init__(self, do: Any) -> None:
+        self.do, self.room, self.arrays, self.base = do, 256, list[tuple[int, np.ndarray]](), None
+
+    def place(self, array: np.ndarray) -> int:
+        """Where an array will be."""
+        found = self.room
+        self.arrays.append((found, array))
+        self.room += -(-array.nbytes // 256) * 256
+        return found
+
+    def begin(self) -> int:
+        """The address of it all; the tables of ports that follow find room at its end."""
+        self.size = self.room + 512 * len(self.arrays) + 4096
+        self.base = self.do(driver.cuMemAlloc(self.size))
+        return int(self.base)
+
+    def put(self) -> None:
+        """Fill the GPU's memory."""
+        self.image = np.zeros(self.size, np.uint8)
+        for place, array in self.arrays:
+            self.image[place:place + array.nbytes] = array.reshape(-1).view(np.uint8)
+        self.do(driver.cuMemcpyHtoD(self.base, self.image.ctypes.data, self.size))
+
+    def get(self) -> None:
+        """What the GPU's memory holds now."""
+        self.do(driver.cuMemcpyDtoH(self.image.ctypes.data, self.base, self.size))
+        self.do(driver.cuMemFree(self.base))
 
 
 @functools.cache
