@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,10 +74,18 @@ class Stream:
     ----------
     marks : int
         How many marks were put on it, see :meth:`Device.mark`.
+    tape : list or None
+        Where launches and copies are noted as they are enqueued, to be done again; see :meth:`Device.recorded`.
     """
 
     def __init__(self) -> None:
         self.marks = 0
+        self.tape: list[Call | Copy] | None = None
+
+    def note(self, do: Callable[..., None], target: Any, source: Any) -> None:
+        """Note a copy, where there is a tape."""
+        if self.tape is not None:
+            self.tape.append(Copy(do, target, source))
 
     @property
     def passed(self) -> int:
@@ -104,6 +113,83 @@ class Kernel:
         self.device = device
         self.source = source
         self.name = name
+
+
+@dataclass(frozen=True)
+class Late:
+    """An argument by value that may be another one the next time: what stands in a slot."""
+
+    slot: int
+    value: np.generic
+
+
+#: What a launch is given for a parameter: an address, a value, or a value that changes.
+Given = Buffer | np.generic | Late
+
+
+@dataclass
+class Call:
+    """A launch, checked and with its parameters packed."""
+
+    kernel: Any
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    shared: int
+    arguments: Sequence[Given]
+    packed: bytes
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy between a buffer and host bytes, or another buffer."""
+
+    do: Callable[..., None]
+    target: Any
+    source: Any
+
+
+class Recorded:
+    """Work that was enqueued on a stream once, and can be again, with other values of its :class:`Late` arguments.
+
+    Parameters
+    ----------
+    device : Device
+        The stream's device.
+    stream : Stream
+        The stream.
+    entries : sequence of Call and Copy
+        The work, in order.
+    """
+
+    def __init__(self, device: Device, stream: Stream, entries: Sequence[Call | Copy]):
+        self.device = device
+        self.stream = stream
+        self.entries = entries
+        self.late = [entry for entry in entries if isinstance(entry, Call)
+                     and any(isinstance(each, Late) for each in entry.arguments)]
+
+    def set(self, values: Callable[[int], np.generic]) -> bool:
+        """Take values from slots; whether one is another than before."""
+        changed = False
+        for call in self.late:
+            arguments = [Late(each.slot, values(each.slot)) if isinstance(each, Late) else each
+                         for each in call.arguments]
+            packed = self.device.packed(call.kernel, arguments)
+            changed |= packed != call.packed
+            call.arguments, call.packed = arguments, packed
+        return changed
+
+    def start(self) -> None:
+        """Enqueue the work."""
+        device, stream = self.device, self.stream
+        for entry in self.entries:
+            if isinstance(entry, Call):
+                device.start(entry, stream=stream)
+            else:
+                entry.do(entry.target, entry.source, stream=stream)
+
+    def close(self) -> None:
+        """Forget it."""
 
 
 @dataclass(frozen=True)
@@ -176,9 +262,8 @@ class Device(ABC):
             If the compiler refuses the source or it has no kernel ``name``; with the compiler's words in ``detail``.
         """
 
-    @abstractmethod
-    def launch(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int],
-               arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
+    def launch(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Given], *,
+               shared: int = 0, stream: Stream) -> None:
         """Launch a kernel over ``grid`` blocks of ``block`` threads (1 to 3 extents each).
 
         Raises
@@ -187,6 +272,28 @@ class Device(ABC):
             If an extent is not in the device's range, or the number or the sizes of the arguments are not the
             kernel's.
         """
+        call = Call(kernel, tuple(map(index, grid)), tuple(map(index, block)), index(shared), arguments, b"")
+        self.check(call)
+        call.packed = self.packed(kernel, arguments)
+        self.start(call, stream=stream)
+        if stream.tape is not None:
+            stream.tape.append(call)
+
+    @abstractmethod
+    def check(self, call: Call) -> None:
+        """Raise what :meth:`launch` does where a launch is out of the kernel's or the device's range."""
+
+    @abstractmethod
+    def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
+        """A kernel's parameters; raises as :meth:`launch` does."""
+
+    @abstractmethod
+    def start(self, call: Call, *, stream: Stream) -> None:
+        """Enqueue a launch that was checked."""
+
+    def recorded(self, entries: Sequence[Call | Copy], *, stream: Stream) -> Recorded:
+        """What enqueues on a stream, as often as it is told, the work that was noted on its tape."""
+        return Recorded(self, stream, entries)
 
     def mark(self, *, stream: Stream) -> int:
         """Put a mark behind all work enqueued so far; its number, counted from 1."""

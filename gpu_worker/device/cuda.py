@@ -17,12 +17,11 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
+from gpu_worker.device.base import Buffer, Call, Copy, Device, Given, Kernel, Memory, Recorded, Source, Stream
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
 from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch, ordinals
@@ -113,6 +112,55 @@ class CudaKernel(Kernel):
         self.dynamic_shared = max(0, SHARED_UNASKED - self.static_shared)
         #: Grid, block and shared memory of the last launch, which need no second check.
         self.checked: tuple | None = None
+
+
+class Graph(Recorded):
+    """Recorded work as a CUDA graph: one launch for all of it.
+
+    The graph has the values that the work had first; with others it is enqueued piece by piece.
+    """
+
+    device: CudaDevice
+    stream: CudaStream
+
+    def __init__(self, device: CudaDevice, stream: CudaStream, entries: Sequence[Call | Copy]):
+        super().__init__(device, stream, entries)
+        self._first = [call.packed for call in self.late]
+        self._handle: Any = None
+        if len(entries) > 1:
+            try:
+                self._capture()
+            except LaunchError as error:
+                log.info("%d launches and copies are enqueued one by one: %s", len(entries), error)
+
+    def _capture(self) -> None:
+        device, stream = self.device, self.stream
+        with device.active():
+            mode = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+            check(bindings.cuStreamBeginCapture(stream.handle, mode))
+            try:
+                super().start()
+            finally:
+                status, graph = bindings.cuStreamEndCapture(stream.handle)
+            check((status,))
+            try:
+                self._handle = check(bindings.cuGraphInstantiate(graph, 0))
+                check(bindings.cuGraphUpload(self._handle, stream.handle))
+            finally:
+                bindings.cuGraphDestroy(graph)
+
+    def start(self) -> None:
+        if self._handle is None or any(call.packed != was for call, was in zip(self.late, self._first, strict=True)):
+            super().start()
+            return
+        with self.device.active():
+            check(bindings.cuGraphLaunch(self._handle, self.stream.handle))
+
+    def close(self) -> None:
+        if self._handle is not None:
+            with self.device.active():
+                check(bindings.cuGraphExecDestroy(self._handle))
+            self._handle = None
 
 
 class CudaDevice(Device):
@@ -257,17 +305,20 @@ class CudaDevice(Device):
         if source.nbytes:
             with self._active:
                 check(bindings.cuMemcpyHtoDAsync(target.address, source.ctypes.data, source.nbytes, stream.handle))
+            stream.note(self.copy_in, target, source)
 
     def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Any) -> None:
         check_fits(target.nbytes, source.nbytes)
         if target.nbytes:
             with self._active:
                 check(bindings.cuMemcpyDtoHAsync(target.ctypes.data, source.address, target.nbytes, stream.handle))
+            stream.note(self.copy_out, target, source)
 
     def copy_across(self, target: Any, source: Any, *, stream: Any) -> None:
         check_fits(source.nbytes, target.nbytes)
         if not source.nbytes:
             return
+        stream.note(self.copy_across, target, source)
         with self._active:
             if target.device is source.device:
                 pycuda_driver.memcpy_dtod_async(target.address, source.address, source.nbytes, stream.native)
@@ -348,25 +399,31 @@ class CudaDevice(Device):
                 pycuda_driver.memcpy_htod_async(address, data, self._home.native)
         self._home.native.synchronize()
 
-    def launch(self, kernel: Any, grid: Sequence[int], block: Sequence[int],
-               arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Any) -> None:
-        wanted = tuple(map(index, grid)), tuple(map(index, block)), index(shared)
-        packed = kernel.parameters.pack(arguments)
+    def check(self, call: Call) -> None:
+        kernel = call.kernel
+        wanted = call.grid, call.block, call.shared
+        if wanted == kernel.checked:
+            return
+        limits = self.limits.of_kernel(kernel.threads, kernel.static_shared)
+        check_launch(kernel.name, call.grid, call.block, limits, call.shared)
+        with self._active, self.lock:
+            if call.shared > kernel.dynamic_shared:
+                attributes = pycuda_driver.function_attribute
+                kernel.function.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, call.shared)
+                kernel.dynamic_shared = call.shared
+        kernel.checked = wanted
+
+    def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
+        return kernel.parameters.pack(arguments)
+
+    def start(self, call: Call, *, stream: Any) -> None:
         with self._active:
-            if wanted != kernel.checked:
-                self._admit(kernel, *wanted)
             # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape
             # by a call that CUDA has deprecated.
-            kernel.function._launch_kernel(wanted[0], wanted[1], packed, wanted[2], stream.native)
+            call.kernel.function._launch_kernel(call.grid, call.block, call.packed, call.shared, stream.native)
 
-    def _admit(self, kernel: CudaKernel, grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> None:
-        check_launch(kernel.name, grid, block, self.limits.of_kernel(kernel.threads, kernel.static_shared), shared)
-        with self.lock:
-            if shared > kernel.dynamic_shared:
-                attributes = pycuda_driver.function_attribute
-                kernel.function.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
-                kernel.dynamic_shared = shared
-        kernel.checked = grid, block, shared
+    def recorded(self, entries: Sequence[Call | Copy], *, stream: Any) -> Recorded:
+        return Graph(self, stream, entries)
 
     def mark(self, *, stream: Any) -> int:
         number = super().mark(stream=stream)

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer
+from gpu_worker.device.base import Buffer, Given, Late
 from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
 
 
@@ -79,7 +79,7 @@ class Parameters:
             end = offset + size
         self._pack = struct.Struct(form).pack
 
-    def pack(self, arguments: Sequence[Buffer | np.generic]) -> bytes:
+    def pack(self, arguments: Sequence[Given]) -> bytes:
         """The arguments as the kernel finds them: an address for a buffer, a NumPy scalar's bytes.
 
         Raises
@@ -95,6 +95,8 @@ class Parameters:
                 part = argument.address.to_bytes(8, "little")
             elif isinstance(argument, np.generic):
                 part = argument.tobytes()
+            elif isinstance(argument, Late):
+                part = argument.value.tobytes()
             else:
                 raise LaunchError(f"argument {place + 1} of {self._kernel} is a {type(argument).__name__}; it must be "
                                   "a buffer or a NumPy scalar")
@@ -105,8 +107,10 @@ class Parameters:
         return self._pack(*parts)
 
 
-def _describe(argument: Buffer | np.generic) -> str:
-    return "a buffer's address" if isinstance(argument, Buffer) else f"a {argument.dtype}"
+def _describe(argument: Given) -> str:
+    if isinstance(argument, Buffer):
+        return "a buffer's address"
+    return f"a {(argument.value if isinstance(argument, Late) else argument).dtype}"
 
 
 def check_fits(nbytes: int, room: int) -> None:

@@ -14,14 +14,13 @@ import os
 import tempfile
 import threading
 from collections.abc import Sequence
-from operator import index
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gpu_worker import blackbox
-from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
+from gpu_worker.device.base import Buffer, Call, Device, Given, Kernel, Memory, Source, Stream
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch
 from gpu_worker.device.cuda_on_host.compiler import SHARED_BYTES, Compiler
@@ -102,14 +101,17 @@ class HostDevice(Device):
 
     def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:
         self._copy(target.address, target.nbytes, source.ctypes.data, source.nbytes)
+        stream.note(self.copy_in, target, source)
 
     def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
         if target.nbytes > source.nbytes:
             raise ValueError(f"a copy of {target.nbytes:,} bytes does not fit {source.nbytes:,}")
         self._copy(target.ctypes.data, target.nbytes, source.address, target.nbytes)
+        stream.note(self.copy_out, target, source)
 
     def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
         self._copy(target.address, target.nbytes, source.address, source.nbytes)
+        stream.note(self.copy_across, target, source)
 
     def _copy(self, target: int, room: int, source: int, nbytes: int) -> None:
         self._check_usable()
@@ -136,17 +138,20 @@ class HostDevice(Device):
             _fill(library, place, constant, data, source)
         return HostKernel(self, source, name, unit, [library.vispark_size(i) for i in range(library.vispark_count())])
 
-    def launch(self, kernel: Any, grid: Sequence[int], block: Sequence[int],
-               arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
+    def check(self, call: Call) -> None:
+        check_launch(call.kernel.name, call.grid, call.block, LIMITS, call.shared)
+
+    def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
+        return kernel.parameters.pack(arguments)
+
+    def start(self, call: Call, *, stream: Stream) -> None:
         self._check_usable()
-        extents, threads = tuple(map(index, grid)), tuple(map(index, block))
-        check_launch(kernel.name, extents, threads, LIMITS, index(shared))
         ones = (1,) * _THREE
-        status = self._runtime.vispark_run(kernel.unit, *(extents + ones)[:_THREE], *(threads + ones)[:_THREE],
-                                           kernel.parameters.pack(arguments), blackbox.current_slot())
+        status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + ones)[:_THREE],
+                                           *(call.block + ones)[:_THREE], call.packed, blackbox.current_slot())
         if status:
             words = self._runtime.vispark_fault().decode()
-            self._fault = f"the kernel {kernel.name} of {kernel.source.file} failed on {self.name}: {words}"
+            self._fault = f"the kernel {call.kernel.name} of {call.kernel.source.file} failed on {self.name}: {words}"
 
     def synchronize(self, *, stream: Stream) -> None:
         self._check_usable()

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Kernel, Memory, Source, Stream
+from gpu_worker.device.base import Buffer, Call, Device, Given, Kernel, Late, Memory, Source, Stream
 from gpu_worker.protocol.errors import OutOfMemory
 
 CALLS_KEPT = 10_000
@@ -63,20 +63,28 @@ class NullDevice(Device):
 
     def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:
         self.calls.append(("copy_in", target.address, source.nbytes))
+        stream.note(self.copy_in, target, source)
 
     def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
         self.calls.append(("copy_out", source.address, target.nbytes))
+        stream.note(self.copy_out, target, source)
 
     def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
         self.calls.append(("copy_across", target.address, source.address))
+        stream.note(self.copy_across, target, source)
 
     def compile(self, source: Source, name: str) -> Kernel:
         self.calls.append(("compile", name))
         return Kernel(self, source, name)
 
-    def launch(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int],
-               arguments: Sequence[Buffer | np.generic], *, shared: int = 0, stream: Stream) -> None:
-        self.calls.append(("launch", kernel.name, tuple(grid), tuple(block), tuple(arguments), shared))
+    def check(self, call: Call) -> None:
+        pass
+
+    def packed(self, kernel: Kernel, arguments: Sequence[Given]) -> bytes:
+        return b"".join(each.value.tobytes() for each in arguments if isinstance(each, Late))
+
+    def start(self, call: Call, *, stream: Stream) -> None:
+        self.calls.append(("launch", call.kernel.name, call.grid, call.block, tuple(call.arguments), call.shared))
 
     def wait(self, other: Stream, *, stream: Stream, of: Device | None = None) -> None:
         self.calls.append(("wait",))
