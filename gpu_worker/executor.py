@@ -56,6 +56,7 @@ from gpu_worker.protocol.messages import (
     Values,
 )
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned, field_bytes, field_offsets
+from gpu_worker.recordings import Recording
 from gpu_worker.scratch import Arguments, Scratch
 from gpu_worker.store import Array, Partition
 from gpu_worker.streams import Streams
@@ -82,19 +83,22 @@ class Execution:
         Where a kernel is noted while it runs.
     grids : Grids
         What the session keeps of grids.
+    recording : Recording or None
+        Where to note what is done, so that it can be done again.
     """
 
     def __init__(self, request: Run, plan: Prepared, payload: Payload | None, names: Names, streams: Streams,
-                 box: BlackBox, grids: Grids):
+                 box: BlackBox, grids: Grids, recording: Recording | None = None):
         self.request = request
+        self.recording = recording
         self.plan = plan
         self.payload = payload
         self.names = names
         self.streams = streams
         self.started = time.monotonic()
         self.progress = Progress(box, self._vrdd_name(), self.started + request.seconds)
-        self.scratch = Scratch(streams)
-        self.arguments = Arguments(request.values, payload, self.progress)
+        self.scratch = Scratch(streams, recording)
+        self.arguments = Arguments(request.values, payload, self.progress, recording)
         self.launches = Launches(plan, self.arguments, self.scratch, streams, self.progress)
         self.grid = None if plan.plan.grid is None else GridSteps(
             grids, plan.plan.grid, plan.plan.stencils, self.launches.source,
@@ -130,12 +134,24 @@ class Execution:
         kept = tuple(self._bind(keep, partition) for keep, partition in self.pending)
         failpoint("bound")
         self.pending.clear()
+        if self.recording is not None:
+            self._record(outputs, data)
         self._give_back()
         times = Times(time.monotonic() - self.started, self.launches.compiling)
         payload = data if isinstance(data, Payload) else None
         inline = data.array.tobytes() if data is not None and payload is None else b""
         iterated = tuple(self.grid.iterated) if self.grid else ()
         return Ran(self.request.number, outputs, folded, kept, self.retained, times, inline, iterated), payload
+
+    def _record(self, outputs: tuple[Output, ...], data: Data | None) -> None:
+        """Let the recording keep what was done."""
+        fold, partials = self.plan.fold, self.partials
+
+        def answer() -> tuple[tuple[Output, ...], Folded | None, Data | None]:
+            return (outputs, None, data) if fold is None else ((), *_folded(fold, partials))
+
+        self.recording.complete(self.streams, [*self.scratch.allocated, *self.arguments.buffers],
+                                self.progress.everything(), answer)
 
     def _run(self) -> None:
         first, *steps = self.plan.plan.steps or (Keys(),)
@@ -419,8 +435,7 @@ class Execution:
     def _fold(self, step: Fold | FoldByKey, value: Partition) -> Partition:
         stream = self.streams.main(value.device)
         with self.progress.launching(label(step), (value.index,), value.device):
-            partial = folds.enqueue(step, value, stream,
-                                    lambda size: self.scratch.allocate(size, value.device, stream))
+            partial = folds.enqueue(step, value, stream, self.scratch)
         if partial is not None:
             self.partials.append(partial)
         return value
@@ -429,8 +444,7 @@ class Execution:
         stream, results = self.streams.main(value.device), []
         with self.progress.launching(step.label, (value.index,), value.device):
             for block in value.blocks:
-                folded, done = folds.fold_inside(step, block, value.device, stream,
-                                                 lambda size: self.scratch.allocate(size, value.device, stream))
+                folded, done = folds.fold_inside(step, block, value.device, stream, self.scratch)
                 results.append(folded)
                 for buffer in done:
                     self.scratch.recycle(buffer, stream)
@@ -446,8 +460,8 @@ class Execution:
                 for partial in self.partials:
                     partial.copy_out()
                 self.streams.synchronize()
-            return (), *self._folded()
-        data = _room(sum(_payload_bytes(partition) for partition in self.fetched)) if self.fetched else None
+            return (), *_folded(self.plan.fold, self.partials)
+        data = self._room(sum(_payload_bytes(partition) for partition in self.fetched)) if self.fetched else None
         outputs, offset = [], 0
         with self.streams.pinned(data), self.progress.waiting():
             for partition in self.fetched:
@@ -457,20 +471,13 @@ class Execution:
         failpoint("fetched")
         return tuple(outputs), None, data
 
-    def _folded(self) -> tuple[Folded, Data | None]:
-        result = folds.join(self.plan.fold, self.partials)
-        if result is None:
-            return Folded(0, (), -1), None
-        arrays = [each.values for each in result.fields]
-        arrays += [] if result.counts is None else [result.counts]
-        data, offsets = _room(sum(aligned(array.nbytes) for array in arrays)), [0]
-        for array in arrays:
-            given = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            data.view(offsets[-1], given.nbytes)[:] = given
-            offsets.append(offsets[-1] + aligned(given.nbytes))
-        fields = tuple(FoldedField(each.field.name, each.field.dtype, each.field.shape, offset, each.magnitude,
-                                   each.ordered) for each, offset in zip(result.fields, offsets, strict=False))
-        return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), data
+    def _room(self, nbytes: int) -> Data:
+        """Memory for results that are fetched."""
+        if self.recording is None or nbytes > INLINE_BYTES:
+            if self.recording is not None:
+                self.recording.refused = True       # each reply takes a memfd of its own with it
+            return _room(nbytes)
+        return Data(self.recording.host(nbytes, self.fetched[0].device))
 
     def _copy_out(self, partition: Partition, data: Data, offset: int) -> Output:
         output = Output(partition.index, 0 if partition.keys is None else partition.keys.nbytes, offset)
@@ -486,6 +493,23 @@ class Execution:
                 partition.device.copy_out(target, array.buffer, stream=stream)
             offset += aligned(array.nbytes)
         return output
+
+
+def _folded(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> tuple[Folded, Data | None]:
+    """What partial results that were copied out make together."""
+    result = folds.join(fold, partials)
+    if result is None:
+        return Folded(0, (), -1), None
+    arrays = [each.values for each in result.fields]
+    arrays += [] if result.counts is None else [result.counts]
+    data, offsets = _room(sum(aligned(array.nbytes) for array in arrays)), [0]
+    for array in arrays:
+        given = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        data.view(offsets[-1], given.nbytes)[:] = given
+        offsets.append(offsets[-1] + aligned(given.nbytes))
+    fields = tuple(FoldedField(each.field.name, each.field.dtype, each.field.shape, offset, each.magnitude,
+                               each.ordered) for each, offset in zip(result.fields, offsets, strict=False))
+    return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), data
 
 
 def _room(nbytes: int) -> Data:

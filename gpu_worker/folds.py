@@ -21,6 +21,7 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside, Launch, MapFold
 from gpu_worker.protocol.payload import aligned
+from gpu_worker.scratch import Scratch
 from gpu_worker.store import Array, Block, Partition
 
 SOURCE = Source((Path(__file__).parent / "fold.cu").read_text(), file="fold.cu")
@@ -53,8 +54,6 @@ _MIN_ROWS = 32
 #: Joining what works leave: accumulators from which neighbours are read 32 at a time, and blocks side by side.
 _WIDE = 4096
 _MAX_GRID = 65535
-
-Allocate = Callable[[int], Buffer]
 
 
 @dataclass(frozen=True)
@@ -111,8 +110,8 @@ class Partial:
             self.folder.buffers.pop().close()
 
 
-def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, allocate: Allocate) -> Partial | None:
-    """Fold one partition on its device, in memory from ``allocate``; nothing where it has no records.
+def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, scratch: Scratch) -> Partial | None:
+    """Fold one partition on its device, in memory from ``scratch``; nothing where it has no records.
 
     Raises
     ------
@@ -125,7 +124,7 @@ def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, allocate: 
     signatures = {tuple(array.field for array in block) for block in blocks}
     if len(signatures) > 1:
         raise PlanError("blocks of different shapes or dtypes cannot be folded on the device")
-    folder = Folder(value.device, stream, allocate)
+    folder = Folder(value.device, stream, scratch)
     partial = Partial(value.index, value.count, [], folder)
     if isinstance(step, FoldByKey):
         _enqueue_by_key(step, blocks[0], partial)
@@ -161,7 +160,7 @@ def join(step: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Folde
 
 
 def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
-                allocate: Allocate) -> tuple[Block, list[Buffer]]:
+                scratch: Scratch) -> tuple[Block, list[Buffer]]:
     """Fold each record of a block along its leading axis.
 
     Returns
@@ -174,7 +173,7 @@ def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
     PlanError
         If there is a type without a kernel, or no axis.
     """
-    folder = Folder(device, stream, allocate)
+    folder = Folder(device, stream, scratch)
     axis = 1 if step.over == "rows" else 0
     results = []
     for array in block:
@@ -183,7 +182,7 @@ def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
             raise PlanError(f"there is nothing to fold inside records of shape {described.shape[axis:]}")
         shape = described.shape[:axis] + described.shape[axis + 1:]
         result = Array(replace(described, shape=shape))
-        result.buffer = allocate(result.nbytes)
+        result.buffer = scratch.allocate(result.nbytes, device, stream)
         results.append(result)
         if result.nbytes:
             folder.axis(array, result.buffer, _operation(_how(step.fields, described), described), axis)
@@ -328,7 +327,7 @@ class Folder:
 
     device: Device
     stream: Stream
-    allocate: Allocate
+    scratch: Scratch
     buffers: list[Buffer] = field(default_factory=list)
     results: list[tuple[np.ndarray, Buffer]] = field(default_factory=list)
 
@@ -398,8 +397,7 @@ class Folder:
         offsets = [0]
         for partial in partials:
             offsets.append(offsets[-1] + aligned(partial.width * _itemsize(partial.accumulator)))
-        buffer, host = self.allocate(offsets[-1]), np.empty(offsets[-1], np.uint8)
-        self.buffers.append(buffer)
+        buffer, host = self._take(offsets[-1]), self.scratch.host(offsets[-1], self.device)
         self.results.append((host, buffer))
         arrays = []
         for partial, start in zip(partials, offsets, strict=False):
@@ -456,13 +454,17 @@ class Folder:
         return target
 
     def _allocate(self, elements: int, carried: str) -> Buffer:
-        buffer = self.allocate(elements * _itemsize(carried))
+        return self._take(elements * _itemsize(carried))
+
+    def _take(self, nbytes: int) -> Buffer:
+        buffer = self.scratch.allocate(nbytes, self.device, self.stream)
         self.buffers.append(buffer)
         return buffer
 
     def _out(self, source: Buffer, elements: int, operation: _Operation) -> np.ndarray:
         dtype, width = _ACCUMULATORS[operation.carried]
-        values = np.empty((elements, width), dtype)
+        values = self.scratch.host(elements * _itemsize(operation.carried), self.device).view(dtype)
+        values = values.reshape(elements, width)
         self.results.append((values, source))
         return values
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker import folds, works
-from gpu_worker.device.base import Buffer, Device, Kernel, Source, Stream
+from gpu_worker.device.base import Buffer, Device, Given, Kernel, Late, Source, Stream
 from gpu_worker.failpoints import failpoint
 from gpu_worker.folds import Partial
 from gpu_worker.plans import Prepared
@@ -176,14 +176,14 @@ class Launches:
             with self.progress.launching(label, partitions, device):
                 device.launch(kernel, (len(dealt),), launch.block, arguments, shared=launch.shared, stream=stream)
             self.progress.mark(label, partitions, device, stream)
-            self.scratch.recycle(table, stream)
+            self.scratch.forget(table, stream)
         return dealt
 
     def _fold(self, label: str, device: Device, entries: Sequence[Entry],
               inside: bool) -> tuple[folds.Folder, list[np.ndarray]]:
         """Launch a group's kernel and join what its works leave: in the entries' results, or in arrays to come."""
         launch, stream = entries[0].launch, self.streams.main(device)
-        folder = folds.Folder(device, stream, lambda nbytes: self.scratch.allocate(nbytes, device, stream))
+        folder = folds.Folder(device, stream, self.scratch)
         partials: list[Buffer] = []
 
         def make_partials(count: int) -> Sequence[Buffer]:
@@ -208,7 +208,8 @@ class Launches:
                 at = table.address, table.address + bounds.nbytes + place * segments * bounds.itemsize
                 folder.join(partial, buffer, at, segments, targets[place][0].field.dtype if inside else "")
         self.progress.mark(label, partitions, device, stream)
-        for buffer in [table, *(folder.buffers if inside else partials)]:
+        self.scratch.forget(table, stream)
+        for buffer in folder.buffers if inside else partials:
             self.scratch.recycle(buffer, stream)
         folder.buffers = [] if inside else [each for each in folder.buffers if each not in partials]
         return folder, left
@@ -225,17 +226,17 @@ class Launches:
         """The source of one of the plan's modules."""
         if index not in self._sources:
             module = self.plan.plan.modules[index]
-            constants = tuple((name, self.arguments.bytes(slot).tobytes()) for name, slot in zip(
+            constants = tuple((name, self.arguments.fixed(slot)) for name, slot in zip(
                 module.constant_names, module.constants, strict=True))
             self._sources[index] = Source(module.source, module.file, module.options, constants)
         return self._sources[index]
 
-    def _argument(self, argument: Argument, device: Device, stream: Stream) -> Buffer | np.generic:
+    def _argument(self, argument: Argument, device: Device, stream: Stream) -> Given:
         match argument:
             case Scalar(dtype, value):
                 return np.frombuffer(value, np.dtype(dtype))[0]
             case Value(slot):
-                return self.arguments.number(slot)
+                return Late(slot, self.arguments.number(slot))
             case ArrayArgument(slot):
                 return self.arguments.buffer(slot, device, stream)
         raise PlanError(f"{type(argument).__name__} is an array of a block")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
 from gpu_worker.state import State
@@ -35,6 +35,21 @@ class Names:
         """As :meth:`State.lookup`."""
         with self._lock:
             return self._state.lookup(vrdd, partition)
+
+    def versions(self, vrdds: Iterable[int]) -> dict[int, int]:
+        """The version of each of some VRDDs, as :meth:`State.version`."""
+        with self._lock:
+            return {vrdd: self._state.version(vrdd) for vrdd in vrdds}
+
+    def borrow(self, versions: Mapping[int, int]) -> bool:
+        """As :meth:`State.borrow`."""
+        with self._lock:
+            return self._state.borrow(versions)
+
+    def give_back(self, vrdds: Iterable[int]) -> None:
+        """As :meth:`State.give_back`."""
+        with self._lock:
+            self._state.give_back(vrdds)
 
     def bind(self, vrdd: int, name: str, content: Partition) -> bool:
         """As :meth:`State.bind`."""

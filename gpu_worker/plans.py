@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gpu_worker.protocol.codec import decode
@@ -22,8 +22,10 @@ from gpu_worker.protocol.messages import (
     Plan,
     Put,
     Step,
+    ToHost,
 )
 from gpu_worker.protocol.plans import digest
+from gpu_worker.recordings import Recording, Recordings
 
 #: Plans kept; the one used least recently goes first.
 KEPT = 256
@@ -40,10 +42,17 @@ class Prepared:
         The place of each step with a launch, and of each Keep, among its like, by the step's identity.
     fold : Fold, FoldByKey, MapFold or None
         The step that folds all records into the reply.
+    recordings : Recordings
+        How it ran before.
+    may_be_recorded : bool
+        Whether it leaves nothing behind, so that running it again is doing the same again.
     """
 
     def __init__(self, plan: Plan):
         self.plan = plan
+        self.recordings = Recordings()
+        self.may_be_recorded = plan.grid is None and not _once(plan.steps) and not any(
+            isinstance(step, Keep | ToHost) for step in plan.steps)
         self.positions = {id(step): position for kinds in ((Exec, MapFold), (Keep,)) for position, step in enumerate(
             step for step in plan.steps if isinstance(step, kinds))}
         self.fold = next((step for step in plan.steps if isinstance(step, Fold | FoldByKey)
@@ -81,10 +90,18 @@ def label(step: Step) -> str:
 
 
 class Plans:
-    """The plans of a session that were used last."""
+    """The plans of a session that were used last.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    close : callable
+        Closes a recording that is of no more use.
+    """
+
+    def __init__(self, close: Callable[[Recording], None]):
         self._known: OrderedDict[bytes, Prepared] = OrderedDict()
+        self._reading: dict[int, list[tuple[Recordings, tuple[int, ...]]]] = {}
+        self._close = close
         self._lock = threading.Lock()
 
     def get(self, key: bytes, encoded: bytes) -> Prepared:
@@ -109,10 +126,38 @@ class Plans:
         prepared = Prepared(decode(encoded, Plan))
         if not _once(prepared.plan.steps):
             with self._lock:
-                self._known[key] = prepared
-                if len(self._known) > KEPT:
-                    self._known.popitem(last=False)
+                prepared = self._known.setdefault(key, prepared)
+                gone = [self._known.popitem(last=False)[1]] if len(self._known) > KEPT else []
+            for each in gone:
+                self._close_all(each.recordings.clear())
         return prepared
+
+    def keep(self, plan: Prepared, vrdds: tuple[int, ...], recording: Recording) -> None:
+        """Keep how a plan ran on some VRDDs."""
+        with self._lock:
+            for vrdd in vrdds:
+                self._reading.setdefault(vrdd, []).append((plan.recordings, vrdds))
+        self._close_all(plan.recordings.add(vrdds, recording))
+
+    def release(self, vrdds: Iterable[int]) -> None:
+        """Forget how plans ran on VRDDs that are no more."""
+        with self._lock:
+            reading = [each for vrdd in vrdds for each in self._reading.pop(vrdd, ())]
+        for recordings, numbers in reading:
+            self._close_all(recordings.drop(numbers))
+
+    def forget(self) -> bool:
+        """Forget how all plans ran, which gives memory back; whether there were any that had."""
+        with self._lock:
+            plans = list(self._known.values())
+            self._reading.clear()
+        gone = [recording for plan in plans for recording in plan.recordings.clear()]
+        self._close_all(gone)
+        return bool(gone)
+
+    def _close_all(self, recordings: Iterable[Recording]) -> None:
+        for recording in recordings:
+            self._close(recording)
 
 
 def _once(steps: Sequence[Step]) -> bool:

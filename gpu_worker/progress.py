@@ -58,6 +58,11 @@ class Progress:
         partitions = [each for among, _, _ in found for each in among]
         return self._place({label for _, label, _ in found}, partitions, {device for _, _, device in found})
 
+    def everything(self) -> Place:
+        """Where all the launches are."""
+        partitions = [each for _, _, among, _, _ in self.marks for each in among]
+        return self._place({mark[3] for mark in self.marks}, partitions, {mark[4] for mark in self.marks})
+
     def _place(self, labels: set[str], partitions: Sequence[int], devices: set[str]) -> Place:
         among = sorted(set(partitions))
         several = f" in one of the partitions {', '.join(map(str, among))}" if len(among) > 1 else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -12,15 +12,18 @@ from gpu_worker.progress import Progress
 from gpu_worker.protocol.errors import PlanError, ProtocolError
 from gpu_worker.protocol.messages import Constant, Field
 from gpu_worker.protocol.payload import Payload, field_bytes
+from gpu_worker.recordings import Recording
 from gpu_worker.streams import Streams
 
 
 class Scratch:
     """Buffers of one plan; those that nobody can name any more serve later work of their stream."""
 
-    def __init__(self, streams: Streams):
+    def __init__(self, streams: Streams, recording: Recording | None = None):
         self._streams = streams
-        self._allocated: list[Buffer] = []
+        self._recording = recording
+        #: All that was allocated.
+        self.allocated: list[Buffer] = []
         self._spare: dict[Stream, dict[int, list[Buffer]]] = defaultdict(lambda: defaultdict(list))
         #: Host memory that copies still read.
         self._reading: list[np.ndarray] = []
@@ -31,8 +34,12 @@ class Scratch:
             if self._spare[usable][nbytes]:
                 return self._spare[usable][nbytes].pop()
         buffer = device.allocate(nbytes, stream=stream)
-        self._allocated.append(buffer)
+        self.allocated.append(buffer)
         return buffer
+
+    def host(self, nbytes: int, device: Device) -> np.ndarray:
+        """Host memory (uint8) for results of the plan."""
+        return np.empty(nbytes, np.uint8) if self._recording is None else self._recording.host(nbytes, device)
 
     def recycle(self, buffer: Buffer, stream: Stream) -> None:
         """End a use of a buffer, whose last work was on a stream."""
@@ -42,11 +49,20 @@ class Scratch:
             buffer.close()
 
     def upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
-        """A buffer with an array's bytes."""
+        """A buffer with an array's bytes, for :meth:`forget` to take back."""
         buffer = self.allocate(array.nbytes, device, stream)
         self._reading.append(array)
+        tape, stream.tape = stream.tape, None       # what is recorded finds it there
         device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
+        stream.tape = tape
         return buffer
+
+    def forget(self, buffer: Buffer, stream: Stream) -> None:
+        """End the use of what was uploaded."""
+        if self._recording is None:
+            self.recycle(buffer, stream)
+        else:
+            self._spare[stream][-1].append(buffer)      # where nobody looks for one
 
     def close(self) -> None:
         """Give back what serves nobody."""
@@ -59,20 +75,22 @@ class Scratch:
 
     def discard(self) -> None:
         """Give back all that was allocated, whoever uses it: the plan has failed."""
-        for buffer in self._allocated:
+        for buffer in self.allocated:
             buffer.discard()
 
 
 class Arguments:
     """The values in the slots of one request."""
 
-    def __init__(self, values: Sequence[Constant], payload: Payload | None, progress: Progress):
+    def __init__(self, values: Sequence[Constant], payload: Payload | None, progress: Progress | None = None,
+                 recording: Recording | None = None):
         self._values = values
         self._payload = payload
         self._progress = progress
+        self._recording = recording
         self._buffers: dict[tuple[int, Stream], Buffer] = {}
 
-    def bytes(self, slot: int) -> np.ndarray:
+    def data(self, slot: int) -> np.ndarray:
         """A value as uint8."""
         value = self._value(slot)
         nbytes = field_bytes(Field("", value.dtype, value.shape))
@@ -82,9 +100,16 @@ class Arguments:
             raise ProtocolError("an array argument is in a payload that did not come")
         return self._payload.view(value.offset, nbytes)
 
+    def fixed(self, slot: int) -> bytes:
+        """A value that a kernel is compiled with."""
+        data = self.data(slot).tobytes()
+        if self._recording is not None:
+            self._recording.fix(slot, data)
+        return data
+
     def number(self, slot: int) -> np.generic:
         """A value that is passed by value."""
-        data, value = self.bytes(slot), self._value(slot)
+        data, value = self.data(slot), self._value(slot)
         if value.shape or not data.nbytes:
             raise ProtocolError(f"the value in slot {slot} has shape {value.shape}, and a number is passed by value")
         return data.view(np.dtype(value.dtype))[0]
@@ -92,12 +117,19 @@ class Arguments:
     def buffer(self, slot: int, device: Device, stream: Stream) -> Buffer:
         """An array argument on a device: a copy for each stream, so that none waits for another."""
         if (slot, stream) not in self._buffers:
-            data = self.bytes(slot)
+            data = self.data(slot)
+            if self._recording is not None:
+                data = self._recording.stage(slot, data, device)
             buffer = device.allocate(data.nbytes, stream=stream)
             self._buffers[slot, stream] = buffer
             with self._progress.waiting():
                 device.copy_in(buffer, data, stream=stream)
         return self._buffers[slot, stream]
+
+    @property
+    def buffers(self) -> Iterable[Buffer]:
+        """The copies on devices."""
+        return self._buffers.values()
 
     def close(self) -> None:
         for buffer in self._buffers.values():

@@ -7,7 +7,7 @@ refused. Content is shared with whoever works on it, so a name can be released w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, Protocol, Self, TypeVar
 
 from gpu_worker.protocol.errors import Fenced, PartitionMissing
@@ -40,6 +40,10 @@ class State(Generic[C]):
         self._held: dict[int, dict[int, C]] = {}
         self._released: set[int] = set()
         self._only: dict[int, frozenset[int]] = {}
+        self._versions: dict[int, int] = {}
+        self._changes = 0
+        self._borrowed: dict[int, int] = {}
+        self._parting: dict[int, list[C]] = {}
 
     def admit(self, epoch: int) -> None:
         """Let a request of an epoch pass.
@@ -67,6 +71,27 @@ class State(Generic[C]):
                 vrdd=str(vrdd), partition=partition)
         return content.share()
 
+    def version(self, vrdd: int) -> int:
+        """A number that differs whenever something else is held of a VRDD; 0 for nothing."""
+        return self._versions.get(vrdd, 0)
+
+    def borrow(self, versions: Mapping[int, int]) -> bool:
+        """Let nothing held of some VRDDs be closed until it is given back; False where their versions are others."""
+        if any(self.version(vrdd) != version for vrdd, version in versions.items()):
+            return False
+        for vrdd in versions:
+            self._borrowed[vrdd] = self._borrowed.get(vrdd, 0) + 1
+        return True
+
+    def give_back(self, vrdds: Iterable[int]) -> None:
+        """End a use that :meth:`borrow` began; what was unbound meanwhile is closed after the last one."""
+        for vrdd in vrdds:
+            self._borrowed[vrdd] -= 1
+            if not self._borrowed[vrdd]:
+                del self._borrowed[vrdd]
+                for content in self._parting.pop(vrdd, ()):
+                    content.close()
+
     def has(self, vrdd: int, partition: int) -> bool:
         return partition in self._held.get(vrdd, {})
 
@@ -78,6 +103,7 @@ class State(Generic[C]):
             return False
         self.names[vrdd] = name
         self._held.setdefault(vrdd, {})[content.index] = content
+        self._change(vrdd)
         return True
 
     def release(self, vrdds: Iterable[int]) -> None:
@@ -104,11 +130,22 @@ class State(Generic[C]):
 
     def _drop(self, vrdd: int, partitions: list[int]) -> None:
         bound = self._held.get(vrdd, {})
-        for index in partitions:
-            bound.pop(index).close()
+        gone = [bound.pop(index) for index in partitions]
+        if gone:
+            self._change(vrdd)
         if not bound:
             self._held.pop(vrdd, None)
             self.names.pop(vrdd, None)
+            self._versions.pop(vrdd, None)
+        if vrdd in self._borrowed:
+            self._parting.setdefault(vrdd, []).extend(gone)
+            return
+        for content in gone:
+            content.close()
+
+    def _change(self, vrdd: int) -> None:
+        self._changes += 1
+        self._versions[vrdd] = self._changes
 
     def validate(self) -> None:
         """Assert the invariants; for tests."""

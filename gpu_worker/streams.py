@@ -64,11 +64,14 @@ class Streams:
         Where streams come from.
     lanes : int
         The most lanes of a device; 1 for none beside its own stream.
+    record : bool
+        Whether to note what is enqueued on them.
     """
 
-    def __init__(self, pool: StreamPool, lanes: int = LANES):
+    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False):
         self._pool = pool
         self._count = lanes
+        self._record = record
         self._taken: dict[tuple[Device, int], Stream] = {}
         self._forked: dict[Device, set[Stream]] = defaultdict(set)
 
@@ -113,6 +116,7 @@ class Streams:
     def _stream(self, device: Device, number: int) -> Stream:
         if (device, number) not in self._taken:
             self._taken[device, number] = self._pool.take(device)
+            self._taken[device, number].tape = [] if self._record else None
         return self._taken[device, number]
 
     def synchronize(self) -> None:
@@ -130,9 +134,15 @@ class Streams:
 
     def close(self) -> None:
         """Give the streams back."""
-        for (device, _), stream in self._taken.items():
+        for device, stream in self.keep():
+            stream.tape = None
             self._pool.give(device, stream)
+
+    def keep(self) -> list[tuple[Device, Stream]]:
+        """The streams that were used, now the caller's to give back."""
+        taken = [(device, stream) for (device, _), stream in self._taken.items()]
         self._taken.clear()
+        return taken
 
     @contextmanager
     def pinned(self, payload: Data | None) -> Iterator[None]:

@@ -15,13 +15,14 @@ from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.session import Grids
 from gpu_worker.names import Names
-from gpu_worker.plans import Plans
-from gpu_worker.protocol.errors import KernelFault, ProtocolError, VisparkError
+from gpu_worker.plans import Plans, Prepared
+from gpu_worker.protocol.errors import KernelFault, OutOfMemory, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import (
     Describe,
     Described,
     DeviceMemory,
     Done,
+    Ran,
     Release,
     Reply,
     Report,
@@ -33,6 +34,8 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
+from gpu_worker.recordings import Recording
+from gpu_worker.scratch import Arguments
 from gpu_worker.streams import LANES, StreamPool, Streams
 
 log = logging.getLogger(__name__)
@@ -64,7 +67,7 @@ class Worker:
         self.devices = tuple(device.name for device in devices)
         self._pool = StreamPool(devices)
         self._names = Names(epoch)
-        self._plans = Plans()
+        self._plans = Plans(self._close_recording)
         self._grids = Grids()
         self._box = box
         self._requests = 0
@@ -102,6 +105,7 @@ class Worker:
 
     def close(self) -> None:
         """Give everything back."""
+        self._plans.forget()
         self._names.close()
         for device in self._pool.devices:
             device.close()
@@ -113,21 +117,59 @@ class Worker:
         failpoint("payload-mapped")
         self._names.admit(request.epoch)
         plan = self._plans.get(request.key, request.plan)
-        streams = Streams(self._pool, min(LANES, len(plan.plan.inputs)))
         try:
-            with streams.pinned(payload):
-                execution = Execution(request, plan, payload, self._names, streams, self._box, self._grids)
-                with self._grids.turns(plan.plan):
-                    reply, fetched = execution.run()
+            try:
+                reply, fetched = self._again(request, plan, payload) or self._anew(request, plan, payload)
+            except OutOfMemory:
+                if not self._plans.forget():
+                    raise
+                reply, fetched = self._anew(request, plan, payload)
         except VisparkError as error:
             log.info("plan %d refused: %s", request.number, error.message)
             raise
         finally:
-            streams.close()
             if payload is not None:
                 payload.close()
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return reply, [] if fetched is None else [fetched.release()]
+
+    def _again(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, None] | None:
+        """The answer to a plan that was recorded; None where it was not, or holds no more."""
+        arguments = Arguments(request.values, payload)
+        recording = plan.recordings.find(request, arguments, self._names)
+        if recording is None:
+            return None
+        try:
+            return recording.run(request, arguments, self._box, self._names), None
+        finally:
+            recording.lock.release()
+
+    def _anew(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, Payload | None]:
+        recording = None
+        if plan.may_be_recorded and plan.recordings.wanted(request.vrdds):
+            recording = Recording(request, self._names.versions(request.vrdds))
+        lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
+        streams = Streams(self._pool, lanes, record=recording is not None)
+        try:
+            with streams.pinned(payload), self._grids.turns(plan.plan):
+                return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording).run()
+        finally:
+            streams.close()
+            if recording is not None:
+                self._keep(request, plan, recording)
+
+    def _keep(self, request: Run, plan: Prepared, recording: Recording) -> None:
+        """Keep a recording, if it became one that is of use."""
+        plan.recordings.refused |= recording.refused
+        # Where a name changed while the plan ran, nobody knows which content it was recorded with.
+        if recording.is_complete and recording.holds(self._names):
+            self._plans.keep(plan, request.vrdds, recording)
+        else:
+            self._close_recording(recording)
+
+    def _close_recording(self, recording: Recording) -> None:
+        with recording.lock:
+            recording.close(self._pool.give)
 
     def _describe(self, request: Describe) -> tuple[Reply, list[int]]:
         signatures, held = self._names.describe(request.vrdd, request.partitions)
@@ -135,6 +177,7 @@ class Worker:
 
     def _release(self, request: Release) -> tuple[Reply, list[int]]:
         self._names.release(request.vrdds)
+        self._plans.release(request.vrdds)
         return Done(request.number), []
 
     def _retain(self, request: Retain) -> tuple[Reply, list[int]]:

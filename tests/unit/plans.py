@@ -126,6 +126,7 @@ def bench(path: Path, device: str) -> Iterator[Bench]:
     worker = Worker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
     yield Bench(worker)
     worker._names.close()
+    worker._plans.forget()
     assert not worker.report().memory[0].used
     worker.close()
     box.close()

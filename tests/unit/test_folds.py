@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from gpu_worker import folds
-from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.base import Device
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside
+from gpu_worker.scratch import Scratch
 from gpu_worker.store import Array, Partition
+from gpu_worker.streams import StreamPool, Streams
 from vispark.fold import FoldSpec, Leaf, fold_for_kernel, fold_of
 
 # -- which functions --------------------------------------------------------------------------------------------------
@@ -134,22 +136,17 @@ def resident(device: Device, arrays: dict[str, np.ndarray], kind: str = "element
 
 
 def folded(device: Device, step: Fold | FoldByKey, *parts: dict[str, np.ndarray]) -> folds.Folded:
-    stream, allocated = device.stream(), []
-
-    def allocate(size: int) -> Buffer:
-        allocated.append(device.allocate(size, stream=stream))
-        return allocated[-1]
-
+    streams = Streams(StreamPool([device]))
+    scratch, stream = Scratch(streams), streams.main(device)
     partitions = [resident(device, arrays) for arrays in parts]
     try:
-        partials = [folds.enqueue(step, each, stream, allocate) for each in partitions]
+        partials = [folds.enqueue(step, each, stream, scratch) for each in partitions]
         for partial in partials:
             partial.copy_out()
         device.synchronize(stream=stream)
         return folds.join(step, partials)
     finally:
-        for buffer in allocated:
-            buffer.discard()
+        scratch.discard()
         for each in partitions:
             each.close()
 
@@ -213,9 +210,9 @@ def test_folds_inside_blocks_and_rows(device: HostDevice, shape: tuple[int, ...]
 
 
 def inside(device: Device, step: FoldInside, array: np.ndarray) -> np.ndarray:
-    stream, given = device.stream(), resident(device, {"": array}, "blocks")
-    (result,), buffers = folds.fold_inside(step, given.blocks[0], device, stream,
-                                           lambda size: device.allocate(size, stream=stream))
+    streams, given = Streams(StreamPool([device])), resident(device, {"": array}, "blocks")
+    stream = streams.main(device)
+    (result,), buffers = folds.fold_inside(step, given.blocks[0], device, stream, Scratch(streams))
     found = np.empty(result.field.shape, result.field.dtype)
     if found.nbytes:
         device.copy_out(found.reshape(-1).view("u1"), result.buffer, stream=stream)

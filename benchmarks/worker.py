@@ -1,0 +1,155 @@
+"""What a plan costs in a worker alone, without sockets or Spark: ``python -m benchmarks.worker [DEVICE]``."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from gpu_worker.blackbox import BlackBox
+from gpu_worker.protocol.codec import decode, encode
+from gpu_worker.protocol.messages import (
+    Array,
+    Constant,
+    Exec,
+    Field,
+    FieldFold,
+    In,
+    Input,
+    Keep,
+    Launch,
+    Load,
+    MapFold,
+    Module,
+    Out,
+    Partial,
+    Plan,
+    Put,
+    Release,
+    Reply,
+    Request,
+    Run,
+    SessionOptions,
+    Signature,
+    Step,
+    ToDevice,
+    Variant,
+)
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.plans import sealed
+from gpu_worker.worker import Worker
+
+ROWS, COLUMNS, PARTITIONS = 64, 8, 16
+SIGNATURE = Signature((Field("", "<f4", (ROWS, COLUMNS)),))
+SOURCE = """
+#include "vispark/fold.h"
+extern "C" __global__ void sums(const long long* works, void* const* ports, double* sum, const float* w)
+{
+    const long long entry = works[3 * blockIdx.x], first = works[3 * blockIdx.x + 1], rows = works[3 * blockIdx.x + 2];
+    const float* in = (const float*)ports[entry] + first * 8;
+    double added = Add::identity<double>();
+    for (long long row = 0; row < rows; row++)
+        added = Add::of(added, (double)(in[row * 8 + threadIdx.x] * w[threadIdx.x]));
+    sum[blockIdx.x * 8 + threadIdx.x] = added;
+}
+extern "C" __global__ void scaled(const long long* works, void* const* ports, const float* w)
+{
+    const long long entry = works[3 * blockIdx.x], first = works[3 * blockIdx.x + 1], rows = works[3 * blockIdx.x + 2];
+    const float* in = (const float*)ports[2 * entry] + first * 8;
+    float* out = (float*)ports[2 * entry + 1] + first * 8;
+    for (long long row = 0; row < rows; row++)
+        out[row * 8 + threadIdx.x] = in[row * 8 + threadIdx.x] * w[threadIdx.x];
+}
+"""
+FOLD = Launch((), (COLUMNS,), 0, (In(""), Array(0)), (Field("", "<f4", (COLUMNS,)),), kernel="sums", tile=16,
+              waves=2.0, partials=(Partial("", "add", "double", COLUMNS),))
+MAP = Launch((), (COLUMNS,), 0, (In(""), Out(""), Array(0)), SIGNATURE.fields, kernel="scaled", tile=16, waves=2.0)
+
+
+def plan_of(*steps: Step, launches: tuple[Launch, ...] = (), keeps: int = 0) -> Plan:
+    """A plan on the partitions of VRDD slot 0."""
+    variant = Variant(SIGNATURE, launches, (b"",) * keeps, (-1,) * keeps)
+    inputs = tuple(Input(index, ROWS, 0, 0, b"", (0,)) for index in range(PARTITIONS))
+    return Plan((Load(0), *steps), (Module(SOURCE, "bench.cu", (), (), ()),), (variant,), inputs, ())
+
+
+def fill(worker: Worker) -> None:
+    """Hold the partitions as VRDD 1."""
+    for index in range(PARTITIONS):
+        steps = Put(), ToDevice(), Keep(0, "points", "device")
+        plan = Plan(steps, (), (Variant(SIGNATURE, (), (b"",), (-1,)),), (Input(index, ROWS, 0, 0, b"", (0,)),), ())
+        with Payload.create(ROWS * COLUMNS * 4) as payload:
+            worker.handle(Run(1, 1, 60.0, *sealed(plan), (1,), ()), [payload.release()])
+
+
+class Passes:
+    """Passes of one plan, each with the request decoded and the reply encoded as a connection would."""
+
+    def __init__(self, worker: Worker, plan: Plan, keeps: bool = False):
+        self.worker = worker
+        self.key, self.encoded = sealed(plan)
+        self.keeps = keeps
+        self.number = 1
+
+    def __call__(self) -> None:
+        self.number += 1
+        w = Constant("<f4", (COLUMNS,), np.full(COLUMNS, self.number, np.float32).tobytes(), 0)
+        vrdds = (1, self.number) if self.keeps else (1,)
+        request = Run(self.number, 1, 60.0, self.key, self.encoded, vrdds, (w,))
+        self.encoded = b""
+        given = decode(encode(request, Request), Request)
+        started = time.perf_counter()
+        reply, _ = self.worker.handle(given, [])
+        self.seconds = time.perf_counter() - started
+        encode(reply, Reply)
+        if self.keeps and self.number > 3:
+            self.worker.handle(Release(1, (self.number - 1,)), [])
+
+
+def measure(name: str, once: Passes, times: int = 2000) -> None:
+    """Print the quantiles of a pass, and of the part of it that is in the worker."""
+    samples, inside = [], []
+    for _ in range(times):
+        started = time.perf_counter()
+        once()
+        samples.append(time.perf_counter() - started)
+        inside.append(once.seconds)
+    quantiles = [f"{1e6 * float(value):7.1f}" for value in np.quantile(inside[20:], (0.05, 0.5, 0.95))]
+    print(f"{name:38} {' '.join(quantiles)}   with the codecs, both sides: "
+          f"{1e6 * float(np.median(samples[20:])):.1f} us")
+
+
+def main() -> None:
+    """Measure on a device."""
+    device = sys.argv[1] if len(sys.argv) > 1 else "null"
+    with tempfile.TemporaryDirectory() as directory:
+        box = BlackBox(Path(directory, "box"), epoch=1)
+        worker = Worker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
+        fill(worker)
+        print(f"{worker.devices[0]}, {PARTITIONS} partitions: 5 %, median and 95 % in the worker, us")
+        fold = plan_of(ToDevice(), MapFold("sums", (FieldFold("", "add"),), "all"), launches=(FOLD,))
+        kept = plan_of(ToDevice(), Exec("scaled"), Keep(1, "", "device"), launches=(MAP,), keeps=1)
+        cases: list[tuple[str, Callable[[], Passes]]] = [
+            ("an empty plan", lambda: Passes(worker, plan_of())),
+            ("a fused fold of all records", lambda: Passes(worker, fold)),
+            ("a map that is kept, released next", lambda: Passes(worker, kept, keeps=True)),
+        ]
+        for name, make in cases:
+            measure(name, make())
+            if "--profile" in sys.argv:
+                profile, once = cProfile.Profile(), make()
+                for _ in range(5):
+                    once()
+                profile.runcall(lambda once=once: [once() for _ in range(1000)])
+                pstats.Stats(profile).sort_stats("tottime").print_stats(22)
+        worker.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Plans that come again are done again from what was noted, and only while that holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol.errors import OutOfMemory, PartitionMissing
+from gpu_worker.protocol.messages import (
+    Array,
+    Exec,
+    Fetch,
+    Field,
+    FieldFold,
+    Fold,
+    In,
+    Launch,
+    Load,
+    MapFold,
+    Module,
+    Out,
+    Partial,
+    Plan,
+    Release,
+    Retain,
+    Value,
+)
+from gpu_worker.state import State
+from tests.unit.plans import Bench, bench
+
+SOURCE = """
+#include "vispark/fold.h"
+__constant__ float offset;
+extern "C" __global__ void sum(const long long* works, void* const* ports, double* sums, float scale, const float* w)
+{
+    const long long first = works[3 * blockIdx.x + 1], rows = works[3 * blockIdx.x + 2];
+    const float* in = (const float*)ports[works[3 * blockIdx.x]];
+    double added = 0;
+    for (long long row = first; row < first + rows; row++)
+        added += in[row] * scale * w[row % 4] + offset;
+    sums[blockIdx.x] = added;
+}
+extern "C" __global__ void raw(const float* in, float* out, float scale) { out[threadIdx.x] = in[threadIdx.x] * scale; }
+"""
+ROWS = np.arange(24, dtype="f4")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path, "host") as found:
+        found.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
+        yield found
+
+
+@pytest.fixture
+def null(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path, "null") as found:
+        found.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
+        yield found
+
+
+def summing(bench: Bench) -> Plan:
+    """Sums of all rows; slot 0 scales, slot 1 is an array, slot 2 a constant of the module."""
+    launch = Launch((), (1,), 0, (In(""), Value(0), Array(1)), (Field("", "<f4", ()),), kernel="sum", tile=4,
+                    partials=(Partial("", "add", "double", 1),))
+    plan = bench.plan(1, (MapFold("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
+    return replace(plan, modules=(Module(SOURCE, "test.cu", (), (2,), ("offset",)),))
+
+
+def expected(rows: np.ndarray, scale: float, w: np.ndarray, offset: float) -> float:
+    return float(np.float32(sum(rows[i] * scale * w[i % 4] + offset for i in range(len(rows)))))
+
+
+def recorded(bench: Bench) -> int:
+    """How many recordings there are."""
+    return sum(len(plan.recordings._known) for plan in bench.worker._plans._known.values())
+
+
+def test_what_changes_from_pass_to_pass_is_taken_anew(host: Bench):
+    plan, w = summing(host), np.float32([1, 2, 3, 4])
+    passes = [(1.0, w, 0.0), (1.0, w, 0.0), (2.0, w, 0.0), (2.0, w + 1, 0.0), (1.0, w, 5.0), (1.0, w, 5.0),
+              (3.0, w, 5.0)]
+    for number, (scale, array, offset) in enumerate(passes):
+        found, = host.folded(plan, (1,), [np.float32(scale), array, np.float32(offset)], known=number > 0)
+        assert found == expected(ROWS, scale, array, offset) + expected(ROWS[:9], scale, array, offset)
+        assert recorded(host) == (number > 0)
+
+
+def test_a_further_pass_uploads_no_tables_and_allocates_nothing(null: Bench):
+    plan, values = summing(null), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
+    calls = null.worker._pool.devices[0].calls
+    for _ in range(3):
+        calls.clear()
+        null.run(plan, (1,), values)
+    assert [call[0] for call in calls] == ["copy_in", "launch", "launch", "copy_out", "synchronize"]
+
+
+def test_other_content_under_a_name_is_seen(host: Bench):
+    plan, values = summing(host), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
+    for _ in range(3):
+        host.run(plan, (1,), values)
+    used = host.worker.report().memory[0].used
+    host.put(2, [[{"": ROWS + 1}], [{"": ROWS[:9] + 1}]])
+    for _ in range(3):
+        assert host.folded(plan, (2,), values)[0] == (ROWS + 1).sum() + (ROWS[:9] + 1).sum()
+    host.worker.handle(Release(1, (2,)), [])
+    assert host.worker.report().memory[0].used == used and recorded(host) == 1
+    host.worker.handle(Retain(1, 1, (0,)), [])
+    with pytest.raises(PartitionMissing):
+        host.run(plan, (1,), values)
+    host.worker.handle(Release(1, (1,)), [])
+    assert host.worker.report().memory[0].used == 0
+
+
+def test_values_of_other_types_are_not_taken_for_the_same(host: Bench):
+    plan = summing(host)
+    for _ in range(2):
+        for length in (4, 5):
+            w = np.ones(length, "f4")
+            assert host.folded(plan, (1,), [np.float32(1), w, np.float32(0)])[0] == ROWS.sum() + ROWS[:9].sum()
+
+
+def test_raw_kernels_and_folds_of_their_own_are_recorded(host: Bench):
+    launch = Launch((1,), (9,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (9,)),), kernel="raw")
+    plan = host.plan(1, (Exec("exec raw"), Fold((FieldFold("", "add"),), "rows")), [launch], SOURCE)
+    for scale in (1, 1, 2, 3):
+        assert host.folded(plan, (1,), [np.float32(scale)])[0] == 2 * scale * ROWS[:9].sum()
+    assert recorded(host) == 1
+
+
+def test_fetched_records_are_those_of_each_pass(host: Bench):
+    launch = Launch((1,), (9,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (9,)),), kernel="raw")
+    plan = host.plan(1, (Exec("exec raw"), Fetch(-1, "")), [launch], SOURCE)
+    kept = []
+    for scale in (1, 2, 3, 4):
+        reply, data = host.run(plan, (1,), [np.float32(scale)])
+        assert [output.partition for output in reply.outputs] == [0, 1]
+        kept.append([data.field(Field("", "<f4", (9,)), output.offset) for output in reply.outputs])
+    for scale, arrays in zip((1, 2, 3, 4), kept, strict=True):
+        assert all((array == ROWS[:9] * scale).all() for array in arrays)
+    assert recorded(host) == 1
+
+
+def test_large_results_are_not_recorded(host: Bench):
+    host.put(3, [[{"": np.zeros(20_000)}]])
+    plan = host.plan(3, (Fetch(-1, ""),), [], "")
+    for _ in range(4):
+        reply, data = host.run(plan, (3,))
+        assert not reply.data and data.size == 160_000
+    assert recorded(host) == 0
+
+
+def test_passes_beside_each_other(host: Bench):
+    plan, w = summing(host), np.float32([1, 2, 3, 4])
+    found: dict[float, set[float]] = {}
+
+    def passes(scale: float) -> None:
+        for _ in range(50):
+            found.setdefault(scale, set()).add(float(host.folded(plan, (1,), [np.float32(scale), w, np.float32(0)])[0]))
+
+    threads = [threading.Thread(target=passes, args=(float(scale),)) for scale in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {scale: {expected(ROWS, scale, w, 0) + expected(ROWS[:9], scale, w, 0)} for scale in found}
+
+
+def test_memory_that_recordings_hold_is_given_for_new_data(tmp_path: Path):
+    with bench(tmp_path, "null") as null:
+        device = null.worker._pool.devices[0]
+        null.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
+        plan, values = summing(null), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
+        for _ in range(3):
+            null.run(plan, (1,), values)
+        held = device.memory().used
+        device._total = held + 100
+        null.put(2, [[{"": np.zeros(102, "u1")}]])
+        assert recorded(null) == 0 and device.memory().used < held + 102
+        with pytest.raises(OutOfMemory):
+            null.put(3, [[{"": np.zeros(1 << 20, "u1")}]])
+
+
+def test_an_empty_plan(null: Bench):
+    plan = null.plan(1, (), [], "")
+    for _ in range(4):
+        reply, data = null.run(plan, (1,))
+        assert (reply.outputs, reply.folded, reply.kept, data.size) == ((), None, (), 0)
+    assert plan.steps == (Load(0),) and recorded(null) == 1
+
+
+class Content:
+    """Something held, which says whether it is closed."""
+
+    def __init__(self, index: int):
+        self.index, self.closed = index, False
+
+    def share(self) -> Content:
+        return self
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_what_is_borrowed_is_closed_after_its_last_use():
+    state: State[Content] = State(1)
+    first, second = Content(0), Content(1)
+    assert state.version(5) == 0 and not state.borrow({5: 1})
+    state.bind(5, "x", first)
+    version = state.version(5)
+    assert version and state.borrow({5: version}) and state.borrow({5: version})
+    state.bind(5, "x", second)
+    assert state.version(5) != version and not state.borrow({5: version})
+    state.release([5])
+    state.validate()
+    assert state.version(5) == 0
+    state.give_back([5])
+    assert not first.closed and not second.closed
+    state.give_back([5])
+    assert first.closed and second.closed
