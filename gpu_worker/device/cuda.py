@@ -24,6 +24,7 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Call, Copy, Device, Given, Kernel, Memory, Recorded, Source, Stream
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
+from gpu_worker.device.cuda_graph import Graph
 from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch, ordinals
 from gpu_worker.device.nvrtc import INSTALL, Cubin, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.protocol.errors import (
@@ -112,55 +113,6 @@ class CudaKernel(Kernel):
         self.dynamic_shared = max(0, SHARED_UNASKED - self.static_shared)
         #: Grid, block and shared memory of the last launch, which need no second check.
         self.checked: tuple | None = None
-
-
-class Graph(Recorded):
-    """Recorded work as a CUDA graph: one launch for all of it.
-
-    The graph has the values that the work had first; with others it is enqueued piece by piece.
-    """
-
-    device: CudaDevice
-    stream: CudaStream
-
-    def __init__(self, device: CudaDevice, stream: CudaStream, entries: Sequence[Call | Copy]):
-        super().__init__(device, stream, entries)
-        self._first = [call.packed for call in self.late]
-        self._handle: Any = None
-        if len(entries) > 1:
-            try:
-                self._capture()
-            except LaunchError as error:
-                log.info("%d launches and copies are enqueued one by one: %s", len(entries), error)
-
-    def _capture(self) -> None:
-        device, stream = self.device, self.stream
-        with device.active():
-            mode = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-            check(bindings.cuStreamBeginCapture(stream.handle, mode))
-            try:
-                super().start()
-            finally:
-                status, graph = bindings.cuStreamEndCapture(stream.handle)
-            check((status,))
-            try:
-                self._handle = check(bindings.cuGraphInstantiate(graph, 0))
-                check(bindings.cuGraphUpload(self._handle, stream.handle))
-            finally:
-                bindings.cuGraphDestroy(graph)
-
-    def start(self) -> None:
-        if self._handle is None or any(call.packed != was for call, was in zip(self.late, self._first, strict=True)):
-            super().start()
-            return
-        with self.device.active():
-            check(bindings.cuGraphLaunch(self._handle, self.stream.handle))
-
-    def close(self) -> None:
-        if self._handle is not None:
-            with self.device.active():
-                check(bindings.cuGraphExecDestroy(self._handle))
-            self._handle = None
 
 
 class CudaDevice(Device):
