@@ -51,7 +51,7 @@ ROWS = np.arange(24, dtype="f4")
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Bench]:
+def worker(tmp_path: Path) -> Iterator[Bench]:
     with bench(tmp_path, "host") as found:
         found.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
         yield found
@@ -78,90 +78,91 @@ def expected(rows: np.ndarray, scale: float, w: np.ndarray, offset: float) -> fl
 
 def recorded(bench: Bench) -> int:
     """How many recordings there are."""
-    return sum(len(plan.recordings._known) for plan in bench.worker._plans._known.values())
+    return sum(len(plan.recordings._known) for plan in bench.process._plans._known.values())
 
 
-def test_what_changes_from_pass_to_pass_is_taken_anew(host: Bench):
-    plan, w = summing(host), np.float32([1, 2, 3, 4])
+def test_what_changes_from_pass_to_pass_is_taken_anew(worker: Bench):
+    plan, w = summing(worker), np.float32([1, 2, 3, 4])
     passes = [(1.0, w, 0.0), (1.0, w, 0.0), (2.0, w, 0.0), (2.0, w + 1, 0.0), (1.0, w, 5.0), (1.0, w, 5.0),
               (3.0, w, 5.0)]
     for number, (scale, array, offset) in enumerate(passes):
-        found, = host.folded(plan, (1,), [np.float32(scale), array, np.float32(offset)], known=number > 0)
+        found, = worker.folded(plan, (1,), [np.float32(scale), array, np.float32(offset)], known=number > 0)
         assert found == expected(ROWS, scale, array, offset) + expected(ROWS[:9], scale, array, offset)
-        assert recorded(host) == (number > 0)
+        assert recorded(worker) == (number > 0)
 
 
 def test_a_further_pass_uploads_no_tables_and_allocates_nothing(null: Bench):
     plan, values = summing(null), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
-    calls = null.worker._pool.devices[0].calls
+    calls = null.process._pool.devices[0].calls
     for _ in range(3):
         calls.clear()
         null.run(plan, (1,), values)
     assert [call[0] for call in calls] == ["copy_in", "launch", "launch", "copy_out", "synchronize"]
 
 
-def test_other_content_under_a_name_is_seen(host: Bench):
-    plan, values = summing(host), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
+def test_other_content_under_a_name_is_seen(worker: Bench):
+    plan, values = summing(worker), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
     for _ in range(3):
-        host.run(plan, (1,), values)
-    used = host.worker.report().memory[0].used
-    host.put(2, [[{"": ROWS + 1}], [{"": ROWS[:9] + 1}]])
+        worker.run(plan, (1,), values)
+    used = worker.process.report().memory[0].used
+    worker.put(2, [[{"": ROWS + 1}], [{"": ROWS[:9] + 1}]])
     for _ in range(3):
-        assert host.folded(plan, (2,), values)[0] == (ROWS + 1).sum() + (ROWS[:9] + 1).sum()
-    host.worker.handle(Release(1, (2,)), [])
-    assert host.worker.report().memory[0].used == used and recorded(host) == 1
-    host.worker.handle(Retain(1, 1, (0,)), [])
+        assert worker.folded(plan, (2,), values)[0] == (ROWS + 1).sum() + (ROWS[:9] + 1).sum()
+    worker.process.handle(Release(1, (2,)), [])
+    assert worker.process.report().memory[0].used == used and recorded(worker) == 1
+    worker.process.handle(Retain(1, 1, (0,)), [])
     with pytest.raises(PartitionMissing):
-        host.run(plan, (1,), values)
-    host.worker.handle(Release(1, (1,)), [])
-    assert host.worker.report().memory[0].used == 0
+        worker.run(plan, (1,), values)
+    worker.process.handle(Release(1, (1,)), [])
+    assert worker.process.report().memory[0].used == 0
 
 
-def test_values_of_other_types_are_not_taken_for_the_same(host: Bench):
-    plan = summing(host)
+def test_values_of_other_types_are_not_taken_for_the_same(worker: Bench):
+    plan = summing(worker)
     for _ in range(2):
         for length in (4, 5):
             w = np.ones(length, "f4")
-            assert host.folded(plan, (1,), [np.float32(1), w, np.float32(0)])[0] == ROWS.sum() + ROWS[:9].sum()
+            assert worker.folded(plan, (1,), [np.float32(1), w, np.float32(0)])[0] == ROWS.sum() + ROWS[:9].sum()
 
 
-def test_raw_kernels_and_folds_of_their_own_are_recorded(host: Bench):
+def test_raw_kernels_and_folds_of_their_own_are_recorded(worker: Bench):
     launch = Launch((1,), (9,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (9,)),), kernel="raw")
-    plan = host.plan(1, (Exec("exec raw"), Fold((FieldFold("", "add"),), "rows")), [launch], SOURCE)
+    plan = worker.plan(1, (Exec("exec raw"), Fold((FieldFold("", "add"),), "rows")), [launch], SOURCE)
     for scale in (1, 1, 2, 3):
-        assert host.folded(plan, (1,), [np.float32(scale)])[0] == 2 * scale * ROWS[:9].sum()
-    assert recorded(host) == 1
+        assert worker.folded(plan, (1,), [np.float32(scale)])[0] == 2 * scale * ROWS[:9].sum()
+    assert recorded(worker) == 1
 
 
-def test_fetched_records_are_those_of_each_pass(host: Bench):
+def test_fetched_records_are_those_of_each_pass(worker: Bench):
     launch = Launch((1,), (9,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (9,)),), kernel="raw")
-    plan = host.plan(1, (Exec("exec raw"), Fetch(-1, "")), [launch], SOURCE)
+    plan = worker.plan(1, (Exec("exec raw"), Fetch(-1, "")), [launch], SOURCE)
     kept = []
     for scale in (1, 2, 3, 4):
-        reply, data = host.run(plan, (1,), [np.float32(scale)])
+        reply, data = worker.run(plan, (1,), [np.float32(scale)])
         assert [output.partition for output in reply.outputs] == [0, 1]
         kept.append([data.field(Field("", "<f4", (9,)), output.offset) for output in reply.outputs])
     for scale, arrays in zip((1, 2, 3, 4), kept, strict=True):
         assert all((array == ROWS[:9] * scale).all() for array in arrays)
-    assert recorded(host) == 1
+    assert recorded(worker) == 1
 
 
-def test_large_results_are_not_recorded(host: Bench):
-    host.put(3, [[{"": np.zeros(20_000)}]])
-    plan = host.plan(3, (Fetch(-1, ""),), [], "")
+def test_large_results_are_not_recorded(worker: Bench):
+    worker.put(3, [[{"": np.zeros(20_000)}]])
+    plan = worker.plan(3, (Fetch(-1, ""),), [], "")
     for _ in range(4):
-        reply, data = host.run(plan, (3,))
+        reply, data = worker.run(plan, (3,))
         assert not reply.data and data.size == 160_000
-    assert recorded(host) == 0
+    assert recorded(worker) == 0
 
 
-def test_passes_beside_each_other(host: Bench):
-    plan, w = summing(host), np.float32([1, 2, 3, 4])
+def test_passes_beside_each_other(worker: Bench):
+    plan, w = summing(worker), np.float32([1, 2, 3, 4])
     found: dict[float, set[float]] = {}
 
     def passes(scale: float) -> None:
         for _ in range(50):
-            found.setdefault(scale, set()).add(float(host.folded(plan, (1,), [np.float32(scale), w, np.float32(0)])[0]))
+            total, = worker.folded(plan, (1,), [np.float32(scale), w, np.float32(0)])
+            found.setdefault(scale, set()).add(float(total))
 
     threads = [threading.Thread(target=passes, args=(float(scale),)) for scale in range(4)]
     for thread in threads:
@@ -173,7 +174,7 @@ def test_passes_beside_each_other(host: Bench):
 
 def test_memory_that_recordings_hold_is_given_for_new_data(tmp_path: Path):
     with bench(tmp_path, "null") as null:
-        device = null.worker._pool.devices[0]
+        device = null.process._pool.devices[0]
         null.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
         plan, values = summing(null), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
         for _ in range(3):

@@ -112,7 +112,7 @@ extern "C" __global__ void by_key(const long long* works, void* const* ports, lo
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Bench]:
+def worker(tmp_path: Path) -> Iterator[Bench]:
     with bench(tmp_path, "host") as found:
         yield found
 
@@ -126,7 +126,7 @@ PARTS = [[{"": rows(1, 1000, 5)}], [{"": rows(2, 0, 5)}], [{"": rows(3, 37, 5)}]
 
 def planned(bench: Bench, step: Exec | MapFold, make: Callable[[Signature], Launch], *keeps: Keep) -> Plan:
     """A plan of one step on what is held as VRDD 1."""
-    signatures, _ = bench.worker._names.describe(1, ())
+    signatures, _ = bench.process._names.describe(1, ())
     return bench.plan(1, (step, *keeps), {each: (make(each),) for each in signatures}, SOURCE, outputs=len(keeps))
 
 
@@ -137,13 +137,13 @@ def scaled(tile: int, waves: float) -> Callable[[Signature], Launch]:
 
 
 @pytest.mark.parametrize(("tile", "waves"), [(1, 0.0), (64, 0.0), (7, 1.5), (4096, 2.0)])
-def test_a_map_runs_over_all_blocks(host: Bench, tile: int, waves: float):
-    host.put(1, PARTS)
+def test_a_map_runs_over_all_blocks(worker: Bench, tile: int, waves: float):
+    worker.put(1, PARTS)
     w = rows(5, 5, dtype="f8")
-    plan = planned(host, Exec("vmap scaled"), scaled(tile, waves), Keep(1, "y", "device"))
+    plan = planned(worker, Exec("vmap scaled"), scaled(tile, waves), Keep(1, "y", "device"))
     for number, scale in ((2, 2.0), (3, -1.5)):
-        host.run(plan, (1, number), [np.float32(scale), w, np.int32(5)], known=number == 3)
-        for found, (block,) in zip(host.fetched(number), PARTS, strict=True):
+        worker.run(plan, (1, number), [np.float32(scale), w, np.int32(5)], known=number == 3)
+        for found, (block,) in zip(worker.fetched(number), PARTS, strict=True):
             np.testing.assert_allclose(found[0][""], block[""] * np.float32(scale) + w)
             assert found[0][""].dtype == np.float64
 
@@ -151,7 +151,7 @@ def test_a_map_runs_over_all_blocks(host: Bench, tile: int, waves: float):
 def test_blocks_that_differ_in_their_leading_extent_share_a_launch(tmp_path: Path):
     with bench(tmp_path, "null") as null:
         null.put(1, [*PARTS, [{"": rows(1, 8, 5)}, {"": rows(1, 9, 5)}]])
-        calls = null.worker._pool.devices[0].calls
+        calls = null.process._pool.devices[0].calls
         calls.clear()
         null.run(planned(null, Exec("vmap scaled"), scaled(4, 0.0)), (1,), [np.float32(1), rows(1, 5), np.int32(5)])
         launches = [call for call in calls if call[0] == "launch"]
@@ -171,12 +171,12 @@ def columns(how: str, tile: int, shape: Callable[[Signature], tuple[int, ...]]) 
 FOLDS = FieldFold("sum", "add"), FieldFold("most", "maximum", "nan")
 
 
-def test_all_rows_are_folded_to_one_record(host: Bench):
-    host.put(1, PARTS)
-    plan = planned(host, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
+def test_all_rows_are_folded_to_one_record(worker: Bench):
+    worker.put(1, PARTS)
+    plan = planned(worker, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
     every = np.concatenate([block[""] for block, in PARTS])
     for known in (False, True, True):
-        reply, data = host.run(plan, (1,), [np.int32(5)], known=known)
+        reply, data = worker.run(plan, (1,), [np.int32(5)], known=known)
         sums, most = reply.folded.fields
         assert reply.folded.count == len(every) and reply.folded.counts == -1 and not data.array.flags.owndata
         assert data.field(Field("", sums.dtype, sums.shape), sums.offset).tolist() == every.sum(
@@ -185,39 +185,40 @@ def test_all_rows_are_folded_to_one_record(host: Bench):
         assert sums.ordered and most.ordered and sums.magnitude == 0.0
 
 
-def test_nan_makes_an_order_of_no_use(host: Bench):
-    host.put(1, [[{"": np.full((3, 5), np.nan, "f4")}], *PARTS])
-    reply, _ = host.run(planned(host, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,))), (1,),
-                        [np.int32(5)])
+def test_nan_makes_an_order_of_no_use(worker: Bench):
+    worker.put(1, [[{"": np.full((3, 5), np.nan, "f4")}], *PARTS])
+    plan = planned(worker, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
+    reply, _ = worker.run(plan, (1,), [np.int32(5)])
     assert [each.ordered for each in reply.folded.fields] == [True, False]
 
 
-def test_nothing_is_folded_to_nothing(host: Bench):
-    host.put(1, [[{"": rows(1, 0, 5)}], [{"": rows(1, 0, 5)}]])
-    reply, _ = host.run(planned(host, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,))), (1,),
-                        [np.int32(5)])
+def test_nothing_is_folded_to_nothing(worker: Bench):
+    worker.put(1, [[{"": rows(1, 0, 5)}], [{"": rows(1, 0, 5)}]])
+    plan = planned(worker, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
+    reply, _ = worker.run(plan, (1,), [np.int32(5)])
     assert reply.folded.count == 0 and not reply.folded.fields
 
 
 EXACT = (Partial("", "add", "Twofold", 1),)
 
 
-def test_sums_of_doubles_lose_nothing_and_are_the_same_each_time(host: Bench):
+def test_sums_of_doubles_lose_nothing_and_are_the_same_each_time(worker: Bench):
     numbers = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.arange(20_000).__mod__(30)
-    host.put(1, [[{"": each.reshape(-1, 1)}] for each in np.split(numbers, [7, 1000, 15_000])])
-    plan = planned(host, MapFold("vmap exact", (FieldFold("", "add"),), "all"), lambda _: Launch(
+    worker.put(1, [[{"": each.reshape(-1, 1)}] for each in np.split(numbers, [7, 1000, 15_000])])
+    plan = planned(worker, MapFold("vmap exact", (FieldFold("", "add"),), "all"), lambda _: Launch(
         (), (1,), 0, (In(""),), (Field("", "<f8", (1,)),), kernel="exact", tile=16, partials=EXACT))
-    found, again = (host.folded(plan, (1,)) for _ in range(2))
+    found, again = (worker.folded(plan, (1,)) for _ in range(2))
     assert found[0].tolist() == [math.fsum(numbers)]
     assert found[0].tobytes() == again[0].tobytes()
 
 
-def test_each_block_is_folded_to_a_record(host: Bench):
+def test_each_block_is_folded_to_a_record(worker: Bench):
     blocks = [[{"": rows(1, 300, 5)}, {"": rows(2, 1, 5)}, {"": rows(3, 0, 5)}], [{"": rows(4, 77, 5)}]]
-    host.put(1, blocks)
+    worker.put(1, blocks)
     step = MapFold("vreduce", (FieldFold("sum", "add"), FieldFold("most", "maximum")), "inside")
-    host.run(planned(host, step, columns("inside", 8, lambda _: (5,)), Keep(1, "y", "device")), (1, 2), [np.int32(5)])
-    for found, given in zip(host.fetched(2), blocks, strict=True):
+    plan = planned(worker, step, columns("inside", 8, lambda _: (5,)), Keep(1, "y", "device"))
+    worker.run(plan, (1, 2), [np.int32(5)])
+    for found, given in zip(worker.fetched(2), blocks, strict=True):
         for record, block in zip(found, given, strict=True):
             assert record["sum"].tolist() == block[""].sum(0, dtype="f8").astype("f4").tolist()
             assert record["most"].tolist() == block[""].max(0, initial=-np.inf).tolist()
@@ -234,11 +235,11 @@ def by_key(bench: Bench) -> Plan:
         Field("1", "<i8", (4,)),), kernel="by_key", tile=5, waves=3.0, partials=BY_KEY))
 
 
-def test_rows_are_folded_by_key(host: Bench):
+def test_rows_are_folded_by_key(worker: Bench):
     keys = [np.int32([0, 3, 3, 1] * 9), np.int32([1] * 7)]
     values = [np.arange(36) - 10, np.arange(7) * 2**40]
-    host.put(1, [[{"0": key, "1": value}] for key, value in zip(keys, values, strict=True)])
-    reply, data = host.run(by_key(host), (1,), [np.int32(4)])
+    worker.put(1, [[{"0": key, "1": value}] for key, value in zip(keys, values, strict=True)])
+    reply, data = worker.run(by_key(worker), (1,), [np.int32(4)])
     sums, = reply.folded.fields
     key, value = np.concatenate(keys), np.concatenate(values)
     assert reply.folded.count == 43
@@ -250,15 +251,15 @@ def test_rows_are_folded_by_key(host: Bench):
 
 @pytest.mark.parametrize(("partitions", "said"), [(1, "a record of partition 0 has the key -2, and numKeys=4"),
                                                   (2, "a record has the key -2, and numKeys=4")])
-def test_a_key_out_of_range(host: Bench, partitions: int, said: str):
-    host.put(1, [[{"0": np.int32([0, -2, 1]), "1": np.arange(3)}]] * partitions)
+def test_a_key_out_of_range(worker: Bench, partitions: int, said: str):
+    worker.put(1, [[{"0": np.int32([0, -2, 1]), "1": np.arange(3)}]] * partitions)
     with pytest.raises(PlanError, match=said):
-        host.run(by_key(host), (1,), [np.int32(4)])
+        worker.run(by_key(worker), (1,), [np.int32(4)])
 
 
-def test_what_a_plan_lacks_is_an_error_and_changes_nothing(host: Bench):
-    host.put(1, PARTS)
-    used = host.worker.report().memory[0].used
+def test_what_a_plan_lacks_is_an_error_and_changes_nothing(worker: Bench):
+    worker.put(1, PARTS)
+    used = worker.process.report().memory[0].used
     good = scaled(8, 0.0)
     for make, values, error, said in [
             (good, [np.float32(1)], PlanError, "the plan names value 1, and the request brings 1"),
@@ -268,20 +269,20 @@ def test_what_a_plan_lacks_is_an_error_and_changes_nothing(host: Bench):
             (lambda each: replace(good(each), tile=8 * (each.fields[0].shape[0] > 1), grid=(1,)),
              [np.float32(1), rows(1, 5), np.int32(5)], PlanError, "by themselves and on others together")]:
         with pytest.raises(error, match=said) as caught:
-            host.run(planned(host, Exec("vmap scaled"), make, Keep(1, "y", "device")), (1, 2), values)
+            worker.run(planned(worker, Exec("vmap scaled"), make, Keep(1, "y", "device")), (1, 2), values)
         assert caught.value.place.operation == "vmap scaled" and caught.value.place.vrdd.startswith("1")
-        assert host.worker.report().memory[0].used == used
+        assert worker.process.report().memory[0].used == used
 
 
-def test_plans_are_sent_once(host: Bench):
-    host.put(1, PARTS)
-    plan = planned(host, Exec("vmap scaled"), scaled(8, 0.0), Keep(1, "y", "device"))
+def test_plans_are_sent_once(worker: Bench):
+    worker.put(1, PARTS)
+    plan = planned(worker, Exec("vmap scaled"), scaled(8, 0.0), Keep(1, "y", "device"))
     values = np.float32(1), rows(1, 5, dtype="f8"), np.int32(5)
     with pytest.raises(PlanUnknown):
-        host.run(plan, (1, 2), values, known=True)
-    host.run(plan, (1, 2), values)
-    host.run(plan, (1, 3), values, known=True)
-    assert host.fetched(2)[2][0][""].tobytes() == host.fetched(3)[2][0][""].tobytes()
-    request = host.request(plan, (1, 4), values)
+        worker.run(plan, (1, 2), values, known=True)
+    worker.run(plan, (1, 2), values)
+    worker.run(plan, (1, 3), values, known=True)
+    assert worker.fetched(2)[2][0][""].tobytes() == worker.fetched(3)[2][0][""].tobytes()
+    request = worker.request(plan, (1, 4), values)
     with pytest.raises(ProtocolError, match="not its own"):
-        host.worker.handle(replace(request, key=bytes(16)), [])
+        worker.process.handle(replace(request, key=bytes(16)), [])
