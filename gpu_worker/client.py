@@ -43,7 +43,7 @@ from gpu_worker.protocol.messages import (
     SessionOptions,
     Welcome,
 )
-from gpu_worker.protocol.wire import Connection, close_all, error_of
+from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, close_all, error_of
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +105,7 @@ class Client:
     def receive(self, number: int) -> tuple[Any, list[int]]:
         """Wait for the reply to the request of this number. Raises as :meth:`request` does."""
         try:
+            self._connection.linger(LINGER_SECONDS)
             reply, descriptors = self._connection.receive(Reply)
         except (WorkerLost, ProtocolError):
             self.close()

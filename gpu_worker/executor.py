@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -120,17 +121,16 @@ class Execution:
         VisparkError
             With the partition, operation and device concerned. Nothing has been bound to a name then.
         """
-        try:
-            self._run()
-            outputs, folded, data = self._reply()
-            failpoint("computed")
-        except KernelFault as fault:
-            raise fault.at(**asdict(self.progress.suspects())) from fault.__cause__
-        except VisparkError:
-            self.streams.settle()
-            self._give_back()
-            self.scratch.discard()
-            raise
+        with ExitStack() as undo:
+            undo.callback(self._undo)
+            try:
+                self._run()
+                outputs, folded, data = self._reply()
+                failpoint("computed")
+            except KernelFault as fault:
+                undo.pop_all()      # the process ends
+                raise fault.at(**asdict(self.progress.suspects())) from fault.__cause__
+            undo.pop_all()
         kept = tuple(self._bind(keep, partition) for keep, partition in self.pending)
         failpoint("bound")
         self.pending.clear()
@@ -164,6 +164,12 @@ class Execution:
         described = Kept(vrdd, partition.index, partition.nbytes, partition.place)
         self.names.bind(vrdd, keep.name, partition)
         return described
+
+    def _undo(self) -> None:
+        """Give back all that a plan that failed had allocated."""
+        self.streams.settle()
+        self._give_back()
+        self.scratch.discard()
 
     def _give_back(self) -> None:
         for _, partition in self.pending:

@@ -18,10 +18,12 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 
 from gpu_worker import log
 from gpu_worker.blackbox import BlackBox
@@ -30,8 +32,8 @@ from gpu_worker.failpoints import failpoint
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
-from gpu_worker.protocol.messages import VERSION, Greeting, Reply, Request, Welcome
-from gpu_worker.protocol.wire import Connection, close_all, failure_of
+from gpu_worker.protocol.messages import VERSION, Done, Greeting, Reply, Request, Welcome
+from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, close_all, failure_of
 from gpu_worker.watcher import Watcher
 from gpu_worker.worker import Worker
 
@@ -66,6 +68,7 @@ class Service:
         self._worker: Future[Worker] = Future()
         self._watcher = Watcher()
         self._lock = threading.Lock()
+        self._lingering = threading.Lock()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._anchors: dict[int, int] = {}
         self._called = threading.Event()
@@ -202,6 +205,7 @@ class Service:
             failpoint("welcomed")
             while not self._stopping:
                 _answer(connection, worker)
+                self._linger(connection)
         except WorkerLost as error:
             _log.debug("a client is gone: %s", error)
         except VisparkError as error:
@@ -214,21 +218,53 @@ class Service:
             sock.close()
             self._watcher.wake()
 
+    def _linger(self, connection: Connection) -> None:
+        """Look for a connection's next request for a little while, on one connection at a time."""
+        if self._lingering.acquire(blocking=False):
+            try:
+                connection.linger(LINGER_SECONDS)
+            finally:
+                self._lingering.release()
+
 
 def _answer(connection: Connection, worker: Worker) -> None:
     """Receive one request and answer it."""
     request, descriptors = connection.receive(Request)
-    try:
+    with _Handling(request.number) as handling:
         failpoint("request-received")
-        reply, results = worker.handle(request, descriptors)
-    except VisparkError as error:
-        reply, results = failure_of(error, request.number), []
+        handling.reply, handling.results = worker.handle(request, descriptors)
+    reply, results = handling.reply, handling.results
     try:
         failpoint("before-reply")
         _send(connection, reply, results)
         failpoint("replied")
     finally:
         close_all(results)
+
+
+class _Handling:
+    """A request on its way to an answer: its reply, or what went wrong, a defect of ours included.
+
+    The worker outlives its defects, whose trace is in the log; what was held before the request is still held.
+    """
+
+    def __init__(self, number: int):
+        self.reply: Reply = Done(number)
+        self.results: list[int] = []
+
+    def __enter__(self) -> _Handling:
+        return self
+
+    def __exit__(self, _: type | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        if isinstance(error, Exception):
+            if not isinstance(error, VisparkError):
+                _log.error("request %d met a defect", self.reply.number, exc_info=error)
+                lines = "".join(traceback.format_exception(error))
+                error = VisparkError(f"the worker met a defect of its own: {type(error).__name__}: {error}",
+                                     detail=lines)
+            self.reply = failure_of(error, self.reply.number)
+            return True
+        return False
 
 
 def _send(connection: Connection, reply: Reply, descriptors: list[int]) -> None:

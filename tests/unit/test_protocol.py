@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import threading
+import time
 import types
 import typing
 
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_worker.protocol import errors
+from gpu_worker.protocol import errors, wire
 from gpu_worker.protocol.codec import MAX_ITEMS, decode, encode
 from gpu_worker.protocol.errors import Place, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
@@ -348,3 +349,16 @@ def test_memory_lives_as_long_as_its_views():
     payload.close()
     view[:] = 3
     assert np.sum(view) == 48
+
+
+def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
+    sender, receiver = pair
+    monkeypatch.setattr(wire, "_free", wire._Free(True, float("inf")))
+    started = time.monotonic()
+    assert not receiver.linger(0.05) and 0.05 <= time.monotonic() - started < 5
+    sender.send(Release(1, (2,)), Request)
+    assert receiver.linger(30) and time.monotonic() - started < 10
+    assert receiver.receive(Request)[0] == Release(1, (2,))
+    monkeypatch.setattr(wire, "_free", wire._Free(False, float("inf")))
+    started = time.monotonic()
+    assert not receiver.linger(30) and time.monotonic() - started < 10
