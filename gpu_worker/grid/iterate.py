@@ -16,7 +16,7 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.grid.desk import THREADS, Desk, Operation
 from gpu_worker.grid.exchange import Continued, exchange
-from gpu_worker.grid.patches import Cells, Domain, number_of
+from gpu_worker.grid.patches import Cells, Domain
 from gpu_worker.grid.stencils import launches, region
 from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import Halo, Iterate, Iterated
@@ -206,7 +206,7 @@ class Loop:
         domain = self._stepper.domain
         cell = tuple(map(int, np.unravel_index(first, domain.lattice.shape)))
         block = next(at for patch in domain.patches for at in patch.blocks if cell in domain.lattice.block(at))
-        return (f"cell {cell[3 - domain.axes:]} of {name or 'the grid'}, in block {number_of(domain.lattice, block)}, "
+        return (f"cell {cell[3 - domain.axes:]} of {name or 'the grid'}, in block {block[3 - domain.axes:]}, "
                 f"is NaN or infinite after step {number}")
 
     def _reduced(self, kernel: str, start: int, fields: Sequence[Sequence[Cells]]) -> list[int]:

@@ -314,7 +314,8 @@ class GridSteps:
 
 def _each(values: Iterable[Partition]) -> Iterable[tuple[Partition, int, Array]]:
     for value in values:
-        for number, block in zip(value.positions, value.blocks, strict=True):
+        # Where the keys alone are left, there are no blocks.
+        for number, block in zip(value.positions, value.blocks, strict=True) if value.blocks else ():
             for array in block:
                 yield value, number, array
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyspark import cloudpickle
 
 from gpu_worker.protocol.errors import PlanError, RecordError
+from tests.grid_reference import padded
 from vispark import BlockKey, Grid
 from vispark.grid.boundary import boundary_values, number_for
 from vispark.grid.description import Edge
@@ -98,54 +99,28 @@ RULES = ("periodic", "mirrored", -1.5, lambda *position: sum((at + 1) * 100 ** p
 @given(st.data())
 def test_what_a_function_gives_outside_is_what_padding_one_axis_after_the_other_gives(data):
     grid = data.draw(grids())
-    rules = [data.draw(st.sampled_from([(0, 0), (1, 1), (1, 3), (3, 1), (3, 3), (2, 3)])) for _ in grid.shape]
-    grid = Grid(grid.shape, grid.splits, grid.halo, tuple((RULES[below], RULES[above]) for below, above in rules))
-    cells = np.zeros(grid.shape)
-    whole = _padded(cells, grid, rules)
-    for axis, sides in enumerate(rules):
+    sides = st.sampled_from([("periodic",) * 2, ("mirrored",) * 2, ("mirrored", position), (position, -1.5),
+                             (position, position), (-1.5, position)])
+    rules = [data.draw(sides) for _ in grid.shape]
+    grid = Grid(grid.shape, grid.splits, grid.halo, tuple(rules))
+    whole = padded(np.zeros(grid.shape), grid.halo, rules)
+    for axis, both in enumerate(rules):
         for above in (0, 1):
-            if sides[above] != 3:
+            if both[above] is not position:
                 continue
             values = boundary_values(grid.description, "", 2 * axis + above, "<f8")
             width, extent = grid.halo[axis], grid.shape[axis]
-            at = slice(extent + width, None) if above else slice(0, width)
-            inner = [slice(None) if other <= axis else slice(grid.halo[other], grid.halo[other] + grid.shape[other])
-                     for other in range(grid.ndim)]
-            there = inner.copy()
-            there[axis] = at
-            before = tuple(slice(None) if other <= axis else inner[other] for other in range(grid.ndim))
-            later = list(range(axis + 1, grid.ndim))
-            expected = whole[tuple(there)]
-            np.testing.assert_array_equal(values[before], expected)
-            if all(rules[other] in ((0, 0), (1, 1)) for other in later):
-                there = [slice(None)] * grid.ndim
-                there[axis] = at
-                np.testing.assert_array_equal(values, whole[tuple(there)])
+            # What a later axis gives comes after it.
+            there = [slice(None) if not any(callable(rule) or rule == -1.5 for rule in rules[other]) or other < axis
+                     else slice(grid.halo[other], grid.halo[other] + grid.shape[other]) for other in range(grid.ndim)]
+            there[axis] = slice(None)
+            found = values[tuple(there)]
+            there[axis] = slice(extent + width, None) if above else slice(0, width)
+            np.testing.assert_array_equal(found, whole[tuple(there)])
 
 
-def _padded(cells: np.ndarray, grid: Grid, rules: list[tuple[int, int]]) -> np.ndarray:
-    """The whole grid with its halo, padded along one axis after the other."""
-    positions = list(np.ix_(*map(np.arange, grid.shape)))
-    coordinates = [np.broadcast_to(each, grid.shape) for each in positions]
-    for axis, (below, above) in enumerate(rules):
-        width = grid.halo[axis]
-        outside = [(0, 0)] * grid.ndim
-        outside[axis] = (width, width)
-        numbers = [np.pad(each, outside, "edge") for each in coordinates]
-        ramp = np.arange(-width, grid.shape[axis] + width).reshape([-1 if at == axis else 1 for at in
-                                                                    range(grid.ndim)])
-        numbers[axis] = np.broadcast_to(ramp, numbers[axis].shape)
-        padded = np.pad(cells, outside)
-        for rule, cut in ((below, slice(0, width)), (above, slice(grid.shape[axis] + width, None))):
-            part = tuple(cut if at == axis else slice(None) for at in range(grid.ndim))
-            if rule == 3:
-                padded[part] = RULES[3](*[each[part] for each in numbers])
-            elif rule == 2:
-                padded[part] = RULES[2]
-            else:
-                padded[part] = np.pad(cells, outside, "wrap" if rule == 0 else "symmetric")[part]
-        cells, coordinates = padded, numbers
-    return cells
+def position(*at):
+    return sum((each + 1) * 100**place for place, each in enumerate(at))
 
 
 def test_a_function_outside_that_fails_or_gives_no_numbers_is_named():

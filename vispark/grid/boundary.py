@@ -122,7 +122,7 @@ def boundary_values(description: Description, field: str, side: int, dtype: str)
     -------
     ndarray
         Along the side's axis the halo's width, in ascending order; along others the grid's cells and the halo on both
-        sides. Where a later axis continues by a rule, the function is asked for the cell that the rule leads to.
+        sides. Where those continue by a rule, the function is asked for the cell that the rule leads to.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def boundary_values(description: Description, field: str, side: int, dtype: str)
         cells = np.arange(-width, extent + width)
         if other == axis:
             cells = cells[extent + width:] if above else cells[:width]
-        elif other > axis:
+        else:
             cells = _led(cells, extent, edges[2 * other].rule, edges[2 * other + 1].rule)
         coordinates.append(cells)
     shape = tuple(len(cells) for cells in coordinates)

@@ -73,8 +73,9 @@ def progress(label: str, steps: int, wanted: bool | None) -> Iterator[Shown]:
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda done, change: None
         return
+    console = Console(stderr=True)
     line = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                    TextColumn("{task.fields[change]}"), console=Console(stderr=True), transient=True)
+                    TextColumn("{task.fields[change]}"), console=console, transient=console.is_terminal)
     task = line.add_task(label, total=steps, change="")
     started = time.monotonic()
 
