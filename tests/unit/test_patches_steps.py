@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpu_worker.blackbox import BlackBox
+from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
@@ -61,7 +62,7 @@ def launch(case: Case, weight: float) -> StencilLaunch:
 class Machine:
     """Some host devices, and one plan's working place on them."""
 
-    def __init__(self, devices: Sequence[HostDevice], box: BlackBox, case: Case, values: Sequence[np.ndarray] = ()):
+    def __init__(self, devices: Sequence[Device], box: BlackBox, case: Case, values: Sequence[np.ndarray] = ()):
         self.devices, self.case = devices, case
         self._used = [device.memory().used for device in devices]
         self.streams = Streams(StreamPool(devices), 1)
@@ -169,10 +170,12 @@ def stepped(full: np.ndarray, case: Case, steps: int) -> np.ndarray:
     return full
 
 
-@pytest.fixture(scope="module")
-def devices(tmp_path_factory) -> Iterator[list[HostDevice]]:
-    cache = KernelCache(str(tmp_path_factory.mktemp("kernels")))
-    found = [HostDevice(f"host:{number}", cache=cache) for number in range(3)]
+@pytest.fixture(scope="module", params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def devices(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[Sequence[Device]]:
+    """Three of this machine's CPU, or all GPUs."""
+    place = str(tmp_path_factory.mktemp("kernels"))
+    found = [HostDevice(f"host:{number}", cache=KernelCache(place)) for number in range(3)] \
+        if request.param == "host" else open_devices("cuda", memory=0, cache_dir=place)
     yield found
     for device in found:
         device.close()

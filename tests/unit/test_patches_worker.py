@@ -109,9 +109,9 @@ class GridBench:
         return full
 
 
-@pytest.fixture
-def grid(tmp_path) -> Iterator[GridBench]:
-    with bench(tmp_path, "host") as worker:
+@pytest.fixture(params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
+def grid(request: pytest.FixtureRequest, tmp_path) -> Iterator[GridBench]:
+    with bench(tmp_path, request.param) as worker:
         yield GridBench(worker)
 
 
