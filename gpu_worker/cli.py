@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gpu_worker import log, service
 from gpu_worker.client import administer
+from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.paths import VARIABLE, locate
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport, Stop
@@ -53,15 +54,24 @@ def main() -> None:
 @click.option("--foreground", is_flag=True, help="Stay in the terminal.")
 @click.option("--idle", type=click.FloatRange(min=0), help="End after this many seconds without a session.")
 @click.option("--log-level", type=click.Choice(log.LEVELS), default="info", show_default=True)
-def start(runtime_dir: str | None, foreground: bool, idle: float | None, log_level: str) -> None:
+@click.option("--hosts", envvar="VISPARK_HOSTS", default="",
+              help="The daemons of the other nodes, for grids that span nodes: host:port, or a runtime directory of "
+                   "this machine, with commas between. [env: VISPARK_HOSTS]")
+@click.option("--listen", envvar="VISPARK_LISTEN", default="",
+              help="address:port where other nodes' daemons reach this one. [env: VISPARK_LISTEN]")
+@click.option("--key", envvar="VISPARK_KEY", type=click.Path(dir_okay=False, path_type=Path),
+              help="A file with the key that all daemons share, mode 0600; needed for TCP. [env: VISPARK_KEY]")
+def start(runtime_dir: str | None, foreground: bool, idle: float | None, log_level: str, hosts: str, listen: str,
+          key: Path | None) -> None:
     """Start the daemon; one that runs already is as good."""
     directory = locate(runtime_dir).ensure()
+    cluster = Cluster(directory, [host.strip() for host in hosts.split(",") if host.strip()], listen, key)
     log.to_file(directory.log, log_level)
     if foreground:
         log.to_stderr(log_level)
-        started = service.serve(directory, idle)
+        started = service.serve(directory, idle, cluster=cluster)
     else:
-        started = service.detach(directory, idle)
+        started = service.detach(directory, idle, cluster)
     if not started:
         click.echo(f"a GPU worker runs already in {directory.path}")
     elif not foreground:

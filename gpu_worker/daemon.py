@@ -17,6 +17,7 @@ from contextlib import suppress
 from gpu_worker.failpoints import failpoint
 from gpu_worker.greeters import Greeters
 from gpu_worker.keeper import Keeper
+from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
@@ -29,6 +30,7 @@ from gpu_worker.protocol.messages import (
     Greeting,
     Hello,
     Leased,
+    StartPrted,
     Status,
     StatusReport,
 )
@@ -52,9 +54,11 @@ class Daemon:
         Made and checked.
     idle : float or None
         Seconds without a session after which :meth:`run` returns.
+    cluster : Cluster, optional
+        The nodes that it knows; none but its own where it is left out.
     """
 
-    def __init__(self, directory: RuntimeDirectory, *, idle: float | None = None):
+    def __init__(self, directory: RuntimeDirectory, *, idle: float | None = None, cluster: Cluster | None = None):
         self._directory = directory
         self._idle = idle
         self._worker = directory.worker
@@ -62,6 +66,7 @@ class Daemon:
         self._watcher = Watcher()
         self._keeper = Keeper(directory, self._watcher)
         self._greeters = Greeters()
+        self._cluster = cluster or Cluster(directory)
         self._listener: socket.socket | None = None
         self._stopping = False
         self._released = threading.Event()
@@ -79,6 +84,7 @@ class Daemon:
         listener.listen(_BACKLOG)
         listener.setblocking(False)
         self._watcher.watch(listener, self._accept)
+        self._cluster.open()
         _log.info("daemon %s listens on %s", self._worker, self._directory.socket)
 
     def run(self) -> None:
@@ -107,6 +113,7 @@ class Daemon:
             self._directory.socket.unlink(missing_ok=True)
         self._greeters.close()
         self._keeper.stop()
+        self._cluster.close()
         with suppress(OSError):
             self._directory.sessions.rmdir()
         _log.info("daemon ended")
@@ -213,6 +220,8 @@ class Daemon:
                 connection.send(self._status(), AdminReply)
             elif isinstance(request, Autopsy):
                 connection.send(self._keeper.autopsy(request.session, request.epoch), AdminReply)
+            elif isinstance(request, StartPrted):
+                connection.send(self._cluster.start(request), AdminReply)
             else:
                 self._stop_requests.append(threading.current_thread())
                 self.stop()

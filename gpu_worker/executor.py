@@ -27,6 +27,7 @@ from gpu_worker.grid.patches import device_for
 from gpu_worker.grid.session import Grids
 from gpu_worker.grid.steps import Blocks, GridSteps
 from gpu_worker.launches import Launches
+from gpu_worker.mpi.world import World
 from gpu_worker.names import Names
 from gpu_worker.plans import Prepared, label
 from gpu_worker.progress import Progress
@@ -86,10 +87,12 @@ class Execution:
         What the session keeps of grids.
     recording : Recording or None
         Where to note what is done, so that it can be done again.
+    world : World or None
+        The other nodes that run the plan.
     """
 
     def __init__(self, request: Run, plan: Prepared, payload: Payload | None, names: Names, streams: Streams,
-                 box: BlackBox, grids: Grids, recording: Recording | None = None):
+                 box: BlackBox, grids: Grids, recording: Recording | None = None, world: World | None = None):
         self.request = request
         self.recording = recording
         self.plan = plan
@@ -103,7 +106,7 @@ class Execution:
         self.launches = Launches(plan, self.arguments, self.scratch, streams, self.progress)
         self.grid = None if plan.plan.grid is None else GridSteps(
             grids, plan.plan.grid, plan.plan.stencils, self.launches.source,
-            Desk(streams, self.scratch, self.arguments), self.progress)
+            Desk(streams, self.scratch, self.arguments), self.progress, world)
         self.pending: list[tuple[Keep, Partition]] = []
         self.fetched: list[Partition] = []
         self.partials: list[Partial] = []

@@ -11,6 +11,7 @@ import time
 
 from gpu_worker import log
 from gpu_worker.daemon import Daemon
+from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 
@@ -18,7 +19,8 @@ _LOCK_SECONDS = 20.0
 _LOG_LINES = 20
 
 
-def serve(directory: RuntimeDirectory, idle: float | None, *, ready: int | None = None) -> bool:
+def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster | None = None,
+          ready: int | None = None) -> bool:
     """Be the daemon of a runtime directory until it is stopped; ``False`` if there is a live one already.
 
     ``ready`` is a descriptor that gets a byte once clients can connect.
@@ -26,7 +28,7 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, ready: int | None 
     lock = _acquire(directory)
     if lock is None:
         return False
-    daemon = Daemon(directory, idle=idle)
+    daemon = Daemon(directory, idle=idle, cluster=cluster)
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
@@ -43,7 +45,7 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, ready: int | None 
     return True
 
 
-def detach(directory: RuntimeDirectory, idle: float | None) -> bool:
+def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None = None) -> bool:
     """Start a daemon in a process of its own and wait until clients can connect; ``False`` if there is a live one.
 
     Raises
@@ -56,7 +58,7 @@ def detach(directory: RuntimeDirectory, idle: float | None) -> bool:
     if not child:
         os.close(reader)
         _leave_terminal(directory)
-        os._exit(_run_detached(directory, idle, writer))
+        os._exit(_run_detached(directory, idle, cluster, writer))
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         said = pipe.read(1)
@@ -69,9 +71,9 @@ def detach(directory: RuntimeDirectory, idle: float | None) -> bool:
                             detail=log.tail(directory.log, _LOG_LINES))
 
 
-def _run_detached(directory: RuntimeDirectory, idle: float | None, writer: int) -> int:
+def _run_detached(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None, writer: int) -> int:
     try:
-        serve(directory, idle, ready=writer)
+        serve(directory, idle, cluster=cluster, ready=writer)
     except VisparkError as error:
         print(error, file=sys.stderr)
         return 1

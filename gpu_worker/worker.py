@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
 
 from gpu_worker.blackbox import BlackBox
@@ -39,6 +40,9 @@ from gpu_worker.scratch import Arguments
 from gpu_worker.streams import LANES, StreamPool, Streams
 
 log = logging.getLogger(__name__)
+
+#: How long an MPI world may take to come to be, in seconds.
+_WORLD_SECONDS = 60.0
 
 #: The exit status of a process whose device can no longer be used.
 POISONED = 70
@@ -101,12 +105,13 @@ class Worker:
         lines, host_bytes = self._names.report()
         figures = [(device.name, device.memory()) for device in self._pool.devices]
         memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
-        return Reported(number, lines, memory, host_bytes, self._requests)
+        return Reported(number, lines, memory, host_bytes, self._requests, self._grids.sent)
 
     def close(self) -> None:
         """Give everything back."""
         self._plans.forget()
         self._names.close()
+        self._grids.leave()
         for device in self._pool.devices:
             device.close()
 
@@ -121,10 +126,14 @@ class Worker:
             try:
                 reply, fetched = self._again(request, plan, payload) or self._anew(request, plan, payload)
             except OutOfMemory:
-                if not self._plans.forget():
+                # The other nodes would not know that this one starts again.
+                if request.world is not None or not self._plans.forget():
                     raise
                 reply, fetched = self._anew(request, plan, payload)
         except VisparkError as error:
+            if request.world is not None:
+                # The other nodes may wait for what this one will not send now.
+                self._grids.leave()
             log.info("plan %d refused: %s", request.number, error.message)
             raise
         finally:
@@ -152,7 +161,9 @@ class Worker:
         streams = Streams(self._pool, lanes, record=recording is not None)
         try:
             with streams.pinned(payload), self._grids.turns(plan.plan):
-                return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording).run()
+                world = self._grids.world(request.world, time.monotonic() + min(request.seconds, _WORLD_SECONDS))
+                return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
+                                 world).run()
         finally:
             streams.close()
             if recording is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -94,6 +95,11 @@ class Lattice:
         ends = [cuts(extent, splits) for extent, splits in zip(self.shape, self.splits, strict=True)]
         return Box(tuple(at[low] for at, low in zip(ends, blocks.low, strict=True)),
                    tuple(at[high] for at, high in zip(ends, blocks.high, strict=True)))
+
+    def block_of(self, cell: Triple) -> Triple:
+        """The position of the block that has a cell."""
+        return tuple(bisect_right(cuts(extent, splits), at) - 1
+                     for at, extent, splits in zip(cell, self.shape, self.splits, strict=True))
 
     def block(self, position: Triple) -> Box:
         """The cells of one block."""

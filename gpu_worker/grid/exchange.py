@@ -22,6 +22,8 @@ from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, Filled, Rules, slab_box
 from gpu_worker.grid.layout import Copy, packed
 from gpu_worker.grid.patches import Cells, Domain, lifted
+from gpu_worker.grid.remote import travel
+from gpu_worker.mpi.world import World
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Halo, Side
 
@@ -94,6 +96,14 @@ def _content(side: Side, dtype: np.dtype, desk: Desk) -> bytes:
     return side.value
 
 
+@dataclass(frozen=True)
+class Around:
+    """The other nodes of a plan, and until when they are waited for."""
+
+    world: World
+    deadline: float
+
+
 @dataclass
 class Exchange:
     """One exchange of some fields, as operations.
@@ -120,7 +130,7 @@ class Exchange:
 
 
 def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk,
-             tags: dict[Buffer, tuple]) -> Exchange:
+             tags: dict[Buffer, tuple], around: Around | None = None) -> Exchange:
     """Fill the ghost cells of some fields.
 
     Parameters
@@ -133,6 +143,8 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
     desk : Desk
     tags : dict
         What was filled of each buffer from the sides, which is brought up to date.
+    around : Around, optional
+        The other nodes.
     """
     made = Exchange(late=[NOT_LATE] * len(domain.patches))
     local: dict[Device, list[Copy]] = defaultdict(list)
@@ -158,6 +170,13 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
         made.first += desk.copying(device, copies, desk.stream(device))
     if across:
         _across(across, desk, made)
+    if around is not None:
+        travelling = travel(domain, content, halos, desk, around.world, around.deadline)
+        # Before what goes to other devices, as it takes longest.
+        made.beside[:0] = travelling.beside
+        made.after += travelling.after
+        made.settled += travelling.settled
+        crossing += travelling.pieces
     made.late = late_sides(domain.boxes, crossing)
     return made
 

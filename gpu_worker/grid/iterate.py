@@ -15,7 +15,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.grid.desk import THREADS, Desk, Operation
-from gpu_worker.grid.exchange import Continued, exchange
+from gpu_worker.grid.exchange import Around, Continued, exchange
 from gpu_worker.grid.patches import Cells, Domain
 from gpu_worker.grid.stencils import launches, region
 from gpu_worker.protocol.errors import NotFinite
@@ -60,11 +60,14 @@ class Stepper:
     content : dict of str to Cells
         The fields to start from, whose memory is only read but for its ghost cells.
     desk : Desk
+    around : Around, optional
+        The other nodes.
     """
 
     domain: Domain
     content: dict[str, Cells]
     desk: Desk
+    around: Around | None = None
     #: The cells that are our own, of each field.
     owned: dict[str, list[Cells]] = field(default_factory=dict)
     tags: dict[Buffer, tuple] = field(default_factory=dict)
@@ -78,12 +81,12 @@ class Stepper:
 
     def exchange(self, halos: Sequence[Halo]) -> list[Operation]:
         """Fill ghost cells."""
-        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags)
+        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
         return [*made.first, *made.beside, *made.after, *made.settled]
 
     def phase(self, halos: Sequence[Halo], kernel: Kernel, protected: Sequence[Cells] = ()) -> list[Operation]:
         """Fill ghost cells and compute a stencil, whose results are the content then."""
-        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags)
+        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
         results = {described.name: self._target(described, protected) for described in kernel.launch.outputs}
         operations = launches(kernel.launch, kernel.source, self.domain, self.content, results, made, self.desk)
         self.content = self.content | results if kernel.launch.merge else results
@@ -205,12 +208,12 @@ class Loop:
     def _described(self, name: str, first: int, number: int) -> str:
         domain = self._stepper.domain
         cell = tuple(map(int, np.unravel_index(first, domain.lattice.shape)))
-        block = next(at for patch in domain.patches for at in patch.blocks if cell in domain.lattice.block(at))
+        block = domain.lattice.block_of(cell)
         return (f"cell {cell[3 - domain.axes:]} of {name or 'the grid'}, in block {block[3 - domain.axes:]}, "
                 f"is NaN or infinite after step {number}")
 
     def _reduced(self, kernel: str, start: int, fields: Sequence[Sequence[Cells]]) -> list[int]:
-        """What a kernel finds on each device in some fields."""
+        """What a kernel finds in some fields on each device of all nodes."""
         stepper, desk = self._stepper, self._stepper.desk
         results: dict[Device, tuple[Buffer, np.ndarray]] = {}
         for place, patch in enumerate(stepper.domain.patches):
@@ -232,4 +235,8 @@ class Loop:
         self._wait()
         for buffer, _ in results.values():
             desk.recycle(buffer)
-        return [int(found[0]) for _, found in results.values()]
+        here = np.array([found[0] for _, found in results.values()], np.uint64)
+        if stepper.around is None:
+            return here.tolist()
+        everywhere = stepper.around.world.gather(here.tobytes(), stepper.around.deadline)
+        return [found for said in everywhere for found in np.frombuffer(said, np.uint64).tolist()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +12,7 @@ from gpu_worker.device.base import Buffer, Device
 from gpu_worker.grid.boxes import Box, Lattice, Triple, covered, dealt
 from gpu_worker.grid.ghosts import Copied, Filled, Rules, ghosts
 from gpu_worker.grid.layout import Layout
+from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import GridShape
 
@@ -53,6 +54,15 @@ class Cells:
             buffer.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Described:
+    """Patches, as ranks tell each other: their cells, and the number of the device of each."""
+
+    lows: tuple[Triple, ...]
+    highs: tuple[Triple, ...]
+    devices: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Domain:
     """A grid, and those of its cells that this worker has.
@@ -64,7 +74,9 @@ class Domain:
         The width of the ghost cells on both sides of each axis.
     patches : tuple of Patch
     others : tuple of tuple of Box
-        The patches' cells of every rank of the session's MPI world; none of this worker's own, nor without a world.
+        The patches' cells of every rank of the session's MPI world; none without a world.
+    other_devices : tuple of tuple of int
+        The number of the device that each of these is on, on its node.
     axes : int
         How many axes the grid itself has, which are the last ones.
     """
@@ -73,11 +85,12 @@ class Domain:
     ghosts: Triple
     patches: tuple[Patch, ...]
     others: tuple[tuple[Box, ...], ...] = ()
+    other_devices: tuple[tuple[int, ...], ...] = ()
     axes: int = 3
     _pieces: dict = field(default_factory=dict)
 
     @classmethod
-    def of(cls, grid: GridShape, owners: Mapping[int, Device], others: Sequence[Sequence[Box]] = ()) -> Domain:
+    def of(cls, grid: GridShape, owners: Mapping[int, Device]) -> Domain:
         """The domain of a worker that has blocks, given by their numbers, on devices."""
         lattice, ghosts = lattice_of(grid), lifted(grid.halo, 0)
         held: dict[Device, list[Triple]] = {}
@@ -86,12 +99,18 @@ class Domain:
         patches = [Patch(blocks, Layout(lattice.cells(blocks), ghosts), device)
                    for device, positions in sorted(held.items(), key=lambda item: item[0].name)
                    for blocks in covered(positions)]
-        return cls(lattice, ghosts, tuple(patches), tuple(map(tuple, others)), len(grid.shape))
+        return cls(lattice, ghosts, tuple(patches), axes=len(grid.shape))
 
     @cached_property
     def boxes(self) -> tuple[Box, ...]:
         """The cells of each patch."""
         return tuple(patch.layout.box for patch in self.patches)
+
+    @cached_property
+    def device_numbers(self) -> tuple[int, ...]:
+        """The number of the device that each patch is on, among those that have patches."""
+        devices = list(dict.fromkeys(patch.device for patch in self.patches))
+        return tuple(devices.index(patch.device) for patch in self.patches)
 
     @cached_property
     def places(self) -> dict[int, tuple[int, Box]]:
@@ -110,6 +129,17 @@ class Domain:
     def received(self, rank: int, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         """What the ghost cells here take from another rank's patches."""
         return self._found((self.boxes, self.others[rank]), below, above, rules)
+
+    def among(self, said: Sequence[bytes]) -> Domain:
+        """The same patches, among those of all ranks, each of which has said which are its."""
+        ranks = [decode(each, Described) for each in said]
+        others = tuple(tuple(Box(low, high) for low, high in zip(rank.lows, rank.highs, strict=True)) for rank in ranks)
+        return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks), _pieces={})
+
+    def said(self) -> bytes:
+        """What a rank says of its patches."""
+        return encode(Described(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
+                                self.device_numbers), Described)
 
     def _found(self, sides: tuple, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         key = sides, below, above, rules

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from gpu_worker.device.base import Device
 from gpu_worker.grid.patches import Domain
+from gpu_worker.mpi.world import World, join
 from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Stencil
+from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import Plan
 
 #: Domains kept; the one used least recently goes first.
@@ -25,18 +27,56 @@ class Grids:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._domains: OrderedDict[tuple, Domain] = OrderedDict()
+        self._world: World | None = None
 
     def turns(self, plan: Plan) -> AbstractContextManager[object]:
         """Within it, no other plan fills ghost cells, if this one does."""
         filling = any(isinstance(step, Exchange | Stencil | Iterate) for step in plan.steps)
         return self._turn if filling else nullcontext()
 
-    def domain(self, grid: GridShape, owners: Mapping[int, Device]) -> Domain:
-        """The domain of blocks, given by their numbers, on devices; worked out once."""
+    def domain(self, grid: GridShape, owners: Mapping[int, Device], world: World | None = None,
+               deadline: float = 0.0) -> Domain:
+        """The domain of blocks, given by their numbers, on devices; worked out once.
+
+        In a ``world`` all ranks must ask for it at the same time, and are answered until ``deadline``.
+        """
         key = grid, tuple(sorted((number, device.name) for number, device in owners.items()))
+        domain = self._known(key, lambda: Domain.of(grid, owners))
+        if world is None:
+            return domain
+        said = world.gather(domain.said(), deadline)
+        return self._known((*key, said), lambda: domain.among(said))
+
+    def _known(self, key: tuple, make: Callable[[], Domain]) -> Domain:
         if key not in self._domains:
-            self._domains[key] = Domain.of(grid, owners)
+            self._domains[key] = make()
             if len(self._domains) > KEPT:
                 self._domains.popitem(last=False)
         self._domains.move_to_end(key)
         return self._domains[key]
+
+    def world(self, wanted: Wanted | None, deadline: float) -> World | None:
+        """The world that a plan wants, which is joined if need be; a plan without leaves the one there is as it is.
+
+        Raises
+        ------
+        WorldLost
+            If it does not come to be until the deadline.
+        """
+        if wanted is None:
+            return None
+        if self._world is None or self._world.key != wanted.key:
+            self.leave()
+            self._world = join(wanted, deadline)
+        return self._world
+
+    @property
+    def sent(self) -> int:
+        """The bytes that the present world was given for other nodes."""
+        return 0 if self._world is None else self._world.sent
+
+    def leave(self) -> None:
+        """Leave the world, if there is one; the others learn of it at once."""
+        world, self._world = self._world, None
+        if world is not None:
+            world.close()

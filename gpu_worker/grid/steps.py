@@ -15,16 +15,21 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.grid.boxes import Box, Triple
 from gpu_worker.grid.desk import Desk, Operation
+from gpu_worker.grid.exchange import Around
 from gpu_worker.grid.iterate import Kernel, Loop, Stepper
 from gpu_worker.grid.layout import Copy, Layout, PackedLayout, Window, packed
 from gpu_worker.grid.patches import Cells, Domain, lattice_of, lifted, position
 from gpu_worker.grid.session import Grids
+from gpu_worker.mpi.world import World
 from gpu_worker.progress import Progress
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Iterated, Stencil
 from gpu_worker.protocol.grids import Window as WindowStep
 from gpu_worker.protocol.messages import Field, StencilLaunch
 from gpu_worker.store import Array, Block, Partition
+
+#: How much sooner than its kernels a plan gives up other nodes, in seconds.
+_SOONER = 1.0
 
 #: Blocks by the partition's number and the place among its blocks.
 Blocks = dict[tuple[int, int], Block]
@@ -47,10 +52,12 @@ class GridSteps:
         Streams and memory.
     progress : Progress
         Where launches are noted.
+    world : World, optional
+        The other nodes that run the plan.
     """
 
     def __init__(self, grids: Grids, grid: GridShape, stencils: Sequence[StencilLaunch],
-                 source: Callable[[int], Source], desk: Desk, progress: Progress):
+                 source: Callable[[int], Source], desk: Desk, progress: Progress, world: World | None = None):
         self._grids = grids
         self._grid = grid
         self._lattice = lattice_of(grid)
@@ -58,6 +65,8 @@ class GridSteps:
         self._source = source
         self._desk = desk
         self._progress = progress
+        # Before the deadline at which kernels that still run are taken for stuck.
+        self._around = None if world is None else Around(world, progress.deadline - _SOONER)
         self._domain: Domain | None = None
         self._owners: dict[int, Device] = {}
         #: An exchange that waits to be done together with the stencil after it.
@@ -109,7 +118,8 @@ class GridSteps:
         if len(owners) != sum(len(value.blocks) for value in values):
             raise PlanError("two blocks are at the same place in the grid")
         if owners != self._owners:
-            self._owners, self._domain = owners, self._grids.domain(self._grid, owners)
+            world, deadline = (None, 0.0) if self._around is None else (self._around.world, self._around.deadline)
+            self._owners, self._domain = owners, self._grids.domain(self._grid, owners, world, deadline)
         return self._domain
 
     def _arrays(self, values: Sequence[Partition]) -> dict[tuple[int, str], Array]:
@@ -168,7 +178,7 @@ class GridSteps:
                       (next(number for number, (at, _) in domain.places.items() if at == place)
                        for place in range(len(domain.patches)))]
             content[name] = Cells(dtype, tuple(array.buffer for array in firsts))
-        return Stepper(domain, content, self._desk)
+        return Stepper(domain, content, self._desk, self._around)
 
     # -- contiguous copies --------------------------------------------------------------------------------------------
 

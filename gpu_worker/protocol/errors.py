@@ -18,6 +18,7 @@
      └─ WorkerError
          ├─ WorkerUnavailable  no worker reachable and none can start
          ├─ WorkerLost         the connection broke while a plan was in flight
+         ├─ WorldLost          the MPI world of a grid that spans nodes did not come to be, or a rank is gone
          ├─ PartitionMissing   the worker does not hold the partition (any more)
          ├─ Fenced             a request from before a recovery
          ├─ PlanUnknown        a plan that the worker does not know by its digest (any more)
@@ -148,6 +149,10 @@ class WorkerUnavailable(WorkerError):
 
 class WorkerLost(WorkerError):
     """The connection broke while a plan was in flight."""
+
+
+class WorldLost(WorkerError):
+    """The MPI world of a grid that spans nodes did not come to be, or a rank of it is gone; what was held is held."""
 
 
 class PartitionMissing(WorkerError):

@@ -115,6 +115,18 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class World:
+    """The workers among which a plan exchanges ghost cells, and the place of this one among them.
+
+    All of them run the plan with the same ``key``, which names an MPI world of the session: a new one where it is new.
+    """
+
+    key: bytes
+    rank: int
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Iterated:
     """How a loop ended: its steps in this request, and the largest change of a cell in the last one compared, or -1."""
 

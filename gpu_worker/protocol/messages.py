@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_worker.protocol.grids import Iterated
+from gpu_worker.protocol.grids import Iterated, World
 from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     Argument,
     Array,
@@ -68,6 +68,7 @@ class Run:
 
     ``key`` is the digest of the encoded plan (:mod:`gpu_worker.protocol.plans`); ``plan`` is the encoded plan itself,
     or empty where the worker is taken to know it: one that does not answers with ``PlanUnknown``, and nothing is done.
+    With a ``world``, ghost cells are exchanged among its workers, all of which have to run the plan at the same time.
     """
 
     number: int
@@ -77,6 +78,7 @@ class Run:
     plan: bytes
     vrdds: tuple[int, ...]
     values: tuple[Constant, ...]
+    world: World | None = None
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------
@@ -254,13 +256,14 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a session holds on this node."""
+    """What a session holds on this node; ``sent`` are bytes that its MPI world took to others."""
 
     number: int
     vrdds: tuple[HeldVrdd, ...]
     memory: tuple[DeviceMemory, ...]
     host_bytes: int
     requests: int
+    sent: int = 0
 
 
 Reply = Ran | Described | Done | Reported | Failure
@@ -326,7 +329,16 @@ class Autopsy:
     epoch: int
 
 
-AdminRequest = Status | Stop | Autopsy
+@dataclass(frozen=True, slots=True)
+class StartPrted:
+    """Start prted, which starts the ranks of an MPI world, on the node of a worker; ``onward``: by its daemon."""
+
+    worker: str
+    arguments: tuple[str, ...]
+    onward: bool = True
+
+
+AdminRequest = Status | Stop | Autopsy | StartPrted
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 _FORBIDDEN = {
     "gpu_worker/": ({"pyspark", "vispark"}, ()),
     "vispark/": ({"gpu_worker"}, ("gpu_worker.protocol", "gpu_worker.client")),
-    "": ({"pycuda"}, ()),
+    "": ({"pycuda", "mpi4py"}, ()),
 }
-_ONLY_IN = {"pycuda": "gpu_worker/device/cuda.py"}
+_ONLY_IN = {"pycuda": "gpu_worker/device/cuda.py", "mpi4py": "gpu_worker/mpi/rank.py"}
 
 _PICKLES = {"pickle", "cloudpickle", "dill", "marshal"}
 _MAX_LINES = 600

@@ -1,0 +1,202 @@
+"""What daemons of several nodes ask each other: to start prted.
+
+A daemon knows the others by where they are: an address with a port, or the runtime directory of another one on this
+machine. Over TCP both sides prove that they have the cluster's key, by HMAC-SHA256 over a challenge and what is said;
+nothing that is said is a secret. A daemon does for another what it would do for its own device processes: start prted
+with arguments of prted's own.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import secrets
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_worker.client import administer
+from gpu_worker.mpi.nodes import start_prted
+from gpu_worker.paths import RuntimeDirectory
+from gpu_worker.protocol.codec import decode, encode
+from gpu_worker.protocol.errors import OptionError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import AdminReply, Done, Failure, StartPrted
+from gpu_worker.protocol.wire import Connection, error_of, failure_of
+
+_log = logging.getLogger(__name__)
+
+_SECONDS = 10.0
+_CAP = 64 << 10
+_NONCE_BYTES = 32
+_LEAST_KEY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What the other side has to answer to."""
+
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A message with the proof that whoever sends it has the key, and the challenge to the other side."""
+
+    nonce: bytes
+    body: bytes
+    proof: bytes
+
+
+class Cluster:
+    """A daemon's view of the nodes.
+
+    Parameters
+    ----------
+    directory : RuntimeDirectory
+        Its own.
+    others : sequence of str
+        The other daemons: "host:port", or a runtime directory.
+    listen : str
+        Where others reach this one, "address:port"; empty for nowhere.
+    key : Path or None
+        A file with the cluster's key, which is ours alone.
+    """
+
+    def __init__(self, directory: RuntimeDirectory, others: Sequence[str] = (), listen: str = "",
+                 key: Path | None = None):
+        self._directory = directory
+        self._others = tuple(others)
+        self._listen = listen
+        self._key = _read(key) if key is not None else b""
+        self._started: list[subprocess.Popen] = []
+        self._listener: socket.socket | None = None
+        if not self._key and (listen or any(_address(other) for other in self._others)):
+            raise OptionError("daemons that reach each other over TCP need a key: --key FILE, equal on all nodes")
+
+    def open(self) -> None:
+        """Listen, where others are to reach this daemon."""
+        if self._listen:
+            self._listener = socket.create_server(_address(self._listen), reuse_port=False)
+            threading.Thread(target=self._accept, name="cluster", daemon=True).start()
+
+    def close(self) -> None:
+        if self._listener is not None:
+            with suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+        for process in self._started:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+
+    def start(self, request: StartPrted) -> Done:
+        """Start prted on a worker's node.
+
+        Raises
+        ------
+        WorkerUnavailable
+            If no daemon that this one knows is that worker's, or it does not answer.
+        """
+        if request.worker == self._directory.worker:
+            self._started = [process for process in self._started if process.poll() is None]
+            self._started.append(start_prted(self._directory, request.arguments))
+            _log.info("prted %d is started for an MPI world", self._started[-1].pid)
+            return Done(0)
+        if not request.onward:
+            raise WorkerUnavailable(f"this is worker {self._directory.worker}, not {request.worker}")
+        said = []
+        for other in self._others:
+            try:
+                return self._ask(other, StartPrted(request.worker, request.arguments, onward=False))
+            except VisparkError as error:
+                said.append(f"{other}: {error.message}")
+        raise WorkerUnavailable(f"no daemon that this one knows is worker {request.worker}; name the nodes with "
+                                "'gpu-worker start --hosts'", detail="\n".join(said))
+
+    def _ask(self, other: str, request: StartPrted) -> Done:
+        address = _address(other)
+        if address is None:
+            return administer(request, runtime_dir=other, timeout=_SECONDS)
+        try:
+            with socket.create_connection(address, _SECONDS) as sock:
+                connection = Connection(sock)
+                challenge, _ = connection.receive(Challenge, cap=_CAP)
+                own = secrets.token_bytes(_NONCE_BYTES)
+                connection.send(self._signed(b"asks", encode(request, StartPrted), challenge.nonce, own), Signed)
+                reply, _ = connection.receive(Signed, cap=_CAP)
+        except OSError as error:
+            raise WorkerLost(f"the daemon at {other} does not answer: {error}") from error
+        answer = decode(self._checked(b"answers", reply, own), AdminReply)
+        if isinstance(answer, Failure):
+            raise error_of(answer)
+        return answer
+
+    # -- the side that is asked ---------------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            sock.settimeout(_SECONDS)
+            threading.Thread(target=self._serve, args=[sock], name="cluster", daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with Connection(sock) as connection, suppress(WorkerLost):
+            nonce = secrets.token_bytes(_NONCE_BYTES)
+            connection.send(Challenge(nonce), Challenge)
+            try:
+                signed, _ = connection.receive(Signed, cap=_CAP)
+                request = decode(self._checked(b"asks", signed, nonce), StartPrted)
+            except VisparkError as error:
+                _log.warning("a daemon is refused: %s", error)
+                return
+            answer: object
+            try:
+                answer = self.start(StartPrted(request.worker, request.arguments, onward=False))
+            except VisparkError as error:
+                answer = failure_of(error)
+            connection.send(self._signed(b"answers", encode(answer, AdminReply), signed.nonce, b""), Signed)
+
+    def _signed(self, role: bytes, body: bytes, challenge: bytes, nonce: bytes) -> Signed:
+        return Signed(nonce, body, self._proof(role, body, challenge, nonce))
+
+    def _checked(self, role: bytes, signed: Signed, challenge: bytes) -> bytes:
+        if not hmac.compare_digest(signed.proof, self._proof(role, signed.body, challenge, signed.nonce)):
+            raise Unauthorized("the other daemon does not have the cluster's key")
+        return signed.body
+
+    def _proof(self, role: bytes, body: bytes, challenge: bytes, nonce: bytes) -> bytes:
+        parts = (role, challenge, nonce, body)
+        said = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+        return hmac.digest(self._key, said, "sha256")
+
+
+def _address(where: str) -> tuple[str, int] | None:
+    """Host and port; nothing for a directory."""
+    if "/" in where:
+        return None
+    host, _, port = where.rpartition(":")
+    if not host or not port.isdecimal():
+        raise OptionError(f"{where!r} is no host with a port, and no runtime directory")
+    return host, int(port)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        found = path.stat()
+        key = path.read_bytes().strip()
+    except OSError as error:
+        raise OptionError(f"the cluster's key cannot be read: {error}") from error
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise Unauthorized(f"{path} has mode {found.st_mode & 0o777:04o} and belongs to user {found.st_uid}; the "
+                           f"cluster's key must be yours alone, 0600")
+    if len(key) < _LEAST_KEY:
+        raise OptionError(f"the cluster's key in {path} has {len(key)} bytes; it must have {_LEAST_KEY} or more")
+    return key

@@ -1,0 +1,74 @@
+"""What a device process and its rank say to each other, over a Unix socket."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A rank's first message."""
+
+    key: bytes
+    rank: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of the shared memory that go to a peer, or come from there."""
+
+    peer: int
+    tag: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Shared memory, whose descriptor comes beside, and what is moved between it and the peers at each :class:`Go`."""
+
+    number: int
+    sends: tuple[Part, ...]
+    receives: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Let go of a stage."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Move what a stage says; answered by :class:`Moved`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Tell every rank what each one says here; answered by :class:`Gathered`."""
+
+    data: bytes
+
+
+Order = Stage | Forget | Go | Gather
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """It is done; ``sent`` are the bytes that this rank has given to MPI so far."""
+
+    sent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What the ranks said, in their order."""
+
+    data: tuple[bytes, ...]
+
+
+Answer = Moved | Gathered

@@ -1,0 +1,134 @@
+"""How the ranks of a world are started: mpirun, its launch agent, and the daemons of the nodes.
+
+mpirun knows the nodes of a world as ``vispark-0``, ``vispark-1`` and so on, which no resolver has to know. To reach
+one it starts the launch agent (:mod:`gpu_worker.mpi.agent`), which tells its own node's daemon; that one starts
+``prted`` itself, or has another node's daemon do so. Daemons start ``prted`` and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpu_worker import log
+from gpu_worker.launcher import environment
+from gpu_worker.paths import RuntimeDirectory
+from gpu_worker.protocol.errors import ProtocolError, WorkerUnavailable
+
+#: The variables that say to a rank which world it is of, and to the launch agent which workers are in it.
+KEY = "VISPARK_WORLD"
+WORKERS = "VISPARK_WORLD_WORKERS"
+
+_NODE = re.compile(r"vispark-(\d+)")
+
+#: prted's own arguments, with how many values follow each; an agent of its own it is not told.
+_ARGUMENTS = {"--prtemca": 2, "--pmixmca": 2, "--allow-run-as-root": 0, "--tree-spawn": 0,
+              "--leave-session-attached": 0, "--debug-daemons": 0, "--daemonize": 0}
+_DROPPED = ("plm_ssh_agent", "plm_rsh_agent", "ess_base_jobid")
+
+
+def world_socket(directory: RuntimeDirectory, key: bytes) -> Path:
+    """Where a device process waits for its rank of the world with this key."""
+    return directory.sessions / f"{key.hex()[:16]}.world"
+
+
+def program(name: str) -> str:
+    """Open MPI's program of this name: beside this Python, where its wheel puts it, or the system's.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If there is none.
+    """
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if not found:
+        raise WorkerUnavailable(f"a grid that spans nodes needs Open MPI 5, and there is no {name} here: "
+                                "pip install 'vispark[mpi]'")
+    return found
+
+
+def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> subprocess.Popen:
+    """Start the ranks of a world, one for each worker, in their order."""
+    agent = f"{shlex.quote(sys.executable)} -P -m gpu_worker.mpi.agent"
+    command = [program("mpirun"), *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
+               "--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1", "--bind-to", "none",
+               "-x", KEY, "--host", ",".join(f"vispark-{rank}:1" for rank in range(len(workers))),
+               "-np", str(len(workers)), sys.executable, "-P", "-m", "gpu_worker.mpi.rank"]
+    # Whoever ends, ends its mpirun; and that its ranks.
+    outlived = [shutil.which("setpriv"), "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    variables = environment(directory) | {KEY: key.hex(), WORKERS: ",".join(workers)}
+    output = log.open_for_output(directory.process_log)
+    try:
+        return subprocess.Popen([*outlived, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                                env=variables, start_new_session=True)
+    finally:
+        os.close(output)
+
+
+def worker_of(node: str, variables: Mapping[str, str]) -> str:
+    """The worker that mpirun calls by a node's name."""
+    match = _NODE.fullmatch(node)
+    workers = variables.get(WORKERS, "").split(",")
+    if not match or int(match[1]) >= len(workers):
+        raise ProtocolError(f"mpirun asks for a node {node!r}, which is not of this world")
+    return workers[int(match[1])]
+
+
+def arguments_of_prted(words: Sequence[str]) -> tuple[str, ...]:
+    """The arguments for prted in a command line that mpirun made for a shell.
+
+    Raises
+    ------
+    ProtocolError
+        If it runs anything else.
+    """
+    lexer = shlex.shlex(" ".join(words), posix=True, punctuation_chars=";")
+    lexer.whitespace_split = True
+    parts = list(lexer)
+    start = next((place for place, part in enumerate(parts) if Path(part).name == "prted"), None)
+    if start is None:
+        raise ProtocolError("mpirun does not ask for prted")
+    return checked(parts[start + 1:])
+
+
+def checked(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The arguments, if they are such as prted may be given; those that would make it run commands are left out.
+
+    Raises
+    ------
+    ProtocolError
+        If there are others.
+    """
+    kept, place = [], 0
+    while place < len(arguments):
+        argument = arguments[place]
+        count = _ARGUMENTS.get(argument)
+        values = list(arguments[place + 1:place + 1 + (count or 0)])
+        if count is None or len(values) < count or not all(value.isprintable() for value in values):
+            raise ProtocolError(f"prted is not started with {argument!r}")
+        if not values or values[0] not in _DROPPED:
+            kept += [argument, *values]
+        place += 1 + count
+    return tuple(kept)
+
+
+def start_prted(directory: RuntimeDirectory, arguments: Sequence[str]) -> subprocess.Popen:
+    """Start prted on this node."""
+    path = Path(program("prted"))
+    prefix = str(path.parent.parent)
+    variables = environment(directory) | {"PRTE_PREFIX": prefix, "PMIX_PREFIX": prefix, "OPAL_PREFIX": prefix}
+    output = log.open_for_output(directory.process_log)
+    try:
+        return subprocess.Popen([str(path), *checked(arguments)], stdin=subprocess.DEVNULL, stdout=output,
+                                stderr=output, env=variables, start_new_session=True)
+    except OSError as error:
+        raise WorkerUnavailable(f"prted cannot be started: {error}") from error
+    finally:
+        os.close(output)

@@ -1,0 +1,97 @@
+"""One rank of a session's world; mpirun starts it. The one file that imports mpi4py.
+
+It serves its node's device process, and ends when that does. It never finalizes MPI: an end out of order makes mpirun
+end all ranks of this world, which is how the other device processes notice at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from mpi4py import MPI
+
+from gpu_worker.mpi.messages import Answer, Forget, Gather, Gathered, Go, Joined, Moved, Order, Stage
+from gpu_worker.mpi.nodes import KEY, world_socket
+from gpu_worker.paths import locate
+from gpu_worker.protocol.errors import VisparkError
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.wire import Connection
+
+#: The tag of what ranks tell each other; those of cells are lower.
+_SAID = 1 << 20
+
+
+class Rank:
+    """Carries out what the device process asks for."""
+
+    def __init__(self) -> None:
+        self._world = MPI.COMM_WORLD
+        self._stages: dict[int, tuple[Payload, list[Any], int]] = {}
+        self._sent = 0
+
+    def answer(self, order: Order, descriptors: list[int]) -> Answer | None:
+        match order:
+            case Stage():
+                self._stages[order.number] = self._staged(order, Payload.receive(descriptors[0], mmap.ACCESS_WRITE))
+            case Forget():
+                _, requests, _ = self._stages.pop(order.number)
+                for request in requests:
+                    request.Free()
+            case Go():
+                _, requests, nbytes = self._stages[order.number]
+                MPI.Prequest.Startall(requests)
+                MPI.Request.Waitall(requests)
+                self._sent += nbytes
+                return Moved(self._sent)
+            case Gather():
+                return Gathered(tuple(self._gathered(order.data)))
+        return None
+
+    def _gathered(self, data: bytes) -> Iterator[bytes]:
+        """What each rank says; by messages, as it is little, and not pickled as mpi4py would."""
+        world, status = self._world, MPI.Status()
+        others = [rank for rank in range(world.size) if rank != world.rank]
+        sends = [world.Isend([data, MPI.BYTE], peer, _SAID) for peer in others]
+        for rank in range(world.size):
+            if rank == world.rank:
+                yield data
+                continue
+            world.Probe(rank, _SAID, status)
+            said = bytearray(status.Get_count(MPI.BYTE))
+            world.Recv([said, MPI.BYTE], rank, _SAID)
+            yield bytes(said)
+        MPI.Request.Waitall(sends)
+
+    def _staged(self, stage: Stage, memory: Payload) -> tuple[Payload, list[Any], int]:
+        """The memory, requests that are started again and again, and the bytes that go out each time."""
+        requests = [self._world.Recv_init([memory.view(part.offset, part.nbytes), MPI.BYTE], part.peer, part.tag)
+                    for part in stage.receives]
+        requests += [self._world.Send_init([memory.view(part.offset, part.nbytes), MPI.BYTE], part.peer, part.tag)
+                     for part in stage.sends]
+        return memory, requests, sum(part.nbytes for part in stage.sends)
+
+
+def main() -> int:
+    """Serve the device process of this node until it ends."""
+    key = bytes.fromhex(os.environ[KEY])
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(world_socket(locate(), key)))
+        connection, rank = Connection(sock), Rank()
+        connection.send(Joined(key, MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size), Joined)
+        while True:
+            answer = rank.answer(*connection.receive(Order))
+            if answer is not None:
+                connection.send(answer, Answer)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (VisparkError, OSError, MPI.Exception) as error:
+        print(f"rank {MPI.COMM_WORLD.rank} ends: {error}", file=sys.stderr, flush=True)
+    os._exit(1)

@@ -1,0 +1,209 @@
+"""A device process's side of its session's world."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_worker.device.base import Device
+from gpu_worker.failpoints import failpoint
+from gpu_worker.mpi.messages import Answer, Forget, Gather, Go, Joined, Order, Part, Stage
+from gpu_worker.mpi.nodes import mpirun, world_socket
+from gpu_worker.paths import locate
+from gpu_worker.peer import check_peer
+from gpu_worker.protocol.errors import VisparkError, WorldLost
+from gpu_worker.protocol.grids import World as Wanted
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.wire import Connection
+
+_log = logging.getLogger(__name__)
+
+#: Stages kept; the one used least recently goes first.
+KEPT = 16
+
+_WATCH_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Memory that a rank moves to and from its peers, pinned for a device."""
+
+    number: int
+    memory: Payload
+    device: Device
+
+
+class World:
+    """A world that this process has joined; made by :func:`join`.
+
+    Attributes
+    ----------
+    key : bytes
+    rank, size : int
+    sent : int
+        The bytes that this node has given to MPI.
+    """
+
+    def __init__(self, joined: Joined, connection: Connection, launcher: subprocess.Popen | None):
+        self.key, self.rank, self.size = joined.key, joined.rank, joined.size
+        self.sent = 0
+        self._connection = connection
+        self._launcher = launcher
+        self._stages: OrderedDict[tuple, Staged] = OrderedDict()
+        self._numbers = 0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="world")
+
+    def gather(self, data: bytes, deadline: float) -> tuple[bytes, ...]:
+        """What each rank says here.
+
+        Raises
+        ------
+        WorldLost
+            If a rank is gone, or does not answer until the deadline.
+        """
+        return self.result(self._thread.submit(self._ask, Gather(data), deadline), deadline).data
+
+    def stage(self, sends: Sequence[Part], receives: Sequence[Part], nbytes: int, device: Device) -> Staged:
+        """Memory of so many bytes, and what is moved each time; the same for equal arguments."""
+        key = tuple(sends), tuple(receives), nbytes
+        if key not in self._stages:
+            self._numbers += 1
+            memory = Payload.create(nbytes)
+            self._tell(Stage(self._numbers, *key[:2]), memory.descriptor)
+            device.pin(memory.array)
+            self._stages[key] = Staged(self._numbers, memory, device)
+            if len(self._stages) > KEPT:
+                _, oldest = self._stages.popitem(last=False)
+                self._tell(Forget(oldest.number))
+                oldest.device.unpin(oldest.memory.array)
+        self._stages.move_to_end(key)
+        return self._stages[key]
+
+    def go(self, staged: Staged, ready: Any, deadline: float) -> Future:
+        """Move what is staged, once ``ready()`` returns, beside whatever this thread does."""
+        return self._thread.submit(self._go, staged, ready, deadline)
+
+    def result(self, future: Future, deadline: float) -> Any:
+        """What became of something."""
+        try:
+            return future.result(max(deadline - time.monotonic(), 0) + 1)
+        except FutureTimeout:
+            raise WorldLost(f"rank {self.rank} of {self.size} was not done at the plan's deadline") from None
+
+    def _go(self, staged: Staged, ready: Any, deadline: float) -> None:
+        ready()
+        failpoint("halo-packed")
+        self.sent = self._ask(Go(staged.number), deadline).sent
+        failpoint("halo-moved")
+
+    def _tell(self, order: Order, *descriptors: int) -> None:
+        # Behind all that was asked before.
+        self._thread.submit(self._send, order, descriptors).result()
+
+    def _send(self, order: Order, descriptors: Sequence[int]) -> None:
+        try:
+            self._connection.send(order, Order, descriptors)
+        except VisparkError as error:
+            raise self._lost(error) from error
+
+    def _ask(self, order: Order, deadline: float) -> Any:
+        self._send(order, ())
+        try:
+            self._connection.socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            return self._connection.receive(Answer)[0]
+        except VisparkError as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: VisparkError) -> WorldLost:
+        return WorldLost(f"rank {self.rank} of {self.size} ended or does not answer, and with it the world: "
+                         f"{error.message}")
+
+    def close(self) -> None:
+        """Leave; the world ends with that."""
+        with suppress(OSError):
+            self._connection.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._connection.close()
+        while self._stages:
+            _, staged = self._stages.popitem()
+            staged.device.unpin(staged.memory.array)
+        if self._launcher is not None:
+            threading.Thread(target=_end, args=[self._launcher], daemon=True).start()
+
+
+def join(wanted: Wanted, deadline: float) -> World:
+    """Join a world, which the first worker starts.
+
+    Raises
+    ------
+    WorldLost
+        If it does not come to be until the deadline, because a node or a rank does not answer.
+    """
+    directory = locate()
+    path, launcher = world_socket(directory, wanted.key), None
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        try:
+            path.chmod(0o600)
+            listener.listen()
+            if wanted.rank == 0:
+                launcher = mpirun(directory, wanted.key, wanted.workers)
+            failpoint("world-starting")
+            connection, joined = _accepted(listener, wanted, launcher, deadline)
+        except VisparkError:
+            if launcher is not None:
+                _end(launcher)
+            raise
+        finally:
+            path.unlink(missing_ok=True)
+    _log.info("rank %d of %d of world %s has joined", joined.rank, joined.size, wanted.key.hex()[:16])
+    return World(joined, connection, launcher)
+
+
+def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Popen | None,
+              deadline: float) -> tuple[Connection, Joined]:
+    names = ", ".join(wanted.workers)
+    listener.settimeout(_WATCH_SECONDS)
+    while True:
+        try:
+            sock, _ = listener.accept()
+            break
+        except TimeoutError:
+            if launcher is not None and launcher.poll() is not None:
+                raise WorldLost(f"no MPI world of {names} came to be: mpirun ended with status {launcher.returncode}; "
+                                f"see {locate().process_log}") from None
+            if time.monotonic() > deadline:
+                raise WorldLost(f"no MPI world of {names} came to be before the plan's deadline; see "
+                                f"{locate().process_log}") from None
+    connection = Connection(sock)
+    try:
+        check_peer(sock, "the rank")
+        sock.settimeout(max(deadline - time.monotonic(), 0.1))
+        joined, _ = connection.receive(Joined)
+        if (joined.key, joined.rank, joined.size) != (wanted.key, wanted.rank, len(wanted.workers)):
+            raise WorldLost(f"rank {joined.rank} of {joined.size} came, and not {wanted.rank} of {len(wanted.workers)}")
+        return connection, joined
+    except VisparkError:
+        connection.close()
+        raise
+
+
+def _end(launcher: subprocess.Popen) -> None:
+    """End an mpirun and what it started."""
+    for end in (launcher.terminate, launcher.kill):
+        with suppress(subprocess.TimeoutExpired):
+            launcher.wait(3.0)
+            return
+        end()
+    launcher.wait()

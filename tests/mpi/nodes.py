@@ -1,0 +1,218 @@
+"""Several GPU workers on this machine, each with a runtime directory of its own, as if they were nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from gpu_worker.client import Client, connect
+from gpu_worker.grid.boxes import whole
+from gpu_worker.mpi.nodes import KEY
+from gpu_worker.protocol.grids import Iterate, Phase, World
+from gpu_worker.protocol.messages import (
+    Constant,
+    Fetch,
+    Field,
+    Input,
+    Keep,
+    Load,
+    Module,
+    Plan,
+    Put,
+    Ran,
+    Report,
+    Run,
+    Signature,
+    Step,
+    ToDevice,
+    Variant,
+)
+from gpu_worker.protocol.payload import Data, Payload, aligned, results
+from gpu_worker.protocol.plans import sealed
+from tests import leaks
+from tests.system.worker_tools import hello
+from tests.unit.grids import Case
+from tests.unit.test_patches_steps import SOURCE, GridShape, halo, launch
+
+SECONDS = 60.0
+
+
+@dataclass
+class Node:
+    """A worker."""
+
+    path: Path
+
+    def start(self, *options: str) -> None:
+        """Start its daemon."""
+        command = [sys.executable, "-m", "gpu_worker", "start", "--log-level", "debug", *options]
+        made = subprocess.run(command, env=os.environ | {"VISPARK_RUNTIME_DIR": str(self.path)}, text=True,
+                              capture_output=True, timeout=60)
+        assert made.returncode == 0, made.stderr
+
+    def connect(self, session: str) -> Client:
+        return connect(hello(session, device="host"), runtime_dir=str(self.path), timeout=SECONDS)
+
+    def logs(self) -> str:
+        return "\n".join(f"==> {path}\n{path.read_text()}" for path in sorted(self.path.glob("*.log")))
+
+
+@contextlib.contextmanager
+def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None) -> Iterator[list[Node]]:
+    """Workers whose daemons know each other, unless ``hosts`` says what each is started with."""
+    found = [Node(base / str(number)) for number in range(count)]
+    try:
+        for number, node in enumerate(found):
+            others = ",".join(str(other.path) for other in found if other is not node)
+            node.start(*(("--hosts", others) if hosts is None else hosts[number]))
+        yield found
+    finally:
+        for node in found:
+            if node.path.exists():
+                subprocess.run([sys.executable, "-m", "gpu_worker", "stop", "--runtime-dir", str(node.path)],
+                               capture_output=True, timeout=60)
+        left = [process for node in found
+                for process in leaks.wait_until_gone(lambda node=node: leaks.processes_of(node.path))]
+        leaks.kill(left)
+        for node in found:
+            if node.path.exists():
+                print(node.logs())
+        assert not left, f"left behind: {[str(process) for process in left]}"
+        for node in found:
+            files = {path.name for path in node.path.glob("*")} - {"daemon.log", "process.log"}
+            assert not files, f"left behind: {files}"
+
+
+class Application:
+    """A session on some nodes, and a grid of which each has the blocks that it owns.
+
+    Parameters
+    ----------
+    session : str
+    found : sequence of Node
+    case : Case
+        ``owners`` are the nodes of the blocks; each node has them in one partition.
+    """
+
+    def __init__(self, session: str, found: Sequence[Node], case: Case):
+        self.session, self.nodes, self.case = session, found, case
+        self.grid = GridShape(case.lattice.shape, case.lattice.splits, case.widths)
+        self.boxes = [case.lattice.block(at) for at in whole(case.lattice.splits)]
+        self.numbers = [[number for number, owner in enumerate(case.owners) if owner == rank]
+                        for rank in range(len(found))]
+        self.clients = [node.connect(session) for node in found]
+        self.key = secrets.token_bytes(16)
+        self._pool = ThreadPoolExecutor(len(found))
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        self._pool.shutdown()
+
+    def __enter__(self) -> Application:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def put(self, vrdd: int, full: np.ndarray, ranks: Sequence[int] | None = None) -> None:
+        """Hold the blocks under a number."""
+        for rank in ranks if ranks is not None else range(len(self.nodes)):
+            blocks = [np.ascontiguousarray(full[tuple(map(slice, self.boxes[number].low, self.boxes[number].high))])
+                      for number in self.numbers[rank]]
+            with Payload.create(sum(aligned(block.nbytes) for block in blocks)) as payload:
+                offset = 0
+                for block in blocks:
+                    payload.put(offset, block)
+                    offset += aligned(block.nbytes)
+                self._ask(rank, self._plan(rank, Put(), ToDevice(), Keep(0, "u", "device")), (vrdd,), None,
+                          [payload.release()])
+
+    def run(self, vrdds: Sequence[int], *steps: Step, key: bytes | None = None,
+            seconds: float = 30.0) -> list[tuple[Ran, Data]]:
+        """Run steps on all nodes at once, in a world."""
+        workers = tuple(client.worker for client in self.clients)
+
+        def one(rank: int) -> tuple[Ran, Data]:
+            world = World(key or self.key, rank, workers)
+            return self._ask(rank, self._plan(rank, Load(0), *steps), vrdds, world, seconds=seconds)
+
+        futures = [self._pool.submit(one, rank) for rank in range(len(self.nodes))]
+        errors = [future.exception() for future in futures]
+        for error in errors:
+            if error is not None:
+                raise ExceptionGroup("a node failed", [each for each in errors if each is not None]) from error
+        return [future.result() for future in futures]
+
+    def loop(self, steps: int, **changes) -> Iterate:
+        return replace(Iterate("loop", (Phase("around", (halo(self.case, False),), 0),), steps, 0, -1.0, 1, 0),
+                       **changes)
+
+    def fetch(self, vrdd: int) -> np.ndarray:
+        """The whole field."""
+        full = np.full(self.case.lattice.shape, np.nan)
+        for rank, numbers in enumerate(self.numbers):
+            reply, data = self._ask(rank, self._plan(rank, Load(0), Fetch(-1, "blocks")), (vrdd,), None)
+            offset = reply.outputs[0].offset
+            for number in numbers:
+                box = self.boxes[number]
+                cells = data.field(Field("u", "<f8", box.shape), offset)
+                full[tuple(map(slice, box.low, box.high))] = cells
+                offset += aligned(cells.nbytes)
+        return full
+
+    def sent(self) -> list[int]:
+        """The bytes that each node has given to MPI."""
+        return [client.request(Report(client.next_number()))[0].sent for client in self.clients]
+
+    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a node's device process."""
+        os.kill(self.clients[rank].pid, number)
+
+    def ranks(self) -> list[int]:
+        """The MPI processes of the application's present world, in no order."""
+        world = f"{KEY}={self.key.hex()}"
+        return [process.pid for process in leaks.processes(lambda each, environment: world in environment)
+                if re.search("python[^ ]* -P -m gpu_worker.mpi.rank", process.command)
+                and not re.search("mpirun|prterun", process.command)]
+
+    def again(self, rank: int) -> None:
+        """Connect anew, to a node whose device process has ended."""
+        self.clients[rank].close()
+        before = self.clients[rank].epoch
+        deadline = time.monotonic() + SECONDS
+        while self.clients[rank].epoch == before and time.monotonic() < deadline:
+            self.clients[rank].close()
+            self.clients[rank] = self.nodes[rank].connect(self.session)
+
+    def _plan(self, rank: int, *steps: Step) -> Plan:
+        keeps = sum(isinstance(step, Keep) for step in steps)
+        variants = tuple(Variant(Signature((Field("u", "<f8", self.boxes[number].shape),)), (), (b"",) * keeps,
+                                 (-1,) * keeps) for number in self.numbers[rank])
+        given = Input(rank, len(variants), 0, 0, b"", tuple(range(len(variants))), tuple(self.numbers[rank]))
+        return Plan(steps, (Module(SOURCE.text, "around.cu", (), (), ()),), variants, (given,), (), self.grid,
+                    (launch(self.case, 0.01),))
+
+    def _ask(self, rank: int, plan: Plan, vrdds: Sequence[int], world: World | None, descriptors: Sequence[int] = (),
+             seconds: float = 30.0) -> tuple[Ran, Data]:
+        client = self.clients[rank]
+        key, encoded = sealed(plan)
+        widths = np.array(self.case.widths, "i4")
+        values = (Constant("<i4", (3,), widths.tobytes(), 0),)
+        request = Run(client.next_number(), client.epoch, seconds, key, encoded, tuple(vrdds), values, world)
+        reply, given = client.request(request, list(descriptors))
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return reply, results(reply.data, given)

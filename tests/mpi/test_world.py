@@ -1,0 +1,168 @@
+"""Grids over several workers of this machine, whose ranks are one real MPI world."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.grid.boxes import Lattice
+from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC
+from gpu_worker.protocol.errors import WorldLost
+from gpu_worker.protocol.grids import Exchange, Stencil
+from gpu_worker.protocol.messages import Keep
+from tests.mpi.nodes import Application, Node, nodes
+from tests.unit.grids import AXES, Case
+from tests.unit.test_patches_steps import halo, stepped
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
+
+
+def case_of(count: int, shape=(12, 9, 10), splits=(2, 3, 2), widths=(2, 1, 3), **changes) -> Case:
+    """A grid whose blocks are dealt to some nodes in turn, so that every node has all the others beside it."""
+    blocks = int(np.prod(splits))
+    rules = ((PERIODIC,) * 2, (MIRRORED, GIVEN), (GIVEN, MIRRORED))
+    case = Case(Lattice(shape, splits), widths, rules, tuple((-10 - axis, -20 - axis) for axis in AXES), False,
+                tuple(number % count for number in range(blocks)))
+    return replace(case, **changes)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+    with nodes(tmp_path_factory.mktemp("n"), 2) as found:
+        yield found
+
+
+def field(case: Case, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).random(case.lattice.shape)
+
+
+def test_steps_and_loops_over_two_nodes(two: list[Node]):
+    case = case_of(2)
+    full = field(case)
+    with Application("app", two, case) as app:
+        app.put(1, full)
+        app.run((1, 2), Exchange("exchange", (halo(case, False),)), Stencil("around", 0), Keep(1, "u", "device"))
+        np.testing.assert_allclose(app.fetch(2), stepped(full, case, 1), rtol=1e-12)
+        once = app.sent()
+        assert all(once)                                                # the cells went through MPI
+        app.run((2, 3), app.loop(9), Keep(1, "u", "device"))
+        np.testing.assert_allclose(app.fetch(3), stepped(full, case, 10), rtol=1e-11)
+        assert app.sent() == [10 * sent for sent in once]
+
+
+def test_the_bits_are_those_of_one_node(two: list[Node]):
+    found = []
+    for count in (1, 2):
+        case = case_of(count)
+        with Application(f"bits-{count}", two[:count], case) as app:
+            app.put(1, field(case))
+            app.run((1, 2), app.loop(20), Keep(1, "u", "device"))
+            found.append(app.fetch(2))
+            if count == 1:
+                assert app.sent() == [0]
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("widths", [(0, 0, 1), (1, 1, 1), (3, 2, 2)])
+@pytest.mark.parametrize("rule", [PERIODIC, MIRRORED, GIVEN])
+def test_widths_and_boundaries(two: list[Node], widths: tuple[int, ...], rule: str):
+    case = case_of(2, widths=widths, rules=((rule, rule),) * 3, splits=(3, 2, 2), shape=(13, 7, 8))
+    with Application(f"widths-{rule}-{sum(widths)}", two, case) as app:
+        app.put(1, field(case))
+        app.run((1, 2), app.loop(3), Keep(1, "u", "device"))
+        np.testing.assert_allclose(app.fetch(2), stepped(field(case), case, 3), rtol=1e-11, atol=1e-9)
+
+
+def test_a_loop_ends_on_all_nodes_at_once(two: list[Node]):
+    case = case_of(2, widths=(0, 0, 1))
+    full = field(case, 2)
+    changes = [np.abs(stepped(full, case, step) - stepped(full, case, step - 1)).max() for step in range(1, 9)]
+    with Application("until", two, case) as app:
+        app.put(1, full)
+        replies = app.run((1, 2), app.loop(20, until=changes[5] * 1.0001, every=2), Keep(1, "u", "device"))
+        assert [reply.iterated[0].steps for reply, _ in replies] == [6, 6]
+        assert [reply.iterated[0].change for reply, _ in replies] == pytest.approx([changes[5]] * 2)
+
+
+def test_two_applications_at_once_neither_wait_for_nor_mix_with_each_other(two: list[Node]):
+    case = case_of(2)
+    failed: list[BaseException] = []
+
+    def run(name: str, order: int) -> None:
+        try:
+            # One knows the nodes in the other order, so that its plans reach them the other way round.
+            with Application(name, two[::order], case) as app:
+                full = field(case, order + 5)
+                app.put(1, full)
+                for vrdd in range(1, 15):
+                    app.run((vrdd, vrdd + 1), app.loop(3), Keep(1, "u", "device"))
+                np.testing.assert_allclose(app.fetch(15), stepped(full, case, 42), rtol=1e-9)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=run, args=each) for each in (("left", 1), ("right", -1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failed and not any(thread.is_alive() for thread in threads)
+
+
+@pytest.mark.parametrize("whom", ["process", "rank"])
+def test_the_survivor_notices_at_once_and_goes_on(two: list[Node], whom: str):
+    case = case_of(2)
+    full = field(case)
+    with Application(f"kill-{whom}", two, case) as app:
+        app.put(1, full)
+        app.run((1, 2), app.loop(5), Keep(1, "u", "device"))
+        survivor = app.clients[0]
+        victim = app.clients[1].pid if whom == "process" else app.ranks()[0]
+        killer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
+        killer.start()
+        with pytest.raises(ExceptionGroup) as failed:
+            app.run((2, 3), app.loop(10**8), Keep(1, "u", "device"), seconds=30.0)
+        killer.join()
+        noticed = time.monotonic()
+        assert any(isinstance(error, WorldLost) for error in failed.value.exceptions)
+        if whom == "process":
+            app.again(1)
+            app.put(2, stepped(full, case, 5), [1])
+        app.run((2, 3), app.loop(5), Keep(1, "u", "device"), key=b"another world...")
+        assert time.monotonic() - noticed < 20
+        np.testing.assert_allclose(app.fetch(3), stepped(full, case, 10), rtol=1e-11)
+        assert app.clients[0] is survivor and survivor.pid
+
+
+def test_a_rank_that_stops_is_given_up_at_the_deadline(two: list[Node]):
+    case = case_of(2)
+    with Application("stopped", two, case) as app:
+        app.put(1, field(case))
+        app.run((1, 2), app.loop(5), Keep(1, "u", "device"))
+        stopped = app.ranks()
+        os.kill(stopped[0], signal.SIGSTOP)
+        started = time.monotonic()
+        with pytest.raises(ExceptionGroup) as failed:
+            app.run((2, 3), app.loop(50), Keep(1, "u", "device"), seconds=4.0)
+        assert 2 < time.monotonic() - started < 8
+        assert all(isinstance(error, WorldLost) for error in failed.value.exceptions)
+        app.run((2, 3), app.loop(5), Keep(1, "u", "device"), key=b"another world...")
+
+
+def test_a_node_that_nobody_knows(tmp_path: Path):
+    with nodes(tmp_path, 2, [(), ()]) as strangers:
+        case = case_of(2)
+        with Application("strangers", strangers, case) as app:
+            app.put(1, field(case))
+            with pytest.raises(ExceptionGroup) as failed:
+                app.run((1, 2), app.loop(1), Keep(1, "u", "device"), seconds=10.0)
+            assert all(isinstance(error, WorldLost) for error in failed.value.exceptions)
+            assert "gpu-worker start --hosts" in strangers[0].logs()
