@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpu_worker.grid.boxes import Box, Lattice, bisected, covered, cuts, dealt, shells, whole
@@ -15,7 +15,11 @@ from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, ghosts
 from gpu_worker.grid.layout import Copy, Layout, packed, tables
 from tests.unit.grids import AXES, Case, cases, coordinates, padded, run_tables, triples
 
+#: On a machine that is busy with other things an example may take its time.
+_SETTINGS = settings(deadline=None)
 
+
+@_SETTINGS
 @given(st.integers(1, 200), st.data())
 def test_cuts_are_those_of_numpy(extent: int, data: st.DataObject):
     splits = data.draw(st.integers(1, extent))
@@ -23,6 +27,7 @@ def test_cuts_are_those_of_numpy(extent: int, data: st.DataObject):
     assert np.diff(cuts(extent, splits)).tolist() == sizes
 
 
+@_SETTINGS
 @given(triples(1, 6), st.integers(1, 9))
 def test_bisection_deals_every_block_once(splits, parts: int):
     lattice = Lattice(tuple(3 * n + 1 for n in splits), splits)
@@ -40,18 +45,21 @@ def test_bisection_into_equal_parts(parts: int):
         assert [box.shape for box in boxes] == [(2, 4, 4), (2, 4, 4)]
 
 
+@_SETTINGS
 @given(st.sets(triples(0, 3), max_size=40))
 def test_boxes_cover_any_set_exactly(positions):
     boxes = covered(positions)
     assert sorted(position for box in boxes for position in box) == sorted(positions)
 
 
+@_SETTINGS
 @given(triples(0, 3), triples(1, 5))
 def test_one_box_covers_a_box(low, shape):
     box = Box(low, tuple(at + extent for at, extent in zip(low, shape, strict=True)))
     assert covered(set(box)) == [box]
 
 
+@_SETTINGS
 @given(triples(1, 6), triples(0, 4), triples(0, 4))
 def test_shells_are_what_the_interior_is_not(shape, below, above):
     box = Box((1, 2, 3), tuple(at + extent for at, extent in zip((1, 2, 3), shape, strict=True)))
@@ -61,6 +69,7 @@ def test_shells_are_what_the_interior_is_not(shape, below, above):
         assert all(box.low[axis] + below[axis] <= cell[axis] < box.high[axis] - above[axis] for axis in AXES)
 
 
+@_SETTINGS
 @given(triples(1, 70), triples(0, 3))
 def test_rows_of_a_patch_start_on_lines(shape, widths):
     layout = Layout(Box((5, 6, 7), tuple(at + extent for at, extent in zip((5, 6, 7), shape, strict=True))), widths)
@@ -73,6 +82,7 @@ def test_rows_of_a_patch_start_on_lines(shape, widths):
     assert cells[0] >= 32 - widths[2] and cells[-1] < layout.elements - 32
 
 
+@_SETTINGS
 @given(cases())
 def test_exchange_restores_coordinates(case: Case):
     full = coordinates(case.lattice.shape)
@@ -87,6 +97,7 @@ def test_exchange_restores_coordinates(case: Case):
         np.testing.assert_array_equal(layout.view(memory, ghosts=True), expected[box])
 
 
+@_SETTINGS
 @given(cases())
 def test_what_one_side_sends_is_what_the_other_expects(case: Case):
     """Pieces of one target and one source are the same, in order, whoever else takes part."""
@@ -109,6 +120,7 @@ def test_a_single_patch_without_a_periodic_axis_copies_nothing():
             if isinstance(piece, Copied)]
 
 
+@_SETTINGS
 @given(st.sampled_from([1, 2, 4, 8, 16]), triples(1, 9), st.integers(0, 3), st.integers(0, 3), st.integers(1, 3))
 def test_tables_copy_boxes(itemsize: int, shape: Sequence[int], lead: int, trail: int, step: int):
     """Any alignment of both sides, with steps and in reverse."""
@@ -142,6 +154,7 @@ def test_contiguous_boxes_become_long_rows():
     assert works["rows"].sum() == len(entries)
 
 
+@_SETTINGS
 @given(st.integers(1, 4), st.data())
 def test_blocks_are_dealt_as_boxes(parts: int, data: st.DataObject):
     splits = data.draw(triples(1, 4))
