@@ -22,6 +22,8 @@ from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection
 
+MpiError = MPI.Exception
+
 #: The tag of what ranks tell each other; those of cells are lower.
 _SAID = 1 << 20
 
@@ -92,6 +94,6 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         main()
-    except (VisparkError, OSError, MPI.Exception) as error:
+    except (VisparkError, OSError, MpiError) as error:
         print(f"rank {MPI.COMM_WORLD.rank} ends: {error}", file=sys.stderr, flush=True)
     os._exit(1)

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,27 +95,19 @@ def test_a_loop_ends_on_all_nodes_at_once(two: list[Node]):
 
 def test_two_applications_at_once_neither_wait_for_nor_mix_with_each_other(two: list[Node]):
     case = case_of(2)
-    failed: list[BaseException] = []
 
     def run(name: str, order: int) -> None:
-        try:
-            # One knows the nodes in the other order, so that its plans reach them the other way round.
-            with Application(name, two[::order], case) as app:
-                full = field(case, order + 5)
-                app.put(1, full)
-                for vrdd in range(1, 15):
-                    app.run((vrdd, vrdd + 1), app.loop(3), Keep(1, "u", "device"))
-                np.testing.assert_allclose(app.fetch(15), stepped(full, case, 42), rtol=1e-9)
-        except BaseException as error:
-            failed.append(error)
-            raise
+        # One knows the nodes in the other order, so that its plans reach them the other way round.
+        with Application(name, two[::order], case) as app:
+            full = field(case, order + 5)
+            app.put(1, full)
+            for vrdd in range(1, 15):
+                app.run((vrdd, vrdd + 1), app.loop(3), Keep(1, "u", "device"))
+            np.testing.assert_allclose(app.fetch(15), stepped(full, case, 42), rtol=1e-9)
 
-    threads = [threading.Thread(target=run, args=each) for each in (("left", 1), ("right", -1))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert not failed and not any(thread.is_alive() for thread in threads)
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(run, "left", 1), pool.submit(run, "right", -1)]:
+            done.result(120)
 
 
 @pytest.mark.parametrize("whom", ["process", "rank"])
