@@ -211,8 +211,8 @@ def test_memory_of_a_loop_of_plans_stays_what_it_is(grid: GridBench, full: np.nd
     for vrdd in range(1, 40):
         grid.worker.run(grid.plan(Exchange("exchange", (HALO,)), Stencil("spread", 0), Keep(1, "u", "device")),
                         (vrdd, vrdd + 1))
-        grid.worker.worker.handle(Release(0, (vrdd,)), [])
-        used.append(grid.worker.worker.report().memory[0].used)
+        grid.worker.process.handle(Release(0, (vrdd,)), [])
+        used.append(grid.worker.process.report().memory[0].used)
     assert len(set(used[1:])) == 1
     np.testing.assert_allclose(grid.fetch(40), spread(full, 39), rtol=1e-4)
 
@@ -221,8 +221,8 @@ def test_what_fails_leaves_all_as_it_was(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
     exchange = Exchange("exchange", (HALO,))
     np.testing.assert_allclose(grid.fetch(1, exchange, Stencil("spread", 0)), spread(full), rtol=1e-6)
-    used = grid.worker.worker.report().memory[0].used
+    used = grid.worker.process.report().memory[0].used
     with pytest.raises(PlanError, match="stencil 7"):
         grid.worker.run(grid.plan(exchange, Stencil("spread", 7)), (1,))
-    assert grid.worker.worker.report().memory[0].used == used
+    assert grid.worker.process.report().memory[0].used == used
     np.testing.assert_allclose(grid.fetch(1, exchange, Stencil("spread", 0)), spread(full), rtol=1e-6)
