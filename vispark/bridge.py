@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -152,7 +152,8 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
         offset = packed.nbytes if packed else 0
         request, constants = lowered.request(client.next_number(), client.epoch, credentials.options.deadline,
                                              offset=offset, devices=_addresses())
-        with _payload(lowered, packed, offset + constants) as payload:
+        payload = _payload(client, lowered, packed, offset + constants)
+        try:
             failpoint("packed")
             client.send(request, [payload.descriptor] if payload else [])
             failpoint("sent")
@@ -162,6 +163,12 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
                 forget(client)
                 blame(credentials, client, lowered)     # not where it could not be sent: it has done nothing yet
                 raise
+            if payload and not reply.retained:
+                client.recycle(payload)
+                payload = None
+        finally:
+            if payload:
+                payload.close()
         failpoint("before-unpack")
         return client, reply, results(reply.data, descriptors)
 
@@ -183,10 +190,11 @@ def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[
                 raise
 
 
-def _payload(lowered: Lowered, packed: Packed | None, size: int) -> AbstractContextManager[Payload | None]:
+def _payload(client: Client, lowered: Lowered, packed: Packed | None, size: int) -> Payload | None:
+    """The payload of a request, filled."""
     if not size and not (packed and packed.signatures):     # blocks may be of no bytes
-        return nullcontext()
-    payload = Payload.create(size)
+        return None
+    payload = client.payload(size)
     if packed:
         packed.write(payload, 0)
     lowered.constants.write(payload)
