@@ -13,14 +13,13 @@ import pytest
 
 from tests.golden import grids
 from tests.golden.cases_stencils import CASES, GridCase, values, walls
+from tests.golden.harness import AS_ON_GPU
 from vispark.translate import Field, Record, TranslationError, specialise, specialise_stencil, stencil, trace
 from vispark.translate.stencil import coordinate, extent, grids_of
 
 FOLDER = Path(__file__).parents[1] / "golden" / "stencils"
 UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
-#: Makes the host run what a GPU runs.
-AS_GPU = ("-U__CUDA_ON_HOST__",)
-FRAMES = [pytest.param((), id="host"), pytest.param(AS_GPU, id="gpu")]
+FRAMES = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]
 
 
 def flat(result: object) -> list:

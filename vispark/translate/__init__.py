@@ -16,7 +16,7 @@ from vispark.translate.interface import Call, Field, Output, Parameter, Record, 
 from vispark.translate.kernel import Kernel, specialise, translate
 from vispark.translate.reader import trace
 from vispark.translate.stencil import Stencil, coordinate, extent, stencil
-from vispark.translate.stencil_kernel import StencilKernel, specialise_stencil
+from vispark.translate.stencil_kernel import StencilKernel, most_steps, specialise_stencil, specialise_steps
 
 __all__ = [
     "Accumulated",
@@ -36,8 +36,10 @@ __all__ = [
     "coordinate",
     "extent",
     "fuse",
+    "most_steps",
     "specialise",
     "specialise_stencil",
+    "specialise_steps",
     "stencil",
     "trace",
     "translate",

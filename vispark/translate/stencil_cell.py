@@ -38,7 +38,9 @@ from vispark.translate.values import (
 
 #: What the frames call their own variables.
 _WORDS = """region x y z r l row at at_x first last lane next planes along across corner left right top end place
-inside whole alive settled made around edge ring older newest vp_region vp_load vp_store vp_lanes"""
+inside whole alive s t turn now before other shared warp warp_above warp_below written alive_x alive_row bottom base
+width height below above lower middle upper deep mask done from to row_0 row_1 kept Edges Planes edge vp_region vp_load
+vp_store vp_lanes vp_move vp_copy vp_commit vp_wait vp_pick vp_wrapped"""
 
 #: What may not run for cells that nobody wants: it may go on for long, or end with a fault.
 _PARTIAL = re.compile(r"\bwhile \(|checked_index|__trap|\bfor \((?!int \w+ = \d+; \w+ < \d+;)")

@@ -20,6 +20,13 @@ REGION = """struct vp_region { long long pitch, plane; int low[3], high[3]; long
 
 AXES = "zyx"
 
+#: What a thread reads at once where it can, and the threads of a warp.
+ACCESS_BYTES = 16
+WARP = 32
+
+#: Chooses the host's way; a test may make the host take the way that a GPU takes.
+ON_HOST = "#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)"
+
 #: The distance of neighbours along z and y.
 STRIDES = ("plane", "pitch")
 
@@ -109,10 +116,10 @@ class Cell:
 
     def call(self, target: Callable[[Write], str], neighbour: Callable[[Read, Offset], str],
              place: Callable[[int], str]) -> str:
-        """A call: ``target`` is what an output is stored in, ``place`` the cell's index in the patch along an axis."""
+        """A call: ``target`` is what an output is stored in, ``place`` the cell's index in the grid along an axis."""
         given = [target(write) for write in self.writes]
         given += [neighbour(read, offset) for read in self.reads for offset in read.offsets]
-        given += [f"region.origin[{axis}] + {place(axis)}" for axis in self.coordinates]
+        given += [place(axis) for axis in self.coordinates]
         given += [f"region.shape[{axis}]" for axis in self.extents]
         given += [name for _, name in self.given]
         return f"{self.name}({', '.join(given)});"
@@ -146,3 +153,44 @@ def moved(base: str, steps: int, stride: str) -> str:
 def shifted(index: str, steps: int) -> str:
     """An index some steps from another."""
     return index if steps == 0 else f"{index} {'+' if steps > 0 else '-'} {abs(steps)}"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How threads share the work of several time steps.
+
+    Attributes
+    ----------
+    steps : int
+        Time steps at once.
+    warps, rows : int
+        Warps of a block, one above the other, and the rows of each.
+    chunk : int
+        About how many planes a block goes through.
+    kept : (bool, bool, bool)
+        The axes of (z, y, x) whose cells beyond the grid keep their values.
+    """
+
+    steps: int
+    warps: int
+    rows: int
+    chunk: int
+    kept: tuple[bool, bool, bool]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The sizes of a tile of cells for several steps; ``inner`` are the cells whose last step is right."""
+
+    lanes: int
+    width: int
+    height: int
+    side: int
+    inner: tuple[int, int]
+
+    @classmethod
+    def of(cls, cell: Cell, how: Steps) -> Tile:
+        """The tile of a block."""
+        lanes = ACCESS_BYTES // cell.reads[0].itemsize
+        width, height, side = WARP * lanes, how.warps * how.rows, -(-how.steps // lanes) * lanes
+        return cls(lanes, width, height, side, (width - 2 * side, height - 2 * how.steps))

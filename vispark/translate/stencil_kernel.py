@@ -17,18 +17,20 @@ from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.scalars import NeedsStatic
 from vispark.translate.stencil import Halo
 from vispark.translate.stencil_cell import CellWriter, Made
-from vispark.translate.stencil_frame import Cell
+from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Steps, Tile
 from vispark.translate.stencil_march import March, march
+from vispark.translate.stencil_steps import fused, why_apart
 from vispark.translate.text import complain
 
 #: How stencil kernels are compiled: products and sums are rounded each, as NumPy does, so that every frame, device and
 #: split of the grid gives the same bits.
 OPTIONS = ("-fmad=false",)
 
-_ACCESS_BYTES = 16
 _MOST_BYTES = 32
 _MOST_LANES = 8
-_WARP = 32
+#: The most time steps at once, by the number of fields that they go through.
+_MOST_STEPS = {1: 3, 2: 2}
+_STEP_WARPS, _STEP_ROWS, _STEP_CHUNK = 16, 2, 128
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,46 @@ def specialise_stencil(function: Function, fields: Sequence[Field], args: Sequen
     return _kernel(function.definition, made)
 
 
+def specialise_steps(function: Function, fields: Sequence[Field], args: Sequence[Any] = (), *, dims: int, steps: int,
+                     kept: Sequence[bool]) -> StencilKernel:
+    """The kernel of several time steps of a stencil at once, which reads as many times further.
+
+    It gives, bit for bit, what the steps give one after the other, each with the boundary's ghosts filled anew.
+
+    Parameters
+    ----------
+    function, fields, args, dims
+        As for :func:`specialise_stencil`.
+    steps : int
+        How many, at least 2; at most what :func:`most_steps` says.
+    kept : sequence of bool
+        For each axis of the grid whether its boundary's ghosts stay as they are from one step to the next, as with
+        fixed values; else the axis is periodic. Other boundaries need an exchange after each step.
+
+    Raises
+    ------
+    TranslationError
+        If the function is not a stencil whose steps can be done at once.
+    """
+    made = _specialised(function, tuple(fields), args, dims, None)
+    definition, reason = function.definition, why_apart(made.cell)
+    if reason:
+        raise _at_definition(definition, f"the steps of {definition.name} cannot be done at once: {reason}")
+    return _fused(definition, made, steps, tuple(kept))
+
+
+def most_steps(function: Function, fields: Sequence[Field], args: Sequence[Any] = (), *, dims: int) -> int:
+    """The most time steps of a stencil that are done at once; 1 where it does not have what that takes.
+
+    Raises
+    ------
+    TranslationError
+        As :func:`specialise_stencil`.
+    """
+    made = _specialised(function, tuple(fields), args, dims, None)
+    return 1 if why_apart(made.cell) else _MOST_STEPS.get(len(made.cell.reads), 1)
+
+
 def _specialised(function: Function, fields: tuple[Field, ...], args: Sequence[Any], dims: int,
                  halo: Halo | None) -> Made:
     """The function of a cell; a number becomes part of it only where it must."""
@@ -186,6 +228,20 @@ def _kernel(definition: Definition, made: Made) -> StencilKernel:
         1 if made.cell.dims == 2 else 2)
 
 
+@functools.lru_cache(maxsize=512)
+def _fused(definition: Definition, made: Made, steps: int, kept: tuple[bool, ...]) -> StencilKernel:
+    """The kernel of several time steps around a function of a cell."""
+    z, y, x = kept
+    how, name = Steps(steps, _STEP_WARPS, _STEP_ROWS, _STEP_CHUNK, (z, y, x)), f"{definition.name}_{steps}_steps"
+    source, shared = fused(made.cell, name, how)
+    tile = Tile.of(made.cell, how)
+    halo = ((steps, steps),) * made.cell.dims
+    return StencilKernel(
+        source, name, OPTIONS, tuple(read.field for read in made.cell.reads), made.outputs, made.structure,
+        parameters_of(made), halo, (WARP, how.warps, 1), (tile.inner[0] - tile.lanes + 1, tile.inner[1], how.chunk), 2,
+        shared, steps)
+
+
 def parameters_of(made: Made) -> tuple[Parameter, ...]:
     """What a kernel around a function of a cell takes."""
     dtypes = dict(made.dtypes)
@@ -197,10 +253,10 @@ def parameters_of(made: Made) -> tuple[Parameter, ...]:
 def lanes_of(cell: Cell) -> int:
     """The neighbouring cells of a thread: accesses of 16 bytes for the smallest type, and of 32 at most."""
     sizes = [read.itemsize for read in cell.reads] + [write.itemsize for write in cell.writes]
-    return max(1, min(_ACCESS_BYTES // min(sizes), _MOST_BYTES // max(sizes), _MOST_LANES))
+    return max(1, min(ACCESS_BYTES // min(sizes), _MOST_BYTES // max(sizes), _MOST_LANES))
 
 
 def how_to_march(cell: Cell) -> March:
     """How threads share the work of a stencil, from what it reads and writes."""
-    threads = (_WARP, 8) if cell.dims == 3 else (128, 1)
+    threads = (WARP, 8) if cell.dims == 3 else (128, 1)
     return March(threads, lanes_of(cell), 1, 8, False, True)

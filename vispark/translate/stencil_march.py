@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from vispark.translate.stencil_frame import (
     AXES,
     LOAD,
+    ON_HOST,
     REGION,
     STORE,
     STRIDES,
@@ -126,7 +127,7 @@ class _Marcher:
         self._registers()
         self._loop()
         tile = (width * self.how.lanes, height * self.how.rows, self.how.lanes)
-        return "\n".join([REGION, LOAD, STORE, self.cell.text, *head, "{", "#ifdef __CUDA_ON_HOST__",
+        return "\n".join([REGION, LOAD, STORE, self.cell.text, *head, "{", ON_HOST,
                           *host_body(self.cell, *tile), "#else", *self.lines, "#endif", "}"]) + "\n"
 
     def add(self, depth: int, *lines: str) -> None:
@@ -235,7 +236,8 @@ class _Marcher:
                 f"[{shifted('l', offset[2] + field.left)}]")
 
     def _place(self, axis: int) -> str:
-        return "x + l" if axis == 2 else "at" if axis == self.along else "row + r"
+        index = "x + l" if axis == 2 else "at" if axis == self.along else "row + r"
+        return f"region.origin[{axis}] + {index}"
 
     def _store(self, row: int) -> None:
         lanes, inside = self.how.lanes, f"row + {row} < region.high[{self.across}]"

@@ -40,7 +40,7 @@ static __device__ __forceinline__ void convection_cell(double& out_u, double& ou
 extern "C" __global__ void __launch_bounds__(128)
 convection_kernel(const float* __restrict__ u_in, const float* __restrict__ v_in, const double* __restrict__ p_in, double* __restrict__ out_u, double* __restrict__ out_v, const vp_region region, const double k)
 {
-#ifdef __CUDA_ON_HOST__
+#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
     if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
     const int left = region.low[2], right = region.high[2];
     const int top = region.low[0] + blockIdx.z * 1;

@@ -45,7 +45,7 @@ static __device__ __forceinline__ void plain_cells_cell(float& out_a, short& out
 extern "C" __global__ void __launch_bounds__(256)
 plain_cells_kernel(const float* __restrict__ a_in, const short* __restrict__ b_in, float* __restrict__ out_a, short* __restrict__ out_c, const vp_region region, const long long k)
 {
-#ifdef __CUDA_ON_HOST__
+#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
     if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
     const int left = region.low[2], right = region.high[2];
     const int top = region.low[1] + blockIdx.y * 8;

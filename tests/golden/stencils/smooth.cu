@@ -35,7 +35,7 @@ static __device__ __forceinline__ void smooth_cell(float& out, const float u_m3,
 extern "C" __global__ void __launch_bounds__(128)
 smooth_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_region region)
 {
-#ifdef __CUDA_ON_HOST__
+#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
     if (threadIdx.x != 0 || threadIdx.y != 0) return;
     const int corner = (region.low[2] & ~3) + blockIdx.x * 512;
     const int left = max(corner, region.low[2]), right = min(corner + 512, region.high[2]);

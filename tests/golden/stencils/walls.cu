@@ -39,7 +39,7 @@ static __device__ __forceinline__ void walls_cell(float& out, const float u_0_0,
 extern "C" __global__ void __launch_bounds__(128)
 walls_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_region region)
 {
-#ifdef __CUDA_ON_HOST__
+#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
     if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
     const int left = region.low[2], right = region.high[2];
     const int top = region.low[0] + blockIdx.z * 1;

@@ -39,7 +39,7 @@ static __device__ __forceinline__ void wide_cell(double& out, const double u_1_0
 extern "C" __global__ void __launch_bounds__(256)
 wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_region region, const double k)
 {
-#ifdef __CUDA_ON_HOST__
+#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
     if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
     const int left = region.low[2], right = region.high[2];
     const int top = region.low[1] + blockIdx.y * 8;

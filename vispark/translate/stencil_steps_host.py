@@ -1,0 +1,101 @@
+"""The host's body of a kernel of several time steps: a tile's planes of each step stay in the processor's cache."""
+
+from __future__ import annotations
+
+from vispark.translate.stencil_frame import Cell, Offset, Read, Steps, Tile, shifted
+
+
+def host_steps(cell: Cell, how: Steps, tile: Tile) -> list[str]:
+    """The lines of the body: the block's first thread takes each plane of the tile through all steps."""
+    steps = how.steps
+    lines = ["if (threadIdx.x != 0 || threadIdx.y != 0) return;",
+             f"const int corner = (region.low[2] & ~{tile.lanes - 1}) + (int)blockIdx.x * {tile.inner[0]} - "
+             f"{tile.side};",
+             f"const int top = region.low[1] + (int)blockIdx.y * {tile.inner[1]} - {steps};",
+             f"const int width = min({tile.width}, region.high[2] + {steps} - corner);",
+             f"const int height = min({tile.height}, region.high[1] + {steps} - top);",
+             "const long long planes = region.high[0] - region.low[0];",
+             "const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);",
+             "const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);",
+             f"const int base = first - {steps};",
+             "// Of each step three planes: the cells of plane z are at [(z - base) % 3].",
+             *(f"{read.c} {read.name}[{steps + 1}][3][{tile.height}][{tile.width}];" for read in cell.reads),
+             *_alive("left", "right", "corner", "width", 2, how.kept[2]),
+             *_alive("above", "below", "top", "height", 1, how.kept[1]),
+             f"for (int s = base; s < last + {steps}; ++s) {{",
+             "    for (int r = 0; r < height; ++r) {",
+             "        const long long place = s * region.plane + (long long)(top + r) * region.pitch + corner;",
+             *(f"        for (int l = 0; l < width; ++l) {read.name}[0][(s - base) % 3][r][l] = "
+               f"{read.name}_in[place + l];" for read in cell.reads),
+             "    }",
+             f"    for (int t = 0; t < {steps}; ++t) {{",
+             "        const int at = s - t - 1;",
+             f"        if (at < first - ({steps} - t - 1) || at >= last + ({steps} - t - 1)) continue;",
+             "        const int lower = (at - 1 - base) % 3, middle = (at - base) % 3, upper = (at + 1 - base) % 3;",
+             f"        const bool deep = {_inside('at', 0) if how.kept[0] else 'true'};",
+             "        for (int r = t + 1; r < height - t - 1; ++r) {",
+             *("    " * 3 + line for line in _row(cell, how)), "        }", "    }",
+             *("    " + line for line in _out(cell, how, tile)), "}"]
+    return ["    " + line for line in lines]
+
+
+def _inside(index: str, axis: int) -> str:
+    return f"region.origin[{axis}] + {index} >= 0 && region.origin[{axis}] + {index} < region.shape[{axis}]"
+
+
+def _alive(low: str, high: str, at: str, count: str, axis: int, kept: bool) -> list[str]:
+    """The range of the tile's cells within the grid along an axis."""
+    if not kept:
+        return [f"const int {low} = 0, {high} = {count};"]
+    return [f"const int {low} = (int)max(-region.origin[{axis}] - {at}, 0LL);",
+            f"const int {high} = (int)min(region.shape[{axis}] - region.origin[{axis}] - {at}, (long long){count});"]
+
+
+def _row(cell: Cell, how: Steps) -> list[str]:
+    """One row of one step: cells within the grid are computed, the others keep their values."""
+    by_field = {read.field: read.name for read in cell.reads}
+    lines = [f"const {read.c}* __restrict__ {_row_name(read, row)} = {read.name}[t]"
+             f"[{('lower', 'middle', 'upper')[row[0] + 1]}][{shifted('r', row[1])}];"
+             for read in cell.reads for row in _rows(read)]
+    lines += [f"{write.c}* __restrict__ {write.name}_made = {by_field[write.field]}[t + 1][middle][r];"
+              for write in cell.writes]
+    lines += ["const bool alive = deep && r >= above && r < below;",
+              "const int from = alive ? max(left, t + 1) : width - t - 1;",
+              "const int to = alive ? min(right, width - t - 1) : width - t - 1;"]
+
+    def neighbour(read: Read, offset: Offset) -> str:
+        return f"{_row_name(read, (*offset[:2], 0))}[{shifted('l', offset[2])}]"
+
+    def place(axis: int) -> str:
+        index = f"region.origin[{axis}] + {('corner + l', 'top + r', 'at')[2 - axis]}"
+        return index if how.kept[axis] else f"vp_wrapped({index}, region.shape[{axis}])"
+
+    lines += ["#pragma GCC ivdep", "for (int l = from; l < to; ++l)",
+              f"    {cell.call(lambda write: f'{write.name}_made[l]', neighbour, place)}"]
+    for write in cell.writes:
+        kept = f"{write.name}_made[l] = {by_field[write.field]}[t][middle][r][l];"
+        lines += [f"for (int l = t + 1; l < min(from, width - t - 1); ++l) {kept}",
+                  f"for (int l = max(to, t + 1); l < width - t - 1; ++l) {kept}"]
+    return lines
+
+
+def _out(cell: Cell, how: Steps, tile: Tile) -> list[str]:
+    """The last step's plane, less the tile's rim."""
+    by_field = {read.field: read.name for read in cell.reads}
+    steps = how.steps
+    return [f"const int done = s - {steps};", "if (done < first) continue;",
+            f"for (int r = {steps}; r < min({tile.height - steps}, region.high[1] - top); ++r) {{",
+            "    const long long place = done * region.plane + (long long)(top + r) * region.pitch + corner;",
+            f"    for (int l = max({tile.side}, region.low[2] - corner); l < min({tile.width - tile.side}, "
+            "region.high[2] - corner); ++l) {",
+            *(f"        {write.name}[place + l] = {by_field[write.field]}[{steps}][(done - base) % 3][r][l];"
+              for write in cell.writes), "    }", "}"]
+
+
+def _rows(read: Read) -> list[Offset]:
+    """The rows of a field that are read."""
+    return list(dict.fromkeys((*offset[:2], 0) for offset in read.offsets))
+
+
+def _row_name(read: Read, row: Offset) -> str:
+    return f"{read.name}_row" + "".join(f"_{step}".replace("-", "m") for step in row[:2])
