@@ -13,10 +13,10 @@ from pyspark import RDD
 from pyspark.rdd import portable_hash
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark.content import Content
 from vispark.fold import FoldSpec, fold_of
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
 from vispark.fold.lowering import FoldRequest, Folds, Reduce, Sum, Total, finish, finish_number, type_of
-from vispark.lower import Content
 from vispark.mapped import MapSpec
 from vispark.records.layout import BY_NAME
 from vispark.reduced import ReducedRDD
@@ -99,7 +99,7 @@ class FoldActions(RDD[Any]):
         try:
             return self._total(action, zero, combine, mapped, reason or found.fold, spark)
         except TranslationError as error:
-            self._folds[action] = f"a Spark job over recv(), as {error}"
+            self._folds[action] = str(error)
             return spark()
 
     def _risk(self, found: Aggregation) -> str:
@@ -191,15 +191,16 @@ class FoldActions(RDD[Any]):
 
     def folded(self, request: FoldRequest[_Fold] | str, action: str) -> tuple[_Fold, Folds] | None:
         """Run a fold in the workers; what they gave. None where it cannot run there, for reasons that are noted."""
-        fold = self.lowered(request)
+        fold: Any = request
+        if not isinstance(request, str):
+            answer = self._evaluate(range(self.getNumPartitions()), Goal(fold=request)) if self._is_held() else None
+            fold = answer.fold if answer else "nothing is cached"
         if isinstance(fold, str):
             log.info("%s() of %r is a Spark job: %s", action, self, fold)
-            self._folds[action] = f"a Spark job over recv(), as {fold}"
+            self._folds[action] = fold
             return None
-        self._folds[action] = "in the workers: " + ", ".join(f"{each.operator} of {each.field!r}" if each.field else
-                                                             each.operator for each in fold.fields)
-        found = self._evaluate(range(self.getNumPartitions()), Goal(fold=fold)).folds
-        return fold, [found[first] for first in sorted(found)]
+        self._folds[action] = fold
+        return fold, [answer.folds[first] for first in sorted(answer.folds)]
 
     def lowered(self, request: FoldRequest[_Fold] | str) -> _Fold | str:
         """The fold for what is cached, or why there is none."""
@@ -212,8 +213,8 @@ class FoldActions(RDD[Any]):
 
     # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
 
-    #: How each action that folds ran last, for :meth:`explain`.
-    _folds: dict[str, str]
+    #: The fold that each action ran last, or why it was a Spark job.
+    _folds: dict[str, Fold | FoldByKey | str]
 
     @abstractmethod
     def _recorded(self, spec: MapSpec) -> FoldActions: ...

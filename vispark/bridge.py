@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -24,12 +24,14 @@ from gpu_worker.protocol.messages import VERSION, Hello, Ran
 from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
+from vispark.content import Content
 from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost
-from vispark.lower import Content, Lowered
+from vispark.lower import Lowering
 from vispark.options import Options
 from vispark.plan import Cached, Chain
+from vispark.prepared import Shipment
 from vispark.records import Keyring, Layout, Packed, pack
-from vispark.rewrite import FETCH, KEEP
+from vispark.rewrite import FETCH, KEEP, Goal
 
 log = logging.getLogger(__name__)
 
@@ -121,25 +123,25 @@ def _executor_process() -> int:
     return parent
 
 
-def blame(credentials: Credentials, client: Client, lowered: Lowered) -> None:
+def blame(credentials: Credentials, client: Client, shipment: Shipment) -> None:
     """Raise the error of a kernel of a plan that ended the worker's process, if one did."""
     try:
         failure = autopsy(credentials.session, client.epoch, runtime_dir=client.runtime_dir).failure
     except WorkerError:
         return      # the daemon is gone too, and with it what it knew
-    ours = {None, *lowered.partitions()}
-    if failure and failure.partition in ours and any(label in failure.operation for label in lowered.labels()):
+    labels, ours = shipment.prepared.labels, {None, *shipment.partitions}
+    if failure and failure.partition in ours and any(label in failure.operation for label in labels):
         raise error_of(failure)
 
 
-def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None,
+def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = None,
         runtime_dir: str | None = None) -> tuple[Client, Ran, Data]:
     """Run a plan in the worker of this node, again if the worker is lost.
 
     Returns
     -------
-    client, reply, payload
-        The connection that answered, its answer, and the payload of what was fetched.
+    client, reply, data
+        The connection that answered, its answer, and what was fetched.
 
     Raises
     ------
@@ -150,10 +152,9 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
     """
     def ask(client: Client) -> tuple[Client, Ran, Data]:
         offset = packed.nbytes if packed else 0
-        request, constants = lowered.request(client.next_number(), client.epoch, credentials.options.deadline,
-                                             offset=offset, devices=_addresses())
-        payload = _payload(client, lowered, packed, offset + constants)
-        try:
+        request, size = shipment.request(client.next_number(), client.epoch, credentials.options.deadline,
+                                         known=False, offset=offset)
+        with _payload(shipment, packed, offset, size) as payload:
             failpoint("packed")
             client.send(request, [payload.descriptor] if payload else [])
             failpoint("sent")
@@ -161,14 +162,8 @@ def run(credentials: Credentials, lowered: Lowered, packed: Packed | None = None
                 reply, descriptors = client.receive(request.number)
             except (WorkerLost, Fenced):
                 forget(client)
-                blame(credentials, client, lowered)     # not where it could not be sent: it has done nothing yet
+                blame(credentials, client, shipment)    # not where it could not be sent: it has done nothing yet
                 raise
-            if payload and not reply.retained:
-                client.recycle(payload)
-                payload = None
-        finally:
-            if payload:
-                payload.close()
         failpoint("before-unpack")
         return client, reply, results(reply.data, descriptors)
 
@@ -190,14 +185,15 @@ def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[
                 raise
 
 
-def _payload(client: Client, lowered: Lowered, packed: Packed | None, size: int) -> Payload | None:
-    """The payload of a request, filled."""
-    if not size and not (packed and packed.signatures):     # blocks may be of no bytes
-        return None
-    payload = client.payload(size)
+def _payload(shipment: Shipment, packed: Packed | None, offset: int,
+             size: int) -> AbstractContextManager[Payload | None]:
+    """The payload with the records, and behind them, from ``offset`` on, ``size`` bytes of values."""
+    if not offset + size and not (packed and packed.signatures):     # blocks may be of no bytes
+        return nullcontext()
+    payload = Payload.create(offset + size)
     if packed:
         packed.write(payload, 0)
-    lowered.constants.write(payload)
+    shipment.values.write(payload, offset)
     return payload
 
 
@@ -220,6 +216,14 @@ def content_of(packed: Packed) -> Content:
     return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures))
 
 
+def _lowered(chain: Chain, start: Cached | None, goal: Goal, partition: int, content: Content,
+             devices: Sequence[str] = ()) -> Shipment:
+    """The plan for one partition."""
+    lowering = Lowering(chain, start, goal)
+    lowering.add(partition, content)
+    return lowering.ship(devices)
+
+
 @dataclass(frozen=True)
 class Load:
     """The task that brings a partition into the worker of its node and keeps what the chain says."""
@@ -229,11 +233,11 @@ class Load:
 
     def __call__(self, partition: int, records: Iterable) -> Iterator[Token]:
         packed = _packed(self.credentials, self.chain, partition, records)
-        lowered = Lowered(self.chain, None, KEEP)
-        lowered.add(partition, content_of(packed))
-        client, _, _ = run(self.credentials, lowered, packed)
-        contents = {number: kept[partition] for number, kept in lowered.kept.items()}
-        yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, contents)
+        shipment = _lowered(self.chain, None, KEEP, partition, content_of(packed), _addresses())
+        client, _, _ = run(self.credentials, shipment, packed)
+        kept = {number: contents[partition]
+                for number, contents in zip(shipment.vrdds, shipment.prepared.kept, strict=True)}
+        yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, kept)
 
 
 @dataclass(frozen=True)
@@ -266,32 +270,32 @@ class Receive:
         """
         token, = tokens
         last = next(node.cached for node in reversed(self.chain) if node.cached)
-        return self._from(last, partition, token.home)
+        return self._from(last, partition, token.home, token.contents.get(last.number))
 
-    def _from(self, start: Cached, partition: int, home: Home | None) -> Iterator:
+    def _from(self, start: Cached, partition: int, home: Home | None, content: Content | None = None) -> Iterator:
+        """Start from what is held; what it looks like is asked of the worker where it is not known."""
         runtime_dir = home.runtime_dir if home and home.here else None
-        content = _answered(self.credentials, runtime_dir,
-                            lambda client: held(client, start.number, [partition]).get(partition))
+        if content is None:
+            content = _answered(self.credentials, runtime_dir,
+                                lambda client: held(client, start.number, [partition]).get(partition))
         if content is None:
             raise PartitionMissing(f"partition {partition} of VRDD {start.number} is not held here")
-        lowered = Lowered(self.chain, start, FETCH)
-        lowered.add(partition, content)
-        return self._records(lowered, run(self.credentials, lowered, runtime_dir=runtime_dir))
+        shipment = _lowered(self.chain, start, FETCH, partition, content)
+        return self._records(shipment, run(self.credentials, shipment, runtime_dir=runtime_dir))
 
     def _from_records(self, partition: int, records: Iterable) -> Iterator:
         packed = _packed(self.credentials, self.chain, partition, records)
         chain = tuple([plan.Node(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in self.chain])
-        lowered = Lowered(chain, None, FETCH)
-        lowered.add(partition, content_of(packed))
-        return self._records(lowered, run(self.credentials, lowered, packed))
+        shipment = _lowered(chain, None, FETCH, partition, content_of(packed), _addresses())
+        return self._records(shipment, run(self.credentials, shipment, packed))
 
     def _elsewhere(self, cached: Cached | None, partition: int) -> bool:
         return cached is not None and partition in self.places.get(cached.number, {})
 
-    def _records(self, lowered: Lowered, answer: tuple[Client, Ran, Data]) -> Iterator:
-        _, reply, payload = answer
-        return lowered.records(reply.outputs[0], payload, self.credentials.keyring)
+    def _records(self, shipment: Shipment, answer: tuple[Client, Ran, Data]) -> Iterator:
+        _, reply, data = answer
+        return shipment.prepared.records(reply.outputs[0], data, self.credentials.keyring)
 
 
 @dataclass(frozen=True)
@@ -300,8 +304,9 @@ class Relay:
 
     credentials: Credentials
     home: Home
-    lowered: Lowered
+    shipment: Shipment
     released: tuple[int, ...]
+    retained: tuple[tuple[int, tuple[int, ...]], ...]
 
     def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
         runtime_dir = self.home.runtime_dir if self.home.here else None
@@ -309,11 +314,17 @@ class Relay:
         if Home(client.runtime_dir, machine()) != self.home:
             yield None
             return
+        if self.released or self.retained:
+            _answered(self.credentials, runtime_dir, self._tidy)
+        client, reply, data = run(self.credentials, self.shipment, runtime_dir=client.runtime_dir)
+        yield client.epoch, reply, data.array.tobytes()
+
+    def _tidy(self, client: Client) -> None:
+        """Pass on what the worker is to forget."""
+        for number, partitions in self.retained:
+            client.request(messages.Retain(client.next_number(), number, partitions))
         if self.released:
-            _answered(self.credentials, runtime_dir,
-                      lambda client: client.request(messages.Release(client.next_number(), self.released)))
-        client, reply, payload = run(self.credentials, self.lowered, runtime_dir=client.runtime_dir)
-        yield client.epoch, reply, payload.array.tobytes()
+            client.request(messages.Release(client.next_number(), self.released))
 
 
 def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, Content]:

@@ -1,49 +1,213 @@
-"""A plan in words: what was recorded, what workers do for it, and what they hold of it already."""
+"""A plan in words: what was recorded, what workers do for it, with which kernels, and what they hold of it already."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Launch, Signature, Step
 from vispark import plan, rewrite
-from vispark.plan import Chain
-from vispark.rewrite import FETCH
+from vispark.content import Content
+from vispark.errors import PlanError
+from vispark.lower import Lowering
+from vispark.plan import Cached, Chain
+from vispark.records import Layout
+from vispark.records.layout import Part
+from vispark.rewrite import FETCH, Goal
 from vispark.session import Session
 
 
-def explain(session: Session, chain: Chain, partitions: int, folds: Mapping[str, str]) -> str:
-    """The text that ``VRDD.explain`` prints; ``folds`` says how each action that folds ran last."""
+@dataclass(frozen=True)
+class Explained:
+    """What is to be explained.
+
+    Attributes
+    ----------
+    chain : Chain
+        From the send.
+    partitions : int
+        Their number.
+    folds : mapping
+        The fold that each action ran last, or why it was a Spark job.
+    schema : Content or None
+        What a partition looks like, where that is not known yet.
+    sources : bool
+        Whether to show the kernels' sources.
+    """
+
+    chain: Chain
+    partitions: int
+    folds: Mapping[str, Fold | FoldByKey | str]
+    schema: Content | None = None
+    sources: bool = False
+
+
+def explain(session: Session, wanted: Explained, goal: Goal = FETCH) -> str:
+    """The text that ``VRDD.explain`` prints."""
+    chain = wanted.chain
     start = next((node.cached for node in reversed(chain) if node.cached), None)
-    steps, numbers = rewrite.steps(chain, start, FETCH)
+    contents = _contents(session, start, wanted)
+    lowering = _lowered(chain, start, goal, contents)
     return "\n".join([
         "== Plan ==", plan.describe(chain),
-        "== Rewritten plan ==", *[f"{type(step).__name__}{_details(step, numbers)}" for step in steps],
-        f"== Data: {partitions} partitions ==", *_held(session, chain),
-        *(["== Folds =="] if folds else []), *[f"{action}: {how}" for action, how in folds.items()],
-        "== Way ==", _way(session, chain),
+        "== Rewritten plan ==", *_rewritten(chain, start, goal, lowering),
+        *(["== Kernels ==", *_kernels(lowering, wanted)] if lowering and any(lowering.launches) else []),
+        f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
+        *_moved(chain, start, lowering, contents),
+        *(["== Folds =="] if wanted.folds else []), *map(_fold, wanted.folds, wanted.folds.values()),
+        "== Way ==", *_way(session, chain),
     ])
 
 
-def _details(step, numbers: Sequence[int]) -> str:
+def content_of(schema: Any) -> Content:
+    """What one partition looks like, of its records' shape and dtype; None where nothing is said of it.
+
+    Parameters
+    ----------
+    schema : (shape, dtype), or dict of them by field
+        Of a record, or, where it has two dimensions or more, of a block. A number has the shape ().
+
+    Raises
+    ------
+    PlanError
+        If it is something else.
+
+    Examples
+    --------
+    >>> content_of(((41,), "float32")).signatures
+    (Signature(fields=(Field(name='', dtype='<f4', shape=(1, 41)),)),)
+    """
+    if schema is None:
+        return None
+    given = schema if isinstance(schema, Mapping) else {"": schema}
+    try:
+        fields = tuple([Field(name, np.dtype(dtype).str, tuple(shape)) for name, (shape, dtype) in given.items()])
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"schema= is (shape, dtype), or a dict of them by field, not {schema!r}") from error
+    blocks = any(len(field.shape) > 1 for field in fields)
+    parts = tuple([Part(field.name, "array" if field.shape else "number", (field.dtype,)) for field in fields])
+    if not blocks:
+        fields = tuple([Field(field.name, field.dtype, (1, *field.shape)) for field in fields])
+    return Content(1, 0, Layout("blocks" if blocks else "elements", False, parts), (Signature(fields),))
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------------
+
+def _contents(session: Session, start: Cached | None, wanted: Explained) -> dict[int, Content]:
+    """What the partitions look like that the plan would start from, as far as that is known."""
+    residency = session.residencies.get(start.number) if start else None
+    if residency is not None and residency.places:
+        return {partition: residency.contents[partition] for partition in sorted(residency.places)}
+    return {} if wanted.schema is None else {0: wanted.schema}
+
+
+def _lowered(chain: Chain, start: Cached | None, goal: Goal, contents: Mapping[int, Content]) -> Lowering | None:
+    if not contents:
+        return None
+    lowering = Lowering(chain, start, goal)
+    for partition, content in contents.items():
+        lowering.add(partition, content)
+    lowering.finish()
+    return lowering
+
+
+def _rewritten(chain: Chain, start: Cached | None, goal: Goal, lowering: Lowering | None) -> Iterator[str]:
+    """The protocol's steps; without content only what becomes one step."""
+    if lowering is not None:
+        numbers = lowering.numbers()
+        yield from (f"{type(step).__name__}{_details(step, numbers)}" for step in lowering.steps)
+        return
+    nodes = rewrite.after_start(chain, start)
+    yield "Put" if start is None else f"Load({start.number})"
+    for stage in rewrite.stages(nodes, goal.fold is not None):
+        yield ", ".join(str(node.op) for node in nodes[stage.first:stage.stop])
+    yield "Fetch"
+
+
+def _details(step: Step, numbers: Sequence[int]) -> str:
     vrdd = [str(numbers[step.slot])] if hasattr(step, "slot") else []
-    shown = vrdd + [str(getattr(step, name)) for name in ("label", "place") if hasattr(step, name)]
+    shown = vrdd + [str(getattr(step, name)) for name in ("label", "how", "place") if hasattr(step, name)]
     return f"({', '.join(shown)})" if shown else ""
 
 
-def _held(session: Session, chain: Chain) -> list[str]:
-    lines = []
+# -- kernels ----------------------------------------------------------------------------------------------------------
+
+def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
+    """Each kernel once: how it is launched, and what it reads and writes of all partitions together."""
+    modules = lowering.modules.modules()
+    traffic: dict[tuple[int, str], list[int]] = {}
+    for number, blocks in lowering.blocks():
+        for launch, (read, written) in zip(lowering.launches[number], lowering.traffic(number), strict=True):
+            key = launch.module, launch.kernel
+            known = traffic.setdefault(key, [0, 0, 0])
+            traffic[key] = [known[0] + blocks, known[1] + blocks * read, known[2] + blocks * written]
+    shown = set()
+    for launch in (launch for launches in lowering.launches for launch in launches):
+        key = launch.module, launch.kernel
+        if key in shown:
+            continue
+        shown.add(key)
+        blocks, read, written = traffic.get(key, [0, 0, 0])
+        yield (f"{launch.kernel} ({modules[launch.module].file}): {_geometry(launch, blocks)}; reads {read} bytes, "
+               f"writes {written}")
+        if wanted.sources:
+            yield from (f"    {line}" for line in modules[launch.module].source.splitlines())
+    if not wanted.sources:
+        yield "explain(sources=True) shows their sources"
+
+
+def _geometry(launch: Launch, blocks: int) -> str:
+    threads = " x ".join(map(str, launch.block))
+    if not launch.tile:
+        return f"{blocks} launches, one for each block, of {threads} threads a thread block"
+    return f"one launch on each device for {blocks} blocks, {launch.tile} rows at a time by {threads} threads"
+
+
+# -- data -------------------------------------------------------------------------------------------------------------
+
+def _held(session: Session, chain: Chain) -> Iterator[str]:
+    found = False
     for position, node in enumerate(chain):
         residency = session.residencies.get(node.cached.number) if node.cached else None
         if residency:
+            found = True
             nbytes = sum(residency.contents[index].nbytes for index in residency.places)
-            lines.append(f"VRDD {node.cached.number} ({node.cached.name}): {len(residency.places)} partitions held, "
-                         f"{nbytes} bytes on {plan.place_of(chain[:position + 1])}")
-    return lines or ["nothing is cached; every action sends the records"]
+            pending = ", on their way" if any(not sent.ticket.done for _, sent in residency.pending) else ""
+            yield (f"VRDD {node.cached.number} ({node.cached.name}): {len(residency.places)} partitions held{pending}, "
+                   f"{nbytes} bytes on {plan.place_of(chain[:position + 1])}")
+    if not found:
+        yield "nothing is cached; every action sends the records"
 
 
-def _way(session: Session, chain: Chain) -> str:
+def _moved(chain: Chain, start: Cached | None, lowering: Lowering | None,
+           contents: Mapping[int, Content]) -> Iterator[str]:
+    """The bytes that go between host and device, and to the driver."""
+    if lowering is None:
+        return
+    position = next((index for index, node in enumerate(chain) if start and node.cached == start), 0)
+    if plan.place_of(chain[:position + 1]) == "host" and any(lowering.launches):
+        yield f"to the device: {sum(content.nbytes for content in contents.values())} bytes"
+    yield f"collect() brings {sum(content.nbytes for content in lowering.results().values())} bytes to the driver"
+
+
+# -- folds, and the way -----------------------------------------------------------------------------------------------
+
+def _fold(action: str, fold: Fold | FoldByKey | str) -> str:
+    if isinstance(fold, str):
+        return f"{action}: a Spark job over recv(), as {fold}"
+    folds = ", ".join(f"{each.operator} of {each.field!r}" if each.field else each.operator for each in fold.fields)
+    return f"{action}: in the workers: {folds}"
+
+
+def _way(session: Session, chain: Chain) -> Iterator[str]:
     if not any(node.cached for node in chain):
-        return "a Spark job: one request and one reply for each partition"
+        yield "a Spark job: one request and one reply for each partition"
+        return
     workers = session.workers.known()
     relayed = sum(not worker.direct for worker in workers)
     way = "direct: one request and one reply for each worker, no Spark job"
-    return way + (f"; {relayed} of {len(workers)} workers through a Spark task each" if relayed else "")
+    yield way + (f"; {relayed} of {len(workers)} workers through a Spark task each" if relayed else "")
+    yield f"plans: {session.plans.made} worked out so far; a repeated one is sent as it is, with its values"

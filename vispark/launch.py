@@ -10,7 +10,7 @@ import functools
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError
-from gpu_worker.protocol.messages import Argument, Array, Field, In, Launch, Out, Scalar, Signature
+from gpu_worker.protocol.messages import Argument, Array, Field, In, Launch, Out, Scalar, Signature, Value
 from gpu_worker.protocol.payload import field_bytes
 from vispark.captured import UserFunction, capture
 from vispark.kernels import ArrayValue, Kernel, Kernels, Parameter, device_dtype
 from vispark.symbols import IN, OUT, BlockView, ExtentExpression, InSymbol, OutSymbol, ShapeSymbol
-from vispark.tables import ConstantTable, ModuleTable
+from vispark.tables import Given as Passed
+from vispark.tables import SlotTable
 
-__all__ = ["IN", "OUT", "BlockView", "ConstantTable", "ExecSpec", "ModuleTable", "record_exec", "resolve"]
+__all__ = ["IN", "OUT", "BlockView", "ExecSpec", "record_exec", "resolve"]
 
 _PACKAGE = str(Path(__file__).parent)
 _INT, _FLOAT, _BOOL = "<i4", "<f4", "|b1"
@@ -83,11 +84,25 @@ class ExecSpec:
     label: str
     where: str = field(default="", compare=False)
 
-    def shape_key(self) -> ExecSpec:
-        """The same without the arguments' values, which no plan depends on: hashable, equal by content."""
+    def without_values(self) -> ExecSpec:
+        """The same without the arguments' values, which no launch depends on: hashable, equal by content."""
         return replace(self, arguments=tuple(
             replace(given, data=b"") if isinstance(given, ArrayValue) else
             Scalar(given.dtype, b"") if isinstance(given, Scalar) else given for given in self.arguments))
+
+    def shape_key(self) -> Hashable:
+        """What of a call a plan depends on: all but the arguments' values."""
+        arguments = tuple([(given.dtype, given.shape) if isinstance(given, ArrayValue) else
+                           given.dtype if isinstance(given, Scalar) else given for given in self.arguments])
+        return self.kernel, arguments, self.out, self.grid, self.block, self.shared, self.label
+
+    def value(self, number: int) -> ArrayValue:
+        """The argument of a number, which is an array or a scalar."""
+        given = self.arguments[number]
+        if isinstance(given, Scalar):
+            return ArrayValue(given.dtype, (), given.value)
+        assert isinstance(given, ArrayValue)
+        return given
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -367,7 +382,8 @@ class _Geometry:
     merge: bool
 
 
-def resolve(spec: ExecSpec, signature: Signature, constants: ConstantTable) -> tuple[Launch, Signature, bool]:
+def resolve(spec: ExecSpec, signature: Signature, slots: SlotTable, position: int = 0) -> tuple[Launch, Signature,
+                                                                                               bool]:
     """What a call of ``exec`` means for blocks of one signature.
 
     Parameters
@@ -376,8 +392,10 @@ def resolve(spec: ExecSpec, signature: Signature, constants: ConstantTable) -> t
         The call.
     signature : Signature
         What the input blocks look like.
-    constants : ConstantTable
-        Where array arguments are put.
+    slots : SlotTable
+        Where arguments by value get their slots.
+    position : int
+        Where in a chain the call stands.
 
     Returns
     -------
@@ -394,18 +412,24 @@ def resolve(spec: ExecSpec, signature: Signature, constants: ConstantTable) -> t
         If the block does not fit the kernel, or one of the user's functions fails or gives something else.
     """
     try:
-        geometry = _geometry(spec.shape_key(), signature)
+        geometry = _geometry(spec.without_values(), signature)
     except LaunchError as error:
         detail = f"{error.detail}\n" * bool(error.detail) + f"  called at {spec.where}"
         raise LaunchError(error.message, error.place, detail).at(operation=spec.label) from error.__cause__
-    arguments = tuple(_argument(given if settled is None else settled, constants)
-                      for given, settled in zip(spec.arguments, geometry.arguments, strict=True))
+    arguments = tuple(_argument(given, settled, slots, Passed(position, "argument", number))
+                      for number, (given, settled) in enumerate(zip(spec.arguments, geometry.arguments, strict=True)))
     launch = Launch(geometry.grid, geometry.block, geometry.shared, arguments, geometry.outputs)
     return launch, geometry.result, geometry.merge
 
 
-def _argument(settled: Any, constants: ConstantTable) -> Argument:
-    return Array(constants.add(settled)) if isinstance(settled, ArrayValue) else settled
+def _argument(given: Given, settled: Any, slots: SlotTable, origin: Passed) -> Argument:
+    """An argument of the launch: what the block settles belongs to the plan, what the call was given to the pass."""
+    if isinstance(settled, ArrayValue):
+        return Array(slots.slot(settled))
+    if settled is not None:
+        argument: Argument = settled
+        return argument
+    return Array(slots.slot(origin)) if isinstance(given, ArrayValue) else Value(slots.slot(origin))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,92 +1,64 @@
-"""Lowers a chain to one request for many partitions, and reads the reply.
+"""Lowers a chain to a plan for many partitions.
 
-What a plan means depends on what a block looks like, so it is worked out once for each layout and signature among the
-partitions: the launches, and what the result will look like. Only numbers go to a worker.
+What a chain means depends on what a block looks like, so it is worked out once for each layout and signature among the
+partitions: what the result looks like behind each operation, and then, for what becomes one step, its launch. Where a
+step cannot do all of what it was given (:class:`Apart`), the rest becomes a step of its own.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import Input, Launch, Output, Run, Signature
-from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_bytes, field_offsets
+from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Input, Launch, Plan, Signature, Step, Variant
+from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.protocol.plans import sealed
 from vispark import plan, rewrite
+from vispark.content import Content
 from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.inside import fold_inside
 from vispark.launch import ExecSpec, resolve
-from vispark.mapped import MapSpec, resolve_map
+from vispark.mapped import Call, Mapped, after_map, is_pair, label_of, launch_of, resolve_maps
 from vispark.plan import Cached, Chain
-from vispark.records import Keyring, Layout, unpack, unpack_keys
-from vispark.rewrite import Goal
-from vispark.tables import ConstantTable, ModuleTable
+from vispark.prepared import Prepared, Shipment, value_of
+from vispark.records import Layout
+from vispark.records.layout import name_in
+from vispark.rewrite import Goal, Stage
+from vispark.tables import Given, ModuleTable, SlotTable
+from vispark.translate import TranslationError
+from vispark.translate.folding import Folding
+
+
+class Apart(Exception):
+    """The node at a position cannot be part of the step before it."""
+
+    def __init__(self, position: int):
+        super().__init__(position)
+        self.position = position
 
 
 @dataclass(frozen=True)
-class Content:
-    """What one partition's content looks like, wherever it is.
+class State:
+    """What blocks of one layout and signature are behind some operation; ``count`` is below 0 while as in the input."""
 
-    Attributes
-    ----------
-    count : int
-        Its records.
-    keys : int
-        The bytes of its keys' blob.
-    layout : Layout
-        How records are rebuilt.
-    signatures : tuple of Signature
-        One for each block.
-    """
-
-    count: int
-    keys: int
-    layout: Layout
-    signatures: tuple[Signature, ...]
-
-    @property
-    def only(self) -> str:
-        """As :attr:`Layout.only`."""
-        return self.layout.only
-
-    def records(self, keys: np.ndarray, blocks: Sequence[dict[str, np.ndarray]], keyring: Keyring) -> Iterator:
-        """The records, from the keys' blob and the blocks' arrays."""
-        if self.only == "keys":
-            return iter(unpack_keys(keys.tobytes(), self.count, open=keyring.open))
-        found = unpack(self.layout, self.count, keys.tobytes(), blocks, open=keyring.open)
-        return found if self.only == "" else map(itemgetter(int(self.only)), found)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the blocks and keys."""
-        return self.keys + sum(field_bytes(each) for signature in self.signatures for each in signature.fields)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a plan does to blocks of one layout and signature."""
-
-    launches: tuple[Launch, ...]
     layout: Layout
     signature: Signature | None
-    count: int
-    kept: tuple[tuple[int, Outcome], ...]
+    count: int = -1
 
-    def apply(self, content: Content, others: Sequence[Outcome]) -> Content:
-        """What a partition's content becomes; ``others`` are the outcomes of all its blocks."""
+    def content(self, before: Content, others: Sequence[State]) -> Content:
+        """What a partition's content became; ``others`` are the states of all its blocks."""
         keyed = self.layout.keyed or self.layout.only == "keys"
-        signatures = tuple(outcome.signature for outcome in others if outcome.signature is not None)
-        return Content(content.count if self.count < 0 else self.count, content.keys if keyed else 0, self.layout,
+        signatures = tuple([state.signature for state in others if state.signature is not None])
+        return Content(before.count if self.count < 0 else self.count, before.keys if keyed else 0, self.layout,
                        signatures)
 
 
-@dataclass
-class Lowered:
-    """A chain on its way to becoming a request.
+class Lowering:
+    """A chain on its way to becoming a plan.
 
     Parameters
     ----------
@@ -98,164 +70,400 @@ class Lowered:
         What is wanted.
     """
 
-    chain: Chain
-    start: Cached | None
-    goal: Goal
-    inputs: list[Input] = field(default_factory=list)
-    results: dict[int, Content] = field(default_factory=dict)
-    kept: dict[int, dict[int, Content]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.nodes = rewrite.after_start(self.chain, self.start)
-        self.constants = ConstantTable()
-        self.modules = ModuleTable(self.constants)
-        self.steps, self.vrdds = rewrite.steps(self.chain, self.start, self.goal)
+    def __init__(self, chain: Chain, start: Cached | None, goal: Goal):
+        self.chain, self.start, self.goal = chain, start, goal
+        self.nodes = rewrite.after_start(chain, start)
+        self.slots = SlotTable()
+        self.modules = ModuleTable(self.slots)
+        self._given: dict[int, tuple[Content, int, tuple[int, ...]]] = {}
         self._variants: dict[tuple[Layout, Signature], int] = {}
-        self._outcomes: list[Outcome] = []
+        #: By variant: what its blocks are at the start and behind each node.
+        self._states: list[list[State]] = []
+        self._maps: list[dict[int, Mapped]] = []
         #: What the partitions mean by a record, and mean by it to the end.
         self._kinds: set[str] = set()
+        self._settled: set[Given] = set()
+        self.stages: tuple[Stage, ...] = ()
+        self.steps: list[Step] = []
+        self.launches: list[list[Launch]] = []
+        self.fold: Fold | FoldByKey | str | None = None
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
 
     def add(self, partition: int, content: Content, offset: int = 0) -> None:
-        """Add a partition.
+        """Add a partition; its records are at ``offset`` of the payload.
 
         Raises
         ------
-        LaunchError
-            If a kernel's geometry or arguments do not fit its blocks.
+        PlanError
+            If what the chain does does not fit its blocks.
         """
         try:
             blocks = tuple([self._variant(content.layout, signature) for signature in content.signatures])
         except PlanError as error:
-            vrdd = str(self.start) if self.start else plan.name_of(self.chain)
-            raise error.at(vrdd=vrdd, partition=partition) from error.__cause__
-        self.inputs.append(Input(partition, content.count, content.keys, offset, content.layout.encode(), blocks))
-        outcomes = [self._outcomes[block] for block in blocks]
-        if not outcomes:
-            outcome = _through_nothing(self.nodes, content.layout)
-            self.results[partition] = outcome.apply(content, ())
-            for number in self.numbers():
-                self.kept.setdefault(number, {})[partition] = self.results[partition]
-            return
-        self._kinds.add(content.layout.kind)
-        self.results[partition] = outcomes[0].apply(content, outcomes)
-        for position, (number, outcome) in enumerate(outcomes[0].kept):
-            others = [each.kept[position][1] for each in outcomes]
-            self.kept.setdefault(number, {})[partition] = outcome.apply(content, others)
+            raise error.at(vrdd=self._vrdd(), partition=partition) from error.__cause__
+        self._given[partition] = content, offset, blocks
+        if blocks:
+            self._kinds.add(content.layout.kind)
 
-    def numbers(self) -> Iterator[int]:
-        """The numbers of the VRDDs that the plan keeps, in order."""
-        return (self.vrdds[step.slot] for step in self.steps if isinstance(step, messages.Keep))
-
-    def request(self, number: int, epoch: int, seconds: float, *, offset: int = 0,
-                devices: Sequence[str] = ()) -> tuple[Run, int]:
-        """The request, and the bytes that its array arguments need in the payload from ``offset``."""
-        constants, size = self.constants.constants(offset)
-        steps = tuple([self._settled(step) for step in self.steps])
-        variants = [messages.Variant(signature, outcome.launches,
-                                     tuple([kept.layout.encode() for _, kept in outcome.kept]),
-                                     tuple([kept.count for _, kept in outcome.kept]))
-                    for (_, signature), outcome in zip(self._variants, self._outcomes, strict=True)]
-        key, encoded = sealed(messages.Plan(steps, self.modules.modules(), tuple(variants), tuple(self.inputs),
-                                            tuple(devices)))
-        return Run(number, epoch, seconds, key, encoded, self.vrdds, constants), size
-
-    def labels(self) -> list[str]:
-        """What errors call the steps that launch kernels."""
-        return [step.label for step in self.steps
-                if isinstance(step, messages.Exec | messages.MapFold | messages.FoldInside)]
-
-    def partitions(self) -> list[int]:
-        """The partitions of the request."""
-        return [part.partition for part in self.inputs]
-
-    def records(self, output: Output, payload: Data, keyring: Keyring) -> Iterator:
-        """The records of a fetched partition."""
-        content = _limited(self.results[output.partition], self._fetch().limit)
-        offset = output.offset
-        keys = payload.view(offset, output.keys) if output.keys else np.empty(0, np.uint8)
-        offset += aligned(output.keys)
-        blocks = []
-        for signature in content.signatures:
-            blocks.append({described.name: payload.field(described, start)
-                           for described, start in field_offsets(signature, offset)})
-            offset += block_bytes(signature)
-        return content.records(keys, blocks, keyring)
-
-    def _settled(self, step: messages.Step) -> messages.Step:
-        """A step with what is known only now: what the partitions mean by a record."""
-        match step:
-            case messages.Fetch():
-                return self._fetch()
-            case messages.FoldInside():
-                if len(self._kinds) > 1:
-                    raise PlanError("some partitions hold numbers or rows, others blocks of 2 or more dimensions, and "
-                                    f"{step.label} needs one kind of records", Place(operation=step.label))
-                return replace(step, over=_over(self._kinds))
-        return step
-
-    def _fetch(self) -> messages.Fetch:
-        """The fetch, limited where all partitions mean the same by a record."""
-        if self.goal.limit < 0 or len(self._kinds) != 1:
-            return messages.Fetch(-1, "")
-        return messages.Fetch(self.goal.limit, _over(self._kinds))
+    def _vrdd(self) -> str:
+        return str(self.start) if self.start else plan.name_of(self.chain)
 
     def _variant(self, layout: Layout, signature: Signature) -> int:
         key = layout, signature
         if key not in self._variants:
-            self._outcomes.append(self._outcome(layout, signature))
-            self._variants[key] = len(self._outcomes) - 1
+            maps: dict[int, Mapped] = {}
+            states = [State(layout, signature)]
+            for position, node in enumerate(self.nodes):
+                states.append(self._after(states[-1], node, position, maps))
+            self._states.append(states)
+            self._maps.append(maps)
+            self._variants[key] = len(self._states) - 1
         return self._variants[key]
 
-    def _outcome(self, layout: Layout, signature: Signature) -> Outcome:
-        state = Outcome((), layout, signature, -1, ())
-        if self.start is None and self.chain[0].cached:
-            state = replace(state, kept=((self.chain[0].cached.number, state),))
-        for node in self.nodes:
-            state = self._after(state, node)
-            if node.cached:
-                state = replace(state, kept=(*state.kept, (node.cached.number, replace(state, kept=()))))
-        return state
-
-    def _after(self, state: Outcome, node: plan.Node) -> Outcome:
+    def _after(self, state: State, node: plan.Node, position: int, maps: dict[int, Mapped]) -> State:
         match node.op:
             case plan.Exec(spec):
-                return self._after_exec(state, spec)
+                return _after_exec(state, spec)
             case plan.Map(spec):
-                return self._after_map(state, spec)
+                before = _blocks(state, spec.label)
+                mapped = maps[position] = resolve_maps([(position, spec)], state.layout, before)
+                signature, layout = after_map(mapped.kernel, state.layout, before)
+                return State(layout, signature, state.count)
             case plan.FoldInside(spec):
-                before = _blocks(state, str(node.op))
-                signature, layout = fold_inside(spec, state.layout, before, str(node.op))
-                return replace(state, layout=layout, signature=signature)
-            case plan.Keys() | plan.Values() if state.layout.only:
-                raise _stays_on_host(node.op)
-            case plan.Keys() if state.layout.keyed:
-                return replace(state, layout=replace(state.layout, only="keys"), signature=None)
-            case plan.Values() if state.layout.keyed:
-                return replace(state, layout=state.layout.values())
+                signature, layout = fold_inside(spec, state.layout, _blocks(state, str(node.op)), str(node.op))
+                return State(layout, signature, state.count)
             case plan.Keys() | plan.Values():
-                only = "0" if isinstance(node.op, plan.Keys) else "1"
-                return replace(state, layout=replace(state.layout, only=only))
+                return self._narrowed(state, node.op, position)
         return state
 
-    def _after_map(self, state: Outcome, spec: MapSpec) -> Outcome:
-        before = _blocks(state, spec.label)
-        launch, signature, layout = resolve_map(spec, state.layout, before, self.constants, self.modules)
-        return replace(state, launches=(*state.launches, launch), layout=layout, signature=signature)
+    def _narrowed(self, state: State, op: plan.Keys | plan.Values, position: int) -> State:
+        layout = state.layout
+        if layout.only:
+            raise _stays_on_host(op)
+        if layout.keyed:
+            if isinstance(op, plan.Values):
+                return replace(state, layout=layout.values())
+            return State(replace(layout, only="keys"), None, state.count)
+        item = _item(op)
+        if layout.tupled and rewrite.narrows(self.nodes, position) and layout.has_item(item):
+            signature = None if state.signature is None else _of_item(state.signature, item)
+            return State(layout.item(item), signature, state.count)
+        return replace(state, layout=replace(layout, only=item))
 
-    def _after_exec(self, state: Outcome, spec: ExecSpec) -> Outcome:
-        _blocks(state, spec.label)
-        launch, signature, merge = resolve(spec, state.signature, self.constants)
-        layout = state.layout.after(launch.outputs, merge=merge, as_input=spec.out is None)
-        count = state.count
-        if layout.kind == "elements":
-            count = _stack_height(spec, state.signature, signature, layout.keyed)
-        module = self.modules.add(spec.kernel.kernels)
-        launches = *state.launches, replace(launch, merge=merge, module=module, kernel=spec.kernel.name)
-        return replace(state, launches=launches, layout=layout, signature=signature, count=count)
+    # -- the plan -----------------------------------------------------------------------------------------------------
+
+    def results(self) -> dict[int, Content]:
+        """What the result looks like, by partition."""
+        return {partition: self._content(partition, len(self.nodes)) for partition in self._given}
+
+    def _content(self, partition: int, behind: int) -> Content:
+        """What a partition is behind a number of nodes."""
+        content, _, blocks = self._given[partition]
+        if not blocks:
+            return _through_nothing(self.nodes[:behind], content)
+        states = [self._states[block][behind] for block in blocks]
+        return states[0].content(content, states)
+
+    def finish(self) -> str:
+        """Work out the steps and their launches; why the fold that is wanted cannot run in the workers, if it cannot.
+
+        Raises
+        ------
+        PlanError
+            If the partitions do not mean the same by a record, where that counts.
+        """
+        if self.goal.fold is not None:
+            contents = [content for content in self.results().values() if content.count]
+            self.fold = self.goal.fold.lower(contents) if contents else "there are no records"
+            if isinstance(self.fold, str):
+                return self.fold
+        apart: set[int] = set()
+        while True:
+            try:
+                self._steps(apart)
+                return ""
+            except Apart as error:
+                assert error.position not in apart
+                apart.add(error.position)
+
+    def _steps(self, apart: set[int]) -> None:
+        self.slots = SlotTable()
+        self.modules = ModuleTable(self.slots)
+        self._settled = set()
+        self.steps = [messages.Put() if self.start is None else messages.Load(0)]
+        self.launches = [[] for _ in self._states]
+        if self.start is None and self.chain[0].cached:
+            self._keep(self.chain[:1])
+        self.stages = rewrite.stages(self.nodes, self.fold is not None, apart)
+        for stage in self.stages:
+            self._stage(stage)
+            if self.nodes[stage.stop - 1].cached:
+                self._keep(self.chain[:len(self.chain) - len(self.nodes) + stage.stop])
+        if isinstance(self.fold, Fold | FoldByKey) and not (self.stages and self.stages[-1].fold):
+            self.steps.append(self.fold)
+        elif self.fold is None and self.goal.fetch:
+            self.steps.append(messages.Fetch(self._limit(), self._over() if self._limit() >= 0 else ""))
+
+    def _keep(self, chain: Chain) -> None:
+        """Keep the chain's result where it lies, under the number in the next slot."""
+        slot = sum(isinstance(step, messages.Load | messages.Keep) for step in self.steps)
+        self.steps.append(messages.Keep(slot, chain[-1].cached.name, plan.place_of(chain)))
+
+    def _limit(self) -> int:
+        """How many records to fetch: all, where partitions do not mean the same by a record."""
+        return self.goal.limit if len(self._kinds) == 1 else -1
+
+    def _over(self) -> str:
+        return "rows" if self._kinds == {"elements"} else "blocks"
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """The variants, and how many blocks each has."""
+        found = Counter(block for _, _, blocks in self._given.values() for block in blocks)
+        return iter(found.items())
+
+    def traffic(self, variant: int) -> list[tuple[int, int]]:
+        """The bytes that each launch reads and writes of a block of a variant."""
+        found = []
+        before = self._states[variant][0].signature
+        launches = iter(self.launches[variant])
+        for stage in self.stages:
+            after = self._states[variant][stage.stop].signature
+            if isinstance(self.nodes[stage.first].op, plan.Map | plan.Exec) and not self._is_dead(stage):
+                launch = next(launches)
+                fields = {each.name: each for each in before.fields} if before else {}
+                read = {argument.field for argument in launch.arguments if isinstance(argument, messages.In)}
+                found.append((sum(field_bytes(fields[name]) for name in read if name in fields),
+                              sum(map(field_bytes, launch.outputs))))
+            before = after
+        return found
+
+    def numbers(self) -> tuple[int, ...]:
+        """The numbers of the VRDDs in the plan's slots."""
+        kept = [node.cached.number for node in self._kept_nodes()]
+        return tuple(kept) if self.start is None else (self.start.number, *kept)
+
+    def _kept_nodes(self) -> Iterator[plan.Node]:
+        first = self.chain[:1] if self.start is None else ()
+        return (node for node in (*first, *self.nodes) if node.cached)
+
+    def prepare(self, partitions: Sequence[int] | None = None, devices: Sequence[str] = ()) -> Prepared:
+        """The plan for some of the partitions; for all, when none are named."""
+        named = tuple(self._given) if partitions is None else tuple(partitions)
+        key, encoded = sealed(Plan(tuple(self.steps), tuple(self.modules.modules()), self._protocol_variants(),
+                                   tuple(self._inputs(named)), tuple(devices)))
+        labels = [step.label for step in self.steps
+                  if isinstance(step, messages.Exec | messages.MapFold | messages.FoldInside)]
+        kept = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
+        settled = tuple((origin, value_of(self.nodes, origin)) for origin in self._settled)
+        return Prepared(key, encoded, self.slots.origins(), settled, tuple(labels),
+                        {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,
+                        self._limit())
+
+    def ship(self, devices: Sequence[str] = ()) -> Shipment:
+        """The plan for all partitions, with the values that the chain has."""
+        self.finish()
+        prepared = self.prepare(devices=devices)
+        return Shipment(prepared, self.numbers(), prepared.values(self.nodes))
+
+    def _kept(self) -> list[int]:
+        """Behind how many nodes something is kept."""
+        first = [0] if self.start is None and self.chain[0].cached else []
+        return first + [position + 1 for position, node in enumerate(self.nodes) if node.cached]
+
+    def _protocol_variants(self) -> tuple[Variant, ...]:
+        found = []
+        for (_, signature), number in self._variants.items():
+            kept = [self._states[number][behind] for behind in self._kept()]
+            found.append(Variant(signature, tuple(self.launches[number]),
+                                 tuple([state.layout.encode() for state in kept]),
+                                 tuple([state.count for state in kept])))
+        return tuple(found)
+
+    def _inputs(self, partitions: Sequence[int]) -> Iterator[Input]:
+        for partition in partitions:
+            content, offset, blocks = self._given[partition]
+            yield Input(partition, content.count, content.keys, offset, content.layout.encode(), blocks)
+
+    # -- one step -----------------------------------------------------------------------------------------------------
+
+    def _stage(self, stage: Stage) -> None:
+        node = self.nodes[stage.first]
+        match node.op:
+            case plan.ToDevice():
+                self.steps.append(messages.ToDevice())
+            case plan.ToHost():
+                last = stage.stop == len(self.nodes) and self.goal.fetch and self.fold is None
+                if node.cached or not last:
+                    self.steps.append(messages.ToHost())
+            case plan.Exec(spec):
+                self.steps += [messages.ToDevice(), messages.Exec(spec.label)]
+                for number, states in enumerate(self._states):
+                    self.launches[number].append(self._exec(spec, states[stage.first], stage.first))
+            case plan.FoldInside(spec):
+                self.steps += [messages.ToDevice(),
+                               messages.FoldInside(str(node.op), spec.fields(), self._only_kind(str(node.op)))]
+            case plan.Keys():
+                self.steps.append(messages.Keys())
+            case plan.Values():
+                self.steps.append(messages.Values())
+            case plan.Map():
+                self._fused(stage)
+            case _:
+                raise AssertionError(f"no step for {node.op}")
+
+    def _only_kind(self, label: str) -> str:
+        if len(self._kinds) > 1:
+            raise PlanError("some partitions hold numbers or rows, others blocks of 2 or more dimensions, and "
+                            f"{label} needs one kind of records", Place(operation=label))
+        return self._over()
+
+    def _exec(self, spec: ExecSpec, before: State, position: int) -> Launch:
+        launch, _, merge = resolve(spec, before.signature, self.slots, position)
+        return replace(launch, merge=merge, module=self.modules.add(spec.kernel.kernels), kernel=spec.kernel.name)
+
+    def _fused(self, stage: Stage) -> None:
+        """The step of a run of ``vmap``, and of what folds or takes apart its results."""
+        nodes = self.nodes[stage.first:stage.stop]
+        calls: list[Call] = [(stage.first + number, node.op.spec) for number, node in enumerate(nodes)
+                             if isinstance(node.op, plan.Map)]
+        if self._is_dead(stage):
+            # The keys that the records were sent with are all that is left of them.
+            self.steps.append(messages.Keys())
+            return
+        inside = next((stage.first + number for number, node in enumerate(nodes)
+                       if isinstance(node.op, plan.FoldInside)), None)
+        step: Step = messages.Exec(label_of(calls))
+        if stage.fold or inside is not None:
+            step = self._folding_step(calls, inside, stage)
+        self.steps += [messages.ToDevice(), step]
+        for number in range(len(self._states)):
+            launch = self._folding_launch(calls, inside, step, stage, number) if isinstance(step, messages.MapFold) \
+                else self._fused_launch(calls, stage, number)
+            self.launches[number].append(launch)
+        if stage.fold:
+            return
+        if any(isinstance(node.op, plan.Values) for node in nodes):
+            self.steps.append(messages.Values())
+        if isinstance(nodes[-1].op, plan.Keys):
+            self.steps.append(messages.Keys())
+
+    def _is_dead(self, stage: Stage) -> bool:
+        """Whether nothing of what a run of ``vmap`` computes is wanted."""
+        return isinstance(self.nodes[stage.stop - 1].op, plan.Keys) and all(
+            states[stage.stop - 1].layout.keyed for states in self._states)
+
+    def _folding_step(self, calls: list[Call], inside: int | None, stage: Stage) -> messages.MapFold:
+        label = label_of(calls)
+        if inside is not None:
+            op = self.nodes[inside].op
+            assert isinstance(op, plan.FoldInside)
+            if self._kinds != {"blocks"}:
+                raise Apart(inside)
+            fields = op.spec.fields()
+            if not stage.fold:
+                return messages.MapFold(f"{label}, {op}", fields, "inside")
+            by_field = {each.field: each.operator for each in fields}
+            if not isinstance(self.fold, Fold) or self.fold.over != "blocks" or any(
+                    each.result or each.guard or each.operator != by_field.get(each.field, by_field.get(""))
+                    for each in self.fold.fields) or not self._has_rows(stage.first):
+                raise Apart(len(self.nodes))
+            return messages.MapFold(f"{label}, {op}", self.fold.fields, "all")
+        if isinstance(self.fold, FoldByKey):
+            return messages.MapFold(label, self.fold.fields, "key", self.fold.key, self.fold.groups)
+        if not isinstance(self.fold, Fold) or self.fold.over != "rows":
+            raise Apart(len(self.nodes))
+        return messages.MapFold(label, self.fold.fields, "all")
+
+    def _has_rows(self, position: int) -> bool:
+        """Whether every block has a row, so that something is folded in every worker."""
+        return all(field.shape[0] for states in self._states for field in states[position].signature.fields)
+
+    def _folding_launch(self, calls: list[Call], inside: int | None, step: messages.MapFold, stage: Stage,
+                        variant: int) -> Launch:
+        before, mapped_to = self._states[variant][stage.first], self._states[variant][calls[-1][0] + 1]
+        assert before.signature is not None and mapped_to.signature is not None
+        apart = inside if step.how == "inside" and inside is not None else len(self.nodes)
+        mapped = self._mapped(calls, before, apart, Folding(step.fields, step.key, step.groups))
+        outputs = _folded_outputs(step, mapped_to.signature)
+        keys = {step.key} if step.how == "key" else set()
+        if {each.field for each in mapped.kernel.accumulated} - keys != {each.name for each in outputs}:
+            raise Apart(apart)
+        return launch_of(mapped, calls, outputs, self.slots, self.modules)
+
+    def _fused_launch(self, calls: list[Call], stage: Stage, variant: int) -> Launch:
+        states, maps, last = self._states[variant], self._maps[variant], calls[-1][0]
+        before, after = states[stage.first], states[last + 1]
+        assert before.signature is not None and after.signature is not None
+        mapped = maps[last] if len(calls) == 1 else self._mapped(calls, before, calls[1][0])
+        if len(calls) > 1 and not _agrees(mapped, before.signature, after.signature):
+            raise Apart(calls[1][0])
+        item = self._taken_item(stage, last, after)
+        if item:
+            names = {each.name: name_in(item, each.name) for each in after.signature.fields
+                     if each.name.split(".")[0] == item}
+            taken = states[last + 2].signature
+            assert taken is not None
+            mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names))
+            self._settled |= mapped.settled
+            return launch_of(mapped, calls, taken.fields, self.slots, self.modules, names=names)
+        self._settled |= mapped.settled
+        written = {each.name for each in mapped.kernel.outputs}
+        outputs = [each for each in after.signature.fields if each.name in written]
+        # The keys that a record was sent with end where one of the functions makes a pair.
+        paired = any(is_pair(maps[position].kernel) for position, _ in calls)
+        return launch_of(mapped, calls, outputs, self.slots, self.modules, keyless=before.layout.keyed and paired)
+
+    def _taken_item(self, stage: Stage, last: int, after: State) -> str:
+        """The item that keys() or values() takes of the pairs that the stage's last function makes."""
+        if last + 1 >= stage.stop or after.layout.keyed or not after.layout.tupled:
+            return ""
+        op = self.nodes[last + 1].op
+        if not isinstance(op, plan.Keys | plan.Values) or not after.layout.has_item(_item(op)):
+            return ""
+        if stage.stop > last + 2:
+            raise Apart(last + 2)
+        return _item(op)
+
+    def _mapped(self, calls: list[Call], before: State, apart: int, folding: Folding | None = None) -> Mapped:
+        """One kernel for some calls; where it cannot be had, the node at ``apart`` becomes a step of its own."""
+        try:
+            mapped = resolve_maps(calls, before.layout, before.signature, folding=folding)
+        except TranslationError as error:
+            raise Apart(apart) from error
+        self._settled |= mapped.settled
+        return mapped
 
 
-def _over(kinds: set[str]) -> str:
-    return "rows" if kinds == {"elements"} else "blocks"
+def _item(op: plan.Op) -> str:
+    return "0" if isinstance(op, plan.Keys) else "1"
+
+
+def _of_item(signature: Signature, item: str) -> Signature:
+    """The fields of one item of a tuple, called as if it were alone."""
+    return Signature(tuple([replace(each, name=name_in(item, each.name)) for each in signature.fields
+                            if each.name.split(".")[0] == item]))
+
+
+def _agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
+    """Whether the kernel of several calls gives what these give one after the other."""
+    count = before.fields[0].shape[0]
+    given = {each.name: Field(each.name, np.dtype(each.dtype).str, (count, *each.shape))
+             for each in mapped.kernel.outputs}
+    kept = {each.name: each for each in before.fields} if mapped.kernel.merge else {}
+    return (kept | given) == {each.name: each for each in after.fields}
+
+
+def _folded_outputs(step: messages.MapFold, signature: Signature) -> list[Field]:
+    """What a fold leaves of fields with the records along their first axis."""
+    result = {each.field: each.result for each in step.fields}
+    found = []
+    for each in signature.fields:
+        if each.name != step.key or step.how != "key":
+            dtype = np.dtype(result.get(each.name, result.get("", "")) or each.dtype).str
+            groups = (step.groups,) if step.how == "key" else ()
+            found.append(Field(each.name, dtype, (*groups, *each.shape[1:])))
+    return found
 
 
 def _stays_on_host(op: plan.Op) -> PlanError:
@@ -263,11 +471,21 @@ def _stays_on_host(op: plan.Op) -> PlanError:
                      ".recv() before it")
 
 
-def _blocks(state: Outcome, label: str) -> Signature:
+def _blocks(state: State, label: str) -> Signature:
     if state.layout.only or state.signature is None:
         raise PlanError("a kernel needs blocks, and here keys() or values() of records that are no pairs left none",
                         Place(operation=label))
     return state.signature
+
+
+def _after_exec(state: State, spec: ExecSpec) -> State:
+    before = _blocks(state, spec.label)
+    launch, signature, merge = resolve(spec, before, SlotTable())
+    layout = state.layout.after(launch.outputs, merge=merge, as_input=spec.out is None)
+    count = state.count
+    if layout.kind == "elements":
+        count = _stack_height(spec, before, signature, layout.keyed)
+    return State(layout, signature, count)
 
 
 def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bool) -> int:
@@ -286,19 +504,9 @@ def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bo
     return height
 
 
-def _limited(content: Content, limit: int) -> Content:
-    """What the first ``limit`` records look like; pairs come whole."""
-    if limit < 0 or limit >= content.count or content.layout.keyed or content.only == "keys":
-        return content
-    if content.layout.kind == "blocks":
-        return replace(content, count=limit, signatures=content.signatures[:limit])
-    signatures = tuple(Signature(tuple(replace(described, shape=(limit, *described.shape[1:]))
-                                       for described in signature.fields)) for signature in content.signatures)
-    return replace(content, count=limit, signatures=signatures)
-
-
-def _through_nothing(nodes: Chain, layout: Layout) -> Outcome:
-    """What a plan does to a partition without blocks: nothing, but keys and values still say what comes back."""
+def _through_nothing(nodes: Chain, content: Content) -> Content:
+    """What nodes do to a partition without blocks: nothing, but keys and values still say what comes back."""
+    layout = content.layout
     for node in nodes:
         if layout.only and not isinstance(node.op, plan.ToDevice | plan.ToHost):
             raise _stays_on_host(node.op)
@@ -306,4 +514,4 @@ def _through_nothing(nodes: Chain, layout: Layout) -> Outcome:
             layout = replace(layout, only="keys")
         elif isinstance(node.op, plan.Values):
             layout = layout.values()
-    return Outcome((), layout, None, -1, ())
+    return State(layout, None).content(content, ())

@@ -6,8 +6,9 @@ here, and lowered to protocol steps by :mod:`vispark.lower`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from vispark.errors import PlanError
 from vispark.fold import FoldSpec
@@ -16,8 +17,17 @@ from vispark.launch import ExecSpec
 from vispark.mapped import MapSpec
 
 
+class Recorded:
+    """An operation as it was recorded: frozen, equal by content."""
+
+    @property
+    def key(self) -> Hashable:
+        """What of it a plan depends on: all but the values of arguments, which come with each pass."""
+        return type(self).__name__
+
+
 @dataclass(frozen=True)
-class Send:
+class Send(Recorded):
     """Records into the worker's host memory."""
 
     def __str__(self) -> str:
@@ -25,7 +35,7 @@ class Send:
 
 
 @dataclass(frozen=True)
-class ToDevice:
+class ToDevice(Recorded):
     """From the worker's host memory to the device."""
 
     def __str__(self) -> str:
@@ -33,7 +43,7 @@ class ToDevice:
 
 
 @dataclass(frozen=True)
-class ToHost:
+class ToHost(Recorded):
     """From the device to the worker's host memory."""
 
     def __str__(self) -> str:
@@ -41,37 +51,52 @@ class ToHost:
 
 
 @dataclass(frozen=True)
-class Exec:
+class Exec(Recorded):
     """A kernel on every block."""
 
     spec: ExecSpec
 
+    @cached_property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return Exec, self.spec.shape_key()
+
     def __str__(self) -> str:
         return self.spec.label
 
 
 @dataclass(frozen=True)
-class Map:
+class Map(Recorded):
     """A translated Python function on every element."""
 
     spec: MapSpec
 
+    @cached_property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return Map, self.spec.label, self.spec.shape_key()
+
     def __str__(self) -> str:
         return self.spec.label
 
 
 @dataclass(frozen=True)
-class FoldInside:
+class FoldInside(Recorded):
     """Each record folded along its leading axis."""
 
     spec: FoldSpec
+
+    @property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return FoldInside, self.spec
 
     def __str__(self) -> str:
         return f"vreduce {self.spec.label}"
 
 
 @dataclass(frozen=True)
-class Keys:
+class Keys(Recorded):
     """The keys of pairs."""
 
     def __str__(self) -> str:
@@ -79,7 +104,7 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Values:
+class Values(Recorded):
     """The values of pairs."""
 
     def __str__(self) -> str:
@@ -87,7 +112,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class HaloAppend:
+class HaloAppend(Recorded):
     """The blocks of a grid with their neighbours' cells around them."""
 
     def __str__(self) -> str:
@@ -95,22 +120,32 @@ class HaloAppend:
 
 
 @dataclass(frozen=True)
-class Iterate:
+class Iterate(Recorded):
     """Steps of exchanges and stencils on a grid."""
 
     spec: LoopSpec
+
+    @cached_property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return Iterate, self.spec.label, self.spec.shape_key()
 
     def __str__(self) -> str:
         return f"{self.spec.label} ({self.spec.steps} steps)"
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(Recorded):
     """Of a grid's blocks the cells in a window: from, up to (without) and every so many along each axis."""
 
     starts: tuple[int, ...]
     stops: tuple[int, ...]
     steps: tuple[int, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return self
 
     def __str__(self) -> str:
         ranges = zip(self.starts, self.stops, self.steps, strict=True)
@@ -149,18 +184,28 @@ Chain = tuple[Node, ...]
 
 @dataclass(frozen=True)
 class Lineage:
-    """Operations without their results: what is left of a chain once its end is materialised."""
+    """Operations without their results: what is left of a chain once its end is materialised.
 
-    op: Op
+    What a loop does again and again is there once, with how many ``times`` it was done.
+    """
+
+    ops: tuple[Op, ...]
     before: Lineage | None = None
+    times: int = 1
 
-    def __iter__(self) -> Iterator[Op]:
-        found: list[Op] = []
+    def then(self, ops: tuple[Op, ...]) -> Lineage:
+        """These operations, and others behind them."""
+        if ops == self.ops:
+            return Lineage(ops, self.before, self.times + 1)
+        return Lineage(ops, self)
+
+    def backwards(self) -> Iterator[Op]:
+        """All operations, the last one first."""
         link: Lineage | None = self
         while link is not None:
-            found.append(link.op)
+            for _ in range(link.times):
+                yield from reversed(link.ops)
             link = link.before
-        return reversed(found)
 
 
 def place_of(chain: Sequence[Node]) -> str:

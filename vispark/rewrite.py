@@ -1,17 +1,19 @@
-"""From what the user recorded to what a worker does: transfers put in where data is not where it is needed.
+"""From what the user recorded to what a worker does: which operations become one step.
 
-A kernel's input is brought to the device. A result that is fetched is copied out by the fetch itself, so a ``dtoh``
-before it costs nothing; one before a kept or used value stays.
+A run of ``vmap`` is one kernel, with the ``vreduce`` and the fold behind it, unless something on the way is kept: then
+a step ends there. Transfers are put in where data is not where it is needed: a kernel's input is brought to the device.
+A result that is fetched is copied out by the fetch itself, so a ``dtoh`` before it costs nothing; one before a kept
+value stays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
-from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import Step
 from vispark import plan
-from vispark.plan import Cached, Chain
+from vispark.fold.lowering import FoldRequest
+from vispark.plan import Cached, Chain, Node
 
 
 @dataclass(frozen=True)
@@ -20,12 +22,21 @@ class Goal:
 
     fetch: bool = True
     limit: int = -1
-    fold: messages.Fold | messages.FoldByKey | None = None
+    fold: FoldRequest | None = None
 
 
 #: The records themselves; nothing but what is kept on the way.
 FETCH = Goal()
 KEEP = Goal(fetch=False)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The nodes from ``first`` up to ``stop``, which one step does; with ``fold`` it folds all records behind them."""
+
+    first: int
+    stop: int
+    fold: bool = False
 
 
 def after_start(chain: Chain, start: Cached | None) -> Chain:
@@ -36,53 +47,59 @@ def after_start(chain: Chain, start: Cached | None) -> Chain:
     return chain[position + 1:]
 
 
-def steps(chain: Chain, start: Cached | None, goal: Goal) -> tuple[tuple[Step, ...], tuple[int, ...]]:
-    """The protocol steps of a chain, and the numbers of the VRDDs in their slots.
+def stages(nodes: Sequence[Node], fold: bool, apart: Set[int] = frozenset()) -> tuple[Stage, ...]:
+    """The steps of a chain behind its start.
 
     Parameters
     ----------
-    chain : Chain
-        The whole chain, from its send.
-    start : Cached or None
-        Where to start: content that workers hold, or the RDD's records.
-    goal : Goal
-        What to do with the result.
+    nodes : sequence of Node
+        What is to be done.
+    fold : bool
+        Whether the records are folded at the end.
+    apart : set of int
+        The positions of nodes that are to begin a step of their own; the fold at the end has the one behind them.
     """
-    numbers = [] if start is None else [start.number]
-    found: list[Step] = [messages.Put() if start is None else messages.Load(0)]
-    if start is None and chain[0].cached:
-        found.append(_keep(chain[:1], numbers))
-    remaining = after_start(chain, start)
-    for position, node in enumerate(remaining):
-        found.extend(_node(node, last=position == len(remaining) - 1 and goal.fetch))
-        if node.cached:
-            found.append(_keep(chain[:len(chain) - len(remaining) + position + 1], numbers))
-    if goal.fold:
-        found.append(goal.fold)
-    elif goal.fetch:
-        found.append(messages.Fetch(-1, ""))
-    return tuple(found), tuple(numbers)
+    found = []
+    first = 0
+    while first < len(nodes):
+        stop = first + 1
+        folded = False
+        while stop < len(nodes) and _joins(nodes, stop, folded) and (stop not in apart or _narrows(nodes, stop)) \
+                and isinstance(nodes[first].op, plan.Map):
+            folded |= isinstance(nodes[stop].op, plan.FoldInside)
+            stop += 1
+        last = fold and stop == len(nodes) and len(nodes) not in apart and isinstance(nodes[first].op, plan.Map) \
+            and nodes[-1].cached is None
+        found.append(Stage(first, stop, last))
+        first = stop
+    return tuple(found)
 
 
-def _node(node: plan.Node, last: bool) -> list[Step]:
-    match node.op:
-        case plan.ToDevice():
-            return [messages.ToDevice()]
+def _joins(nodes: Sequence[Node], position: int, folded: bool) -> bool:
+    """Whether a node can be part of the step of the one before it, whose records are ``folded`` inside or not."""
+    if nodes[position - 1].cached is not None or isinstance(nodes[position - 1].op, plan.Keys):
+        return False
+    match nodes[position].op:
+        case plan.Map() | plan.FoldInside():
+            return not folded
+        case plan.ToDevice() | plan.Values():
+            return True
         case plan.ToHost():
-            return [] if last and not node.cached else [messages.ToHost()]
-        case plan.Exec(spec) | plan.Map(spec):
-            return [messages.ToDevice(), messages.Exec(spec.label)]
-        case plan.FoldInside(spec):
-            return [messages.ToDevice(), messages.FoldInside(str(node.op), spec.fields(), "")]
+            # What follows brings it back to the device.
+            return nodes[position].cached is None and position + 1 < len(nodes) \
+                and isinstance(nodes[position + 1].op, plan.Map | plan.FoldInside)
         case plan.Keys():
-            return [messages.Keys()]
-        case plan.Values():
-            return [messages.Values()]
-    raise AssertionError(f"no step for {node.op}")
+            return _narrows(nodes, position)
+    return False
 
 
-def _keep(chain: Chain, numbers: list[int]) -> Step:
-    """Keep the chain's result where it lies, under its number in a new slot."""
-    cached = chain[-1].cached
-    numbers.append(cached.number)
-    return messages.Keep(len(numbers) - 1, cached.name, plan.place_of(chain))
+def _narrows(nodes: Sequence[Node], position: int) -> bool:
+    """Whether a node takes an item of the pairs that the ``vmap`` before it makes, and keeps nowhere else."""
+    before = nodes[position - 1]
+    return isinstance(nodes[position].op, plan.Keys | plan.Values) and isinstance(before.op, plan.Map) \
+        and before.cached is None
+
+
+def narrows(nodes: Sequence[Node], position: int) -> bool:
+    """Whether keys() or values() at a position may be taken of pairs as a ``vmap`` makes them."""
+    return position > 0 and _narrows(nodes, position)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import atexit
 import itertools
 import logging
-import queue
 import secrets
 import threading
+import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -23,18 +24,23 @@ from typing import ClassVar
 from pyspark import RDD, SparkContext, StorageLevel
 
 from gpu_worker.protocol.grids import Iterated
-from gpu_worker.protocol.messages import Folded
+from gpu_worker.protocol.messages import Fold, FoldByKey, Folded
 from gpu_worker.protocol.payload import Data
 from vispark.bridge import Credentials, Home, Load, Relay, Token
+from vispark.content import Content
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
-from vispark.lower import Content, Lowered
 from vispark.options import Options
 from vispark.plan import Cached, Chain
-from vispark.rewrite import KEEP, Goal
+from vispark.plans import Plans, Ready, Shape
+from vispark.prepared import Prepared, Shipment
+from vispark.rewrite import KEEP, Goal, after_start
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
-from vispark.workers import LOST, Relayed, Worker, Workers
+from vispark.workers import LOST, Relayed, Sent, Worker, Workers
 
 log = logging.getLogger(__name__)
+
+#: For how long, in seconds, what was released waits for a plan to take it along.
+_PATIENCE = 0.005
 
 
 class Residency:
@@ -48,6 +54,8 @@ class Residency:
         Where each partition is, and the epoch of the process that got it.
     contents : dict of int to Content
         What each partition looks like.
+    pending : tuple of (Worker, Sent)
+        The plans that are to bring it, where their answers were not taken yet; it counts as held meanwhile.
     iterated : Iterated or None
         How the loop ended whose result it is.
     """
@@ -57,18 +65,35 @@ class Residency:
         self.cached = cached
         self.places: dict[int, tuple[Home, int]] = {}
         self.contents: dict[int, Content] = {}
+        self.pending: tuple[tuple[Worker, Sent], ...] = ()
         self.tokens: RDD[Token] | None = None
         self.lock = threading.RLock()
+        self._shape: Shape | None = None
         self._release = weakref.finalize(self, session.released.put, cached.number)
         self._release.atexit = False
 
-    def bind(self, partition: int, home: Home, epoch: int, content: Content) -> None:
-        self.places[partition] = home, epoch
-        self.contents[partition] = content
+    def bind(self, home: Home, epoch: int, contents: Mapping[int, Content]) -> None:
+        """Take note of where some partitions are."""
+        self._shape, self.pending = None, ()
+        self.places.update(dict.fromkeys(contents, (home, epoch)))
+        self.contents.update(contents)
 
     def lose(self, partitions: Iterable[int]) -> None:
+        self._shape = None
         for partition in list(partitions):
             self.places.pop(partition, None)
+
+    def shape(self, plans: Plans) -> Shape:
+        """What is held, as far as plans depend on it."""
+        found = self._shape
+        if found is None:
+            homes = {partition: home for partition, (home, _) in self.places.items()}
+            found = self._shape = plans.shape(homes, self.contents)
+        return found
+
+    def known_shape(self, shape: Shape) -> None:
+        """Spare working it out, where it is known."""
+        self._shape = shape
 
     def rename(self, name: str) -> None:
         """Call it so from now on; what workers hold already keeps its name there."""
@@ -79,13 +104,50 @@ class Residency:
         self._release()
 
 
+class Released:
+    """The numbers of VRDDs that nobody refers to any more; finalizers put them here, anywhere, and do nothing else."""
+
+    def __init__(self) -> None:
+        self._numbers: deque[int] = deque()
+        self._some = threading.Event()
+        self._closed = False
+
+    def put(self, number: int) -> None:
+        self._numbers.append(number)
+        self._some.set()
+
+    def take(self) -> tuple[int, ...]:
+        """All of them, for the workers to forget."""
+        found = []
+        with suppress(IndexError):
+            while True:
+                found.append(self._numbers.popleft())
+        return tuple(found)
+
+    def wait(self) -> bool:
+        """Wait until some have been there for a while; False once no more are to come."""
+        self._some.wait()
+        self._some.clear()
+        if not self._closed:
+            time.sleep(_PATIENCE)
+        return not self._closed
+
+    def close(self) -> None:
+        self._closed = True
+        self._some.set()
+
+
 @dataclass
 class Answer:
-    """What a plan gave so far: a list of records, or a fold, by partition or by the first of a worker's partitions."""
+    """What a plan gave so far: a list of records, or a fold, by partition or by the first of a worker's partitions.
+
+    ``fold`` is the fold that ran, or why none could.
+    """
 
     records: dict[int, list] = field(default_factory=dict)
     folds: dict[int, tuple[Folded, Data, Content]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    fold: Fold | FoldByKey | str | None = None
 
 
 class Session:
@@ -103,7 +165,8 @@ class Session:
         self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options)
         self.options = options
         self.workers = Workers(self.credentials)
-        self.released: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self.plans = Plans()
+        self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
         self._numbers = itertools.count(1)
         self._keeper = threading.Thread(target=self._keep_house, name="vispark keeper", daemon=True)
@@ -139,7 +202,7 @@ class Session:
     def close(self) -> None:
         """Let go of everything; the workers give all of the session's memory back."""
         atexit.unregister(self.close)
-        self.released.put(None)
+        self.released.close()
         if self._keeper is not threading.current_thread():
             self._keeper.join(timeout=5)
         self.workers.close()
@@ -151,18 +214,16 @@ class Session:
         return residency
 
     def _keep_house(self) -> None:
-        """Pass on what finalizers have released; they only enqueue."""
-        while (number := self.released.get()) is not None:
-            numbers = [number]
-            while not self.released.empty() and (number := self.released.get()) is not None:
-                numbers.append(number)
-            self.workers.release(tuple(numbers))
-            if number is None:
-                return
+        """Pass on what finalizers have released, if no plan has taken it along."""
+        while self.released.wait():
+            numbers = self.released.take()
+            if numbers:
+                self.workers.release(numbers)
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
-    def evaluate(self, loader, chain: Chain, partitions: Sequence[int], goal: Goal) -> Answer:
+    def evaluate(self, loader, chain: Chain, partitions: Sequence[int], goal: Goal,
+                 whole: Callable[[], Chain] | None = None) -> Answer:
         """Run a chain that passes through cached content, and bring the result to the driver.
 
         Parameters
@@ -170,7 +231,8 @@ class Session:
         loader : RDD
             The RDD before the send.
         chain : Chain
-            From the send; at least one of its nodes is cached.
+            At least one of its nodes is cached. From the send, or, where ``whole`` gives that, from the operation on
+            that says where the content of the last cached node lies.
         partitions : sequence of int
             The partitions wanted.
         goal : Goal
@@ -186,7 +248,8 @@ class Session:
 
         def once() -> None:
             todo = [partition for partition in partitions if partition not in answer.done]
-            self._ensure(loader, chain, start, todo)
+            if self._missing(self.residencies[start.number], todo):
+                self._ensure(loader, whole() if whole else chain, start, todo)
             self._round(chain, start, goal, todo, answer)
 
         self._until_done(once)
@@ -195,9 +258,57 @@ class Session:
     def ensure(self, loader, chain: Chain, partitions: Sequence[int]) -> dict[int, Content]:
         """Materialise the last cached node of a chain in some partitions; what it looks like there."""
         start = next(node.cached for node in reversed(chain) if node.cached)
-        self._until_done(lambda: self._ensure(loader, chain, start, partitions))
+
+        def once() -> None:
+            self._settle_pending(self.residencies[start.number])
+            self._ensure(loader, chain, start, partitions)
+
+        self._until_done(once)
         contents = self.residencies[start.number].contents
         return {partition: contents[partition] for partition in partitions}
+
+    def submit(self, chain: Chain, partitions: Sequence[int]) -> None:
+        """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
+
+        Whatever is wrong with it is told by the first action that needs it.
+        """
+        *before, last = chain
+        start = next((node.cached for node in reversed(before) if node.cached), None)
+        residency = self.residencies.get(start.number) if start else None
+        if residency is None or len(residency.places) < len(partitions) or self._missing(residency, partitions) \
+                or not all(self.workers.at(home).direct for home in {home for home, _ in residency.places.values()}):
+            return
+        try:
+            self._begin(chain, start, residency, self.residencies[last.cached.number], partitions)
+        except VisparkError as error:
+            log.debug("not begun before it is needed: %s", error)
+
+    def _begin(self, chain: Chain, start: Cached, residency: Residency, target: Residency,
+               partitions: Sequence[int]) -> None:
+        nodes = after_start(chain, start)
+        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions)
+        sent = self._send(ready, nodes, start, residency)
+        for worker, prepared, each in sent:
+            target.bind(worker.home, each.lane.client.epoch, prepared.kept[-1])
+        target.known_shape(ready.kept[-1])
+        target.pending = tuple([(worker, each) for worker, _, each in sent])
+
+    def _settle_pending(self, residency: Residency) -> None:
+        """Take the answers to the plans that bring some content.
+
+        Raises
+        ------
+        VisparkError
+            What went wrong; the content counts as lost then.
+        """
+        with residency.lock:
+            pending, residency.pending = residency.pending, ()
+            errors: list[VisparkError] = []
+            for worker, sent in pending:
+                if _trying(errors, worker.receive, sent) is None:
+                    residency.lose([partition for partition, (home, _) in residency.places.items()
+                                    if home == worker.home])
+        _raise_gravest(errors)
 
     def tokens(self, chain: Chain):
         """An RDD with the token of each partition of a chain's last cached node, which is materialised.
@@ -207,7 +318,9 @@ class Session:
         residency = self._last(chain)
         if residency.tokens is not None and not all(worker.direct for worker in self.workers.known()):
             return residency.tokens
-        found = [Token(partition, *residency.places[partition], {}) for partition in sorted(residency.places)]
+        number = residency.cached.number
+        found = [Token(partition, *residency.places[partition], {number: residency.contents[partition]})
+                 for partition in sorted(residency.places)]
         return self.context.parallelize(found, max(len(found), 1))
 
     def find(self, chain: Chain) -> None:
@@ -261,54 +374,73 @@ class Session:
                 self._load(loader, upto, missing)
 
     def _missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
-        return [partition for partition in partitions
-                if partition not in residency.places or not self.workers.alive(*residency.places[partition])]
+        gone = {place for place in set(residency.places.values()) if not self.workers.alive(*place)}
+        places = residency.places
+        if gone:
+            return [partition for partition in partitions if places.get(partition, None) in (gone | {None})]
+        return [partition for partition in partitions if partition not in places]
 
     def _round(self, chain: Chain, start: Cached, goal: Goal, partitions: Sequence[int], answer: Answer) -> None:
         """Send a plan to each worker that holds some of the partitions, then take the answers."""
         residency = self.residencies[start.number]
-        shares: dict[Home, Lowered] = {}
-        for partition in partitions:
-            home, _ = residency.places[partition]
-            if home not in shares:
-                shares[home] = Lowered(chain, start, goal)
-            shares[home].add(partition, residency.contents[partition])
-        sent = [(self.workers.at(home), lowered) for home, lowered in shares.items()]
+        nodes = after_start(chain, start)
+        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), goal, partitions)
+        answer.fold = ready.reason or ready.fold
         errors: list[VisparkError] = []
-        pending = [(worker, lowered, _trying(errors, worker.send, lowered, self._relayed(residency, lowered)))
-                   for worker, lowered in sent]
-        for worker, lowered, ticket in pending:
-            if ticket is not None:
-                _trying(errors, self._take, worker, lowered, ticket, answer, residency)
+        kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
+        for worker, prepared, sent in self._send(ready, nodes, start, residency, errors):
+            _trying(errors, self._take, worker, prepared, sent, answer, residency, kept)
         _raise_gravest(errors)
 
-    def _take(self, worker: Worker, lowered: Lowered, ticket, answer: Answer, residency: Residency) -> None:
+    def _send(self, ready: Ready, nodes: Chain, start: Cached, residency: Residency,
+              errors: list[VisparkError] | None = None) -> list[tuple[Worker, Prepared, Sent]]:
+        """Send each worker its part; what fails goes with the ``errors``, where they are given."""
+        if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
+            self._settle_pending(residency)     # what another thread sent may be done after this
+        found: list[tuple[Worker, Prepared, Sent]] = []
+        if not ready.shares:
+            return found
+        values = ready.shares[0][1].values(nodes)
+        numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
+        released = self.released.take()
+        for home, prepared in ready.shares:
+            worker = self.workers.at(home)
+            shipment = Shipment(prepared, numbers, values)
+            arguments = shipment, self._relayed(residency, shipment), released
+            sent = worker.send(*arguments) if errors is None else _trying(errors, worker.send, *arguments)
+            if sent is not None:
+                found.append((worker, prepared, sent))
+        if released:
+            for worker in self.workers.known():
+                if all(worker is not other for other, _, _ in found):
+                    worker.release(released)
+        return found
+
+    def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
+              kept: Sequence[Residency | None]) -> None:
         """Take one worker's answer."""
         try:
-            epoch, reply, payload = worker.receive(ticket)
+            epoch, reply, data = worker.receive(sent)
         except PartitionMissing:
-            residency.lose([part.partition for part in lowered.inputs])
+            residency.lose(prepared.results)
             self._discover(residency, worker)
             raise
-        for number, contents in lowered.kept.items():
-            kept = self.residencies.get(number)
-            for partition, content in contents.items():
-                if kept:
-                    kept.bind(partition, worker.home, epoch, content)
-        answer.done.update(part.partition for part in lowered.inputs)
+        for target, contents in zip(kept, prepared.kept, strict=True):
+            if target:
+                target.bind(worker.home, epoch, contents)
+        answer.done.update(prepared.results)
         if reply.folded is not None:
             # Partitions without records do not say what a record looks like.
-            results = lowered.results
-            first = next((partition for partition, content in results.items() if content.count), min(results))
-            answer.folds[first] = reply.folded, payload, results[first]
+            contents = prepared.results
+            first = next((partition for partition, content in contents.items() if content.count), min(contents))
+            answer.folds[first] = reply.folded, data, contents[first]
         for output in reply.outputs:
-            answer.records[output.partition] = list(lowered.records(output, payload, self.credentials.keyring))
+            answer.records[output.partition] = list(prepared.records(output, data, self.credentials.keyring))
 
     def _discover(self, residency: Residency, worker: Worker) -> None:
         """Learn anew what a worker holds of a VRDD."""
         epoch, contents = worker.held(residency.cached.number)
-        for partition, content in contents.items():
-            residency.bind(partition, worker.home, epoch, content)
+        residency.bind(worker.home, epoch, contents)
 
     # -- Spark jobs ---------------------------------------------------------------------------------------------------
 
@@ -324,9 +456,9 @@ class Session:
             self._place(token)
         self._settle(chain)
 
-    def _relayed(self, residency: Residency, lowered: Lowered) -> Relayed:
+    def _relayed(self, residency: Residency, shipment: Shipment) -> Relayed:
         """Runs a task where the token of a plan's first partition lies."""
-        partition = lowered.inputs[0].partition
+        partition = next(iter(shipment.prepared.results))
 
         def relayed(task: Relay):
             carried = residency.tokens.mapPartitionsWithIndex(task)
@@ -338,7 +470,7 @@ class Session:
         for number, content in token.contents.items():
             residency = self.residencies.get(number)
             if residency:
-                residency.bind(token.partition, token.home, token.epoch, content)
+                residency.bind(token.home, token.epoch, {token.partition: content})
 
     def _settle(self, chain: Chain, coming: Sequence[int] = ()) -> None:
         """Let workers hold of a chain's cached nodes what is known to be there and what is coming, no twin's copies."""

@@ -1,68 +1,97 @@
-"""The kernel sources and array arguments of one request, each of them once."""
+"""What a plan refers to by position: kernel sources, and the values that each pass brings."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gpu_worker.protocol.messages import Constant, Module
 from gpu_worker.protocol.payload import Payload, aligned
 from vispark.kernels import ArrayValue, Kernels
 
-#: Arrays of at most this many bytes, all together, travel in the message itself.
+#: Values of at most this many bytes, all together, travel in the message itself.
 INLINE_BYTES = 1 << 16
 
 
-class ConstantTable:
-    """Array arguments, equal ones under one index. The smallest travel in the message, the others in the payload.
+@dataclass(frozen=True)
+class Given:
+    """An argument or a capture of the call at a position of a chain; its value may be another one in each pass."""
+
+    position: int
+    kind: str
+    number: int
+
+
+#: Where a slot's value comes from: a call, or the plan itself.
+Origin = Given | ArrayValue
+
+
+class SlotTable:
+    """The slots of a plan's values, numbered in the order in which they are first needed.
 
     Examples
     --------
     >>> import numpy as np
-    >>> table = ConstantTable()
-    >>> table.add(ArrayValue.of(np.zeros(2), "w")), table.add(ArrayValue.of(np.ones(2), "v"))
+    >>> table = SlotTable()
+    >>> table.slot(Given(2, "argument", 0)), table.slot(ArrayValue.of(np.ones(2), "v"))
     (0, 1)
-    >>> table.add(ArrayValue.of(np.zeros(2), "w"))
+    >>> table.slot(Given(2, "argument", 0))
     0
     """
 
     def __init__(self) -> None:
-        self._index: dict[ArrayValue, int] = {}
-        self._placed: dict[ArrayValue, int] = {}
+        self._slots: dict[Origin, int] = {}
 
-    def add(self, array: ArrayValue) -> int:
-        """The index of an array, added if it is new."""
-        return self._index.setdefault(array, len(self._index))
+    def slot(self, origin: Origin) -> int:
+        """The slot of a value, added if it is new."""
+        return self._slots.setdefault(origin, len(self._slots))
+
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the values come from, by slot."""
+        return tuple(self._slots)
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of one pass, by slot: the smallest travel in the message, the others in the payload."""
+
+    values: tuple[ArrayValue, ...]
 
     def constants(self, offset: int) -> tuple[tuple[Constant, ...], int]:
-        """The protocol's records, and the bytes of the payload from ``offset`` on that the large arrays take."""
-        end = self._place(offset)
-        records = tuple(Constant(array.dtype, array.shape, b"" if array in self._placed else array.data,
-                                 self._placed.get(array, 0)) for array in self._index)
-        return records, end - offset
+        """The protocol's records, and the bytes of the payload from ``offset`` on that the large values take."""
+        if sum([len(value.data) for value in self.values]) <= INLINE_BYTES:
+            return tuple([Constant(value.dtype, value.shape, value.data, 0) for value in self.values]), 0
+        placed = self._placed(offset)
+        records = tuple([Constant(value.dtype, value.shape, b"" if start >= 0 else value.data, max(start, 0))
+                         for value, start in zip(self.values, placed, strict=True)])
+        last = max(range(len(placed)), key=placed.__getitem__)
+        return records, placed[last] + aligned(len(self.values[last].data)) - offset
 
-    def write(self, payload: Payload) -> None:
-        """Copy the large arrays into a payload, where the last call of :meth:`constants` placed them."""
-        for array, start in self._placed.items():
-            payload.memory[start:start + len(array.data)] = array.data
+    def write(self, payload: Payload, offset: int) -> None:
+        """Copy the large values to where :meth:`constants` with the same ``offset`` placed them."""
+        for value, start in zip(self.values, self._placed(offset), strict=True):
+            if start >= 0:
+                payload.memory[start:start + len(value.data)] = value.data
 
-    def _place(self, offset: int) -> int:
-        """Give the large arrays their offsets; the offset behind the last one."""
-        inline, large = 0, set()
-        for array in sorted(self._index, key=lambda each: len(each.data)):
-            inline += len(array.data)
+    def _placed(self, offset: int) -> list[int]:
+        """The offset of each large value; -1 for those that are small."""
+        inline, found = 0, [-1] * len(self.values)
+        large: list[int] = []
+        for slot in sorted(range(len(self.values)), key=lambda each: len(self.values[each].data)):
+            inline += len(self.values[slot].data)
             if inline > INLINE_BYTES:
-                large.add(array)
-        self._placed = {}
-        for array in self._index:
-            if array in large:
-                self._placed[array] = aligned(offset)
-                offset = self._placed[array] + aligned(len(array.data))
-        return offset
+                large.append(slot)
+        for slot in sorted(large):
+            found[slot] = aligned(offset)
+            offset = found[slot] + aligned(len(self.values[slot].data))
+        return found
 
 
 class ModuleTable:
-    """Kernel sources, equal ones under one index. What their constants hold goes into the table of array arguments."""
+    """Kernel sources, equal ones under one index. What their constants hold goes into the table of slots."""
 
-    def __init__(self, constants: ConstantTable):
-        self._constants = constants
+    def __init__(self, slots: SlotTable):
+        self._slots = slots
         self._index: dict[Kernels, int] = {}
         self._modules: list[Module] = []
 
@@ -70,11 +99,11 @@ class ModuleTable:
         """The index of a source, added if it is new."""
         if kernels not in self._index:
             self._index[kernels] = len(self._modules)
-            indices = tuple(self._constants.add(value) for _, value in kernels.constants)
+            slots = tuple(self._slots.slot(value) for _, value in kernels.constants)
             names = tuple(name for name, _ in kernels.constants)
-            self._modules.append(Module(kernels.source, kernels.file, kernels.options, indices, names))
+            self._modules.append(Module(kernels.source, kernels.file, kernels.options, slots, names))
         return self._index[kernels]
 
-    def modules(self) -> tuple[Module, ...]:
+    def modules(self) -> Sequence[Module]:
         """The protocol's records, in the order of their indices."""
         return tuple(self._modules)

@@ -17,24 +17,27 @@ from pyspark import RDD, StorageLevel
 from pyspark.resource import ResourceProfile
 from pyspark.serializers import Serializer
 
+from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark import plan
 from vispark.actions import FoldActions
 from vispark.bridge import Receive
+from vispark.content import Content
 from vispark.errors import PlanError
-from vispark.explain import explain
+from vispark.explain import Explained, content_of, explain
 from vispark.fold import fold_for_kernel
 from vispark.grid.operations import GridOperations
+from vispark.history import History
 from vispark.kernels import Kernel
 from vispark.launch import record_exec
-from vispark.lower import Content, Lowered
+from vispark.lower import Lowering
 from vispark.mapped import MapSpec, record_map
-from vispark.plan import Chain, Lineage, Node
+from vispark.plan import Lineage, Node
 from vispark.received import ReceivedRDD
 from vispark.rewrite import FETCH, Goal
 from vispark.session import Answer, Residency, Session
 
 
-class VRDD(FoldActions, GridOperations):
+class VRDD(History, FoldActions, GridOperations):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
@@ -59,7 +62,7 @@ class VRDD(FoldActions, GridOperations):
         self._partitions: int | None = None if before is None else before._partitions
         self._checkpoint: RDD[Any] | None = None
         self._named: str | None = None
-        self._folds: dict[str, str] = {}
+        self._folds: dict[str, Fold | FoldByKey | str] = {}
         self._lock = threading.RLock()
 
     # -- operations ---------------------------------------------------------------------------------------------------
@@ -239,6 +242,7 @@ class VRDD(FoldActions, GridOperations):
                 self._residency = Session.of(self.ctx).residency(self.name() or str(self._op))
                 self._level = StorageLevel.MEMORY_ONLY if isinstance(storageLevel, str) else storageLevel
                 self.is_cached = True
+                self._begin()
         return self
 
     def uncache(self) -> VRDD:
@@ -306,9 +310,34 @@ class VRDD(FoldActions, GridOperations):
 
     # -- what is known of the plan ------------------------------------------------------------------------------------
 
-    def explain(self) -> str:
-        """Print, and return, the plan, what workers do for it and what is held of it already."""
-        text = explain(Session.of(self.ctx), self._chain(), self.getNumPartitions(), self._folds)
+    def explain(self, *, schema: Any = None, sources: bool = False) -> str:
+        """Print, and return, the plan, what workers do for it, with which kernels, and what is held of it already.
+
+        Parameters
+        ----------
+        schema : (shape, dtype), or dict of them by field
+            What a record (or, of two dimensions or more, a block) looks like, for a plan whose data is not there yet.
+        sources : bool
+            Whether to show the kernels' sources.
+
+        Examples
+        --------
+        >>> doubled = sc.parallelize([1.0, 2.0]).cache("GPU").vmap(lambda x: 2 * x)
+        >>> text = doubled.explain(schema=((), "float64"))             # doctest: +ELLIPSIS
+        == Plan ==
+        vmap lambda
+          htod  [cached as VRDD ... on device]
+            send
+        == Rewritten plan ==
+        Load(...)
+        ToDevice
+        Exec(vmap lambda)
+        Fetch
+        == Kernels ==
+        ...
+        """
+        wanted = Explained(self._chain(), self.getNumPartitions(), self._folds, content_of(schema), sources)
+        text = explain(Session.of(self.ctx), wanted)
         print(text)
         return text
 
@@ -348,8 +377,12 @@ class VRDD(FoldActions, GridOperations):
     def getNumPartitions(self) -> int:
         """The number of partitions, that of the RDD that was sent."""
         if self._partitions is None:
-            before = self._before
-            self._partitions = self._origin.getNumPartitions() if before is None else before.getNumPartitions()
+            first = self
+            while first._partitions is None and first._before is not None:
+                first = first._before
+            if first._partitions is None:
+                first._partitions = first._origin.getNumPartitions()
+            self._partitions = first._partitions
         return self._partitions
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
@@ -417,52 +450,17 @@ class VRDD(FoldActions, GridOperations):
     def _itself(self) -> VRDD:
         return self
 
-    def _chain(self) -> Chain:
-        nodes: list[Node] = []
-        each: VRDD | None = self
-        while each is not None:
-            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
-            last, each = each, each._before
-        nodes.extend(Node(op) for op in reversed(list(last._lineage or ())))
-        return plan.verify(tuple(reversed(nodes)))
-
-    def _is_narrowed(self) -> bool:
-        """Whether keys or values were taken of the records already: of what is left, Spark takes them."""
-        for node in reversed(self._chain()):
-            if isinstance(node.op, plan.Exec | plan.Map | plan.FoldInside):
-                break
-            if isinstance(node.op, plan.Keys | plan.Values):
-                return True
-        return False
-
-    @property
-    def _loader(self) -> RDD[Any]:
-        """The RDD that was sent; once an input is checkpointed, what was saved of that."""
-        each = self
-        while each._before is not None:
-            each = each._before
-        return each._origin
-
-    def _link(self) -> Lineage:
-        """The operations up to this one, without anything that is kept."""
-        operations = [self._op]
-        each = self
-        while each._before is not None:
-            each = each._before
-            operations.append(each._op)
-        link = each._lineage
-        for op in reversed(operations[1:]):
-            link = Lineage(op, link)
-        return Lineage(self._op, link)
-
     def _is_held(self) -> bool:
         self._save_checkpoint()
-        return any(node.cached for node in self._chain())
+        each: VRDD | None = self
+        while each is not None and each._residency is None:
+            each = each._before
+        return each is not None
 
     def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer:
         """Run the plan on cached data; an error names the VRDD."""
         session = Session.of(self.ctx)
-        answer = session.evaluate(self._loader, self._chain(), list(partitions), goal)
+        answer = session.evaluate(self._loader, self._recent(), list(partitions), goal, self._chain)
         self._let_go_of_inputs()
         return answer
 
@@ -475,12 +473,12 @@ class VRDD(FoldActions, GridOperations):
 
     def _results(self) -> list[Content]:
         """What each partition of the result will look like."""
-        chain = self._chain()
+        chain = self._recent()
         start = next(node.cached for node in reversed(chain) if node.cached)
-        lowered = Lowered(chain, start, FETCH)
+        lowering = Lowering(chain, start, FETCH)
         for partition, content in self._contents().items():
-            lowered.add(partition, content)
-        return list(lowered.results.values())
+            lowering.add(partition, content)
+        return list(lowering.results().values())
 
     def tokens(self) -> RDD[Any] | None:
         """Make sure of the nearest cached result; an RDD with the token of each of its partitions. None if not cached.
@@ -495,6 +493,15 @@ class VRDD(FoldActions, GridOperations):
     def forget_places(self) -> None:
         """Ask the workers anew where the nearest cached result is; a plan did not find it where it should be."""
         Session.of(self.ctx).find(self._chain())
+
+    def _begin(self) -> None:
+        """Let the workers begin with what is to be kept, where they hold what it is made of."""
+        if self._before is None or not self._before._is_held():
+            return
+        assert self._residency is not None
+        chain = (*self._before._recent(), Node(self._op, self._residency.cached))
+        Session.of(self.ctx).submit(chain, range(self.getNumPartitions()))
+        self._let_go_of_inputs()
 
     def _let_go_of_inputs(self) -> None:
         """Once all of it is held, forget the VRDDs it came from; their operations stay, to rebuild what gets lost."""
@@ -525,7 +532,7 @@ class VRDD(FoldActions, GridOperations):
         with self._lock:
             on_host = plan.place_of(self._chain()) == "host"
             self._origin, self._before = saved, None
-            self._op, self._lineage = (plan.Send(), None) if on_host else (plan.ToDevice(), Lineage(plan.Send()))
+            self._op, self._lineage = (plan.Send(), None) if on_host else (plan.ToDevice(), Lineage((plan.Send(),)))
 
 
 #: Actions that Spark answers, repeated where a Python worker crashes under them.

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Ran, Release, Request, Retain
-from gpu_worker.protocol.payload import Data, Payload, results
+from gpu_worker.protocol.payload import Data, results
 from vispark.bridge import Credentials, Home, Relay, blame, contents
-from vispark.errors import Fenced, PartitionMissing, VisparkError, WorkerError, WorkerLost
-from vispark.lower import Content, Lowered
+from vispark.content import Content
+from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost
+from vispark.lanes import Lane, Ticket
+from vispark.prepared import Shipment
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +28,13 @@ LOST = (WorkerLost, Fenced, PartitionMissing)
 Relayed = Callable[[Relay], "tuple[int, Ran, bytes] | None"]
 
 
-@dataclass
-class Ticket:
-    """A plan on its way to a worker."""
+@dataclass(frozen=True)
+class Sent:
+    """A plan that was sent to a worker: over a lane, or to go with a Spark task."""
 
-    number: int
-    lowered: Lowered | None
-    client: Client | None
-    relayed: Callable[[], tuple[int, Ran, bytes] | None] | None
+    lane: Lane | None
+    ticket: Ticket | None
+    relayed: Callable[[], tuple[int, Ran, bytes] | None] | None = None
 
 
 class Worker:
@@ -59,9 +60,12 @@ class Worker:
         self.plans = 0
         self.fetched_bytes = 0
         self._credentials = credentials
-        self._idle: list[Client] = []
+        self._idle: list[Lane] = []
+        #: Lanes with plans on their way, by the thread that sends them.
+        self._busy: dict[int, Lane] = {}
         self._lease: Lease | None = None
         self._released: list[int] = []
+        self._retained: dict[int, tuple[int, ...]] = {}
         self._lock = threading.Lock()
         transport = credentials.options.transport
         self.direct = transport == "direct" or (transport == "auto" and home.here)
@@ -70,31 +74,32 @@ class Worker:
         """Take note of the epoch that the worker is in."""
         self.epoch = max(self.epoch, epoch)
 
-    def send(self, lowered: Lowered, relay: Relayed) -> Ticket:
-        """Send a plan. ``relay`` is used where the worker cannot be reached from here."""
+    # -- plans --------------------------------------------------------------------------------------------------------
+
+    def send(self, shipment: Shipment, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
+        """Send a plan. ``relay`` is used where the worker cannot be reached from here.
+
+        Raises
+        ------
+        WorkerLost
+            If the connection breaks.
+        """
         self.plans += 1
         if not self.direct:
-            task = Relay(self._credentials, self.home, lowered, self._take_released())
-            return Ticket(0, None, None, lambda: relay(task))
-        client = self._client()
+            self._defer(released)
+            task = Relay(self._credentials, self.home, shipment, *self._take_deferred())
+            return Sent(None, None, lambda: relay(task))
+        lane = self._lane()
         try:
-            request, constants = lowered.request(client.next_number(), client.epoch, self._credentials.options.deadline)
-            if constants:
-                with Payload.create(constants) as payload:
-                    lowered.constants.write(payload)
-                    client.send(request, [payload.descriptor])
-            else:
-                client.send(request)
+            return Sent(lane, lane.send(shipment, released))
         except WorkerLost:
-            self._drop(client)
+            self._drop(lane)
             raise
-        except VisparkError:
-            self._give(client)
-            raise
-        return Ticket(request.number, lowered, client, None)
+        finally:
+            self._settle(lane)
 
-    def receive(self, ticket: Ticket) -> tuple[int, Ran, Data]:
-        """The answer to a plan: the worker's epoch, its reply, and the payload with what was fetched.
+    def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
+        """The answer to a plan: the worker's epoch, its reply, and what was fetched.
 
         Raises
         ------
@@ -103,22 +108,32 @@ class Worker:
         VisparkError
             If it failed.
         """
-        if ticket.relayed:
-            return self._receive_relayed(ticket)
-        client = ticket.client
+        if sent.relayed:
+            return self._receive_relayed(sent.relayed)
+        lane, ticket = sent.lane, sent.ticket
         try:
-            reply, descriptors = client.receive(ticket.number)
-        except (WorkerLost, Fenced):
-            self._drop(client)
-            blame(self._credentials, client, ticket.lowered)
-            raise
-        except VisparkError:
-            self._give(client)
-            raise
-        self._give(client)
-        payload = results(reply.data, descriptors)
-        self.fetched_bytes += payload.size
-        return client.epoch, reply, payload
+            reply, data = lane.wait(ticket)
+        finally:
+            self._settle(lane)
+            if lane.client.fileno() < 0:
+                self._drop(lane)
+        self.fetched_bytes += data.size
+        return lane.client.epoch, reply, data
+
+    def mine(self, sent: Sent) -> bool:
+        """Whether a plan that the calling thread sends now is run after that one."""
+        return sent.ticket.done or self._busy.get(threading.get_ident()) is sent.lane
+
+    def _receive_relayed(self, relayed: Callable[[], tuple[int, Ran, bytes] | None]) -> tuple[int, Ran, Data]:
+        answer = relayed()
+        if answer is None:
+            raise PartitionMissing("no task came to the node that holds the partition")
+        epoch, reply, data = answer
+        self.learn(epoch)
+        self.fetched_bytes += len(data)
+        return epoch, reply, results(data, ())
+
+    # -- small requests -----------------------------------------------------------------------------------------------
 
     def held(self, number: int) -> tuple[int, dict[int, Content]]:
         """What the worker holds of a VRDD, and its epoch; nothing can be told of one that is relayed to."""
@@ -128,31 +143,40 @@ class Worker:
         return epoch, contents(reply)
 
     def retain(self, number: int, partitions: list[int]) -> None:
-        """Let the worker forget all other partitions of a VRDD."""
-        if self.direct:
-            with suppress(WorkerError):
-                self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
-
-    def release(self, numbers: tuple[int, ...]) -> None:
-        """Let the worker forget VRDDs; where it is relayed to, with the next plan."""
+        """Let the worker forget all other partitions of a VRDD; where it is relayed to, with the next plan."""
         if not self.direct:
             with self._lock:
-                self._released.extend(numbers)
+                self._retained[number] = tuple(partitions)
             return
+        with suppress(WorkerError):
+            self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
+
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Let the worker forget VRDDs, after the plans on their way; where it is relayed to, with the next plan."""
+        if not self.direct:
+            self._defer(numbers)
+            return
+        with self._lock:
+            busy = list(self._busy.values())
+        for lane in busy:
+            if any(lane.uses(number) for number in numbers):
+                with suppress(WorkerError):
+                    lane.release(numbers)
+                return
         with suppress(WorkerError):
             self._ask(lambda client: Release(client.next_number(), numbers))
 
-    def close(self) -> None:
-        """Close all connections; the worker gives back all that the session holds."""
+    def _defer(self, numbers: tuple[int, ...]) -> None:
         with self._lock:
-            idle, self._idle = self._idle, []
-            lease, self._lease = self._lease, None
-        for client in idle:
-            client.close()
-        if lease:
-            lease.close()
-            with suppress(WorkerError):
-                finish(self._credentials.hello("finish", 0), runtime_dir=self.home.runtime_dir)
+            self._released.extend(numbers)
+            for number in numbers:
+                self._retained.pop(number, None)
+
+    def _take_deferred(self) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
+        with self._lock:
+            released, self._released = tuple(self._released), []
+            retained, self._retained = tuple(self._retained.items()), {}
+        return released, retained
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
@@ -169,65 +193,77 @@ class Worker:
                 if attempts < 0:
                     raise
 
-    def _receive_relayed(self, ticket: Ticket) -> tuple[int, Ran, Data]:
-        answer = ticket.relayed()
-        if answer is None:
-            raise PartitionMissing("no task came to the node that holds the partition")
-        epoch, reply, data = answer
-        self.learn(epoch)
-        self.fetched_bytes += len(data)
-        return epoch, reply, results(data, ())
+    # -- connections --------------------------------------------------------------------------------------------------
 
-    def _take_released(self) -> tuple[int, ...]:
+    def _lane(self) -> Lane:
+        """The calling thread's lane, or one that nobody uses."""
         with self._lock:
-            released, self._released = tuple(self._released), []
-        return released
+            lane = self._busy.get(threading.get_ident()) or (self._idle.pop() if self._idle else None)
+        lane = lane or self._open()
+        with self._lock:
+            self._busy[threading.get_ident()] = lane
+        return lane
 
-    def _client(self) -> Client:
+    def _settle(self, lane: Lane) -> None:
+        """Let others use a lane on which nothing is on its way."""
+        if not lane.idle:
+            return
         with self._lock:
-            if self._idle:
-                return self._idle.pop()
+            for thread, busy in list(self._busy.items()):
+                if busy is lane:
+                    del self._busy[thread]
+                    if lane.client.fileno() >= 0:
+                        self._idle.append(lane)
+
+    def _open(self) -> Lane:
         hello = self._credentials.hello("driver", 0)
-        timeout = self._credentials.options.startTimeout
-        client = connect(hello, runtime_dir=self.home.runtime_dir, timeout=timeout)
+        options = self._credentials.options
+        client = connect(hello, runtime_dir=self.home.runtime_dir, timeout=options.startTimeout)
         with self._lock:
             if self._lease is None:
                 self._lease = open_lease(self._credentials.hello("lease", 0), runtime_dir=self.home.runtime_dir)
         self.learn(client.epoch)
-        return client
+        return Lane(client, options.deadline, lambda lost, shipment: blame(self._credentials, lost, shipment))
 
-    def _give(self, client: Client) -> None:
-        with self._lock:
-            if client.fileno() >= 0:
-                self._idle.append(client)
-
-    def _drop(self, client: Client) -> None:
+    def _drop(self, lane: Lane) -> None:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""
-        client.close()
+        lane.client.close()
         with self._lock:
             idle, self._idle = self._idle, []
+            for thread, busy in list(self._busy.items()):
+                if busy is lane:
+                    del self._busy[thread]
         for each in idle:
-            each.close()
+            each.client.close()
 
-    def _borrowed(self) -> _Borrowed:
-        return _Borrowed(self)
+    @contextmanager
+    def _borrowed(self) -> Iterator[Client]:
+        """A connection for one request; closed where that fails."""
+        with self._lock:
+            lane = self._idle.pop() if self._idle else None
+        lane = lane or self._open()
+        try:
+            yield lane.client
+        except (WorkerLost, Fenced):
+            self._drop(lane)
+            raise
+        finally:
+            with self._lock:
+                if lane.client.fileno() >= 0:
+                    self._idle.append(lane)
 
-
-class _Borrowed:
-    """A connection for one request; closed where that fails."""
-
-    def __init__(self, worker: Worker):
-        self._worker = worker
-
-    def __enter__(self) -> Client:
-        self._client = self._worker._client()
-        return self._client
-
-    def __exit__(self, kind, error, _) -> None:
-        if isinstance(error, WorkerLost | Fenced):
-            self._worker._drop(self._client)
-        else:
-            self._worker._give(self._client)
+    def close(self) -> None:
+        """Close all connections; the worker gives back all that the session holds."""
+        with self._lock:
+            lanes, self._idle = [*self._idle, *self._busy.values()], []
+            self._busy.clear()
+            lease, self._lease = self._lease, None
+        for lane in lanes:
+            lane.client.close()
+        if lease:
+            lease.close()
+            with suppress(WorkerError):
+                finish(self._credentials.hello("finish", 0), runtime_dir=self.home.runtime_dir)
 
 
 class Workers:
@@ -240,10 +276,11 @@ class Workers:
 
     def at(self, home: Home) -> Worker:
         """The worker at a place."""
-        with self._lock:
-            if home not in self._known:
-                self._known[home] = Worker(self._credentials, home)
-            return self._known[home]
+        found = self._known.get(home)
+        if found is None:
+            with self._lock:
+                found = self._known.setdefault(home, Worker(self._credentials, home))
+        return found
 
     def known(self) -> list[Worker]:
         """All of them."""

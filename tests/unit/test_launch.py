@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import LaunchError, PlanError
-from gpu_worker.protocol.messages import Array, Field, In, Launch, Out, Scalar, Signature
+from gpu_worker.protocol.messages import Array, Field, In, Launch, Out, Scalar, Signature, Value
 from vispark.captured import capture
 from vispark.kernels import ArrayValue, Kernels
-from vispark.launch import IN, OUT, BlockView, ConstantTable, record_exec, resolve
+from vispark.launch import IN, OUT, BlockView, record_exec, resolve
+from vispark.tables import Given, SlotTable
 
 K = Kernels("""
 __global__ void gradient(const float* points, float* out, const double* w, int n) {}
@@ -48,7 +49,7 @@ def record(kernel, *args, grid=1, block=32, **rest):
 
 
 def launch_of(spec, signature=POINTS) -> Launch:
-    return resolve(spec, signature, ConstantTable())[0]
+    return resolve(spec, signature, SlotTable())[0]
 
 
 def f4(value):
@@ -134,14 +135,14 @@ def test_the_listing_of_the_design():
     first = record(lr.gradient, IN, OUT, w, IN.shape[0], out=lambda b: ((b.shape[0], 40), "f4"),
                    grid=lambda b: -(-b.shape[0] // 128), block=128)
     second = record(lr.local_reduce, IN, OUT, IN.shape[0], out=lambda b: ((40,), "f4"), grid=40, block=256)
-    table = ConstantTable()
+    table = SlotTable()
     launch, middle, merge = resolve(first, POINTS, table)
     assert launch == Launch((1,), (128,), 0, (In(""), Out(""), Array(0), i4(100)), (Field("", "<f4", (100, 40)),))
     assert (middle, merge) == (block(((100, 40), "<f4")), False)
     launch, after, _ = resolve(second, middle, table)
     assert launch == Launch((40,), (256,), 0, (In(""), Out(""), i4(100)), (Field("", "<f4", (40,)),))
     assert after == block(((40,), "<f4"))
-    assert table.constants(0)[0][0].data == w.tobytes()
+    assert table.origins() == (Given(0, "argument", 2),) and first.value(2).data == w.tobytes()
     assert (first.label, second.label) == ("exec gradient", "exec local_reduce")
     assert codec.decode(codec.encode(launch, Launch), Launch) == launch
 
@@ -170,7 +171,9 @@ GOOD = (IN, True, np.int8(-1), np.int16(2), 3, np.uint32(4), np.int64(5), np.uin
 
 
 def test_scalars_keep_their_values():
-    arguments = launch_of(record(K.scalars, *GOOD)).arguments
+    spec = record(K.scalars, *GOOD)
+    assert launch_of(spec).arguments[1:] == tuple(map(Value, range(9)))
+    arguments = spec.arguments
     assert [np.frombuffer(one.value, one.dtype)[0] for one in arguments[1:]] == list(GOOD[1:])
     assert [one.dtype for one in arguments[1:]] == ["|b1", "|i1", "<i2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8"]
 
@@ -216,7 +219,7 @@ def test_arguments_that_do_not_fit(position, value, words):
 
 def test_a_python_int_or_an_extent_may_be_unsigned():
     arguments = (*GOOD[:5], 4, *GOOD[6:])
-    assert launch_of(record(K.scalars, *arguments)).arguments[5] == Scalar("<u4", i4(4).value)
+    assert record(K.scalars, *arguments).value(5) == ArrayValue("<u4", (), i4(4).value)
     arguments = (*GOOD[:5], IN.size, *GOOD[6:])
     assert launch_of(record(K.scalars, *arguments)).arguments[5] == Scalar("<u4", i4(4100).value)
 
@@ -329,17 +332,17 @@ def test_what_a_kernel_writes():
 # -- resolving --------------------------------------------------------------------------------------------------------
 
 def test_in_place():
-    launch, result, merge = resolve(record(K.inplace, IN, IN.size), POINTS, ConstantTable())
+    launch, result, merge = resolve(record(K.inplace, IN, IN.size), POINTS, SlotTable())
     assert (launch.outputs, launch.arguments) == (POINTS.fields, (In(""), i4(4100)))
     assert (result, merge) == (POINTS, False)
-    launch, result, merge = resolve(record(K.inplace, IN["z"], 7), FIELDS, ConstantTable())
+    launch, result, merge = resolve(record(K.inplace, IN["z"], 7), FIELDS, SlotTable())
     assert launch.outputs == (FIELDS.fields[2],)
     assert (result, merge) == (FIELDS, True)
 
 
 def test_fields_replace_and_add():
     spec = record(K.two, IN["x"], OUT["y"], OUT["v"], out={"v": (2, "f4"), "y": (IN["x"].shape[0], "f8")})
-    launch, result, merge = resolve(spec, FIELDS, ConstantTable())
+    launch, result, merge = resolve(spec, FIELDS, SlotTable())
     assert launch.outputs == (Field("v", "<f4", (2,)), Field("y", "<f8", (5,)))
     assert launch.arguments == (In("x"), Out("y"), Out("v"))
     assert merge
@@ -347,14 +350,14 @@ def test_fields_replace_and_add():
 
 
 def test_fields_left_out_are_as_in_the_input():
-    launch, result, merge = resolve(record(K.map, IN["x"], OUT["z"]), FIELDS, ConstantTable())
+    launch, result, merge = resolve(record(K.map, IN["x"], OUT["z"]), FIELDS, SlotTable())
     assert (launch.outputs, result, merge) == ((FIELDS.fields[2],), FIELDS, True)
 
 
 def test_one_array_of_a_record_with_fields_and_fields_of_one_array():
-    _, result, merge = resolve(record(K.map, IN["x"], OUT, out=(3, "f4")), FIELDS, ConstantTable())
+    _, result, merge = resolve(record(K.map, IN["x"], OUT, out=(3, "f4")), FIELDS, SlotTable())
     assert (result, merge) == (block(((3,), "<f4")), False)
-    _, result, merge = resolve(record(K.map, IN, OUT["a"], out={"a": (3, "f4")}), POINTS, ConstantTable())
+    _, result, merge = resolve(record(K.map, IN, OUT["a"], out={"a": (3, "f4")}), POINTS, SlotTable())
     assert (result, merge) == (block(a=((3,), "<f4")), False)
 
 
@@ -382,7 +385,7 @@ def test_one_array_of_a_record_with_fields_and_fields_of_one_array():
 ])
 def test_blocks_that_do_not_fit(spec, signature, words):
     with pytest.raises(LaunchError, match=words) as caught:
-        resolve(spec, signature, ConstantTable())
+        resolve(spec, signature, SlotTable())
     assert caught.value.place.operation == spec.label
     assert re.search(r"called at \S*test_launch.py:\d+", caught.value.detail)
 
@@ -397,11 +400,11 @@ def test_the_users_error_is_the_cause():
 
 
 def test_functions_among_the_arguments():
-    table = ConstantTable()
+    table = SlotTable()
     spec = record(K.gradient, IN, OUT, lambda b: np.full(3, b.shape[1], ">f8"), lambda b: b.size)
     launch, _, _ = resolve(spec, POINTS, table)
     assert launch.arguments[2:] == (Array(0), i4(4100))
-    assert table.constants(0)[0][0].data == np.full(3, 41.0).tobytes()
+    assert table.origins() == (ArrayValue.of(np.full(3, 41.0), "w"),)
     big = launch_of(record(K["any<float*>"], IN, lambda b: np.int64(b.size)), block(((3, 10**9), "<f4")))
     assert big.arguments[1] == Scalar("<i8", np.int64(3 * 10**9).tobytes())
 
@@ -428,7 +431,7 @@ def test_functions_run_once_for_a_kind_of_block():
     out = Counting()
     spec = record(K.map, IN, OUT, out=out)
     for signature, calls in [(POINTS, 1), (POINTS, 1), (block(((3,), "<f4")), 2), (POINTS, 2)]:
-        resolve(spec, signature, ConstantTable())
+        resolve(spec, signature, SlotTable())
         assert out.calls == calls
 
 
@@ -450,12 +453,18 @@ def test_a_shape_key_excludes_the_arguments_values():
         assert one.shape_key() != different.shape_key()
 
 
-def test_values_are_taken_from_the_call_at_hand():
-    table = ConstantTable()
+def test_values_belong_to_the_call_and_not_to_the_launch():
+    table = SlotTable()
+    launches = set()
     for value in (1.0, 2.0):
-        launch, _, _ = resolve(gradient_call(np.full(3, value), int(value)), POINTS, table)
-        assert launch.arguments[3] == i4(value)
-        assert table.constants(0)[0][launch.arguments[2].slot].data == np.full(3, value).tobytes()
+        spec = gradient_call(np.full(3, value), int(value))
+        launch, _, _ = resolve(spec, POINTS, table, 4)
+        launches.add(launch)
+        assert launch.arguments[2:] == (Array(0), Value(1))
+        assert table.origins() == (Given(4, "argument", 2), Given(4, "argument", 3))
+        assert spec.value(2).data == np.full(3, value).tobytes()
+        assert (spec.value(3).dtype, spec.value(3).data) == ("<i4", np.int32(value).tobytes())
+    assert len(launches) == 1
 
 
 def test_calls_travel():

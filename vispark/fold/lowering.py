@@ -13,9 +13,9 @@ import numpy as np
 
 from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, Folded, FoldedField
 from gpu_worker.protocol.payload import Data
+from vispark.content import Content
 from vispark.fold.reading import Leaf
 from vispark.fold.spec import FoldSpec
-from vispark.lower import Content
 from vispark.records import Layout, unpack
 from vispark.records.layout import BY_NAME, Part
 

@@ -200,10 +200,8 @@ class GridOperations(RDD[Any]):
 
     def _halos_are_fresh(self) -> bool:
         """Whether the halos were appended and nothing was computed since."""
-        each = self._itself()
-        while isinstance(each._op, plan.ToDevice | plan.ToHost) and each._before is not None:
-            each = each._before
-        return plan.has_halos([*(each._lineage or ()), each._op])
+        last = next(op for op in self._itself()._backwards() if not isinstance(op, plan.ToDevice | plan.ToHost))
+        return plan.has_halos([last])
 
     def _keep_together(self) -> None:
         """Keep the last result that needed neighbours: single partitions of it cannot be computed."""

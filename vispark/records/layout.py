@@ -185,6 +185,21 @@ class Layout:
         """The same layout, where a grid's blocks are plain ones."""
         return replace(self, kind="blocks", grid=None) if self.kind == "grid" else self
 
+    def has_item(self, item: str) -> bool:
+        """Whether the values are tuples with an item of this number."""
+        return self.tupled and any(part.name.split(".")[0] == item for part in self.parts)
+
+    def item(self, item: str) -> Layout:
+        """The layout of one item of the tuples alone."""
+        parts = tuple([replace(part, name=name_in(item, part.name)) for part in self.parts
+                       if part.name.split(".")[0] == item])
+        return replace(self, parts=parts, tupled=bool(parts[0].name))
+
+
+def name_in(item: str, name: str) -> str:
+    """What a place in nested tuples is called within one item: ``"1.0"`` of the item ``"1"`` is ``"0"``."""
+    return name.removeprefix(item).removeprefix(".")
+
 
 def _is_type(name: str) -> bool:
     if name in BY_NAME:

@@ -1,0 +1,332 @@
+"""What chains become: which operations are one step, and what is sent of them, without Spark or a worker."""
+
+from __future__ import annotations
+
+import operator
+import pickle
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol import codec
+from gpu_worker.protocol.messages import (
+    Exec,
+    Fetch,
+    Field,
+    Fold,
+    FoldByKey,
+    FoldInside,
+    In,
+    Keep,
+    Keys,
+    Load,
+    MapFold,
+    Out,
+    Plan,
+    Put,
+    Signature,
+    ToDevice,
+    ToHost,
+    Value,
+    Values,
+)
+from vispark import IN, OUT, Kernels, plan
+from vispark.bridge import Home
+from vispark.content import Content
+from vispark.errors import LaunchError, PlanError
+from vispark.fold import fold_for_kernel
+from vispark.fold.lowering import ByKey, Reduce, Sum
+from vispark.launch import record_exec
+from vispark.lower import Lowering
+from vispark.mapped import record_map
+from vispark.plan import Cached, Chain, Node
+from vispark.plans import Plans
+from vispark.prepared import Prepared
+from vispark.records import Layout
+from vispark.records.layout import Part
+from vispark.rewrite import FETCH, KEEP, Goal, Stage, stages
+
+START = Cached(1, "points")
+ADD = fold_for_kernel(operator.add, "")
+K = Kernels("__global__ void twice(const float* x, float* y, float by) {}")
+
+
+def doubled(x):
+    return 2 * x
+
+
+def scaled(x, k):
+    return k * x
+
+
+def squared(x):
+    return x * x
+
+
+def paired(x):
+    return 1 if x > 0 else 0, x
+
+
+def part(name: str, dtype: str, form: str = "number") -> Part:
+    return Part(name, form, (dtype,))
+
+
+def numbers(count: int, dtype: str = "<f4", keyed: bool = False) -> Content:
+    return Content(count, 8 if keyed else 0, Layout("elements", keyed, (part("", dtype),)),
+                   (Signature((Field("", dtype, (count,)),)),) if count else ())
+
+
+def rows(count: int, width: int, kind: str = "elements", keyed: bool = False) -> Content:
+    """Rows, or blocks of rows."""
+    field = Field("", "<f4", (count, width))
+    records = count if kind == "elements" else 1
+    return Content(records, 8 if keyed else 0, Layout(kind, keyed, (part("", "<f4", "array"),)), (Signature((field,)),))
+
+
+def mapping(function, *arguments) -> plan.Map:
+    return plan.Map(record_map(function, arguments))
+
+
+def executing(by: float = 2.0) -> plan.Exec:
+    return plan.Exec(record_exec(K.twice, (IN, OUT, by), grid=1, block=32))
+
+
+def chain(*ops: plan.Op, kept: tuple[int, ...] = ()) -> Chain:
+    """A chain from cached content; of ``ops`` those at some positions are kept."""
+    nodes = tuple(Node(op, Cached(10 + number, "kept") if number in kept else None) for number, op in enumerate(ops))
+    return (Node(plan.Send()), Node(plan.ToDevice(), START), *nodes)
+
+
+def lowered(ops: Chain, *contents: Content, goal: Goal = FETCH) -> Lowering:
+    lowering = Lowering(ops, START, goal)
+    for partition, content in enumerate(contents):
+        lowering.add(partition, content)
+    assert lowering.finish() == ""
+    return lowering
+
+
+def kinds(lowering: Lowering) -> list[type]:
+    return [type(step) for step in lowering.steps]
+
+
+# -- which operations are one step ------------------------------------------------------------------------------------
+
+INSIDE = plan.FoldInside(ADD)
+
+
+@pytest.mark.parametrize("ops, kept, fold, found", [
+    ((mapping(doubled), mapping(squared)), (), False, [Stage(0, 2)]),
+    ((mapping(doubled), mapping(squared)), (0,), False, [Stage(0, 1), Stage(1, 2)]),
+    ((mapping(doubled), plan.ToHost(), mapping(squared)), (), False, [Stage(0, 3)]),
+    ((mapping(doubled), plan.ToHost(), mapping(squared)), (1,), False, [Stage(0, 1), Stage(1, 2), Stage(2, 3)]),
+    ((mapping(doubled), plan.ToHost()), (), False, [Stage(0, 1), Stage(1, 2)]),
+    ((mapping(doubled), INSIDE, plan.Values()), (), True, [Stage(0, 3, True)]),
+    ((mapping(doubled), INSIDE, mapping(squared)), (), False, [Stage(0, 2), Stage(2, 3)]),
+    ((mapping(doubled), executing(), mapping(squared)), (), True, [Stage(0, 1), Stage(1, 2), Stage(2, 3, True)]),
+    ((INSIDE, mapping(squared)), (), True, [Stage(0, 1), Stage(1, 2, True)]),
+    ((mapping(doubled),), (0,), True, [Stage(0, 1)]),
+    ((mapping(doubled), plan.Keys(), mapping(squared)), (), False, [Stage(0, 2), Stage(2, 3)]),
+    ((), (), True, []),
+])
+def test_stages(ops, kept, fold, found):
+    assert list(stages(chain(*ops, kept=kept)[2:], fold)) == found
+
+
+def test_what_stands_apart():
+    nodes = chain(mapping(doubled), mapping(squared), INSIDE)[2:]
+    assert stages(nodes, True, {1}) == (Stage(0, 1), Stage(1, 3, True))
+    assert stages(nodes, True, {3}) == (Stage(0, 3),)
+    assert stages(nodes, True, {2, 3}) == (Stage(0, 2), Stage(2, 3))
+    pairs = chain(mapping(paired), plan.Values())[2:]
+    assert stages(pairs, False, {1}) == (Stage(0, 2),)      # an item is taken of pairs as they are made
+
+
+# -- steps ------------------------------------------------------------------------------------------------------------
+
+def test_a_run_of_maps_is_one_kernel():
+    lowering = lowered(chain(mapping(doubled), mapping(scaled, 3.0), mapping(squared)), numbers(5), numbers(7))
+    assert kinds(lowering) == [Load, ToDevice, Exec, Fetch]
+    assert lowering.steps[2].label == "vmap doubled, vmap scaled, vmap squared"
+    first, second = (launches[0] for launches in lowering.launches)
+    assert first.tile > 0 and first.arguments == (In(""), Out(""), Value(0))
+    assert (first.outputs, second.outputs) == ((Field("", "<f4", (5,)),), (Field("", "<f4", (7,)),))
+    assert lowering.results()[1].signatures[0].fields[0].shape == (7,)
+
+
+def test_a_kept_result_on_the_way_is_kept():
+    lowering = lowered(chain(mapping(doubled), mapping(squared), kept=(0,)), numbers(5))
+    assert kinds(lowering) == [Load, ToDevice, Exec, Keep, ToDevice, Exec, Fetch]
+    assert lowering.numbers() == (1, 10)
+    prepared = lowering.prepare()
+    assert prepared.kept == ({0: numbers(5)},)
+    sent = codec.decode(prepared.encoded, Plan)
+    assert sent.variants[0].layouts == (numbers(5).layout.encode(),)
+
+
+def test_map_and_fold_are_one_kernel():
+    lowering = lowered(chain(mapping(doubled)), numbers(5), numbers(0), numbers(3), goal=Goal(fold=Reduce(ADD)))
+    assert kinds(lowering) == [Load, ToDevice, MapFold]
+    assert (lowering.steps[2].how, lowering.steps[2].label) == ("all", "vmap doubled")
+    launch = lowering.launches[0][0]
+    assert launch.outputs == (Field("", "<f4", ()),)
+    assert [(each.field, each.operator, each.accumulator, each.width) for each in launch.partials] == [
+        ("", "add", "double", 1)]
+
+
+def test_vreduce_behind_a_map_of_blocks():
+    lowering = lowered(chain(mapping(doubled), INSIDE), rows(6, 4, "blocks"), rows(2, 4, "blocks"))
+    assert kinds(lowering) == [Load, ToDevice, MapFold, Fetch]
+    assert lowering.steps[2].how == "inside"
+    assert lowering.launches[0][0].outputs == (Field("", "<f4", (4,)),)
+    assert lowering.results()[0].signatures == (Signature((Field("", "<f4", (4,)),)),)
+
+
+def test_vreduce_of_the_same_operator_as_the_fold_behind_it_is_that_fold():
+    ops = mapping(scaled, np.ones(4, "f4")), INSIDE, plan.Values()
+    blocks = rows(6, 4, "blocks", keyed=True), rows(2, 4, "blocks", keyed=True)
+    lowering = lowered(chain(*ops), *blocks, goal=Goal(fold=Reduce(ADD)))
+    assert kinds(lowering) == [Load, ToDevice, MapFold]
+    assert (lowering.steps[2].how, lowering.steps[2].label) == ("all", "vmap scaled, vreduce add")
+    other = lowered(chain(*ops), *blocks, goal=Goal(fold=Reduce(fold_for_kernel(np.maximum, ""))))
+    assert kinds(other) == [Load, ToDevice, MapFold, Values, Fold]
+    # Where a worker may have no row at all, each block says what is left of none.
+    empty = lowered(chain(*ops), blocks[0], rows(0, 4, "blocks", keyed=True), goal=Goal(fold=Reduce(ADD)))
+    assert kinds(empty) == [Load, ToDevice, MapFold, Values, Fold]
+
+
+def test_vreduce_of_elements_folds_along_their_own_axis():
+    lowering = lowered(chain(mapping(doubled), INSIDE), rows(6, 4))
+    assert kinds(lowering) == [Load, ToDevice, Exec, ToDevice, FoldInside, Fetch]
+    assert lowering.results()[0].signatures == (Signature((Field("", "<f4", (6,)),)),)
+
+
+def test_fold_by_key():
+    lowering = lowered(chain(mapping(paired)), numbers(5), goal=Goal(fold=ByKey(ADD, 2)))
+    assert kinds(lowering) == [Load, ToDevice, MapFold]
+    assert (lowering.steps[2].how, lowering.steps[2].key, lowering.steps[2].groups) == ("key", "0", 2)
+    assert lowering.launches[0][0].outputs == (Field("1", "<f4", (2,)),)
+    kept = lowered(chain(mapping(paired), kept=(0,)), numbers(5), goal=Goal(fold=ByKey(ADD, 2)))
+    assert kinds(kept) == [Load, ToDevice, Exec, Keep, FoldByKey]
+
+
+def test_a_fold_without_a_kernel_of_its_own_is_a_step():
+    lowering = lowered(chain(mapping(doubled)), numbers(5, "<c8"), goal=Goal(fold=Sum()))
+    assert kinds(lowering) == [Load, ToDevice, Exec, Fold]
+
+
+def test_why_a_fold_is_not_lowered():
+    lowering = Lowering(chain(), START, Goal(fold=Reduce(ADD)))
+    lowering.add(0, rows(3, 2, keyed=True))
+    assert lowering.finish() == "pairs are not folded on the device"
+    nothing = Lowering(chain(), START, Goal(fold=Reduce(ADD)))
+    nothing.add(0, numbers(0))
+    assert nothing.finish() == "there are no records"
+
+
+@pytest.mark.parametrize("op, dtype, name", [(plan.Keys(), "<i8", "0"), (plan.Values(), "<f4", "1")])
+def test_of_pairs_only_the_item_that_is_wanted_is_computed(op: plan.Op, dtype: str, name: str):
+    lowering = lowered(chain(mapping(paired), op), numbers(5))
+    launch = lowering.launches[0][0]
+    assert launch.outputs == (Field("", dtype, (5,)),) and Out("") in launch.arguments
+    assert sum(isinstance(argument, Out) for argument in launch.arguments) == 1
+    assert lowering.results()[0].signatures[0].fields == launch.outputs
+    # And it can be computed with.
+    more = lowered(chain(mapping(paired), op, mapping(squared)), numbers(5))
+    assert [step.label for step in more.steps if isinstance(step, Exec)] == ["vmap paired", "vmap squared"]
+
+
+def test_keys_alone_need_no_kernel():
+    lowering = lowered(chain(mapping(doubled), plan.Keys()), numbers(5, keyed=True))
+    assert kinds(lowering) == [Load, Keys, Fetch] and lowering.launches == [[]]
+    assert lowering.results()[0] == Content(5, 8, Layout("elements", True, (part("", "<f4"),), only="keys"), ())
+
+
+def test_pairs_that_a_map_makes_replace_the_keys():
+    lowering = lowered(chain(mapping(paired)), numbers(5, keyed=True))
+    assert lowering.launches[0][0].keyless and lowering.results()[0].keys == 0
+
+
+def test_transfers():
+    assert kinds(lowered(chain(plan.ToHost()), numbers(5))) == [Load, Fetch]
+    assert kinds(lowered(chain(plan.ToHost(), kept=(0,)), numbers(5))) == [Load, ToHost, Keep, Fetch]
+    assert kinds(lowered(chain(plan.ToHost(), kept=(0,)), numbers(5), goal=KEEP)) == [Load, ToHost, Keep]
+    from_records = Lowering(chain(mapping(doubled))[:1] + chain(mapping(doubled))[2:], None, FETCH)
+    from_records.add(0, numbers(5))
+    from_records.finish()
+    assert kinds(from_records) == [Put, ToDevice, Exec, Fetch]
+
+
+def test_a_limit_is_for_partitions_that_mean_the_same_by_a_record():
+    goal = Goal(limit=2)
+    assert lowered(chain(), numbers(5), numbers(0), goal=goal).steps[-1] == Fetch(2, "rows")
+    assert lowered(chain(), rows(5, 2, "blocks"), goal=goal).steps[-1] == Fetch(2, "blocks")
+    assert lowered(chain(), numbers(5), rows(5, 2, "blocks"), goal=goal).steps[-1] == Fetch(-1, "")
+
+
+def test_errors_name_the_partition():
+    lowering = Lowering(chain(INSIDE), START, FETCH)
+    with pytest.raises(PlanError, match="a record is a number") as caught:
+        lowering.add(3, numbers(5))
+    assert (caught.value.place.vrdd, caught.value.place.partition) == ("1 points", 3)
+    ragged = Content(5, 0, Layout("elements", False, (part("x", "<f4"), part("y", "<f4"))),
+                     (Signature((Field("x", "<f4", (5,)), Field("y", "<f4", (4,)))),))
+    with pytest.raises(LaunchError, match="leading axis"):
+        Lowering(chain(plan.Map(record_map(lambda x, y: x + y, ()))), START, FETCH).add(0, ragged)
+
+
+# -- prepared plans ---------------------------------------------------------------------------------------------------
+
+def plan_of(plans: Plans, *ops: plan.Op, contents: Content | None = None, home: Home | None = None) -> Prepared:
+    whole = chain(*ops)
+    home = home or Home("/run", "here")
+    content = contents or numbers(5)
+    shape = plans.shape({0: home, 1: home}, {0: content, 1: content})
+    ready = plans.ready(whole, START, whole[2:], shape, FETCH, [0, 1])
+    (at, prepared), = ready.shares
+    assert at == home
+    return prepared
+
+
+def test_a_plan_serves_all_values():
+    plans = Plans()
+    one, other = (plan_of(plans, mapping(scaled, k), executing(k)) for k in (2.0, 3.0))
+    assert one is other and plans.made == 1
+    nodes = chain(mapping(scaled, 7.0), executing(5.0))[2:]
+    assert [value.data for value in one.values(nodes).values] == [np.float64(7).tobytes(), np.float32(5).tobytes()]
+    assert pickle.loads(pickle.dumps(one)) == one
+
+
+def test_another_shape_is_another_plan():
+    plans = Plans()
+    known = plan_of(plans, mapping(scaled, 2.0))
+    for other in (plan_of(plans, mapping(scaled, 2)), plan_of(plans, mapping(doubled)),
+                  plan_of(plans, mapping(scaled, 2.0), contents=numbers(6)),
+                  plan_of(plans, mapping(scaled, 2.0), home=Home("/run", "there"))):
+        assert other is not known
+    assert plans.made == 5
+    assert plan_of(plans, mapping(scaled, 4.0)) is known
+
+
+def test_numbers_that_shape_a_kernel_make_a_plan_each():
+    def windowed(x, n):
+        found = np.zeros(n)
+        for i in range(n):
+            found[i] = x * i
+        return found
+
+    plans = Plans()
+    two, three = (plan_of(plans, mapping(windowed, n)) for n in (2, 3))
+    assert two is not three
+    assert two.results[0].signatures[0].fields[0].shape == (5, 2)
+    assert [plan_of(plans, mapping(windowed, n)) for n in (2, 3, 2)] == [two, three, two]
+    assert plans.made == 2
+    for n in range(4, 40):
+        plan_of(plans, mapping(windowed, n))
+    assert sum(map(len, plans._plans.values())) <= 8
+
+
+def test_plans_are_bounded():
+    plans = Plans()
+    for count in range(1, 300):
+        plan_of(plans, plan.ToHost(), contents=numbers(count))
+    assert len(plans._plans) == len(plans._shapes) == 256

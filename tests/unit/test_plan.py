@@ -1,0 +1,102 @@
+"""What a program recorded: chains, lineage, and what of an operation a plan depends on."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+
+from vispark import IN, Kernels, plan
+from vispark.errors import PlanError
+from vispark.fold import fold_for_kernel
+from vispark.launch import record_exec
+from vispark.mapped import record_map
+from vispark.plan import Cached, Lineage, Node, place_of, verify
+
+K = Kernels("__global__ void scale(float* x, float by, const float* w) {}")
+
+
+def scaled(x, k):
+    return k * x
+
+
+def mapped(*arguments) -> plan.Map:
+    return plan.Map(record_map(scaled, arguments))
+
+
+def executed(by, w, grid=1) -> plan.Exec:
+    return plan.Exec(record_exec(K.scale, (IN, by, w), grid=grid, block=32))
+
+
+def chain(*ops, kept=()) -> plan.Chain:
+    return tuple(Node(op, Cached(number, "x") if number in kept else None) for number, op in enumerate(ops))
+
+
+@pytest.mark.parametrize("one, other, alike", [
+    (mapped(2.0), mapped(3.0), True), (mapped(2.0), mapped(2), False), (mapped(2.0), mapped(np.float32(2)), False),
+    (mapped(np.zeros(3)), mapped(np.ones(3)), True), (mapped(np.zeros(3)), mapped(np.zeros(4)), False),
+    (executed(1.0, np.zeros(3, "f4")), executed(2.0, np.ones(3, "f4")), True),
+    (executed(1.0, np.zeros(3, "f4")), executed(1.0, np.zeros(4, "f4")), False),
+    (executed(1.0, np.zeros(3, "f4")), executed(1.0, np.zeros(3, "f4"), grid=2), False),
+    (plan.FoldInside(fold_for_kernel(operator.add, "")), plan.FoldInside(fold_for_kernel(max, "")), False),
+    (plan.ToDevice(), plan.ToDevice(), True), (plan.ToDevice(), plan.ToHost(), False),
+    (plan.Keys(), plan.Values(), False),
+])
+def test_a_key_leaves_out_the_values_of_arguments(one: plan.Op, other: plan.Op, alike: bool):
+    assert (one.key == other.key) == alike
+    assert hash(one.key) == hash(one.key)
+    if alike:
+        assert hash(one.key) == hash(other.key)
+
+
+def test_a_capture_is_a_value_too():
+    def closure(step):
+        return plan.Map(record_map(lambda x: x * step, ()))
+
+    assert closure(1.0).key == closure(2.0).key
+    assert closure(1.0) != closure(2.0)
+    assert closure(1.0).key != closure(1).key
+
+
+@pytest.mark.parametrize("ops, words", [((plan.ToDevice(),), "starts with send"), ((), "starts with send"),
+                                        ((plan.Send(), plan.Send()), "in the worker already")])
+def test_chains_that_cannot_be_run(ops: tuple[plan.Op, ...], words: str):
+    with pytest.raises(PlanError, match=words):
+        verify(chain(*ops))
+
+
+def test_two_results_under_one_number():
+    twice = tuple(Node(op, Cached(7, "x")) for op in (plan.Send(), plan.ToDevice()))
+    with pytest.raises(PlanError, match="the same number"):
+        verify(twice)
+
+
+@pytest.mark.parametrize("ops, place", [
+    ((plan.Send(),), "host"), ((plan.Send(), plan.ToDevice()), "device"),
+    ((plan.Send(), plan.ToDevice(), plan.Values()), "device"), ((plan.Send(), mapped(1.0), plan.ToHost()), "host"),
+    ((plan.Send(), plan.Values()), "host")])
+def test_where_a_result_lies(ops: tuple[plan.Op, ...], place: str):
+    assert place_of(chain(*ops)) == place
+
+
+def test_lineage_of_a_loop_stays_short():
+    step, other = (mapped(2.0),), (mapped(3.0),)
+    link = Lineage((plan.Send(), plan.ToDevice()))
+    for _ in range(100_000):
+        link = link.then((mapped(2.0),))
+    link = link.then(other).then(step)
+    assert (link.ops, link.before.ops, link.before.before.times) == (step, other, 100_000)
+    operations = link.backwards()
+    assert [next(operations) for _ in range(3)] == [*step, *other, *step]
+    assert sum(1 for _ in operations) == 100_001
+
+
+def test_lineage_of_several_operations_a_step():
+    link = Lineage((plan.Send(),)).then((plan.ToDevice(), mapped(1.0))).then((plan.ToDevice(), mapped(1.0)))
+    assert [str(op) for op in link.backwards()] == ["vmap scaled", "htod", "vmap scaled", "htod", "send"]
+
+
+def test_describe_shows_what_is_kept_where():
+    text = plan.describe(chain(plan.Send(), plan.ToDevice(), mapped(1.0), kept=(1,)))
+    assert text.splitlines() == ["vmap scaled", "  htod  [cached as VRDD 1 on device]", "    send"]

@@ -1,0 +1,62 @@
+"""What the content of a partition looks like, wherever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+
+import numpy as np
+
+from gpu_worker.protocol.messages import Signature
+from gpu_worker.protocol.payload import field_bytes
+from vispark.records import Keyring, Layout, unpack, unpack_keys
+
+
+@dataclass(frozen=True)
+class Content:
+    """What one partition's content looks like.
+
+    Attributes
+    ----------
+    count : int
+        Its records.
+    keys : int
+        The bytes of its keys' blob.
+    layout : Layout
+        How records are rebuilt.
+    signatures : tuple of Signature
+        One for each block.
+    """
+
+    count: int
+    keys: int
+    layout: Layout
+    signatures: tuple[Signature, ...]
+
+    @property
+    def only(self) -> str:
+        """As :attr:`Layout.only`."""
+        return self.layout.only
+
+    def records(self, keys: np.ndarray, blocks: Sequence[dict[str, np.ndarray]], keyring: Keyring) -> Iterator:
+        """The records, from the keys' blob and the blocks' arrays."""
+        if self.only == "keys":
+            return iter(unpack_keys(keys.tobytes(), self.count, open=keyring.open))
+        found = unpack(self.layout, self.count, keys.tobytes(), blocks, open=keyring.open)
+        return found if self.only == "" else map(itemgetter(int(self.only)), found)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blocks and keys."""
+        return self.keys + sum(field_bytes(each) for signature in self.signatures for each in signature.fields)
+
+    def first(self, limit: int) -> Content:
+        """What the first ``limit`` records look like; pairs come whole."""
+        if limit < 0 or limit >= self.count or self.layout.keyed or self.only == "keys":
+            return self
+        if self.layout.kind == "blocks":
+            return replace(self, count=limit, signatures=self.signatures[:limit])
+        signatures = tuple(Signature(tuple(replace(described, shape=(limit, *described.shape[1:]))
+                                           for described in signature.fields)) for signature in self.signatures)
+        return replace(self, count=limit, signatures=signatures)

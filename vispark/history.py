@@ -1,0 +1,93 @@
+"""How a VRDD came to be: the operations up to it, and which of their results are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark import RDD
+
+from vispark import plan
+from vispark.plan import Chain, Lineage, Node
+from vispark.session import Residency
+
+#: Operations that leave the place of what they are given to those before them.
+_MOVING = plan.Keys | plan.Values | plan.ToDevice | plan.ToHost
+
+
+class History(RDD[Any]):
+    """The way back from a VRDD: to the VRDDs before it, and to what is left of those that are forgotten."""
+
+    _op: plan.Op
+    _origin: RDD[Any]
+    _before: Any
+    _lineage: Lineage | None
+    _residency: Residency | None
+
+    def _chain(self) -> Chain:
+        nodes: list[Node] = []
+        each: History | None = self
+        while each is not None:
+            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
+            last, each = each, each._before
+        nodes.extend(Node(op) for op in last._earlier())
+        return plan.verify(tuple(reversed(nodes)))
+
+    def _is_narrowed(self) -> bool:
+        """Whether keys or values were taken of the records already: of what is left, Spark takes them."""
+        for op in self._backwards():
+            if not isinstance(op, _MOVING):
+                break
+            if isinstance(op, plan.Keys | plan.Values):
+                return True
+        return False
+
+    def _backwards(self) -> Iterator[plan.Op]:
+        """The operations, the last one first."""
+        each: History | None = self
+        while each is not None:
+            yield each._op
+            last, each = each, each._before
+        yield from last._earlier()
+
+    def _earlier(self) -> Iterator[plan.Op]:
+        """The operations before this one that are left as lineage, the last one first."""
+        return self._lineage.backwards() if self._lineage else iter(())
+
+    @property
+    def _loader(self) -> RDD[Any]:
+        """The RDD that was sent; once an input is checkpointed, what was saved of that."""
+        each = self
+        while each._before is not None:
+            each = each._before
+        return each._origin
+
+    def _link(self) -> Lineage:
+        """The operations up to this one, without anything that is kept."""
+        operations = [self._op]
+        each = self
+        while each._before is not None:
+            each = each._before
+            operations.append(each._op)
+        found = tuple(reversed(operations))
+        return each._lineage.then(found) if each._lineage else Lineage(found)
+
+    def _recent(self) -> Chain:
+        """The chain's end: from the operation on that says where the nearest kept result lies; all of it, if none is.
+
+        What comes before counts only where something has to be computed anew.
+        """
+        nodes: list[Node] = []
+        kept = False
+        each: History | None = self
+        while each is not None:
+            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
+            kept = kept or each._residency is not None
+            if kept and not isinstance(each._op, _MOVING):
+                return tuple(reversed(nodes))
+            last, each = each, each._before
+        for op in last._earlier():
+            nodes.append(Node(op))
+            if kept and not isinstance(op, _MOVING):
+                break
+        return tuple(reversed(nodes))

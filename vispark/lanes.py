@@ -1,0 +1,176 @@
+"""A connection to a worker on which plans follow one another like work on a CUDA stream.
+
+A plan is sent without waiting for those before it; the worker does them in order, so a plan may start from what an
+earlier one will have kept. Answers are taken in the same order, when somebody needs one of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpu_worker.client import Client
+from gpu_worker.protocol.messages import Ran, Release, Request
+from gpu_worker.protocol.payload import Data, Payload, results
+from vispark.errors import Fenced, PartitionMissing, PlanUnknown, VisparkError, WorkerLost
+from vispark.prepared import Shipment
+
+#: The plans that a lane may have sent without having taken their answers.
+AHEAD = 16
+
+#: Raises the error of a kernel that ended the worker's process, if it was one of a plan's.
+Blame = Callable[[Client, Shipment], None]
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request on its way to a worker, and its answer once that was taken."""
+
+    number: int
+    shipment: Shipment | None
+    answer: tuple[Ran, Data] | None = None
+    error: VisparkError | None = None
+    done: bool = False
+
+
+@dataclass
+class Lane:
+    """Requests to one worker over one connection, by one thread at a time.
+
+    Parameters
+    ----------
+    client : Client
+        The connection.
+    seconds : float
+        The deadline of a plan, from when it is begun.
+    blame : callable
+        Finds the kernel that ended the worker's process.
+    """
+
+    client: Client
+    seconds: float
+    blame: Blame
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    #: The plans that the worker was sent over this connection.
+    _known: set[bytes] = field(default_factory=set)
+    _waiting: deque[Ticket] = field(default_factory=deque)
+    #: What was to be kept by a plan that failed, so that plans that start from there tell of the same error.
+    _failed: dict[int, VisparkError] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is to come."""
+        return not self._waiting
+
+    def uses(self, number: int) -> bool:
+        """Whether a plan on its way starts from a VRDD."""
+        return any(ticket.shipment and number in ticket.shipment.vrdds for ticket in list(self._waiting))
+
+    def send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
+        """Send a plan, and what the worker may let go of before it.
+
+        Raises
+        ------
+        WorkerLost
+            If the connection breaks.
+        """
+        with self.lock:
+            while len(self._waiting) >= AHEAD:
+                self._take()
+            if released:
+                self._release(released)
+            return self._send(shipment)
+
+    def _send(self, shipment: Shipment) -> Ticket:
+        key, client = shipment.prepared.key, self.client
+        request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known)
+        if nbytes:
+            with Payload.create(nbytes) as payload:
+                shipment.values.write(payload, 0)
+                ticket = self._sent(request, shipment, [payload.descriptor])
+        else:
+            ticket = self._sent(request, shipment, [])
+        self._known.add(key)
+        return ticket
+
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Let the worker forget VRDDs, after what it was sent before."""
+        with self.lock:
+            self._release(numbers)
+
+    def _release(self, numbers: tuple[int, ...]) -> None:
+        self._sent(Release(self.client.next_number(), numbers), None, [])
+
+    def _sent(self, request: Request, shipment: Shipment | None, descriptors: list[int]) -> Ticket:
+        self.client.send(request, descriptors)
+        ticket = Ticket(request.number, shipment)
+        self._waiting.append(ticket)
+        return ticket
+
+    def wait(self, ticket: Ticket) -> tuple[Ran, Data]:
+        """The answer to a plan.
+
+        Raises
+        ------
+        VisparkError
+            If it failed, or one did whose result it starts from.
+        """
+        with self.lock:
+            while not ticket.done:
+                self._take()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.answer
+
+    def _take(self) -> None:
+        """Take the oldest answer."""
+        ticket = self._waiting.popleft()
+        try:
+            reply, descriptors = self.client.receive(ticket.number)
+            if ticket.shipment:
+                ticket.answer = reply, results(reply.data, descriptors)
+        except PlanUnknown as error:
+            self._unknown(ticket, error)
+            return
+        except (WorkerLost, Fenced) as error:
+            self._lost(ticket, error)
+        except VisparkError as error:
+            ticket.error = self._reason(ticket, error)
+            self._failed.update(dict.fromkeys(ticket.shipment.vrdds[1:] if ticket.shipment else (), ticket.error))
+        ticket.done = True
+        if not self._waiting:
+            self._failed.clear()
+
+    def _unknown(self, ticket: Ticket, error: PlanUnknown) -> None:
+        """Send a plan along with its request, unless others after it may have started from what it was to keep."""
+        self._known.discard(ticket.shipment.prepared.key)
+        if self._waiting:
+            ticket.error = PartitionMissing(error.message, error.place, error.detail)
+            ticket.done = True
+            return
+        again = self._send(ticket.shipment)
+        self._waiting.remove(again)
+        ticket.number = again.number
+        self._waiting.append(ticket)
+
+    def _reason(self, ticket: Ticket, error: VisparkError) -> VisparkError:
+        if isinstance(error, PartitionMissing) and ticket.shipment:
+            return self._failed.get(ticket.shipment.vrdds[0], error)
+        return error
+
+    def _lost(self, ticket: Ticket, error: VisparkError) -> None:
+        """All that is on its way is lost; of a plan whose kernel did it, it is that plan's error."""
+        self.client.close()
+        todo = [ticket, *self._waiting]
+        self._waiting.clear()
+        for each in todo:
+            each.error, each.done = error, True
+        for each in todo:
+            if each.shipment:
+                try:
+                    self.blame(self.client, each.shipment)
+                except VisparkError as fault:
+                    each.error = fault
+                    return

@@ -1,0 +1,109 @@
+"""A plan that is ready to be sent: what does not change from one pass of a loop to the next, and how the rest fits in.
+
+A pass brings the numbers of VRDDs and the values of arguments. A plan serves all passes whose operations are of the
+same shape (:attr:`vispark.plan.Recorded.key`), on content that looks the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_worker.protocol.messages import Output, Run
+from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
+from vispark import plan
+from vispark.content import Content
+from vispark.kernels import ArrayValue
+from vispark.plan import Chain
+from vispark.records import Keyring
+from vispark.tables import Given, Origin, Values
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan for the partitions of one worker.
+
+    Attributes
+    ----------
+    key, encoded : bytes
+        The plan's digest, and the plan as it is sent.
+    origins : tuple of Origin
+        Where each slot's value comes from.
+    settled : tuple of (Given, ArrayValue)
+        Numbers that shaped the kernels; another value needs another plan.
+    labels : tuple of str
+        What errors call the steps that launch kernels.
+    results : dict of int to Content
+        What the result looks like, by partition.
+    kept : tuple of (dict of int to Content)
+        What is kept on the way, in the order of its slots.
+    limit : int
+        How many records of a partition are fetched; below 0 all.
+    """
+
+    key: bytes
+    encoded: bytes
+    origins: tuple[Origin, ...]
+    settled: tuple[tuple[Given, ArrayValue], ...]
+    labels: tuple[str, ...]
+    results: dict[int, Content]
+    kept: tuple[dict[int, Content], ...]
+    limit: int
+
+    def fits(self, nodes: Chain) -> bool:
+        """Whether the plan is right for operations of the same shape."""
+        return all(value_of(nodes, origin) == value for origin, value in self.settled)
+
+    def values(self, nodes: Chain) -> Values:
+        """The values of one pass."""
+        return Values(tuple([origin if isinstance(origin, ArrayValue) else value_of(nodes, origin)
+                             for origin in self.origins]))
+
+    def records(self, output: Output, data: Data, keyring: Keyring) -> Iterator:
+        """The records of a fetched partition."""
+        content = self.results[output.partition].first(self.limit)
+        offset = output.offset
+        keys = data.view(offset, output.keys) if output.keys else np.empty(0, np.uint8)
+        offset += aligned(output.keys)
+        blocks = []
+        for signature in content.signatures:
+            blocks.append({described.name: data.field(described, start)
+                           for described, start in field_offsets(signature, offset)})
+            offset += block_bytes(signature)
+        return content.records(keys, blocks, keyring)
+
+
+def value_of(nodes: Chain, origin: Given) -> ArrayValue:
+    """An argument or a capture of the call at a position of a chain."""
+    match nodes[origin.position].op:
+        case plan.Map(spec):
+            return spec.value(origin)
+        case plan.Exec(spec):
+            return spec.value(origin.number)
+    raise AssertionError(f"{nodes[origin.position].op} has no values")
+
+
+@dataclass(frozen=True)
+class Shipment:
+    """One pass of a plan for one worker: the numbers of the VRDDs in its slots, and its values."""
+
+    prepared: Prepared
+    vrdds: tuple[int, ...]
+    values: Values
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """The partitions of the plan."""
+        return tuple(self.prepared.results)
+
+    def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0) -> tuple[Run, int]:
+        """The request, and the bytes that its values need in the payload from ``offset`` on.
+
+        A worker that knows the plan is sent its digest alone.
+        """
+        constants, size = self.values.constants(offset)
+        prepared = self.prepared
+        return Run(number, epoch, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
+                   constants), size
