@@ -13,8 +13,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import kmeans, latency, machine, regression, transport
+from benchmarks import heat, kmeans, latency, machine, regression, transport
 from benchmarks.cloud import Cloud
+from benchmarks.heat import Cube
 from benchmarks.points import Fused, Points
 from benchmarks.regression import Settings
 from benchmarks.results import Group, document, table
@@ -31,6 +32,8 @@ class Scale:
         Of logistic regression, a run for each.
     clouds : tuple of (int, int, int)
         Rows, features and centres of K-means, a run for each.
+    cubes : tuple of Cube
+        Of the heat equation, a run for each.
     partitions : int
         Of them; 0 for as many as there are cores.
     block : int
@@ -43,6 +46,7 @@ class Scale:
 
     rows: tuple[int, ...]
     clouds: tuple[tuple[int, int, int], ...]
+    cubes: tuple[Cube, ...]
     partitions: int
     block: int
     samples: int
@@ -50,10 +54,12 @@ class Scale:
 
 
 SCALES = {
-    "small": Scale((200_000,), ((20_000, 64, 10), (20_000, 784, 40)), 4, 64 << 20, 7, 20),
-    "full": Scale((8_000_000, 32_000_000), tuple((2_870_000, 784, k) for k in (40, 80, 160)), 0, 256 << 20, 9, 30),
+    "small": Scale((200_000,), ((20_000, 64, 10), (20_000, 784, 40)),
+                   (Cube((128, 128, 128), (2, 2, 2), 20),), 4, 64 << 20, 7, 20),
+    "full": Scale((8_000_000, 32_000_000), tuple((2_870_000, 784, k) for k in (40, 80, 160)),
+                  (Cube((2000, 1000, 1000), (4, 4, 4), 100),), 0, 256 << 20, 9, 30),
 }
-BENCHMARKS = ("transport", "latency", "regression", "kmeans")
+BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
@@ -79,6 +85,10 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         with context(device, cores) as sc:
             settings = Settings(*_units(device_of(sc), cores), scale.samples)
             yield kmeans.run(sc, Cloud(*size, partitions), settings, _progress(f"K-means, K = {size[-1]}"))
+    for cube in scale.cubes if "heat" in only else ():
+        with context(device, cores) as sc:
+            settings = Settings(*_units(device_of(sc), cores), scale.samples)
+            yield heat.run(sc, cube, settings, _progress("heat"))
 
 
 def _units(kind: str, cores: int) -> tuple[str, int]:

@@ -163,3 +163,106 @@ def numba_kmeans(points: np.ndarray) -> Step:
         return sums.sum(axis=0), counts.sum(axis=0)
 
     return lambda centers: step(points, centers)
+
+
+# -- the heat equation ------------------------------------------------------------------------------------------------
+
+class _Padded:
+    """Two arrays with a rim, of zeros unless ``padded`` cells bring theirs, and a step from one into the other."""
+
+    def __init__(self, cells: Any, library: Any, padded: bool = False):
+        if not padded:
+            within, cells = cells, library.zeros(tuple(extent + 2 for extent in cells.shape), cells.dtype)
+            cells[1:-1, 1:-1, 1:-1] = within
+        self._arrays = [cells, library.zeros_like(cells)]
+
+    def corner(self, where: tuple[slice, ...]) -> np.ndarray:
+        found = self._arrays[0][1:-1, 1:-1, 1:-1][where]
+        return found if isinstance(found, np.ndarray) else cupy.asnumpy(found)
+
+
+class CupyHeat(_Padded):
+    """Slices of CuPy's arrays, joined by one fused kernel."""
+
+    def __init__(self, cells: Any, k: float, padded: bool = False):
+        super().__init__(cells, cupy, padded)
+        self._k = np.float32(k)
+
+        @cupy.fuse()
+        def step(here, above, below, north, south, east, west, k):
+            return here + k * (above + below + north + south + east + west - 6 * here)
+
+        self._step = step
+
+    def advance(self, steps: int) -> None:
+        for _ in range(steps):
+            u, out = self._arrays
+            out[1:-1, 1:-1, 1:-1] = self._step(
+                u[1:-1, 1:-1, 1:-1], u[2:, 1:-1, 1:-1], u[:-2, 1:-1, 1:-1], u[1:-1, 2:, 1:-1], u[1:-1, :-2, 1:-1],
+                u[1:-1, 1:-1, 2:], u[1:-1, 1:-1, :-2], self._k)
+            self._arrays.reverse()
+        cupy.cuda.Stream.null.synchronize()
+
+
+class JaxHeat:
+    """A loop that XLA compiles as a whole, its arrays given back to it."""
+
+    def __init__(self, cells: Any, k: float):
+        self._cells = jnp.array(jax.dlpack.from_dlpack(cells))
+        number = np.float32(k)
+
+        def step(_, u):
+            p = jnp.pad(u, 1)
+            around = (p[2:, 1:-1, 1:-1] + p[:-2, 1:-1, 1:-1] + p[1:-1, 2:, 1:-1] + p[1:-1, :-2, 1:-1]
+                      + p[1:-1, 1:-1, 2:] + p[1:-1, 1:-1, :-2])
+            return u + number * (around - 6 * u)
+
+        self._loop = jax.jit(lambda u, steps: jax.lax.fori_loop(0, steps, step, u), donate_argnums=0)
+
+    def advance(self, steps: int) -> None:
+        self._cells = self._loop(self._cells, steps).block_until_ready()
+
+    def corner(self, where: tuple[slice, ...]) -> np.ndarray:
+        return np.asarray(self._cells[where])
+
+
+class NumpyHeat(_Padded):
+    """Slices of NumPy's arrays."""
+
+    def __init__(self, cells: np.ndarray, k: float):
+        super().__init__(cells, np)
+        self._k = np.float32(k)
+
+    def advance(self, steps: int) -> None:
+        for _ in range(steps):
+            u, out = self._arrays
+            here = u[1:-1, 1:-1, 1:-1]
+            around = u[2:, 1:-1, 1:-1] + u[:-2, 1:-1, 1:-1]
+            for part in (u[1:-1, 2:, 1:-1], u[1:-1, :-2, 1:-1], u[1:-1, 1:-1, 2:], u[1:-1, 1:-1, :-2]):
+                around += part
+            out[1:-1, 1:-1, 1:-1] = here + self._k * (around - 6 * here)
+            self._arrays.reverse()
+
+
+class NumbaHeat(_Padded):
+    """A loop over all cells on all cores."""
+
+    def __init__(self, cells: np.ndarray, k: float):
+        super().__init__(cells, np)
+        number = np.float32(k)
+
+        @numba.njit(parallel=True, fastmath=True)
+        def step(u, out):
+            for z in numba.prange(1, u.shape[0] - 1):
+                for y in range(1, u.shape[1] - 1):
+                    for x in range(1, u.shape[2] - 1):
+                        around = (u[z + 1, y, x] + u[z - 1, y, x] + u[z, y + 1, x] + u[z, y - 1, x]
+                                  + u[z, y, x + 1] + u[z, y, x - 1])
+                        out[z, y, x] = u[z, y, x] + number * (around - 6 * u[z, y, x])
+
+        self._step = step
+
+    def advance(self, steps: int) -> None:
+        for _ in range(steps):
+            self._step(*self._arrays)
+            self._arrays.reverse()

@@ -5,6 +5,9 @@ This runs in Spark's Python workers. What they keep, they keep in this module's 
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -127,3 +130,21 @@ def gradient_of_kept(points: Points, partition: int, w: np.ndarray) -> tuple[np.
 def kmeans_by_cupy(block: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Spark-G of K-means: the block goes to the GPU, and only sums and counts stay."""
     return peers.cupy_kmeans(cupy.asarray(block))(centers)
+
+
+def heat_by_cupy(block: np.ndarray, halos: Iterable[tuple[tuple[int, int], np.ndarray]], k: float) -> np.ndarray:
+    """Spark-G of the heat equation: block and halos go to the GPU, a kernel runs, and the block comes back."""
+    padded = cupy.zeros(tuple(extent + 2 for extent in block.shape), cupy.float32)
+    padded[1:-1, 1:-1, 1:-1] = cupy.asarray(block)
+    for (axis, side), cells in halos:
+        where: list[slice | int] = [slice(1, -1)] * 3
+        where[axis] = 0 if side < 0 else -1
+        padded[tuple(where)] = cupy.asarray(cells)
+    solver = peers.CupyHeat(padded, k, padded=True)
+    solver.advance(1)
+    return solver.corner((slice(None),) * 3)
+
+
+def has_mpi() -> bool:
+    """Whether MPI programs can be started here."""
+    return shutil.which("mpirun") is not None and importlib.util.find_spec("mpi4py") is not None
