@@ -15,7 +15,7 @@ from gpu_worker.device.base import Buffer, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from vispark.translate import trace
-from vispark.translate.fuse import fuse
+from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call, Field, Record, Structure, TableKernel
 
 #: Makes the host take the way through shared memory that a GPU takes.

@@ -16,7 +16,7 @@ from tests.golden.case import CASES, Case
 from tests.golden.harness import build, difference, plain, record_of
 from tests.property.differential.units import Launch, runner
 from vispark.translate import TranslationError, trace
-from vispark.translate.fuse import fuse
+from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call
 
 #: Cases in a compilation.

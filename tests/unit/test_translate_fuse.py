@@ -14,7 +14,7 @@ from tests.golden.case import rows
 from tests.golden.harness import AS_ON_GPU, difference, launch, parted, record_of, translated
 from vispark.translate import TranslationError, trace
 from vispark.translate.folding import Folding
-from vispark.translate.fuse import fuse
+from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call
 
 WAYS = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.golden import cases_control, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
+from tests.golden.fused import FUSED
 from tests.golden.harness import difference, record_of, translated
 from vispark.translate import Call, fuse, trace
 
@@ -34,8 +35,17 @@ def test_the_source_is_the_one_that_is_kept(case: Case):
     assert file.read_text() == source_of(case), f"{file.name} differs; VISPARK_UPDATE_GOLDEN=1 writes it anew"
 
 
+@pytest.mark.parametrize("name", FUSED)
+def test_the_source_of_chains_and_folds_is_the_one_that_is_kept(name: str):
+    file, kernel = FOLDER / f"{name}.cu", FUSED[name].kernel()
+    source = f"// kernels: {kernel.name}\n// {FUSED[name].shows}\n{kernel.source}"
+    if UPDATE:
+        file.write_text(source)
+    assert file.read_text() == source, f"{file.name} differs; VISPARK_UPDATE_GOLDEN=1 writes it anew"
+
+
 def test_every_golden_file_has_its_case():
-    assert {file.stem for file in FOLDER.glob("*.cu")} == {case.golden for case in GOLDEN}
+    assert {file.stem for file in FOLDER.glob("*.cu")} == {case.golden for case in GOLDEN} | set(FUSED)
 
 
 # Of a power of one half of minus infinity the host compiler makes a square root, unless it is in a vector loop.

@@ -11,7 +11,7 @@ several of them, and of a fold behind them, once dtypes and lengths are known. N
 from vispark.translate.errors import TranslationError
 from vispark.translate.folding import Accumulated, Folding
 from vispark.translate.form import Function
-from vispark.translate.fuse import fuse
+from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure, TableKernel
 from vispark.translate.kernel import Kernel, specialise, translate
 from vispark.translate.reader import trace

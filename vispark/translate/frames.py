@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from vispark.translate.chain import Port, RowFunction
 from vispark.translate.folding import Accumulated
 from vispark.translate.prelude import prelude_for
-from vispark.translate.table import FLUSHED, WARP, Table, stride_of
+from vispark.translate.table import FLUSHED, TOGETHER, WARP, Table, stride_of
 
 
 @dataclass
@@ -116,20 +116,36 @@ class Frame:
                  "    " + self._call({port.local: at_row(port, "row") for port in self.ports}, lanes=False))
 
     def _fold_on_host(self, text: Text) -> None:
+        """Rows one after the other; of numbers as many at once as fit a few vectors, each with its own accumulator."""
+        together = 1 if any(not folded.port.number for folded in self.folded) else TOGETHER
+        columns = {folded.port.local: together if folded.port.number else folded.port.count for folded in self.folded}
         for folded in self.folded:
             for one in folded.accumulated:
-                text.add(f"{one.fold} {folded.name(one)}[{one.width}];")
-        text.add("for (long long row = 0; row < work.count; ++row) {")
-        places = {port.local: at_row(port, "row") for port in self.function.inputs}
-        places |= self._declared_results(text, 1)
-        text.add(self._call(places, lanes=False))
-        self._take(text, 1)
-        text.add(f"if (row % {FLUSHED} == {FLUSHED - 1}) {{")
-        self._flush(text, 1)
-        text.add("}", "}")
+                text.add(f"rows::Columns<{one.functor}, {one.of}, {one.element}, {one.accumulator}, "
+                         f"{columns[folded.port.local]}> {folded.name(one)};")
+        text.add(f"for (long long first = 0; first < work.count; first += {together}) {{")
+        for folded in self.folded:
+            text.add(f"{folded.port.c} {folded.port.local}[{columns[folded.port.local]}];")
+        row, count = "first", ""
+        if together > 1:
+            row, count = "(first + i)", ", count"
+            text.add(f"const int count = rows::least(work.count - first, {together});", "VISPARK_EACH",
+                     "for (int i = 0; i < count; ++i)")
+        places = {port.local: at_row(port, row) for port in self.function.inputs}
+        places |= {folded.port.local: f"{folded.port.local}[{'i' if together > 1 else '0'}]" if folded.port.number else
+                   folded.port.local for folded in self.folded}
+        text.add(("    " if together > 1 else "") + self._call(places, lanes=False))
         for folded in self.folded:
             for one in folded.accumulated:
-                text.add(f"rows::leave_alone<{one.width}>({folded.partial(one)}, {folded.name(one)});")
+                text.add(f"{folded.name(one)}.take({folded.port.local}{count});")
+        if self._flushes:
+            turn = "first" if together == 1 else f"first / {together}"
+            text.add(f"if ({turn} % {FLUSHED} == {FLUSHED - 1}) {{")
+            text.add(*(f"{folded.name(one)}.flush();" for folded in self.folded for one in folded.accumulated), "}")
+        text.add("}")
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"rows::leave_alone<{one.functor}, {one.width}>({folded.partial(one)}, {folded.name(one)});")
 
     # -- accumulators -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from vispark.translate.capture import constant
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition, Function
-from vispark.translate.fuse import fuse
+from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure
 from vispark.translate.layout import Layout, Port, assemble
 from vispark.translate.reader import trace

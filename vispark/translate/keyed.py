@@ -78,7 +78,7 @@ class KeyedFrame(Frame):
         self._cell(text, 1)
         text.add("}", "}")
         for one in self.of_keys[1:]:
-            text.add(f"rows::leave_alone<1>({self.key.base}_{one.guard}, &{one.guard});")
+            text.add(f"{self.key.base}_{one.guard}[blockIdx.x] = {one.guard}.value;")
 
     def _declare_range(self, text: Text) -> None:
         text.add(*(f"{one.fold} {one.guard};" for one in self.of_keys[1:]))

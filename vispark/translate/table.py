@@ -18,6 +18,8 @@ SHARED_BYTES = 220 * 1024
 _SYSTEM_BYTES = 1024
 _REGISTERS = 65536
 _THREADS = 2048
+#: The registers that a thread has beside those of accumulators, about; and one more for two of these.
+_OTHER_REGISTERS = 56
 
 WARP = 32
 
@@ -38,6 +40,8 @@ _PER_KEY_LANE = 4
 _FEW_THREADS = 128
 #: Rows of float that are summed before they are added to a double.
 FLUSHED = 16
+#: Numbers that the host folds side by side.
+TOGETHER = 256
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class Table:
     lanes, block : int
         Threads of a row and of a thread block.
     tile, stages : int
-        Rows of a tile, and tiles in shared memory; for "flat" the elements of all threads at once, and of one thread.
+        Rows of a tile, and tiles in shared memory; for "flat" the elements of a few turns of all threads, and those
+        that a thread reads at once.
     resident : int
         Thread blocks that a multiprocessor has room for.
     shared : int
@@ -102,15 +107,11 @@ def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulat
     rows = [port for port in (*function.inputs, *function.outputs) if not port.number]
     if not rows and lanes == 1:
         return _flat(function, accumulated)
-    for block in (256, 128, 64, 32) if lanes > 1 else (128, 64, 32):
-        tried = [_tiled(function, lanes, accumulated, block, stages) for stages in (3, 2, 1)]
+    for block in (256, 128, 64, 32) if lanes > 1 and not accumulated else (128, 64, 32):
+        tried = [_tiled(function, lanes, accumulated, block, stages, bool(accumulated)) for stages in (3, 2, 1)]
         fitting = [found for found in tried if found.shared <= SHARED_BYTES // (2 if block > 32 else 1)]
         if fitting:
-            # Of those with enough on its way the one with most threads, else the one with most on its way.
-            row = sum(port.nbytes for port in function.inputs)
-            return max(fitting, key=lambda found: (
-                min(_AHEAD_BYTES, ahead := found.resident * (found.stages - 1) * found.tile * row), found.resident,
-                ahead))
+            return _best(fitting, function)
     registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
     shared = max(128 // lanes * function.scratch, _joined_bytes(128, accumulated))
     return Table("direct", lanes, 128, max(16, 128 // lanes), 1, _resident(128, shared, registers), shared)
@@ -129,18 +130,28 @@ def keyed_table(function: RowFunction, lanes: int, cells: int) -> tuple[Table, b
 
     There are as many warps as possible; where cells do not fit, a thread block is one warp with its cells in memory.
     """
-    best = None
+    tables = []
     for block in (256, 128, 64, 32):
-        for stages in (3, 2, 1):
-            found = _tiled(function, lanes, (), block, stages)
+        for stages in (3, 2):
+            found = _tiled(function, lanes, (), block, stages, True)
             shared = -(-found.shared // 16) * 16 + block // 32 * cells + 256
-            if shared <= SHARED_BYTES:
-                found = replace(found, shared=shared, resident=_resident(block, shared, 24))
-                if best is None or found.resident * block > best.resident * best.block:
-                    best = found
-    if best is not None and best.resident * best.block >= _FEW_THREADS:
-        return best, True
-    return _tiled(function, lanes, (), 32, 2), False
+            found = replace(found, shared=shared, resident=_resident(block, shared, 24))
+            if shared <= SHARED_BYTES and found.resident * block >= _FEW_THREADS:
+                tables.append(found)
+    if tables:
+        return max(tables, key=lambda table: table.resident * table.block), True
+    return _tiled(function, lanes, (), 32, 2, True), False
+
+
+def _best(tables: Sequence[Table], function: RowFunction) -> Table:
+    """Of those with enough on its way the one with most threads, else the one with most on its way."""
+    row = sum(port.nbytes for port in function.inputs)
+
+    def worth(table: Table) -> tuple[int, int, int]:
+        ahead = table.resident * (table.stages - 1) * table.tile * row
+        return min(_AHEAD_BYTES, ahead), table.resident * table.block, ahead
+
+    return max(tables, key=worth)
 
 
 def _flat(function: RowFunction, accumulated: Sequence[Accumulated]) -> Table:
@@ -151,9 +162,10 @@ def _flat(function: RowFunction, accumulated: Sequence[Accumulated]) -> Table:
                  _joined_bytes(256, accumulated))
 
 
-def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int) -> Table:
+def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int,
+           folds: bool) -> Table:
     row = sum(stride_of(port) * port.itemsize for port in function.inputs)
-    out = 0 if accumulated or lanes == WARP else \
+    out = 0 if folds or lanes == WARP else \
         sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
     groups = block // lanes
     tile = groups
@@ -180,7 +192,7 @@ def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
 
 def _resident(block: int, shared: int, registers: int) -> int:
     """The thread blocks that a multiprocessor has room for, with so many registers for accumulators."""
-    each = min(255, 40 + registers + registers // 4)
+    each = min(255, _OTHER_REGISTERS + registers + registers // 2)
     by_registers = _REGISTERS // (block * -(-each // 8) * 8)
     by_shared = SHARED_BYTES // (shared + _SYSTEM_BYTES)
     return max(1, min(_THREADS // block, by_registers, by_shared))

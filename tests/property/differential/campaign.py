@@ -21,7 +21,7 @@ from tests.property.differential.functions import Drawn, draw
 from tests.property.differential.probes import PROBES, Probe
 from tests.property.differential.units import Launch, runner
 from vispark.translate import TranslationError, trace
-from vispark.translate.fuse import fuse
+from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call
 
 #: Functions in a unit, and probes in a function.

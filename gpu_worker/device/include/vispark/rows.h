@@ -207,13 +207,66 @@ __device__ __forceinline__ void leave(A* partial, A* memory, F* folds)
     }
 }
 
-// The same of one thread that did a work alone.
-template <int width, class A, class F> __device__ __forceinline__ void leave_alone(A* partial, F* folds)
-{
-    for (int column = 0; column < width; ++column) {
-        folds[column].flush();
-        partial[(long long)blockIdx.x * width + column] = (A)folds[column].value;
+// Accumulators of a thread that does a work alone, side by side as vectors want them.
+template <class Op, class Of, class T, class A, int width> struct Columns {
+    A value[width];
+    Columns()
+    {
+        for (int j = 0; j < width; ++j) value[j] = Op::template identity<A>();
     }
+    void take(const T* row, int count = width)
+    {
+        VISPARK_EACH
+        for (int j = 0; j < count; ++j) value[j] = Op::of(value[j], Of::template of<A>(row[j]));
+    }
+    void flush() {}
+    A column(int j) const { return value[j]; }
+};
+template <int width> struct Columns<Add, Value, float, double, width> {
+    float near[width];
+    double value[width];
+    Columns()
+    {
+        for (int j = 0; j < width; ++j) near[j] = -0.0f, value[j] = -0.0;
+    }
+    void take(const float* row, int count = width)
+    {
+        VISPARK_EACH
+        for (int j = 0; j < count; ++j) near[j] += row[j];
+    }
+    void flush()
+    {
+        VISPARK_EACH
+        for (int j = 0; j < width; ++j) value[j] += near[j], near[j] = -0.0f;
+    }
+    double column(int j) const { return value[j]; }
+};
+template <class T, int width> struct Columns<Add, Value, T, Twofold, width> {
+    double sum[width], lost[width];
+    Columns()
+    {
+        for (int j = 0; j < width; ++j) sum[j] = -0.0, lost[j] = 0.0;
+    }
+    void take(const T* row, int count = width)
+    {
+        VISPARK_EACH
+        for (int j = 0; j < count; ++j) {
+            const Twofold both = Add::of(Twofold(sum[j], lost[j]), Twofold((double)row[j]));
+            sum[j] = both.sum, lost[j] = both.lost;
+        }
+    }
+    void flush() {}
+    Twofold column(int j) const { return Twofold(sum[j], lost[j]); }
+};
+
+// What such a thread leaves of a work: its columns, or all of them joined where a record has one number.
+template <class Op, int width, class A, class Of, class T, class B, int all>
+void leave_alone(A* partial, Columns<Op, Of, T, B, all>& columns)
+{
+    columns.flush();
+    A* const mine = partial + (long long)blockIdx.x * width;
+    for (int j = 0; j < all; ++j)
+        mine[j < width ? j : 0] = j < width ? (A)columns.column(j) : Op::of(mine[0], (A)columns.column(j));
 }
 
 // -- folds by key ----------------------------------------------------------------------------------------------------

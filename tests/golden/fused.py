@@ -1,0 +1,76 @@
+"""Chains, folds and long rows whose kernels are kept as golden files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import dot, exp
+
+from gpu_worker.protocol.messages import FieldFold
+from tests.golden.case import Data, rows
+from tests.golden.harness import record_of
+from vispark.translate import Call, Folding, TableKernel, fuse, trace
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """A chain of calls on data, and the fold behind it; ``wanted`` are the outputs asked for."""
+
+    shows: str
+    calls: tuple[Call, ...]
+    data: Data
+    folding: Folding | None = None
+    wanted: frozenset[str] | None = None
+
+    def kernel(self) -> TableKernel:
+        """The kernel."""
+        return fuse(self.calls, record_of(self.data), wanted=self.wanted, folding=self.folding)
+
+
+def gradient(p, w):
+    y, x = p[0], p[1:]
+    return (1 / (1 + exp(-y * dot(w, x))) - 1) * y * x
+
+
+def softmax(p):
+    e = np.exp(p - np.max(p))
+    return e / np.sum(e)
+
+
+def pushed(x, v, dt):
+    return {"x": x + v * dt, "speed": np.sum(v * v)}
+
+
+def energy(x, m):
+    return {"e": m * np.sum(x * x)}
+
+
+def _calls(*pairs) -> tuple[Call, ...]:
+    return tuple(Call(trace(function, args), args) for function, *args in pairs for args in [tuple(args)])
+
+
+W = rows(1, 40, seed=7)[0]
+STARS = {"x": rows(6, 3), "v": rows(6, 3, seed=2), "m": rows(6, 1, seed=3)[:, 0]}
+COUNTED = {"k": np.arange(6, dtype="i4") % 3, "v": rows(6, 1, seed=4)[:, 0]}
+ADD = (FieldFold("", "add"),)
+
+FUSED = {
+    "chain": Fused("two functions one after the other; the first one's speed is not wanted",
+                   _calls((pushed, 0.5), (energy,)), STARS, wanted=frozenset({"x", "e"})),
+    "fold_rows": Fused("logistic regression: map and fold in one pass", _calls((gradient, W)), rows(6, 41),
+                       Folding(ADD)),
+    "fold_numbers": Fused("a sum of squares", _calls((lambda x: x * x,)), rows(6, 1)[:, 0], Folding(ADD)),
+    "fold_long_rows": Fused("a sum of rows that several threads share", _calls((gradient, rows(1, 99)[0])),
+                            rows(6, 100), Folding(ADD)),
+    "fold_guards": Fused("a sum of Python ints and a minimum, with what tells whether they can be trusted",
+                         _calls((lambda x, n: (np.sum(x), n),)), {"x": rows(6, 5, "float64"), "n": np.arange(6)},
+                         Folding((FieldFold("0", "minimum", "nan"), FieldFold("1", "add", "overflow")))),
+    "key_numbers": Fused("numbers by key", _calls((lambda k, v: (k, v),)), COUNTED,
+                         Folding((FieldFold("1", "add"),), "0", 3)),
+    "key_rows": Fused("rows by key", _calls((lambda p: (int(p[0]), (p[1:], 1)),)), rows(6, 65),
+                      Folding((FieldFold("1.0", "add"), FieldFold("1.1", "add")), "0", 10)),
+    "key_many": Fused("rows by so many keys that their sums lie in memory", _calls((lambda p: (int(p[0]), p[1:]),)),
+                      rows(6, 65), Folding((FieldFold("1", "add"),), "0", 5000)),
+    "long_rows": Fused("a softmax by the lanes of a warp", _calls((softmax,)), rows(3, 784)),
+}
