@@ -43,6 +43,7 @@ from gpu_worker.protocol.messages import (
     SessionOptions,
     Welcome,
 )
+from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, close_all, error_of
 
 _log = logging.getLogger(__name__)
@@ -74,8 +75,29 @@ class Client:
         self.devices = welcome.devices
         self.runtime_dir = runtime_dir
         self._connection = connection
+        self._payload: Payload | None = None
         # Numbers must differ from those of all other clients of the session.
         self._numbers = itertools.count(secrets.randbits(39) << 24)
+
+    def payload(self, size: int) -> Payload:
+        """Room of at least ``size`` bytes for a request's payload; to be given back by :meth:`recycle`, or closed.
+
+        It is the last one's, where that is large enough: its pages are there, and the worker has it mapped and pinned.
+        """
+        payload, self._payload = self._payload, None
+        if payload is not None:
+            if size <= payload.size:
+                payload.used = True
+                return payload
+            payload.close()
+        return Payload.create(size)
+
+    def recycle(self, payload: Payload) -> None:
+        """Take a payload back that the worker uses no more."""
+        if payload.size <= RECYCLED_BYTES and self.fileno() >= 0:
+            self._payload = payload
+        else:
+            payload.close()
 
     def next_number(self) -> int:
         """A number for a request that no other request of the session has."""
@@ -125,6 +147,9 @@ class Client:
 
     def close(self) -> None:
         self._connection.close()
+        if self._payload is not None:
+            self._payload.close()
+            self._payload = None
 
     def __enter__(self) -> Client:
         return self

@@ -29,6 +29,7 @@ from gpu_worker import log
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.control import Configuration, HandOver, Registration, Taken
 from gpu_worker.failpoints import failpoint
+from gpu_worker.payloads import Payloads
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
@@ -203,9 +204,10 @@ class Service:
                                     worker.devices), Greeting)
             of = Reply
             failpoint("welcomed")
-            while not self._stopping:
-                _answer(connection, worker)
-                self._linger(connection)
+            with contextlib.closing(worker.payloads()) as payloads:
+                while not self._stopping:
+                    _answer(connection, worker, payloads)
+                    self._linger(connection)
         except WorkerLost as error:
             _log.debug("a client is gone: %s", error)
         except VisparkError as error:
@@ -227,12 +229,12 @@ class Service:
                 self._lingering.release()
 
 
-def _answer(connection: Connection, worker: Worker) -> None:
+def _answer(connection: Connection, worker: Worker, payloads: Payloads) -> None:
     """Receive one request and answer it."""
     request, descriptors = connection.receive(Request)
     with _Handling(request.number) as handling:
         failpoint("request-received")
-        handling.reply, handling.results = worker.handle(request, descriptors)
+        handling.reply, handling.results = worker.handle(request, descriptors, payloads)
     reply, results = handling.reply, handling.results
     try:
         failpoint("before-reply")

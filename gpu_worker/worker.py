@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.device import open_devices
@@ -16,6 +17,7 @@ from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.session import Grids
 from gpu_worker.names import Names
+from gpu_worker.payloads import Payloads
 from gpu_worker.plans import Plans, Prepared
 from gpu_worker.protocol.errors import KernelFault, OutOfMemory, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import (
@@ -75,13 +77,19 @@ class Worker:
         self._grids = Grids()
         self._box = box
         self._requests = 0
-        self._handlers: dict[type, Callable] = {Run: self._run, Describe: self._describe, Release: self._release,
+        self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
                                                 Retain: self._retain, Report: self._report}
 
-    def handle(self, request: Request, descriptors: list[int]) -> tuple[Reply, list[int]]:
+    def payloads(self) -> Payloads:
+        """What a connection keeps of its requests' payloads; to be closed with it."""
+        return Payloads(self._pool.devices[0])
+
+    def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> tuple[
+            Reply, list[int]]:
         """Answer one request.
 
         ``descriptors`` become the worker's; those returned are to be sent with the reply and closed by the caller.
+        ``payloads`` are those of the connection that it came by, if it is to come by one again.
 
         Raises
         ------
@@ -94,7 +102,13 @@ class Worker:
             close_all(descriptors)
             raise ProtocolError(f"{type(request).__name__} came with {len(descriptors)} descriptors")
         try:
-            return self._handlers[type(request)](request, *descriptors)
+            if not isinstance(request, Run):
+                return self._handlers[type(request)](request)
+            with ExitStack() as stack:
+                if payloads is None:
+                    payloads = self.payloads()
+                    stack.callback(payloads.close)
+                return self._run(request, payloads, *descriptors)
         except KernelFault as fault:
             log.error("%s", fault)
             self._box.blame(failure_of(fault, request.number))
@@ -117,12 +131,13 @@ class Worker:
 
     # -- one method per request ---------------------------------------------------------------------------------------
 
-    def _run(self, request: Run, descriptor: int | None = None) -> tuple[Reply, list[int]]:
-        payload = None if descriptor is None else Payload.receive(descriptor)
-        failpoint("payload-mapped")
-        self._names.admit(request.epoch)
-        plan = self._plans.get(request.key, request.plan)
+    def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> tuple[Reply, list[int]]:
+        payload = None if descriptor is None else payloads.receive(descriptor)
+        again = False
         try:
+            failpoint("payload-mapped")
+            self._names.admit(request.epoch)
+            plan = self._plans.get(request.key, request.plan)
             try:
                 reply, fetched = self._again(request, plan, payload) or self._anew(request, plan, payload)
             except OutOfMemory:
@@ -130,6 +145,7 @@ class Worker:
                 if request.world is not None or not self._plans.forget():
                     raise
                 reply, fetched = self._anew(request, plan, payload)
+            again = not reply.retained
         except VisparkError as error:
             if request.world is not None:
                 # The other nodes may wait for what this one will not send now.
@@ -138,7 +154,7 @@ class Worker:
             raise
         finally:
             if payload is not None:
-                payload.close()
+                payloads.done(again=again)
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return reply, [] if fetched is None else [fetched.release()]
 
@@ -160,7 +176,7 @@ class Worker:
         lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
         streams = Streams(self._pool, lanes, record=recording is not None)
         try:
-            with streams.pinned(payload), self._grids.turns(plan.plan):
+            with self._grids.turns(plan.plan):
                 world = self._grids.world(request.world, time.monotonic() + min(request.seconds, _WORLD_SECONDS))
                 return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
                                  world).run()

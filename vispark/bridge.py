@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
@@ -154,7 +154,8 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
         offset = packed.nbytes if packed else 0
         request, size = shipment.request(client.next_number(), client.epoch, credentials.options.deadline,
                                          known=False, offset=offset)
-        with _payload(shipment, packed, offset, size) as payload:
+        payload = _payload(client, shipment, packed, offset, size)
+        try:
             failpoint("packed")
             client.send(request, [payload.descriptor] if payload else [])
             failpoint("sent")
@@ -164,6 +165,12 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
                 forget(client)
                 blame(credentials, client, shipment)    # not where it could not be sent: it has done nothing yet
                 raise
+            if payload and not reply.retained:
+                client.recycle(payload)
+                payload = None
+        finally:
+            if payload:
+                payload.close()
         failpoint("before-unpack")
         return client, reply, results(reply.data, descriptors)
 
@@ -185,12 +192,12 @@ def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[
                 raise
 
 
-def _payload(shipment: Shipment, packed: Packed | None, offset: int,
-             size: int) -> AbstractContextManager[Payload | None]:
+def _payload(client: Client, shipment: Shipment, packed: Packed | None, offset: int, size: int) -> Payload | None:
     """The payload with the records, and behind them, from ``offset`` on, ``size`` bytes of values."""
     if not offset + size and not (packed and packed.signatures):     # blocks may be of no bytes
-        return nullcontext()
-    payload = Payload.create(offset + size)
+        return None
+    retained = shipment.prepared.retains
+    payload = Payload.create(offset + size) if retained else client.payload(offset + size)
     if packed:
         packed.write(payload, 0)
     shipment.values.write(payload, offset)

@@ -258,7 +258,8 @@ class Lowering:
         settled = tuple((origin, value_of(self.nodes, origin)) for origin in self._settled)
         return Prepared(key, encoded, self.slots.origins(), settled, tuple(labels),
                         {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,
-                        self._limit())
+                        self._limit(), any(isinstance(step, messages.Keep) and step.place == "host"
+                                           for step in self.steps))
 
     def ship(self, devices: Sequence[str] = ()) -> Shipment:
         """The plan for all partitions, with the values that the chain has."""

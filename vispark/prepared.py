@@ -41,6 +41,8 @@ class Prepared:
         What is kept on the way, in the order of its slots.
     limit : int
         How many records of a partition are fetched; below 0 all.
+    retains : bool
+        Whether the worker goes on using what the records are sent in.
     """
 
     key: bytes
@@ -51,6 +53,7 @@ class Prepared:
     results: dict[int, Content]
     kept: tuple[dict[int, Content], ...]
     limit: int
+    retains: bool = False
 
     def fits(self, nodes: Chain) -> bool:
         """Whether the plan is right for operations of the same shape."""

@@ -21,6 +21,8 @@ from gpu_worker.protocol.messages import Field, Signature
 ALIGNMENT = 256
 #: Results of at most this many bytes travel in the reply itself.
 INLINE_BYTES = 64 << 10
+#: A payload of at most this many bytes is used again for the next request, by both sides.
+RECYCLED_BYTES = 512 << 20
 #: Bytes from which an array is written rather than stored.
 WRITE_FROM = 1 << 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -92,6 +94,8 @@ class Payload(Data):
     def __init__(self, descriptor: int, size: int, access: int = mmap.ACCESS_WRITE):
         self.descriptor = descriptor
         self.memory = mmap.mmap(descriptor, size, access=access)
+        #: Whether its pages are there, so that storing to it costs no faults.
+        self.used = False
         super().__init__(np.frombuffer(self.memory, np.uint8))
 
     @classmethod
@@ -144,6 +148,9 @@ class Payload(Data):
 
         Large ones go through a system call: storing to new shared memory would cost a fault for each page.
         """
+        if self.used:
+            self.view(offset, array.nbytes).view(array.dtype).reshape(array.shape)[...] = array
+            return
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if data.nbytes < WRITE_FROM:
             self.view(offset, data.nbytes)[:] = data
@@ -152,6 +159,10 @@ class Payload(Data):
         while data.nbytes:
             written = os.pwrite(self.descriptor, data.data, offset)
             data, offset = data[written:], offset + written
+
+    def identity(self) -> tuple[int, int, int]:
+        """What a descriptor of the same memory has in common with this one."""
+        return identity(self.descriptor)
 
     def release(self) -> int:
         """The descriptor, now the caller's to close."""
@@ -172,6 +183,12 @@ class Payload(Data):
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def identity(descriptor: int) -> tuple[int, int, int]:
+    """What descriptors of one memfd have in common."""
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino, found.st_size
 
 
 def results(data: bytes, descriptors: Sequence[int]) -> Data:

@@ -93,7 +93,7 @@ class Connection:
             raise
 
     def linger(self, seconds: float) -> bool:
-        """Look for input again and again for up to some seconds, giving way to other threads and processes each time.
+        """Look for input again and again for up to some seconds, giving way to other threads each time.
 
         A thread that sleeps is woken late, in a virtual machine by 50 to 100 µs; one that looks is there at once. Not
         where processors are few or busy: there whoever looks takes the time of whom it waits for. Whether there is
@@ -107,7 +107,6 @@ class Connection:
         while not looking.poll(0):
             if time.monotonic() > until:
                 return False
-            os.sched_yield()
         return True
 
     def _exactly(self, length: int, descriptors: list[int]) -> bytearray:

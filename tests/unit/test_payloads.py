@@ -1,0 +1,124 @@
+"""Both sides use the memory of one request's payload again for the next."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker import payloads
+from gpu_worker.client import Client
+from gpu_worker.device.null import NullDevice
+from gpu_worker.protocol.messages import Field, Input, Keep, Plan, Put, Run, Signature, ToDevice, Variant, Welcome
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.plans import sealed
+from gpu_worker.protocol.wire import Connection
+from tests.unit.plans import Bench, bench
+
+LARGE = payloads.PIN_FROM
+
+
+class Pinning(NullDevice):
+    """A device that knows what is pinned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pinned: list[int] = []
+
+    def pin(self, memory: np.ndarray) -> None:
+        self.pinned.append(memory.ctypes.data)
+
+    def unpin(self, memory: np.ndarray) -> None:
+        self.pinned.remove(memory.ctypes.data)
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    left, right = socket.socketpair()
+    with right, Client(Connection(left), Welcome(2, "w", 1, 1, ()), "") as client:
+        yield client
+
+
+def test_memory_that_comes_again_stays_mapped_and_pinned():
+    device = Pinning()
+    kept = payloads.Payloads(device)
+    with Payload.create(LARGE) as one, Payload.create(LARGE + 1) as other, Payload.create(10) as small:
+        first = kept.receive(os.dup(one.descriptor))
+        kept.done(again=True)
+        assert kept.receive(os.dup(one.descriptor)) is first and device.pinned == [first.array.ctypes.data]
+        one.array[7] = 42
+        assert first.array[7] == 42
+        kept.done(again=True)
+        second = kept.receive(os.dup(other.descriptor))
+        assert second.size == LARGE + 1 and first.descriptor == -1 and device.pinned == [second.array.ctypes.data]
+        kept.done(again=False)
+        assert not device.pinned
+        kept.receive(os.dup(small.descriptor))
+        assert not device.pinned
+        kept.close()
+
+
+def test_memory_beyond_the_bound_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(payloads, "RECYCLED_BYTES", 100)
+    kept = payloads.Payloads(Pinning())
+    with Payload.create(101) as payload:
+        received = kept.receive(os.dup(payload.descriptor))
+        kept.done(again=True)
+        assert received.descriptor == -1
+
+
+def test_a_client_fills_the_same_memory_again(client: Client):
+    first = client.payload(1000)
+    assert not first.used
+    first.put(0, np.arange(100, dtype="i4"))
+    client.recycle(first)
+    again = client.payload(900)
+    assert again is first and again.used
+    again.put(4, np.arange(12, dtype="f8").reshape(3, 4).T)
+    assert again.view(4, 96).view("f8").tolist() == np.arange(12.0).reshape(3, 4).T.reshape(-1).tolist()
+    client.recycle(again)
+    larger = client.payload(1001)
+    assert larger is not first and first.descriptor == -1
+    assert client.payload(10) is not larger
+    larger.close()
+
+
+def test_a_closed_client_keeps_nothing(client: Client):
+    payload = client.payload(10)
+    client.close()
+    client.recycle(payload)
+    assert payload.descriptor == -1
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path, "host") as found:
+        yield found
+
+
+def put(place: str, vrdd: int, index: int) -> Run:
+    variant = Variant(Signature((Field("", "<f8", (8,)),)), (), (b"",), (-1,))
+    steps = (Put(), ToDevice(), Keep(0, "x", place)) if place == "device" else (Put(), Keep(0, "x", place))
+    return Run(1, 1, 30.0, *sealed(Plan(steps, (), (variant,), (Input(index, 8, 0, 0, b"", (0,)),), ())), (vrdd,), ())
+
+
+def test_records_are_those_that_the_memory_held_when_they_came(host: Bench):
+    with Payload.create(64) as payload:
+        kept = host.worker.payloads()
+        for index in range(3):
+            payload.put(0, np.arange(8.0) + index)
+            reply, _ = host.worker.handle(put("device", 1, index), [os.dup(payload.descriptor)], kept)
+            assert not reply.retained
+        payload.put(0, np.arange(8.0) * 2)
+        reply, _ = host.worker.handle(put("host", 2, 0), [os.dup(payload.descriptor)], kept)
+        assert reply.retained
+        kept.close()
+    gc.collect()
+    for index, (block,) in enumerate(host.fetched(1)):
+        assert block[""].tolist() == (np.arange(8.0) + index).tolist()
+    assert host.fetched(2)[0][0][""].tolist() == (np.arange(8.0) * 2).tolist()
