@@ -51,7 +51,7 @@ def test_a_further_pass_is_one_launch_of_a_graph(worker: Bench):
     for scale in (1, 1, 1, 2, 1):
         found, = worker.folded(plan, (1,), [np.float32(scale), w, np.float32(0)])
         assert found == expected(ROWS, scale, w, 0) + expected(ROWS[:9], scale, w, 0)
-    recordings, = (prepared.recordings for prepared in worker.worker._plans._known.values()
+    recordings, = (prepared.recordings for prepared in worker.process._plans._known.values()
                    if prepared.recordings._known)
     recording, = recordings._known.values()
     work, = recording._work

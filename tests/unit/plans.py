@@ -46,7 +46,7 @@ class Bench:
     """
 
     def __init__(self, worker: Worker):
-        self.worker = worker
+        self.process = worker
         self._numbers = itertools.count(1)
         self._contents: dict[int, list[Blocks]] = {}
 
@@ -86,7 +86,7 @@ class Bench:
     def run(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *, known: bool = False,
             descriptors: Sequence[int] = ()) -> tuple[Ran, Data]:
         """The answer to a plan."""
-        reply, given = self.worker.handle(self.request(plan, vrdds, values, known=known), list(descriptors))
+        reply, given = self.process.handle(self.request(plan, vrdds, values, known=known), list(descriptors))
         return reply, results(reply.data, given)
 
     def folded(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), **how) -> list[np.ndarray]:
@@ -96,7 +96,7 @@ class Bench:
 
     def fetched(self, vrdd: int) -> list[list[dict[str, np.ndarray]]]:
         """The blocks of each partition held under a number."""
-        signatures, held = self.worker._names.describe(vrdd, ())
+        signatures, held = self.process._names.describe(vrdd, ())
         inputs = tuple(Input(each.partition, each.count, 0, 0, b"", ()) for each in held)
         reply, data = self.run(Plan((Load(0), Fetch(-1, "")), (), (), inputs, ()), (vrdd,))
         found = []

@@ -109,13 +109,13 @@ def put(place: str, vrdd: int, index: int) -> Run:
 
 def test_records_are_those_that_the_memory_held_when_they_came(host: Bench):
     with Payload.create(64) as payload:
-        kept = host.worker.payloads()
+        kept = host.process.payloads()
         for index in range(3):
             payload.put(0, np.arange(8.0) + index)
-            reply, _ = host.worker.handle(put("device", 1, index), [os.dup(payload.descriptor)], kept)
+            reply, _ = host.process.handle(put("device", 1, index), [os.dup(payload.descriptor)], kept)
             assert not reply.retained
         payload.put(0, np.arange(8.0) * 2)
-        reply, _ = host.worker.handle(put("host", 2, 0), [os.dup(payload.descriptor)], kept)
+        reply, _ = host.process.handle(put("host", 2, 0), [os.dup(payload.descriptor)], kept)
         assert reply.retained
         kept.close()
     gc.collect()

@@ -78,7 +78,7 @@ def expected(rows: np.ndarray, scale: float, w: np.ndarray, offset: float) -> fl
 
 def recorded(bench: Bench) -> int:
     """How many recordings there are."""
-    return sum(len(plan.recordings._known) for plan in bench.worker._plans._known.values())
+    return sum(len(plan.recordings._known) for plan in bench.process._plans._known.values())
 
 
 def test_what_changes_from_pass_to_pass_is_taken_anew(worker: Bench):
@@ -93,7 +93,7 @@ def test_what_changes_from_pass_to_pass_is_taken_anew(worker: Bench):
 
 def test_a_further_pass_uploads_no_tables_and_allocates_nothing(null: Bench):
     plan, values = summing(null), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
-    calls = null.worker._pool.devices[0].calls
+    calls = null.process._pool.devices[0].calls
     for _ in range(3):
         calls.clear()
         null.run(plan, (1,), values)
@@ -104,17 +104,17 @@ def test_other_content_under_a_name_is_seen(worker: Bench):
     plan, values = summing(worker), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
     for _ in range(3):
         worker.run(plan, (1,), values)
-    used = worker.worker.report().memory[0].used
+    used = worker.process.report().memory[0].used
     worker.put(2, [[{"": ROWS + 1}], [{"": ROWS[:9] + 1}]])
     for _ in range(3):
         assert worker.folded(plan, (2,), values)[0] == (ROWS + 1).sum() + (ROWS[:9] + 1).sum()
-    worker.worker.handle(Release(1, (2,)), [])
-    assert worker.worker.report().memory[0].used == used and recorded(worker) == 1
-    worker.worker.handle(Retain(1, 1, (0,)), [])
+    worker.process.handle(Release(1, (2,)), [])
+    assert worker.process.report().memory[0].used == used and recorded(worker) == 1
+    worker.process.handle(Retain(1, 1, (0,)), [])
     with pytest.raises(PartitionMissing):
         worker.run(plan, (1,), values)
-    worker.worker.handle(Release(1, (1,)), [])
-    assert worker.worker.report().memory[0].used == 0
+    worker.process.handle(Release(1, (1,)), [])
+    assert worker.process.report().memory[0].used == 0
 
 
 def test_values_of_other_types_are_not_taken_for_the_same(worker: Bench):
@@ -174,7 +174,7 @@ def test_passes_beside_each_other(worker: Bench):
 
 def test_memory_that_recordings_hold_is_given_for_new_data(tmp_path: Path):
     with bench(tmp_path, "null") as null:
-        device = null.worker._pool.devices[0]
+        device = null.process._pool.devices[0]
         null.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
         plan, values = summing(null), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
         for _ in range(3):

@@ -126,7 +126,7 @@ PARTS = [[{"": rows(1, 1000, 5)}], [{"": rows(2, 0, 5)}], [{"": rows(3, 37, 5)}]
 
 def planned(bench: Bench, step: Exec | MapFold, make: Callable[[Signature], Launch], *keeps: Keep) -> Plan:
     """A plan of one step on what is held as VRDD 1."""
-    signatures, _ = bench.worker._names.describe(1, ())
+    signatures, _ = bench.process._names.describe(1, ())
     return bench.plan(1, (step, *keeps), {each: (make(each),) for each in signatures}, SOURCE, outputs=len(keeps))
 
 
@@ -151,7 +151,7 @@ def test_a_map_runs_over_all_blocks(worker: Bench, tile: int, waves: float):
 def test_blocks_that_differ_in_their_leading_extent_share_a_launch(tmp_path: Path):
     with bench(tmp_path, "null") as null:
         null.put(1, [*PARTS, [{"": rows(1, 8, 5)}, {"": rows(1, 9, 5)}]])
-        calls = null.worker._pool.devices[0].calls
+        calls = null.process._pool.devices[0].calls
         calls.clear()
         null.run(planned(null, Exec("vmap scaled"), scaled(4, 0.0)), (1,), [np.float32(1), rows(1, 5), np.int32(5)])
         launches = [call for call in calls if call[0] == "launch"]
@@ -259,7 +259,7 @@ def test_a_key_out_of_range(worker: Bench, partitions: int, said: str):
 
 def test_what_a_plan_lacks_is_an_error_and_changes_nothing(worker: Bench):
     worker.put(1, PARTS)
-    used = worker.worker.report().memory[0].used
+    used = worker.process.report().memory[0].used
     good = scaled(8, 0.0)
     for make, values, error, said in [
             (good, [np.float32(1)], PlanError, "the plan names value 1, and the request brings 1"),
@@ -271,7 +271,7 @@ def test_what_a_plan_lacks_is_an_error_and_changes_nothing(worker: Bench):
         with pytest.raises(error, match=said) as caught:
             worker.run(planned(worker, Exec("vmap scaled"), make, Keep(1, "y", "device")), (1, 2), values)
         assert caught.value.place.operation == "vmap scaled" and caught.value.place.vrdd.startswith("1")
-        assert worker.worker.report().memory[0].used == used
+        assert worker.process.report().memory[0].used == used
 
 
 def test_plans_are_sent_once(worker: Bench):
@@ -285,4 +285,4 @@ def test_plans_are_sent_once(worker: Bench):
     assert worker.fetched(2)[2][0][""].tobytes() == worker.fetched(3)[2][0][""].tobytes()
     request = worker.request(plan, (1, 4), values)
     with pytest.raises(ProtocolError, match="not its own"):
-        worker.worker.handle(replace(request, key=bytes(16)), [])
+        worker.process.handle(replace(request, key=bytes(16)), [])
