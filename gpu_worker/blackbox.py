@@ -1,7 +1,8 @@
 """What a device process was doing when it died.
 
 A file of a session, mapped by its device process: a header, slots of 1 KiB, and a verdict. A thread that runs a kernel
-holds a slot, which says where it is; the slot outlives the process, however it ends, and the daemon reads it then.
+holds a slot, which says where it is and for which request; the slot outlives the process, however it ends, and the
+daemon reads it then.
 
 A slot starts with two 32-bit integers, its state and a signal's number, at :func:`current_slot`; a signal handler
 written in C sets them to :data:`CULPRIT` and the signal before it lets the process die.
@@ -34,9 +35,9 @@ VERDICT_BYTES = 128 << 10
 #: States of a slot.
 FREE, RUNNING, CULPRIT, LATE = range(4)
 
-_MAGIC = b"vispark1"
+_MAGIC = b"vispark2"
 _HEADER = struct.Struct("=8sq")
-_SLOT = struct.Struct("=iiddi")
+_SLOT = struct.Struct("=iiddiQ")
 _STATE = struct.Struct("=ii")
 _LENGTH = struct.Struct("=i")
 _VERDICT = SLOT_BYTES * (1 + SLOTS)
@@ -87,7 +88,7 @@ class BlackBox:
         Where the thread waits for several kernels, ``late`` says at the deadline which of them it waits for.
         """
         slot, outer = self._free.get(), current_slot()
-        self._write(slot, place, time.monotonic(), deadline or 0.0)
+        self._write(slot, place, time.monotonic(), deadline or 0.0, getattr(_thread, "number", 0))
         _STATE.pack_into(self._memory, slot, RUNNING, 0)
         if deadline is not None:
             self._deadlines[slot] = deadline, late
@@ -100,9 +101,18 @@ class BlackBox:
             _STATE.pack_into(self._memory, slot, FREE, 0)
             self._free.put(slot)
 
-    def _write(self, slot: int, place: Place, started: float, deadline: float) -> None:
+    @contextmanager
+    def serving(self, number: int) -> Iterator[None]:
+        """Note that what this thread runs within is for the request of this number."""
+        _thread.number = number
+        try:
+            yield
+        finally:
+            _thread.number = 0
+
+    def _write(self, slot: int, place: Place, started: float, deadline: float, number: int) -> None:
         text = _packed(place)
-        _SLOT.pack_into(self._memory, slot, FREE, 0, started, deadline, len(text))
+        _SLOT.pack_into(self._memory, slot, FREE, 0, started, deadline, len(text), number)
         self._memory[slot + _SLOT.size:slot + _SLOT.size + len(text)] = text
 
     def blame(self, failure: Failure) -> None:
@@ -128,7 +138,8 @@ class BlackBox:
             for slot, (deadline, late) in list(self._deadlines.items()):
                 if now > deadline and slot in self._deadlines:
                     if late is not None:
-                        self._write(slot, late(), _SLOT.unpack_from(self._memory, slot)[2], deadline)
+                        known = _SLOT.unpack_from(self._memory, slot)
+                        self._write(slot, late(), known[2], deadline, known[5])
                     _STATE.pack_into(self._memory, slot, LATE, 0)
                     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -163,20 +174,20 @@ def _verdict(data: bytes) -> Failure | None:
 
 def _suspect(data: bytes, death_signal: int) -> Failure | None:
     slots = [(_SLOT.unpack_from(data, start), start) for start in range(SLOT_BYTES, _VERDICT, SLOT_BYTES)]
-    for (state, number, started, deadline, length), start in slots:
+    for (state, number, started, deadline, length, request), start in slots:
         if state == CULPRIT:
             return failure_of(KernelFault(f"a kernel ended its process with {_name(number)}",
-                                          _place(data, start, length)))
+                                          _place(data, start, length)), request)
         if state == LATE:
             return failure_of(DeadlineExceeded(
                 f"a kernel was still running at the plan's deadline, {max(deadline - started, 0):.3g} s after its "
-                "launch, and its process was ended", _place(data, start, length)))
-    running = [(length, start) for (state, _, _, _, length), start in slots if state == RUNNING]
+                "launch, and its process was ended", _place(data, start, length)), request)
+    running = [(length, request, start) for (state, _, _, _, length, request), start in slots if state == RUNNING]
     if death_signal in _FAULTS and len(running) == 1:
         # No handler had its say, but nothing else was running.
-        length, start = running[0]
+        length, request, start = running[0]
         return failure_of(KernelFault(f"a kernel ended its process with {_name(death_signal)}",
-                                      _place(data, start, length)))
+                                      _place(data, start, length)), request)
     return None
 
 

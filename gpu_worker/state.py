@@ -7,7 +7,9 @@ refused. Content is shared with whoever works on it, so a name can be released w
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Generic, Protocol, Self, TypeVar
 
 from gpu_worker.protocol.errors import Fenced, PartitionMissing
@@ -25,6 +27,40 @@ class Content(Protocol):
 C = TypeVar("C", bound=Content)
 
 
+class Numbers:
+    """A growing set of numbers, as ranges: numbers that come in a row, as those of a loop do, take no more room.
+
+    Examples
+    --------
+    >>> numbers = Numbers()
+    >>> for number in (1, 2, 5, 3, 4):
+    ...     numbers.add(number)
+    >>> 5 in numbers, 6 in numbers, len(numbers.ranges)
+    (True, False, 1)
+    """
+
+    def __init__(self) -> None:
+        #: From and to, without the last; in order, and none next to another.
+        self.ranges: list[tuple[int, int]] = []
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self.ranges, number, key=itemgetter(0)) - 1
+        return place >= 0 and number < self.ranges[place][1]
+
+    def add(self, number: int) -> None:
+        """Add a number."""
+        if number in self:
+            return
+        place = bisect_right(self.ranges, number, key=itemgetter(0))
+        start, stop = number, number + 1
+        if place < len(self.ranges) and self.ranges[place][0] == stop:
+            stop = self.ranges.pop(place)[1]
+        if place and self.ranges[place - 1][1] == start:
+            place -= 1
+            start = self.ranges.pop(place)[0]
+        self.ranges.insert(place, (start, stop))
+
+
 class State(Generic[C]):
     """The names of one session on one node, in the life of one device process.
 
@@ -38,7 +74,7 @@ class State(Generic[C]):
         self.epoch = epoch
         self.names: dict[int, str] = {}
         self._held: dict[int, dict[int, C]] = {}
-        self._released: set[int] = set()
+        self._released = Numbers()
         self._only: dict[int, frozenset[int]] = {}
         self._versions: dict[int, int] = {}
         self._changes = 0
@@ -151,4 +187,4 @@ class State(Generic[C]):
         """Assert the invariants; for tests."""
         assert all(self._held.values()), "a VRDD without partitions is listed"
         assert self._held.keys() == self.names.keys(), "names and content differ"
-        assert not self._released & self._held.keys(), "a released VRDD is held"
+        assert not any(vrdd in self._released for vrdd in self._held), "a released VRDD is held"

@@ -105,6 +105,7 @@ class Worker:
             if not isinstance(request, Run):
                 return self._handlers[type(request)](request)
             with ExitStack() as stack:
+                stack.enter_context(self._box.serving(request.number))
                 if payloads is None:
                     payloads = self.payloads()
                     stack.callback(payloads.close)

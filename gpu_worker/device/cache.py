@@ -9,6 +9,7 @@ the cache at once; the last one to finish wins, with the same content.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import shutil
@@ -22,6 +23,10 @@ import platformdirs
 from gpu_worker.protocol.errors import DeviceUnavailable
 
 CHECKSUM_BYTES = hashlib.sha256().digest_size
+#: Of an entry's name.
+NAME_LENGTH = 2 * CHECKSUM_BYTES
+#: What all entries may take on disk.
+MOST_BYTES = 1 << 30
 
 
 class KernelCache:
@@ -32,6 +37,8 @@ class KernelCache:
     directory : str or Path
         Where the entries are; made with mode 0700 if it is not there. Empty means the user's cache directory, and a
         temporary one if that cannot be written.
+    most : int
+        The bytes from which on the entries that were not used for longest are deleted.
 
     Raises
     ------
@@ -46,8 +53,11 @@ class KernelCache:
     b'machine code'
     """
 
-    def __init__(self, directory: str | Path = ""):
+    def __init__(self, directory: str | Path = "", *, most: int = MOST_BYTES):
         self.directory = _private(Path(directory)) if directory else _default()
+        self._most = most
+        # A process that writes little looks after the bound, too.
+        self._written = most // 16
 
     def get(self, *parts: str | bytes) -> bytes | None:
         """What was made of these parts, or None where it is not here or damaged."""
@@ -55,6 +65,8 @@ class KernelCache:
             data = self._path(parts).read_bytes()
         except OSError:
             return None
+        with contextlib.suppress(OSError):
+            os.utime(self._path(parts))     # it goes later than those not used
         payload, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
         return payload if hashlib.sha256(payload).digest() == checksum else None
 
@@ -70,6 +82,26 @@ class KernelCache:
             os.replace(temporary, self._path(parts))
         except OSError:
             Path(temporary).unlink(missing_ok=True)
+        self._written += len(payload)
+        if self._written > self._most // 16:
+            self._written = 0
+            self.trim()
+
+    def trim(self) -> None:
+        """Delete what was not used for longest, where there is more than the bound; others may do so at once."""
+        entries = []
+        with os.scandir(self.directory) as found:
+            for entry in found:
+                with contextlib.suppress(OSError):
+                    known = entry.stat(follow_symlinks=False)
+                    if len(entry.name) == NAME_LENGTH and stat.S_ISREG(known.st_mode):
+                        entries.append((known.st_mtime, known.st_size, entry.path))
+        excess = sum(size for _, size, _ in entries) - self._most
+        for _, size, path in sorted(entries):
+            if excess <= 0:
+                return
+            Path(path).unlink(missing_ok=True)
+            excess -= size
 
     def _path(self, parts: Iterable[str | bytes]) -> Path:
         digest = hashlib.sha256()

@@ -42,6 +42,20 @@ def test_a_damaged_entry_is_none(tmp_path: Path, damage):
     assert cache.get("key") == b"machine code"
 
 
+def test_what_was_not_used_for_longest_goes_first(tmp_path: Path):
+    cache = KernelCache(tmp_path / "kernels", most=1000)
+    (cache.directory / "not an entry").write_bytes(bytes(5000))
+    for number in range(12):
+        cache.put(bytes(100), str(number))
+        for path in cache.directory.iterdir():
+            os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))
+        assert cache.get("0") == bytes(100)
+    cache.trim()
+    kept = [number for number in range(12) if cache.get(str(number))]
+    assert kept == [0, *range(6, 12)]
+    assert (cache.directory / "not an entry").exists()
+
+
 def test_the_directory_is_the_users_own(tmp_path: Path):
     assert KernelCache(tmp_path / "a" / "b").directory.stat().st_mode & 0o777 == 0o700
     (tmp_path / "open").mkdir()

@@ -66,6 +66,16 @@ def test_a_fault_without_a_handler_is_the_only_running_kernel_s(path):
     assert "SIGSEGV" in found.failure.message
 
 
+def test_the_request_is_named(path):
+    _, found = die(path, "with box.serving(77), box.running(place, None):\n    ctypes.string_at(8)")
+    assert found.failure.number == 77
+    _, found = die(path, "with box.serving(78), box.running(place, time.monotonic() + 0.2, lambda: place):\n"
+                         "    time.sleep(20)")
+    assert (found.failure.kind, found.failure.number) == ("DeadlineExceeded", 78)
+    _, found = die(path, "with box.serving(79):\n    pass\nwith box.running(place, None):\n    ctypes.string_at(8)")
+    assert found.failure.number == 0
+
+
 def test_a_fault_outside_of_kernels_is_nobody_s(path):
     status, found = die(path, "with box.running(place, None):\n    pass\nctypes.string_at(8)")
     assert (status, found.failure) == (-signal.SIGSEGV, None)

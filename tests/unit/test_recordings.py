@@ -30,7 +30,6 @@ from gpu_worker.protocol.messages import (
     Retain,
     Value,
 )
-from gpu_worker.state import State
 from tests.unit.plans import Bench, bench
 
 SOURCE = """
@@ -193,34 +192,3 @@ def test_an_empty_plan(null: Bench):
         reply, data = null.run(plan, (1,))
         assert (reply.outputs, reply.folded, reply.kept, data.size) == ((), None, (), 0)
     assert plan.steps == (Load(0),) and recorded(null) == 1
-
-
-class Content:
-    """Something held, which says whether it is closed."""
-
-    def __init__(self, index: int):
-        self.index, self.closed = index, False
-
-    def share(self) -> Content:
-        return self
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def test_what_is_borrowed_is_closed_after_its_last_use():
-    state: State[Content] = State(1)
-    first, second = Content(0), Content(1)
-    assert state.version(5) == 0 and not state.borrow({5: 1})
-    state.bind(5, "x", first)
-    version = state.version(5)
-    assert version and state.borrow({5: version}) and state.borrow({5: version})
-    state.bind(5, "x", second)
-    assert state.version(5) != version and not state.borrow({5: version})
-    state.release([5])
-    state.validate()
-    assert state.version(5) == 0
-    state.give_back([5])
-    assert not first.closed and not second.closed
-    state.give_back([5])
-    assert first.closed and second.closed
