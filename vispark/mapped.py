@@ -18,7 +18,7 @@ from vispark.translate import Field as ElementField
 from vispark.translate import Function, Parameter, Record
 from vispark.translate.folding import Folding
 from vispark.translate.form import Constant, Definition
-from vispark.translate.fuse import fuse
+from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call as FusedCall
 from vispark.translate.interface import TableKernel
 from vispark.translate.reader import trace_call
