@@ -30,7 +30,7 @@ from vispark.grid.key import BlockKey
 from vispark.install import install as _install
 from vispark.kernels import Kernel, Kernels
 from vispark.symbols import IN, OUT
-from vispark.translate import TranslationError, stencil
+from vispark.translate import TranslationError, coordinate, extent, stencil
 from vispark.vrdd import VRDD
 
 __all__ = [
@@ -57,6 +57,8 @@ __all__ = [
     "VisparkError",
     "WorkerError",
     "WorkerUnavailable",
+    "coordinate",
+    "extent",
     "stencil",
 ]
 

@@ -26,7 +26,7 @@ from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
 from vispark.content import Content
 from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost
-from vispark.lower import Lowering
+from vispark.grid.lowering import lowering
 from vispark.options import Options
 from vispark.plan import Cached, Chain
 from vispark.prepared import Shipment
@@ -220,15 +220,15 @@ def _packed(credentials: Credentials, chain: Chain, partition: int, records: Ite
 
 def content_of(packed: Packed) -> Content:
     """What a packed partition looks like."""
-    return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures))
+    return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
 def _lowered(chain: Chain, start: Cached | None, goal: Goal, partition: int, content: Content,
              devices: Sequence[str] = ()) -> Shipment:
     """The plan for one partition."""
-    lowering = Lowering(chain, start, goal)
-    lowering.add(partition, content)
-    return lowering.ship(devices)
+    work = lowering(chain, start, goal, [content])
+    work.add(partition, content)
+    return work.ship(devices)
 
 
 @dataclass(frozen=True)
@@ -263,6 +263,9 @@ class Receive:
     def __call__(self, partition: int, records: Iterable) -> Iterator:
         kept = [node.cached for node in reversed(self.chain) if node.cached]
         for cached in kept:
+            if plan.together(self.chain, cached):
+                raise PartitionMissing(f"partition {partition} of {cached} is not held any more, and needs neighbours "
+                                       "to be computed: use the VRDD's own actions")
             with suppress(PartitionMissing):
                 return self._from(cached, partition, self.places.get(cached.number, {}).get(partition))
         return self._from_records(partition, records)
@@ -344,7 +347,7 @@ def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[in
 def contents(reply: messages.Described) -> dict[int, Content]:
     """The content of the partitions that a worker described."""
     return {each.partition: Content(each.count, each.keys, _layout(each.layout),
-                                    tuple([reply.signatures[block] for block in each.blocks]))
+                                    tuple([reply.signatures[block] for block in each.blocks]), each.positions)
             for each in reply.held}
 
 

@@ -27,12 +27,15 @@ class Content:
         How records are rebuilt.
     signatures : tuple of Signature
         One for each block.
+    positions : tuple of int
+        Which of a grid's blocks these are, by number; empty where there is no grid.
     """
 
     count: int
     keys: int
     layout: Layout
     signatures: tuple[Signature, ...]
+    positions: tuple[int, ...] = ()
 
     @property
     def only(self) -> str:

@@ -54,7 +54,7 @@ class State:
         keyed = self.layout.keyed or self.layout.only == "keys"
         signatures = tuple([state.signature for state in others if state.signature is not None])
         return Content(before.count if self.count < 0 else self.count, before.keys if keyed else 0, self.layout,
-                       signatures)
+                       signatures, before.positions if self.layout.grid else ())
 
 
 class Lowering:
@@ -135,6 +135,9 @@ class Lowering:
                 return State(layout, signature, state.count)
             case plan.Keys() | plan.Values():
                 return self._narrowed(state, node.op, position)
+            case plan.HaloAppend() | plan.Iterate() | plan.Window():
+                raise PlanError("this needs the blocks of a Grid, under their keys, as Grid.scatter gives them",
+                                Place(operation=str(node.op)))
         return state
 
     def _narrowed(self, state: State, op: plan.Keys | plan.Values, position: int) -> State:
@@ -144,7 +147,7 @@ class Lowering:
         if layout.keyed:
             if isinstance(op, plan.Values):
                 return replace(state, layout=layout.values())
-            return State(replace(layout, only="keys"), None, state.count)
+            return State(replace(layout.as_blocks(), only="keys"), None, state.count)
         item = _item(op)
         if layout.tupled and rewrite.narrows(self.nodes, position) and layout.has_item(item):
             signature = None if state.signature is None else _of_item(state.signature, item)
@@ -250,8 +253,7 @@ class Lowering:
     def prepare(self, partitions: Sequence[int] | None = None, devices: Sequence[str] = ()) -> Prepared:
         """The plan for some of the partitions; for all, when none are named."""
         named = tuple(self._given) if partitions is None else tuple(partitions)
-        key, encoded = sealed(Plan(tuple(self.steps), tuple(self.modules.modules()), self._protocol_variants(),
-                                   tuple(self._inputs(named)), tuple(devices)))
+        key, encoded = sealed(self._plan(named, devices))
         labels = [step.label for step in self.steps
                   if isinstance(step, messages.Exec | messages.MapFold | messages.FoldInside)]
         kept = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
@@ -260,6 +262,10 @@ class Lowering:
                         {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,
                         self._limit(), any(isinstance(step, messages.Keep) and step.place == "host"
                                            for step in self.steps))
+
+    def _plan(self, partitions: Sequence[int], devices: Sequence[str]) -> Plan:
+        return Plan(tuple(self.steps), tuple(self.modules.modules()), self._protocol_variants(),
+                    tuple(self._inputs(partitions)), tuple(devices))
 
     def ship(self, devices: Sequence[str] = ()) -> Shipment:
         """The plan for all partitions, with the values that the chain has."""
@@ -284,7 +290,8 @@ class Lowering:
     def _inputs(self, partitions: Sequence[int]) -> Iterator[Input]:
         for partition in partitions:
             content, offset, blocks = self._given[partition]
-            yield Input(partition, content.count, content.keys, offset, content.layout.encode(), blocks)
+            yield Input(partition, content.count, content.keys, offset, content.layout.encode(), blocks,
+                        content.positions)
 
     # -- one step -----------------------------------------------------------------------------------------------------
 

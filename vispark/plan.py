@@ -242,6 +242,12 @@ def together(chain: Sequence[Node], start: Cached | None) -> bool:
     return any(needs_neighbours(chain, position) for position in range(first + 1, len(chain)))
 
 
+def loops(chain: Sequence[Node]) -> bool:
+    """Whether what comes after the last kept result but one in a chain is a loop of unknown length."""
+    start = max((index for index, node in enumerate(chain[:-1]) if node.cached), default=0)
+    return any(isinstance(node.op, Iterate) for node in chain[start + 1:])
+
+
 def name_of(chain: Sequence[Node]) -> str:
     """What errors call a chain: its first kept result; empty where nothing is kept."""
     return next((str(node.cached) for node in chain if node.cached), "")

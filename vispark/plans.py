@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark.bridge import Home
 from vispark.content import Content
-from vispark.lower import Lowering
+from vispark.grid.lowering import lowering
 from vispark.plan import Cached, Chain, Node, place_of
 from vispark.prepared import Prepared
 from vispark.rewrite import Goal
@@ -121,22 +121,22 @@ class Plans:
         return ready
 
     def _made(self, chain: Chain, start: Cached, shape: Shape, goal: Goal, partitions: Sequence[int]) -> Ready:
-        lowering = Lowering(chain, start, goal)
         homes = dict(shape.homes)
         contents = dict(zip(homes, shape.contents, strict=True))
+        work = lowering(chain, start, goal, shape.contents)
         shares: dict[Home, list[int]] = {}
         for partition in partitions:
-            lowering.add(partition, contents[partition])
+            work.add(partition, contents[partition])
             shares.setdefault(homes[partition], []).append(partition)
-        reason = lowering.finish()
+        reason = work.finish()
         if reason:
             return Ready((), None, reason, ())
-        prepared = tuple([(home, lowering.prepare(here)) for home, here in shares.items()])
+        prepared = tuple([(home, work.prepare(here)) for home, here in shares.items()])
         kept = tuple([self.shape(homes, {partition: content for _, share in prepared
                                          for partition, content in share.kept[number].items()})
                       for number in range(len(prepared[0][1].kept))]) if len(partitions) == len(homes) else ()
-        assert not isinstance(lowering.fold, str)
-        return Ready(prepared, lowering.fold, "", kept)
+        assert not isinstance(work.fold, str)
+        return Ready(prepared, work.fold, "", kept)
 
 
 def _key(node: Node, chain: Chain, nodes: Chain) -> Hashable:

@@ -85,6 +85,8 @@ def value_of(nodes: Chain, origin: Given) -> ArrayValue:
             return spec.value(origin)
         case plan.Exec(spec):
             return spec.value(origin.number)
+        case plan.Iterate(spec):
+            return spec.value(origin)
     raise AssertionError(f"{nodes[origin.position].op} has no values")
 
 

@@ -26,11 +26,12 @@ from pyspark import RDD, SparkContext, StorageLevel
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Fold, FoldByKey, Folded
 from gpu_worker.protocol.payload import Data
+from vispark import plan
 from vispark.bridge import Credentials, Home, Load, Relay, Token
 from vispark.content import Content
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
 from vispark.options import Options
-from vispark.plan import Cached, Chain
+from vispark.plan import Cached, Chain, Node
 from vispark.plans import Plans, Ready, Shape
 from vispark.prepared import Prepared, Shipment
 from vispark.rewrite import KEEP, Goal, after_start
@@ -365,13 +366,32 @@ class Session:
                 earlier = self.residencies.get(node.cached.number) if node.cached else None
                 if earlier is None:
                     continue
+                if plan.together(upto, earlier.cached):
+                    if self._missing(earlier, range(loader.getNumPartitions())):
+                        continue
+                    missing = list(range(loader.getNumPartitions()))
                 absent = set(self._missing(earlier, missing))
                 here = [partition for partition in missing if partition not in absent]
                 if here:
                     self._round(upto, earlier.cached, KEEP, here, Answer())
                 missing = self._missing(residency, missing)
-            if missing:
+            if missing and plan.together(upto, None):
+                self._compute_together(loader, upto)
+            elif missing:
                 self._load(loader, upto, missing)
+
+    def _compute_together(self, loader, chain: Chain) -> None:
+        """Compute a chain in which partitions need their neighbours, from the RDD's records on."""
+        first = next(position for position in range(len(chain)) if plan.needs_neighbours(chain, position))
+        everything = range(loader.getNumPartitions())
+        kept = [index for index, node in enumerate(chain[:first])
+                if node.cached and node.cached.number in self.residencies]
+        last = max(kept, default=first - 1)
+        if not kept:
+            before = self.residency("the grid before its neighbours are needed")
+            chain = (*chain[:last], Node(chain[last].op, before.cached), *chain[last + 1:])
+        self._ensure(loader, chain[:last + 1], chain[last].cached, everything)
+        self._round(chain, chain[last].cached, KEEP, everything, Answer())
 
     def _missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         gone = {place for place in set(residency.places.values()) if not self.workers.alive(*place)}
@@ -428,6 +448,8 @@ class Session:
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
                 target.bind(worker.home, epoch, contents)
+            if target and reply.iterated:
+                target.iterated = reply.iterated[-1]
         answer.done.update(prepared.results)
         if reply.folded is not None:
             # Partitions without records do not say what a record looks like.

@@ -25,11 +25,11 @@ from vispark.content import Content
 from vispark.errors import PlanError
 from vispark.explain import Explained, content_of, explain
 from vispark.fold import fold_for_kernel
+from vispark.grid.lowering import lowering
 from vispark.grid.operations import GridOperations
 from vispark.history import History
 from vispark.kernels import Kernel
 from vispark.launch import record_exec
-from vispark.lower import Lowering
 from vispark.mapped import MapSpec, record_map
 from vispark.plan import Lineage, Node
 from vispark.received import ReceivedRDD
@@ -424,6 +424,7 @@ class VRDD(History, FoldActions, GridOperations):
 
     def _received_by(self, source: VRDD) -> ReceivedRDD:
         """What :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""
+        self._compute_grid()
         session, chain = Session.of(self.ctx), self._chain()
         task = Receive(session.credentials, chain, session.places(chain))
         received = ReceivedRDD(self._loader, task, self.partitioner is not None, source)
@@ -459,14 +460,16 @@ class VRDD(History, FoldActions, GridOperations):
 
     def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer:
         """Run the plan on cached data; an error names the VRDD."""
-        session = Session.of(self.ctx)
-        answer = session.evaluate(self._loader, self._recent(), list(partitions), goal, self._chain)
+        session, partitions = Session.of(self.ctx), list(partitions)
+        self._prepare_grid(partitions)
+        answer = session.evaluate(self._loader, self._recent(), partitions, goal, self._chain)
         self._let_go_of_inputs()
         return answer
 
     def _contents(self) -> dict[int, Content]:
         """What each partition of the nearest cached result looks like, materialised."""
         session = Session.of(self.ctx)
+        self._run_loops()
         contents = session.ensure(self._loader, self._chain(), range(self.getNumPartitions()))
         self._let_go_of_inputs()
         return contents
@@ -475,10 +478,11 @@ class VRDD(History, FoldActions, GridOperations):
         """What each partition of the result will look like."""
         chain = self._recent()
         start = next(node.cached for node in reversed(chain) if node.cached)
-        lowering = Lowering(chain, start, FETCH)
-        for partition, content in self._contents().items():
-            lowering.add(partition, content)
-        return list(lowering.results().values())
+        contents = self._contents()
+        work = lowering(chain, start, FETCH, contents.values())
+        for partition, content in contents.items():
+            work.add(partition, content)
+        return list(work.results().values())
 
     def tokens(self) -> RDD[Any] | None:
         """Make sure of the nearest cached result; an RDD with the token of each of its partitions. None if not cached.
@@ -500,6 +504,8 @@ class VRDD(History, FoldActions, GridOperations):
             return
         assert self._residency is not None
         chain = (*self._before._recent(), Node(self._op, self._residency.cached))
+        if plan.loops(chain):
+            return
         Session.of(self.ctx).submit(chain, range(self.getNumPartitions()))
         self._let_go_of_inputs()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from pyspark import RDD
 
 from gpu_worker.protocol.grids import Iterated
 from vispark import plan
+from vispark.content import Content
 from vispark.errors import Place, PlanError
 from vispark.grid.loop import Loop, progress, run_parts
 from vispark.grid.recorded import LoopSpec, reaches_out, record_loop
@@ -200,11 +201,27 @@ class GridOperations(RDD[Any]):
 
     def _halos_are_fresh(self) -> bool:
         """Whether the halos were appended and nothing was computed since."""
-        last = next(op for op in self._itself()._backwards() if not isinstance(op, plan.ToDevice | plan.ToHost))
-        return plan.has_halos([last])
+        for op in self._backwards():
+            if not isinstance(op, plan.ToDevice | plan.ToHost):
+                return isinstance(op, plan.HaloAppend)
+        return False
+
+    def _prepare_grid(self, partitions: Sequence[int]) -> None:
+        """See to it that what needs neighbours is not computed for some partitions alone, nor in one long request."""
+        self._run_loops()
+        if len(partitions) < self.getNumPartitions():
+            self._keep_together()
+
+    def _compute_grid(self) -> None:
+        """Compute what needs neighbours: Spark's tasks, each for a partition, cannot."""
+        if any(plan.needs_neighbours((plan.Node(op),), 0) or isinstance(op, plan.HaloAppend)
+               for op in self._backwards()):
+            self._run_loops()
+            self._keep_together()
+            self._contents()
 
     def _keep_together(self) -> None:
-        """Keep the last result that needed neighbours: single partitions of it cannot be computed."""
+        """Keep the last result that needed neighbours."""
         chain = self._chain()
         start = max((index for index, node in enumerate(chain) if node.cached), default=-1)
         last = max((index for index in range(len(chain)) if plan.needs_neighbours(chain, index)), default=-1)
@@ -244,6 +261,7 @@ class GridOperations(RDD[Any]):
         with looped._lock:
             looped._residency, last._residency = last._residency, None
             looped.is_cached = True
+        looped._let_go_of_inputs()
 
     def _is_complete(self) -> bool:
         residency = self._itself()._residency
@@ -259,3 +277,9 @@ class GridOperations(RDD[Any]):
 
     @abstractmethod
     def _chain(self) -> plan.Chain: ...
+
+    @abstractmethod
+    def _contents(self) -> dict[int, Content]: ...
+
+    @abstractmethod
+    def _backwards(self) -> Iterator[plan.Op]: ...

@@ -8,7 +8,9 @@ from numbers import Integral
 from typing import Any
 
 from vispark.errors import PlanError
+from vispark.kernels import ArrayValue
 from vispark.mapped import MapSpec, record_map
+from vispark.tables import Given
 
 #: How often to look for NaN and infinities where nothing is said of it but that it should be done.
 _CHECKED = 100
@@ -55,6 +57,16 @@ class LoopSpec:
         """The same without the arguments' values."""
         return (*(phase.shape_key() for phase in self.phases), self.steps, self.done, self.until, self.every,
                 self.check)
+
+    def value(self, origin: Given) -> ArrayValue:
+        """An argument or a capture; those of all phases are numbered one behind the other."""
+        number = origin.number
+        for phase in self.phases:
+            count = len(phase.arguments if origin.kind == "argument" else phase.captured)
+            if number < count:
+                return phase.value(replace(origin, number=number))
+            number -= count
+        raise AssertionError(f"{self.label} has no {origin.kind} {origin.number}")
 
     def part(self, steps: int, done: int) -> LoopSpec:
         """Some of the steps."""

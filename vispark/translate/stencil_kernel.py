@@ -17,7 +17,7 @@ from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.scalars import NeedsStatic
 from vispark.translate.stencil import Halo
 from vispark.translate.stencil_cell import CellWriter, Made
-from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Steps, Tile
+from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Read, Steps, Tile
 from vispark.translate.stencil_march import March, march
 from vispark.translate.stencil_steps import fused, why_apart
 from vispark.translate.text import complain
@@ -67,6 +67,8 @@ class StencilKernel:
         Bytes of dynamic shared memory.
     steps : int
         Time steps that it does at once.
+    reach : tuple of tuple of (int, int)
+        What ``halo`` is for each of the fields.
     """
 
     source: str
@@ -82,6 +84,7 @@ class StencilKernel:
     dealt: int
     shared: int = 0
     steps: int = 1
+    reach: tuple[Halo, ...] = ()
 
     def grid(self, low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
         """The launch's grid for the cells [low, high) along (z, y, x)."""
@@ -225,7 +228,13 @@ def _kernel(definition: Definition, made: Made) -> StencilKernel:
     return StencilKernel(
         march(made.cell, name, how), name, OPTIONS, tuple(read.field for read in made.cell.reads), made.outputs,
         made.structure, parameters_of(made), made.halo, (*how.threads, 1), how.tile(made.cell.dims),
-        1 if made.cell.dims == 2 else 2)
+        1 if made.cell.dims == 2 else 2, reach=tuple(_reach(read, made.cell.dims) for read in made.cell.reads))
+
+
+def _reach(read: Read, dims: int) -> Halo:
+    """How far a field is read below and above along each axis of the grid."""
+    reach = [read.reach(axis) for axis in range(3 - dims, 3)]
+    return tuple((max(0, -low), max(0, high)) for low, high in reach)
 
 
 @functools.lru_cache(maxsize=512)

@@ -1,0 +1,262 @@
+"""Stencils over grids in the workers: against NumPy, whatever the splits, and at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from tests.grid_reference import applied, numbered
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import cost, host_context, report
+from vispark import Grid, NotFinite, PlanError, TranslationError, coordinate, extent, stencil
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+@stencil
+def heat(u, k):
+    return u[0, 0, 0] + k * (u[1, 0, 0] + u[-1, 0, 0] + u[0, 1, 0] + u[0, -1, 0]
+                             + u[0, 0, 1] + u[0, 0, -1] - 6 * u[0, 0, 0])
+
+
+@stencil
+def far(u):
+    return u[-3] - 2 * u[0] + u[2]
+
+
+@stencil
+def corners(u):
+    return u[-1, -1] + 2 * u[-1, 2] + 3 * u[1, -2] + 5 * u[1, 2] + 7 * u[0, 0]
+
+
+@stencil
+def smooth(u):
+    return (u[-1] + 2 * u[0] + u[1]) / 4
+
+
+def hot(shape, dtype="f4"):
+    return np.random.default_rng(7).random(shape).astype(dtype)
+
+
+def listing(blocks, steps):
+    for _ in range(steps):
+        blocks.halo_extract().halo_shuffle()
+        blocks = blocks.halo_append()
+        blocks = blocks.vmap(heat, 0.1).cache()
+    return Grid.gather(blocks)
+
+
+def test_the_listing_gives_what_numpy_gives_and_costs_one_job(sc: SparkContext):
+    shape, rules = (13, 12, 17), [("mirrored", "mirrored"), ("periodic", "periodic"), (0.0, 0.0)]
+    initial, expected = hot(shape), hot(shape)
+    for _ in range(5):
+        expected = applied(heat, expected, np.float32(0.1), halo=(1, 1, 1), rules=rules)
+    grid = Grid(shape, splits=(4, 4, 4), halo=1, boundary=("mirrored", "periodic", 0.0))
+    found = []
+    taken = cost(sc, lambda: found.append(listing(grid.scatter(sc, initial).cache("GPU"), 5)))
+    assert taken.jobs == 1
+    assert found[0].dtype == np.float32
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+    blocks = grid.scatter(sc, initial).cache("GPU")
+    looped = []
+    taken = cost(sc, lambda: looped.append(Grid.gather(blocks.iterate(heat, 0.1, steps=5))))
+    assert taken.jobs == 1
+    np.testing.assert_array_equal(looped[0], found[0])
+
+
+@pytest.mark.parametrize("boundary", [0.0, "periodic", "mirrored", (("mirrored", 2.5), "periodic", (1.0, "mirrored"))])
+def test_the_splits_do_not_change_a_bit(sc: SparkContext, boundary):
+    initial = hot((17, 13, 21))
+    found = [Grid.gather(Grid(initial.shape, splits, 1, boundary).scatter(sc, initial).cache("GPU")
+                         .iterate(heat, 0.1, steps=7)) for splits in ((1, 1, 1), (4, 4, 4), (3, 1, 5))]
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
+
+
+@pytest.mark.parametrize(("function", "shape", "splits", "halo", "rules"), [
+    (far, (23,), (4,), (3,), [("periodic", "periodic")]),
+    (far, (23,), (7,), (3,), [(lambda x: 10 * x, "mirrored")]),
+    (corners, (11, 14), (3, 4), (2, 2), [("mirrored", "mirrored"), (-1, "mirrored")]),
+    (corners, (11, 14), (2, 2), (1, 3), [("periodic", "periodic"), (lambda y, x: y * x, 4)]),
+    (corners, (8, 70), (1, 1), (1, 2), [(lambda y, x: y - x, "mirrored"), ("periodic", "periodic")]),
+])
+@pytest.mark.parametrize("dtype", ["i4", "f8"])
+def test_stencils_give_what_numpy_gives(sc: SparkContext, function, shape, splits, halo, rules, dtype):
+    expected = array = numbered(shape, dtype)
+    blocks = Grid(shape, splits, halo, tuple(rules)).scatter(sc, array).cache("GPU")
+    for _ in range(3):
+        expected = applied(function, expected, halo=halo, rules=rules)
+        blocks.halo_extract().halo_shuffle()
+        blocks = blocks.vmap(function)
+    np.testing.assert_array_equal(Grid.gather(blocks), expected)
+
+
+def test_phases_exchange_what_they_read_of_several_fields(sc: SparkContext):
+    @stencil
+    def gradient(u, w, h):
+        return {"gx": (u[0, 1] - u[0, -1]) / h * w[0, 0], "gy": (u[1, 0] - u[-1, 0]) / h}
+
+    @stencil
+    def spread(u, gx, gy, dt):
+        return {"u": u[0, 0] + dt * (gx[0, 1] - gx[0, -1] + gy[1, 0] - gy[-1, 0])}
+
+    def older(w):
+        return {"w": w + 1}
+
+    shape, dtypes = (12, 15), {"u": "f8", "w": "f4", "gx": "f8", "gy": "f8"}
+    fields = {name: numbered(shape, dtype) / np.asarray(7, dtype) for name, dtype in dtypes.items()}
+    rules = {"u": [("periodic", "periodic"), ("mirrored", "mirrored")], "w": [(0, 0)] * 2,
+             "gx": [(1.0, 2.0), ("mirrored", 3.0)], "gy": [(0, 0)] * 2}
+    grid = Grid(shape, (3, 2), 1, {name: tuple(rules[name]) for name in ("u", "gx")}, dtypes)
+    blocks = grid.scatter(sc, fields).cache("GPU")
+    looped = Grid.gather(blocks.iterate([(gradient, (2.0,)), (spread, (0.01,)), older], steps=4))
+    by_hand, expected = blocks, fields
+    for _ in range(4):
+        by_hand = by_hand.halo_extract().halo_shuffle().vmap(gradient, 2.0)
+        by_hand = by_hand.halo_extract().halo_shuffle().vmap(spread, 0.01).vmap(older)
+        expected = applied(gradient, expected, 2.0, halo=(1, 1), rules=rules)
+        expected = applied(spread, expected, 0.01, halo=(1, 1), rules=rules)
+        expected = expected | {"w": expected["w"] + np.float32(1)}
+    by_hand = Grid.gather(by_hand)
+    for name in dtypes:
+        np.testing.assert_array_equal(looped[name], by_hand[name])
+        np.testing.assert_allclose(looped[name], expected[name], rtol=1e-12 if dtypes[name] == "f8" else 1e-6)
+
+
+def test_plain_functions_are_mapped_over_cells(sc: SparkContext):
+    array = numbered((10, 9), "f4")
+    blocks = Grid((10, 9), (3, 2), 1).scatter(sc, array).cache("GPU")
+    np.testing.assert_array_equal(Grid.gather(blocks.vmap(lambda u, k: k * u + 1, 2.0)), array * 2 + 1)
+    where = blocks.vmap(lambda u: coordinate(0) * 1000 + coordinate(1) * 10 + extent(1))
+    y, x = np.ogrid[:10, :9]
+    np.testing.assert_array_equal(Grid.gather(where), y * 1000 + x * 10 + 9)
+    assert dict(where.collect()).keys() == dict(blocks.collect()).keys()
+
+
+def test_a_grid_survives_what_keeps_keys_and_shapes(sc: SparkContext):
+    array = numbered((10, 9), "f8")
+    blocks = Grid((10, 9), (3, 2), 1, "periodic").scatter(sc, array).mapValues(lambda block: block + 1).cache("GPU")
+    again = blocks.vmap(lambda u: u * 2).recv().mapValues(lambda block: block - 2).cache("GPU")
+    found = Grid.gather(again.halo_extract().halo_shuffle().vmap(corners_of_one))
+    np.testing.assert_array_equal(found, applied(corners_of_one, 2 * array, halo=(1, 1), rules=[("periodic",) * 2] * 2))
+
+
+@stencil
+def corners_of_one(u):
+    return u[-1, -1] - u[1, 1]
+
+
+def test_parts_of_a_grid_are_gathered_without_the_rest(sc: SparkContext):
+    array = numbered((40, 50), "f8")
+    blocks = Grid((40, 50), (3, 4), 1).scatter(sc, array).cache("GPU")
+    blocks.count()
+    for cells in (np.s_[7], np.s_[::4, ::5], np.s_[3:9, 20:21], np.s_[-1, -1], np.s_[5:5]):
+        found = []
+        taken = cost(sc, lambda cells=cells, found=found: found.append(Grid.gather(blocks, cells)))
+        np.testing.assert_array_equal(found[0], array[cells])
+        assert taken.jobs == 0
+        assert taken.fetched_bytes < 8 * array[cells].size + 8000 < array.nbytes
+
+
+def test_a_stencil_on_stale_halos_is_refused(sc: SparkContext):
+    blocks = Grid(20, 4, 1).scatter(sc, 1.0).cache("GPU")
+    with pytest.raises(PlanError, match="have not been exchanged"):
+        blocks.vmap(smooth)
+    blocks.halo_extract().halo_shuffle()
+    once = blocks.vmap(smooth)
+    for stale in (once, blocks.halo_append().vmap(smooth), blocks.halo_append().vmap(lambda u: u + 1)):
+        with pytest.raises(PlanError, match="have not been exchanged"):
+            stale.vmap(smooth)
+    assert Grid.gather(once).shape == (20,)
+
+
+def test_what_a_stencil_cannot_do_is_said(sc: SparkContext):
+    blocks = Grid(20, 4, 1).scatter(sc, 1.0).cache("GPU").halo_extract().halo_shuffle()
+    with pytest.raises(TranslationError, match="make the Grid with halo="):
+        Grid.gather(blocks.vmap(far))
+    with pytest.raises(TranslationError, match="1 axes, and 2 offsets"):
+        Grid.gather(blocks.vmap(corners))
+    with pytest.raises(PlanError, match="a number, or a dict of fields"):
+        Grid.gather(blocks.vmap(lambda u: (u, u)))
+    plain = sc.parallelize([np.zeros(3), np.ones(3)]).cache("GPU").halo_extract().halo_shuffle()
+    with pytest.raises((PlanError, TranslationError), match="Grid"):
+        plain.vmap(smooth).collect()
+    with pytest.raises(PlanError, match="Grid"):
+        plain.iterate(smooth, steps=3).collect()
+    with pytest.raises(PlanError, match="makes float64 of int64"):
+        Grid.gather(Grid(20, 4).scatter(sc, 1).cache("GPU").iterate(smooth, steps=3))
+    with pytest.raises(PlanError, match=r"the boundary of the grid is 0\.5, which its int64 cannot hold"):
+        Grid.gather(Grid(20, 4, boundary=0.5).scatter(sc, 1).cache("GPU").halo_extract().halo_shuffle().vmap(smooth))
+
+
+def test_a_loop_ends_where_it_converges(sc: SparkContext):
+    array = numbered(30, "f8")
+    blocks = Grid(30, 4, 1, "mirrored").scatter(sc, array).cache("GPU")
+    found = blocks.iterate(smooth, steps=5000, until=1e-3, every=5)
+    expected, steps = array, 0
+    while True:
+        before, expected, steps = expected, applied(smooth, expected, halo=(1,), rules=[("mirrored",) * 2]), steps + 1
+        if steps % 5 == 0 and abs(expected - before).max() <= 1e-3:
+            break
+    assert (found.iterated.steps, found.iterated.change) == (steps, pytest.approx(abs(expected - before).max()))
+    np.testing.assert_allclose(Grid.gather(found), expected, rtol=1e-12)
+    assert blocks.iterate(smooth, steps=17).iterated.steps == 17
+    assert blocks.iterate(smooth, steps=0) is blocks
+
+
+def test_a_check_names_the_block_and_the_cell_that_is_not_finite(sc: SparkContext):
+    @stencil
+    def growing(u):
+        return u[0, 0] * (1e200 if coordinate(0) == 7 and coordinate(1) == 4 else 1.0)
+
+    blocks = Grid((12, 10), (3, 2), 1).scatter(sc, 1.0).cache("GPU")
+    with pytest.raises(NotFinite, match=r"cell \(7, 4\) of the grid, in block \(1, 0\), is NaN or inf.* after step 2"):
+        Grid.gather(blocks.iterate(growing, steps=10, check=2))
+    assert not np.isfinite(Grid.gather(blocks.iterate(growing, steps=10))).all()
+
+
+def test_a_long_loop_holds_a_bounded_amount_of_memory(sc: SparkContext):
+    blocks = Grid((60, 50), (3, 2), 1).scatter(sc, hot((60, 50), "f8")).cache("GPU")
+    blocks = blocks.iterate(lambda u: u * 0.999, steps=50)
+    blocks.count()
+    Grid.gather(blocks, np.s_[0, 0])
+    before = report(sc)
+    for _ in range(60):
+        blocks = blocks.iterate(lambda u: u * 0.999, steps=10)
+        Grid.gather(blocks, np.s_[0, 0])
+    after = report(sc)
+    assert sum(each.used for each in after.memory) <= sum(each.used for each in before.memory) + 2 * 60 * 50 * 8
+
+
+def test_actions_on_parts_of_a_result_and_spark_jobs_see_all_of_it(sc: SparkContext):
+    array = numbered((12, 10), "f8")
+    blocks = Grid((12, 10), (3, 2), 1).scatter(sc, array, 6).cache("GPU")
+    expected = applied(corners_of_one, array, halo=(1, 1), rules=[(0.0, 0.0)] * 2)
+    mapped = blocks.halo_extract().halo_shuffle().vmap(corners_of_one)
+    key, block = mapped.first()
+    np.testing.assert_array_equal(block, expected[key.slices])
+    assert len(mapped.take(4)) == 4 and mapped.count() == 6
+    total = mapped.map(lambda pair: float(pair[1].sum())).sum()
+    assert total == expected.sum()
+    looped = blocks.iterate(corners_of_one, steps=2)
+    assert looped.mapValues(np.shape).values().distinct().collect() == [(4, 5)]
+    assert sorted(looped.keys().collect()) == sorted(blocks.keys().collect())
+    np.testing.assert_array_equal(looped.values().map(np.sum).sum(), Grid.gather(looped).sum())
+
+
+def test_a_result_is_unharmed_by_what_comes_after(sc: SparkContext):
+    array = numbered((12, 10), "f8")
+    blocks = Grid((12, 10), (3, 2), 1, "periodic").scatter(sc, array).cache("GPU")
+    one = blocks.iterate(corners_of_one, steps=1)
+    first = Grid.gather(one)
+    two = one.iterate(corners_of_one, steps=3)
+    Grid.gather(two)
+    np.testing.assert_array_equal(Grid.gather(blocks), array)
+    np.testing.assert_array_equal(Grid.gather(one), first)

@@ -1,0 +1,275 @@
+"""Grids on their way to the workers: which exchanges, stencils and loops a chain becomes, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol.grids import Exchange, Iterate, Iterated, Stencil, Window
+from gpu_worker.protocol.messages import Exec, Fetch, Keep, Load, ToDevice, Values
+from vispark import IN, OUT, Grid, Kernels, PlanError, TranslationError, plan, stencil
+from vispark.content import Content
+from vispark.grid.loop import Loop, progress, run_parts
+from vispark.grid.lowering import GridLowering, lowering
+from vispark.grid.recorded import record_loop
+from vispark.launch import record_exec
+from vispark.lower import Lowering
+from vispark.mapped import record_map
+from vispark.plan import Cached, Node
+from vispark.records import pack
+from vispark.rewrite import FETCH, KEEP
+
+START, END = Cached(1, "start"), Cached(2, "end")
+APPEND = plan.HaloAppend()
+
+
+@stencil
+def smooth(u, k):
+    return u[0, 0] + k * (u[-1, 0] + u[0, 2])
+
+
+@stencil
+def drift(u, v):
+    return {"u": u[0, 1] - v[0, 0]}
+
+
+@stencil
+def push(u, v):
+    return {"v": v[1, 0] + u[0, -1]}
+
+
+ONE = np.float32(1)
+
+
+def content(grid: Grid, value=ONE, positions=None) -> Content:
+    keys = [key for key in grid.blocks() if positions is None or key.number in positions]
+    fields = dict(grid.fields)
+    packed = pack([(key, {name: np.zeros(key.shape, dtype) for name, dtype in fields.items()} if fields
+                    else np.full(key.shape, value)) for key in keys], seal=bytes)
+    return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
+
+
+def lowered(grid: Grid, *operations: plan.Op, goal=KEEP, **given) -> GridLowering:
+    chain = (Node(plan.Send()), Node(plan.ToDevice(), START), *map(Node, operations[:-1]), Node(operations[-1], END))
+    first = content(grid, **given)
+    work = lowering(chain, START, goal, [first])
+    assert isinstance(work, GridLowering)
+    work.add(0, first)
+    assert work.finish() == ""
+    work.prepare()
+    return work
+
+
+def vmap(function, *arguments) -> plan.Map:
+    return plan.Map(record_map(function, arguments))
+
+
+GRID = Grid((10, 12), (3, 2), 2, ("periodic", (7.0, "mirrored")))
+FIELDS = Grid((10, 12), (3, 2), 1, {"u": "mirrored"}, {"u": "f8", "v": "f8"})
+
+
+def test_a_stencil_is_an_exchange_as_wide_as_it_reads_and_a_launch():
+    work = lowered(GRID, APPEND, vmap(smooth, 0.5))
+    load, device, exchange, step, keep = work.steps
+    assert (type(load), type(device), type(step), type(keep)) == (Load, ToDevice, Stencil, Keep)
+    halo, = exchange.halos
+    assert (halo.field, halo.below, halo.above) == ("", (1, 0), (0, 2))
+    assert [side.rule for side in halo.sides] == ["periodic", "periodic", "given", "mirrored"]
+    launch = work.stencils[step.launch]
+    assert (launch.below, launch.above, launch.inputs, launch.merge) == ((1, 0), (0, 2), ("",), False)
+    assert [each.dtype for each in launch.outputs] == ["<f4"]
+    made = work._plan([0], ())
+    assert made.grid == GRID.description.grid_shape and made.stencils == (launch,)
+    assert made.inputs[0].positions == tuple(range(6))
+
+
+def test_of_fields_what_is_read_by_offsets_is_exchanged_and_nothing_twice():
+    work = lowered(FIELDS, APPEND, vmap(drift), APPEND, vmap(push), vmap(lambda v: {"v": v + 1}))
+    exchanges = [[(halo.field, halo.below, halo.above) for halo in step.halos] for step in work.steps
+                 if isinstance(step, Exchange)]
+    assert exchanges == [[("u", (0, 0), (0, 1))], [("u", (0, 1), (0, 0)), ("v", (0, 0), (1, 0))]]
+    assert [launch.inputs for launch in work.stencils] == [("u", "v"), ("u", "v"), ("v",)]
+    assert [step.label for step in work.steps if isinstance(step, Stencil)] == ["vmap drift", "vmap push",
+                                                                               "vmap lambda"]
+    twice = lowered(FIELDS, APPEND, vmap(lambda v: {"v": v + 1}), APPEND, vmap(drift), APPEND, vmap(push))
+    assert sum(isinstance(step, Exchange) for step in twice.steps) == 2
+
+
+def test_what_lies_outside_has_the_fields_dtype():
+    grid = Grid((10, 12), (3, 2), 2, {"u": ("periodic", (lambda y, x: y, 7)), "v": ((2.5, "mirrored"), 0.0)},
+                {"u": "i4", "v": "f8"})
+
+    @stencil
+    def both(u, v):
+        return {"u": u[0, -2] + u[0, 1], "v": v[-1, 0]}
+
+    u, v = lowered(grid, APPEND, vmap(both)).steps[2].halos
+    assert [side.rule for side in u.sides] == ["periodic", "periodic", "given", "given"]
+    assert np.frombuffer(u.sides[3].value, "i4") == [7]
+    assert np.frombuffer(v.sides[0].value, "f8") == [2.5]
+    work = lowered(grid, APPEND, vmap(both))
+    values = work.slots.origins()[u.sides[2].values]
+    array = np.frombuffer(values.data, values.dtype).reshape(values.shape)
+    assert array.shape == (14, 2) and array.dtype == np.int32
+    np.testing.assert_array_equal(array[:, 0], [8, 9, *range(10), 0, 1])
+
+
+def test_a_loop_is_one_step_whose_phases_exchange_what_they_read():
+    spec = record_loop([(drift, ()), (push, ()), smooth_v], (), 40, 1e-3, 5, True)
+    work = lowered(FIELDS, plan.Iterate(spec.part(30, 10)))
+    step, = [step for step in work.steps if isinstance(step, Iterate)]
+    assert (step.steps, step.done, step.until, step.every, step.check) == (30, 10, 1e-3, 5, 100)
+    assert [[halo.field for halo in phase.halos] for phase in step.phases] == [["u"], ["u", "v"], []]
+    assert [phase.launch for phase in step.phases] == [0, 1, 2]
+    assert step.label == "iterate drift, push, smooth_v"
+
+
+def smooth_v(v):
+    return {"v": v * 0.5}
+
+
+def test_arguments_of_phases_are_told_apart():
+    @stencil
+    def scaled(u, k):
+        return {"u": u[0, 1] * k}
+
+    spec = record_loop([(scaled, (2.0,)), (scaled, (3.0,)), (scaled, (2.0,))], (), 4, None, 1, 0)
+    work = lowered(FIELDS, plan.Iterate(spec))
+    given = [work.slots.origins()[launch.arguments[0].slot] for launch in work.stencils]
+    assert [np.frombuffer(spec.value(each).data, "f8")[0] for each in given] == [2.0, 3.0, 2.0]
+
+
+def test_a_step_that_changes_the_fields_is_refused():
+    for function, said in [(lambda v: {"v": v * 0.5, "w": v}, "makes float64 of nothing in field 'w'"),
+                           (lambda u: {"u": u > 1}, "makes bool of float64 in field 'u'"),
+                           (lambda v: {"v": v * 1j}, "makes complex128 of float64 in field 'v'"),
+                           (lambda u: u, "makes nothing of float64 in field 'u'")]:
+        with pytest.raises(PlanError, match=said):
+            lowered(FIELDS, plan.Iterate(record_loop(function, (), 4, None, 1, 0)))
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ((smooth, (1.0,), -1, None, 1, 0), "steps=-1"), ((smooth, (1.0,), 2.0, None, 1, 0), "steps=2.0"),
+    ((smooth, (1.0,), 2, -1.0, 1, 0), "until=-1.0"), ((smooth, (1.0,), 2, None, 0, 0), "every=0"),
+    ((smooth, (1.0,), 2, None, 1, -3), "check=-3"), (([], (), 2, None, 1, 0), "a list of"),
+    (([(smooth, (1.0,))], (2.0,), 2, None, 1, 0), "beside them"), (([(smooth, 1.0)], (), 2, None, 1, 0), "a phase of"),
+    (([3], (), 2, None, 1, 0), "a phase of"), ((3, (), 2, None, 1, 0), "a list of"),
+])
+def test_what_no_loop_can_be_is_said(arguments, said):
+    with pytest.raises(PlanError, match=said):
+        record_loop(*arguments)
+
+
+COPY = Kernels("extern \"C\" __global__ void copy(const float* in, float* out, int n) {}")
+
+
+def copying(**named) -> plan.Exec:
+    return plan.Exec(record_exec(COPY.copy, (IN, OUT, IN.size), grid=1, block=32, **named))
+
+
+def test_a_kernel_gets_blocks_with_their_halos_and_everything_is_exchanged():
+    work = lowered(GRID, APPEND, copying(), goal=FETCH)
+    exchange = next(step for step in work.steps if isinstance(step, Exchange))
+    assert [(halo.below, halo.above) for halo in exchange.halos] == [((2, 2), (2, 2))]
+    assert [type(step) for step in work.steps] == [Load, ToDevice, Exchange, Exec, Keep, Fetch]
+    shapes = {launches[0].outputs[0].shape for launches in work.launches}
+    assert shapes == {(8, 10), (7, 10)}
+    result = work.results()[0]
+    assert result.layout.kind == "grid" and {each.fields[0].shape for each in result.signatures} == {(4, 6), (3, 6)}
+    inner = lowered(GRID, APPEND, copying(out=lambda b: ((b.shape[0] - 4, b.shape[1] - 4), "f4")))
+    assert {launches[0].outputs[0].shape for launches in inner.launches} == {(4, 6), (3, 6)}
+    with pytest.raises(PlanError, match="of a grid's block it is"):
+        lowered(GRID, APPEND, copying(out=lambda b: (b.shape[0], "f4")))
+    with pytest.raises(PlanError, match="these are stale"):
+        lowered(GRID, copying())
+    assert lowered(Grid((10, 12), (3, 2), 0), copying()).steps
+
+
+def test_what_a_stencil_cannot_be_on_this_grid_is_said():
+    @stencil
+    def wide(u):
+        return u[0, 3]
+
+    @stencil
+    def flat(u):
+        return u[1]
+
+    with pytest.raises(TranslationError, match="halo=3"):
+        lowered(GRID, APPEND, vmap(wide))
+    with pytest.raises(TranslationError, match="2 axes"):
+        lowered(GRID, APPEND, vmap(flat))
+    with pytest.raises(PlanError, match="name the fields"):
+        lowered(GRID, vmap(lambda u: (u, 2 * u)))
+    with pytest.raises(PlanError, match=r"block \(0, 1\) of the grid is missing"):
+        lowered(GRID, APPEND, vmap(smooth, 0.5), positions=(0, 2, 3, 4, 5))
+    with pytest.raises(PlanError, match=r"0\.5, which its int32 cannot hold"):
+        lowered(Grid((10, 12), (3, 2), 2, 0.5), APPEND, vmap(smooth, 2), value=np.int32(1))
+
+
+def test_a_window_has_the_cells_that_numpy_gives():
+    whole = np.arange(120).reshape(10, 12)
+    work = lowered(GRID, plan.Window((1, 3), (9, 12), (2, 4)), goal=FETCH)
+    assert isinstance(work.steps[1], Window)
+    result = work.results()[0]
+    found = [each.fields[0].shape for each in result.signatures]
+    cells = set(whole[1:9:2, 3:12:4].ravel())
+    assert found == [(sum(bool(cells & set(row)) for row in whole[key.slices]),
+                      sum(bool(cells & set(column)) for column in whole[key.slices].T)) for key in GRID.blocks()]
+    assert sum(np.prod(shape) for shape in found) == len(cells)
+    assert result.layout.kind == "blocks" and result.layout.keyed and result.positions == ()
+
+
+def test_without_their_keys_blocks_are_plain_ones():
+    work = lowered(GRID, vmap(lambda u: u + 1), plan.Values(), vmap(lambda row: row * 2), goal=FETCH)
+    assert [type(step) for step in work.steps] == [Load, ToDevice, Stencil, Values, ToDevice, Exec, Keep, Fetch]
+    assert work.results()[0].layout.kind == "blocks"
+    plain = Lowering((Node(plan.Send()), Node(plan.ToDevice(), START), Node(APPEND)), START, KEEP)
+    packed = pack([np.zeros((3, 3))], seal=bytes)
+    with pytest.raises(PlanError, match="needs the blocks of a Grid"):
+        plain.add(0, Content(1, 0, packed.layout, tuple(packed.signatures)))
+
+
+def test_what_needs_neighbours_is_known():
+    def chain(*operations):
+        return (Node(plan.Send()), Node(plan.ToDevice(), START), *map(Node, operations))
+
+    loop = plan.Iterate(record_loop(smooth, (1.0,), 4, None, 1, 0))
+    for operations, needed in [((APPEND, vmap(smooth, 1.0)), True), ((vmap(lambda u: u),), False), ((loop,), True),
+                               ((APPEND, copying()), True), ((copying(),), False), ((APPEND,), False)]:
+        assert plan.together(chain(*operations), START) == needed
+        assert plan.together(chain(*operations), None) == needed
+    done = (*chain(APPEND), Node(vmap(smooth, 1.0), END), Node(vmap(lambda u: u)))
+    assert plan.together(done, START) and not plan.together(done, END)
+    assert plan.loops((*chain(loop), Node(vmap(lambda u: u)))) and not plan.loops(done)
+
+
+def test_a_long_loop_is_run_in_parts_of_half_a_second(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("vispark.grid.loop.time.monotonic", lambda: clock[0])
+    parts = []
+
+    def run(count, done):
+        parts.append((count, done))
+        clock[0] += count * 1e-3
+        return Iterated(count, -1.0)
+
+    shown = []
+    assert run_parts(2500, -1.0, run, lambda done, change: shown.append(done)) == Loop(2500, None)
+    assert [count for count, _ in parts] == [8, 64, 500, 500, 500, 500, 428]
+    assert shown == [sum(count for count, _ in parts[:number + 1]) for number in range(len(parts))]
+    assert [done for _, done in parts] == [0, *shown[:-1]]
+
+
+def test_a_loop_ends_where_its_change_is_small_enough():
+    ends = iter([Iterated(8, -1.0), Iterated(64, 0.5), Iterated(20, 0.01)])
+    assert run_parts(5000, 0.1, lambda count, done: next(ends), lambda done, change: None) == Loop(92, 0.01)
+
+
+def test_the_line_of_a_loop_is_shown_where_it_is_wanted(capsys):
+    with progress("iterate heat", 100, True) as show:
+        show(40, 0.125)
+    assert "iterate heat" in capsys.readouterr().err
+    for wanted in (None, False):        # there is no terminal
+        with progress("iterate heat", 100, wanted) as show:
+            show(40, 0.125)
+        assert capsys.readouterr().err == ""
