@@ -41,10 +41,10 @@ lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_0_row)
 extern "C" __global__ void __launch_bounds__(256, 2)
 lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_0_folds_partial, long long* __restrict__ out_1_1_folds_partial)
 {
-    const rows::Work work(works, ports, 1);
-    const float* __restrict__ const p_in = work.of<const float>(0, 65);
 #ifdef VISPARK_ON_HOST
     if (threadIdx.x != 0) return;
+    const rows::Work work(works, ports, 1);
+    const float* __restrict__ const p_in = work.of<const float>(0, 65);
     long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 10ll;
     for (int i = 0; i < 10; ++i) out_0_cells[i] = Add::identity<long long>();
     double* __restrict__ const out_1_0_folds_cells = out_1_0_folds_partial + blockIdx.x * 640ll;
@@ -71,6 +71,8 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     out_0_least[blockIdx.x] = least.value;
     out_0_greatest[blockIdx.x] = greatest.value;
 #else
+    const rows::Work work(works, ports, 1);
+    const float* __restrict__ const p_in = work.of<const float>(0, 65);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
@@ -119,8 +121,8 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     }
     rows::leave<1, 1, 256, Minimum>(out_0_least, (long long*)memory, &least);
     rows::leave<1, 1, 256, Maximum>(out_0_greatest, (long long*)memory, &greatest);
-    rows::leave_cells<Add, 10, 256>(out_0_counts, out_0_cells);
-    rows::leave_cells<Add, 640, 256>(out_1_0_folds_partial, out_1_0_folds_cells);
-    rows::leave_cells<Add, 10, 256>(out_1_1_folds_partial, out_1_1_folds_cells);
+    rows::leave_warp_cells<Add, 10, 256>(out_0_counts, out_0_cells);
+    rows::leave_warp_cells<Add, 640, 256>(out_1_0_folds_partial, out_1_0_folds_cells);
+    rows::leave_warp_cells<Add, 10, 256>(out_1_1_folds_partial, out_1_1_folds_cells);
 #endif
 }

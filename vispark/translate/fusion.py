@@ -25,7 +25,7 @@ from vispark.translate.types import Scalar
 from vispark.translate.writer import Serial
 
 #: Thread blocks of a map for each that a multiprocessor has room for.
-_WAVES = 4
+_WAVES = 2
 #: The most bytes that the works of a fold by key leave on a device, and the multiprocessors of a large one.
 _PARTIAL_BYTES = 256 << 20
 _MULTIPROCESSORS = 132
@@ -132,9 +132,9 @@ def _by_key(host: RowFunction, written: Any, folding: Folding) -> TableKernel:
                       f"{_PARTIAL_BYTES:,} can be")
     lanes = lanes_for_key(sum(each.port.count for each in folded))
     function = _shared_row(host, written, lanes)
-    table, in_shared = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every))
+    table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every))
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
-                       of_keys=keys, in_shared=in_shared)
+                       of_keys=keys, place=place)
     return _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
 
 

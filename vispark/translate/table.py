@@ -6,7 +6,7 @@ Decided from sizes alone: the bytes of a row, the registers of accumulators, the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from vispark.translate.chain import Port, RowFunction
@@ -34,10 +34,12 @@ _STAGE_BYTES = 20 * 1024
 #: Bytes that a multiprocessor must have on their way for the memory's full speed.
 _AHEAD_BYTES = 64 * 1024
 _MOST_ROWS = 1024
-#: The most numbers of a row that one of its lanes folds by key, and the fewest threads of a multiprocessor for cells in
-#: shared memory.
+#: The most numbers of a row that one of its lanes folds by key, and the fewest threads of a multiprocessor for which
+#: each warp has cells in shared memory, or each thread.
 _PER_KEY_LANE = 4
 _FEW_THREADS = 128
+_OWN_THREADS = 384
+_KEY_REGISTERS = 8
 #: Rows of float that are summed before they are added to a double.
 FLUSHED = 16
 #: Numbers that the host folds side by side.
@@ -71,6 +73,11 @@ class Table:
     stages: int
     resident: int
     shared: int
+
+    @property
+    def piece(self) -> int:
+        """Rows that a thread block works on before others do."""
+        return {"flat": self.block * self.stages, "tiled": self.tile, "direct": self.groups}[self.kind]
 
     @property
     def groups(self) -> int:
@@ -125,22 +132,33 @@ def lanes_for_key(width: int) -> int:
     return lanes
 
 
-def keyed_table(function: RowFunction, lanes: int, cells: int) -> tuple[Table, bool]:
-    """The table for a fold by key whose cells take so many bytes for each warp, and whether these fit shared memory.
+def keyed_table(function: RowFunction, lanes: int, cells: int) -> tuple[Table, str]:
+    """The table for a fold by key whose cells take so many bytes, and who has cells in shared memory.
 
-    There are as many warps as possible; where cells do not fit, a thread block is one warp with its cells in memory.
+    Each thread has its own if these are few, so that none waits for another; or each warp. Where even these do not fit,
+    a thread block is one warp with its cells in memory, which is "".
     """
-    tables = []
+    if lanes == 1:
+        tables = _with_cells(function, 1, lambda block: block * cells, _OWN_THREADS)
+        if tables:
+            return _best(tables, function), "thread"
+    tables = _with_cells(function, lanes, lambda block: block // 32 * cells, _FEW_THREADS)
+    if tables:
+        return _best(tables, function), "warp"
+    return _tiled(function, lanes, (), 32, 2, True), ""
+
+
+def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int) -> list[Table]:
+    """Tables that leave room for cells, and have threads enough."""
+    found = []
     for block in (256, 128, 64, 32):
         for stages in (3, 2):
-            found = _tiled(function, lanes, (), block, stages, True)
-            shared = -(-found.shared // 16) * 16 + block // 32 * cells + 256
-            found = replace(found, shared=shared, resident=_resident(block, shared, 24))
-            if shared <= SHARED_BYTES and found.resident * block >= _FEW_THREADS:
-                tables.append(found)
-    if tables:
-        return max(tables, key=lambda table: table.resident * table.block), True
-    return _tiled(function, lanes, (), 32, 2, True), False
+            table = _tiled(function, lanes, (), block, stages, True)
+            shared = -(-table.shared // 16) * 16 + cells(block) + _SYSTEM_BYTES
+            table = replace(table, shared=shared, resident=_resident(block, shared, _KEY_REGISTERS))
+            if shared <= SHARED_BYTES and table.resident * block >= fewest:
+                found.append(table)
+    return found
 
 
 def _best(tables: Sequence[Table], function: RowFunction) -> Table:

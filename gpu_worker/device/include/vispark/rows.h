@@ -45,6 +45,36 @@ struct Work {
     }
 };
 
+// All works of one block of rows, dealt anew: thread blocks take pieces of `piece` rows by turns, so that together they go
+// through memory in order, which it likes best where it is read and written.
+struct Sweep {
+    void* const* ports;
+    long long first, count, step;   // the first row of the first piece, all rows, and from one piece to the next
+    __device__ __forceinline__ Sweep(const long long* works, void* const* ports, int width, int piece)
+    {
+        __shared__ int found[2];
+        const long long entry = works[3ll * blockIdx.x];
+        int before = 0, same = 0;
+        for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
+            const long long other = works[3ll * i];
+            before += other < entry;
+            same += other == entry;
+        }
+        if (threadIdx.x < 2) found[threadIdx.x] = 0;
+        barrier();
+        atomicAdd(&found[0], before);
+        atomicAdd(&found[1], same);
+        barrier();
+        before = found[0], same = found[1];
+        const long long* last = works + 3ll * (before + same - 1);
+        this->ports = ports + entry * width;
+        first = (long long)(blockIdx.x - before) * piece;
+        count = last[1] + last[2];
+        step = (long long)same * piece;
+    }
+    template <class T> __device__ __forceinline__ T* of(int port, int) const { return (T*)ports[port]; }
+};
+
 // -- copies ----------------------------------------------------------------------------------------------------------
 
 // Copies into shared memory go on while the thread does; a group of them is waited for at once.
@@ -207,6 +237,7 @@ __device__ __forceinline__ void leave(A* partial, A* memory, F* folds)
     }
 }
 
+#ifdef __CUDA_ON_HOST__
 // Accumulators of a thread that does a work alone, side by side as vectors want them.
 template <class Op, class Of, class T, class A, int width> struct Columns {
     A value[width];
@@ -268,6 +299,7 @@ void leave_alone(A* partial, Columns<Op, Of, T, B, all>& columns)
     for (int j = 0; j < all; ++j)
         mine[j < width ? j : 0] = j < width ? (A)columns.column(j) : Op::of(mine[0], (A)columns.column(j));
 }
+#endif
 
 // -- folds by key ----------------------------------------------------------------------------------------------------
 
@@ -309,9 +341,24 @@ template <int L> struct Turns {
     __device__ __forceinline__ bool mine() const { return rank == turn; }
 };
 
+// The cells of a block's threads become its partial: each cell by a warp.
+template <class Op, int width, int threads, class A, class B>
+__device__ __forceinline__ void leave_thread_cells(B* partial, const A* mine)
+{
+    const A* cells = mine - threadIdx.x;
+    barrier();
+    for (int i = threadIdx.x / 32; i < width; i += threads / 32) {
+        B value = (B)cells[i * threads + threadIdx.x % 32];
+        for (int other = threadIdx.x % 32 + 32; other < threads; other += 32)
+            value = Op::of(value, (B)cells[i * threads + other]);
+        for (int apart = 16; apart > 0; apart /= 2) value = Op::of(value, exchange(0xffffffffu, value, apart));
+        if (threadIdx.x % 32 == 0) partial[(long long)blockIdx.x * width + i] = value;
+    }
+}
+
 // The cells of a block's warps become its partial.
 template <class Op, int width, int threads, class A>
-__device__ __forceinline__ void leave_cells(A* partial, const A* mine)
+__device__ __forceinline__ void leave_warp_cells(A* partial, const A* mine)
 {
     const A* cells = mine - threadIdx.x / 32 * width;
     barrier();
