@@ -298,6 +298,19 @@ def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout
     return reply
 
 
+def exchange_descriptors(request: AdminRequest, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
+    """As :func:`administer`, with descriptors beside the request, and those that come with the reply."""
+    hello = Hello(VERSION, "admin", "", b"", "", 0, SessionOptions("", 0, 0.0, "", ""))
+    with _open(locate(), False, "", 60.0) as connection:
+        connection.send(hello, Hello)
+        connection.send(request, AdminRequest, descriptors)
+        reply, received = connection.receive(AdminReply)
+    if isinstance(reply, Failure):
+        close_all(received)
+        raise error_of(reply)
+    return reply, received
+
+
 def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
     """How a session's device process ended: ``signal`` is 0 where it is not known. Raises as :func:`administer`."""
     return administer(Autopsy(session, epoch), runtime_dir=runtime_dir)

@@ -26,6 +26,7 @@ from gpu_worker.protocol.messages import (
     AdminReply,
     AdminRequest,
     Autopsy,
+    Deposit,
     Done,
     Greeting,
     Hello,
@@ -33,6 +34,8 @@ from gpu_worker.protocol.messages import (
     StartPrted,
     Status,
     StatusReport,
+    Withdraw,
+    Withdrawn,
 )
 from gpu_worker.protocol.wire import MAX_GREETING, Connection, close_all, failure_of
 from gpu_worker.sessions import ADMIN_ROLES, check
@@ -215,8 +218,18 @@ class Daemon:
     def _administer(self, connection: Connection) -> None:
         while True:
             request, descriptors = connection.receive(AdminRequest, cap=MAX_GREETING)
+            if isinstance(request, Deposit):
+                self._keeper.deposit(request, descriptors)
+                connection.send(Done(0), AdminReply)
+                continue
             close_all(descriptors)
-            if isinstance(request, Status):
+            if isinstance(request, Withdraw):
+                found = self._keeper.withdraw(request)
+                try:
+                    connection.send(Withdrawn(found.offset, found.nbytes), AdminReply, [found.descriptor])
+                finally:
+                    os.close(found.descriptor)
+            elif isinstance(request, Status):
                 connection.send(self._status(), AdminReply)
             elif isinstance(request, Autopsy):
                 connection.send(self._keeper.autopsy(request.session, request.epoch), AdminReply)

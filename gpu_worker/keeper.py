@@ -15,10 +15,22 @@ from gpu_worker.failpoints import failpoint
 from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.peer import has_ended
 from gpu_worker.processes import DeviceProcess
-from gpu_worker.protocol.errors import VisparkError, WorkerLost, WorkerUnavailable
-from gpu_worker.protocol.messages import Death, Greeting, Hello, Reply, Report, Reported, Request, SessionStatus
+from gpu_worker.protocol.errors import ProtocolError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import (
+    Death,
+    Deposit,
+    Greeting,
+    Hello,
+    Reply,
+    Report,
+    Reported,
+    Request,
+    SessionStatus,
+    Withdraw,
+)
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
 from gpu_worker.sessions import End, Instruction, Session, Sessions, Start, Watch
+from gpu_worker.vault import Snapshot, Vault
 from gpu_worker.watcher import Watcher
 
 _log = logging.getLogger(__name__)
@@ -48,6 +60,7 @@ class Keeper:
         self._sessions = Sessions(time.monotonic, last_epoch=int(time.time() * 1000))
         self._processes: dict[str, Future[DeviceProcess]] = {}
         self._endings: dict[str, threading.Thread] = {}
+        self._vault = Vault()
         self._anchors: dict[Watch, int] = {}
         self._lock = threading.Lock()
         self._stopped = False
@@ -108,6 +121,32 @@ class Keeper:
         raise WorkerUnavailable(f"the device processes of session {hello.session} end as soon as they are started; "
                                 f"see {self._directory.process_log}")
 
+    def deposit(self, request: Deposit, descriptors: list[int]) -> None:
+        """Hold on to a snapshot until its session ends.
+
+        Raises
+        ------
+        Unauthorized
+            If there is no such session, or it has another secret.
+        ProtocolError
+            If it came without the memory.
+        """
+        with self._lock:
+            refused = not self._sessions.knows(request.session, request.secret)
+        if refused or len(descriptors) != 1:
+            close_all(descriptors)
+            if refused:
+                raise Unauthorized(f"session {request.session} is not known here under this secret")
+            raise ProtocolError(f"a snapshot came with {len(descriptors)} descriptors")
+        self._vault.put(request.session, request.vrdd, Snapshot(descriptors[0], request.offset, request.nbytes))
+
+    def withdraw(self, request: Withdraw) -> Snapshot:
+        """A session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and :meth:`Vault.get`."""
+        with self._lock:
+            if not self._sessions.knows(request.session, request.secret):
+                raise Unauthorized(f"session {request.session} is not known here under this secret")
+        return self._vault.get(request.session, request.vrdd)
+
     def expire(self) -> tuple[float | None, float | None]:
         """End the sessions whose lease has run out; when to call again, and since when there is no session."""
         with self._lock:
@@ -124,6 +163,7 @@ class Keeper:
         self._carry_out(instructions)
         for thread in list(self._endings.values()):
             thread.join()
+        self._clear_worlds()
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -224,10 +264,16 @@ class Keeper:
             coming.result().terminate()
             self._process_ended(coming.result())
         self._remove_files(name)
+        self._vault.drop(name)
         _log.info("session %s ended", name)
         with self._lock:
             if self._endings.get(name) is threading.current_thread():
                 del self._endings[name]
+
+    def _clear_worlds(self) -> None:
+        """Remove the sockets of worlds that did not come to be."""
+        for path in self._directory.sessions.glob("*.world"):
+            path.unlink(missing_ok=True)
 
     def _remove_files(self, name: str) -> None:
         self._directory.session_socket(name).unlink(missing_ok=True)

@@ -51,6 +51,11 @@ class Names:
         with self._lock:
             self._state.give_back(vrdds)
 
+    def share(self, vrdd: int) -> list[Partition]:
+        """All that is held of a VRDD, shared with the caller."""
+        with self._lock:
+            return [content.share() for content in self._state.held(vrdd)]
+
     def bind(self, vrdd: int, name: str, content: Partition) -> bool:
         """As :meth:`State.bind`."""
         with self._lock:

@@ -85,7 +85,8 @@ class Service:
         threading.Thread(target=self._take_connections, name="control", daemon=True).start()
         try:
             self._worker.set_result(self._make_worker(
-                self._configuration.options, epoch=self._configuration.epoch, box=self._box))
+                self._configuration.options, epoch=self._configuration.epoch, box=self._box,
+                session=self._configuration.session, secret=self._configuration.secret))
         except VisparkError as error:
             _log.error("no device: %s", error)
             self._worker.set_exception(error)

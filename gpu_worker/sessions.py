@@ -219,6 +219,11 @@ class Sessions:
 
     # -- helpers ------------------------------------------------------------------------------------------------------
 
+    def knows(self, name: str, secret: bytes) -> bool:
+        """Whether there is a session of this name, and it has this secret."""
+        session = self._sessions.get(name)
+        return session is not None and hmac.compare_digest(session.secret, secret)
+
     def _authenticated(self, hello: Hello) -> Session:
         session = self._sessions.get(hello.session)
         if session is None:

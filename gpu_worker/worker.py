@@ -31,20 +31,23 @@ from gpu_worker.protocol.messages import (
     Report,
     Reported,
     Request,
+    Restore,
     Retain,
     Run,
     SessionOptions,
+    Snapshot,
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
 from gpu_worker.recordings import Recording
 from gpu_worker.scratch import Arguments
+from gpu_worker.snapshots import Snapshots
 from gpu_worker.streams import LANES, StreamPool, Streams
 
 log = logging.getLogger(__name__)
 
 #: How long an MPI world may take to come to be, in seconds.
-_WORLD_SECONDS = 60.0
+_WORLD_SECONDS = 30.0
 
 #: The exit status of a process whose device can no longer be used.
 POISONED = 70
@@ -61,6 +64,8 @@ class Worker:
         Counts the session's device processes on this node.
     box : BlackBox
         Where running kernels are noted for whoever finds this process dead.
+    session, secret : str and bytes
+        What the daemon knows the session by.
 
     Raises
     ------
@@ -68,17 +73,19 @@ class Worker:
         If the device asked for cannot be opened here.
     """
 
-    def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox):
+    def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox, session: str = "", secret: bytes = b""):
         devices = open_devices(options.device, memory=options.memory, cache_dir=options.cache_dir)
         self.devices = tuple(device.name for device in devices)
         self._pool = StreamPool(devices)
         self._names = Names(epoch)
         self._plans = Plans(self._close_recording)
         self._grids = Grids()
+        self._snapshots = Snapshots(session, secret, self._names, self._pool)
         self._box = box
         self._requests = 0
         self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
-                                                Retain: self._retain, Report: self._report}
+                                                Retain: self._retain, Report: self._report,
+                                                Snapshot: self._snapshot, Restore: self._restore}
 
     def payloads(self) -> Payloads:
         """What a connection keeps of its requests' payloads; to be closed with it."""
@@ -127,6 +134,7 @@ class Worker:
         self._plans.forget()
         self._names.close()
         self._grids.leave()
+        self._snapshots.close()
         for device in self._pool.devices:
             device.close()
 
@@ -211,6 +219,13 @@ class Worker:
     def _retain(self, request: Retain) -> tuple[Reply, list[int]]:
         self._names.retain(request.vrdd, request.partitions)
         return Done(request.number), []
+
+    def _snapshot(self, request: Snapshot) -> tuple[Reply, list[int]]:
+        return self._snapshots.take(request.number, request.vrdd, request.needed), []
+
+    def _restore(self, request: Restore) -> tuple[Reply, list[int]]:
+        self._snapshots.restore(request.source, request.vrdd, request.name)
+        return self._describe(Describe(request.number, request.vrdd, ()))
 
     def _report(self, request: Report) -> tuple[Reply, list[int]]:
         return self.report(request.number), []

@@ -146,6 +146,9 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
     around : Around, optional
         The other nodes.
     """
+    if halos and not domain.is_complete:
+        raise PlanError("ghost cells are exchanged among all blocks of a grid, and some are neither here nor with "
+                        "another worker that runs the plan")
     made = Exchange(late=[NOT_LATE] * len(domain.patches))
     local: dict[Device, list[Copy]] = defaultdict(list)
     across: dict[tuple[Device, Device], list[Copy]] = defaultdict(list)

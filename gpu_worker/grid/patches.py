@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -129,6 +130,12 @@ class Domain:
     def received(self, rank: int, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         """What the ghost cells here take from another rank's patches."""
         return self._found((self.boxes, self.others[rank]), below, above, rules)
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether all cells of the grid are here or with the other ranks."""
+        boxes = [box for rank in self.others for box in rank] or self.boxes
+        return sum(box.size for box in boxes) == prod(self.lattice.shape)
 
     def among(self, said: Sequence[bytes]) -> Domain:
         """The same patches, among those of all ranks, each of which has said which are its."""

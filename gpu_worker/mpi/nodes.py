@@ -61,12 +61,12 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
                "--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1", "--bind-to", "none",
                "-x", KEY, "--host", ",".join(f"vispark-{rank}:1" for rank in range(len(workers))),
                "-np", str(len(workers)), sys.executable, "-P", "-m", "gpu_worker.mpi.rank"]
-    # Whoever ends, ends its mpirun; and that its ranks.
-    outlived = [shutil.which("setpriv"), "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+    # Where this process ends, mpirun does, and with it the ranks.
+    supervised = [sys.executable, "-P", "-m", "gpu_worker.mpi.supervise"]
     variables = environment(directory) | {KEY: key.hex(), WORKERS: ",".join(workers)}
     output = log.open_for_output(directory.process_log)
     try:
-        return subprocess.Popen([*outlived, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+        return subprocess.Popen([*supervised, *command], stdin=subprocess.PIPE, stdout=output, stderr=output,
                                 env=variables, start_new_session=True)
     finally:
         os.close(output)

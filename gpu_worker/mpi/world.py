@@ -201,9 +201,5 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
 
 def _end(launcher: subprocess.Popen) -> None:
     """End an mpirun and what it started."""
-    for end in (launcher.terminate, launcher.kill):
-        with suppress(subprocess.TimeoutExpired):
-            launcher.wait(3.0)
-            return
-        end()
+    launcher.stdin.close()
     launcher.wait()

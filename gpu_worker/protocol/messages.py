@@ -116,7 +116,29 @@ class Report:
     number: int
 
 
-Request = Run | Describe | Release | Retain | Report
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Copy what is held of a VRDD to memory that outlives the process, beside other requests; answered by `Saved`.
+
+    Memory of earlier snapshots is used again, but for those of the VRDDs ``needed``.
+    """
+
+    number: int
+    vrdd: int
+    needed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Hold what a snapshot of the VRDD ``source`` has under another number; answered by `Described`."""
+
+    number: int
+    source: int
+    vrdd: int
+    name: str
+
+
+Request = Run | Describe | Release | Retain | Report | Snapshot | Restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +288,16 @@ class Reported:
     sent: int = 0
 
 
-Reply = Ran | Described | Done | Reported | Failure
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A snapshot is complete on this node: its bytes, and the seconds that it took."""
+
+    number: int
+    nbytes: int
+    seconds: float
+
+
+Reply = Ran | Described | Done | Reported | Failure | Saved
 
 
 # -- greeting ---------------------------------------------------------------------------------------------------------
@@ -338,7 +369,27 @@ class StartPrted:
     onward: bool = True
 
 
-AdminRequest = Status | Stop | Autopsy | StartPrted
+@dataclass(frozen=True, slots=True)
+class Deposit:
+    """Hold on to a session's snapshot, whose descriptor comes beside; what describes it lies at ``offset`` of it."""
+
+    session: str
+    secret: bytes
+    vrdd: int
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Ask for a session's snapshot of a VRDD."""
+
+    session: str
+    secret: bytes
+    vrdd: int
+
+
+AdminRequest = Status | Stop | Autopsy | StartPrted | Deposit | Withdraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,4 +432,12 @@ class Leased:
     worker: str
 
 
-AdminReply = StatusReport | Death | Done | Leased | Failure
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """A snapshot, whose descriptor comes beside, as it was deposited."""
+
+    offset: int
+    nbytes: int
+
+
+AdminReply = StatusReport | Death | Done | Leased | Failure | Withdrawn

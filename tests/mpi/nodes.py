@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import secrets
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import numpy as np
 from gpu_worker.client import Client, connect
 from gpu_worker.grid.boxes import whole
 from gpu_worker.mpi.nodes import KEY
+from gpu_worker.protocol.errors import WorkerError
 from gpu_worker.protocol.grids import Iterate, Phase, World
 from gpu_worker.protocol.messages import (
     Constant,
@@ -32,9 +34,12 @@ from gpu_worker.protocol.messages import (
     Plan,
     Put,
     Ran,
+    Release,
     Report,
+    Restore,
     Run,
     Signature,
+    Snapshot,
     Step,
     ToDevice,
     Variant,
@@ -104,10 +109,12 @@ class Application:
     found : sequence of Node
     case : Case
         ``owners`` are the nodes of the blocks; each node has them in one partition.
+    weight : float
+        Of the stencil.
     """
 
-    def __init__(self, session: str, found: Sequence[Node], case: Case):
-        self.session, self.nodes, self.case = session, found, case
+    def __init__(self, session: str, found: Sequence[Node], case: Case, weight: float = 0.01):
+        self.session, self.nodes, self.case, self.weight = session, found, case, weight
         self.grid = GridShape(case.lattice.shape, case.lattice.splits, case.widths)
         self.boxes = [case.lattice.block(at) for at in whole(case.lattice.splits)]
         self.numbers = [[number for number, owner in enumerate(case.owners) if owner == rank]
@@ -203,7 +210,7 @@ class Application:
                                  (-1,) * keeps) for number in self.numbers[rank])
         given = Input(rank, len(variants), 0, 0, b"", tuple(range(len(variants))), tuple(self.numbers[rank]))
         return Plan(steps, (Module(SOURCE.text, "around.cu", (), (), ()),), variants, (given,), (), self.grid,
-                    (launch(self.case, 0.01),))
+                    (launch(self.case, self.weight),))
 
     def _ask(self, rank: int, plan: Plan, vrdds: Sequence[int], world: World | None, descriptors: Sequence[int] = (),
              seconds: float = 30.0) -> tuple[Ran, Data]:
@@ -216,3 +223,89 @@ class Application:
         for descriptor in descriptors:
             os.close(descriptor)
         return reply, results(reply.data, given)
+
+
+class Survivor:
+    """A driver of an application's loop that survives the loss of its workers' processes.
+
+    It runs the loop in parts, has the newest part's result copied beside the next ones, and goes back to the newest
+    complete snapshot when something is lost.
+
+    Parameters
+    ----------
+    app : Application
+    full : ndarray
+        What the loop starts from.
+    """
+
+    def __init__(self, app: Application, full: np.ndarray):
+        self.app, self.full = app, full
+        self._numbers = itertools.count(1)
+        self.recoveries = 0
+        #: The newest complete snapshot: its number and the steps before it.
+        self.complete: tuple[int, int] | None = None
+        self._taking: tuple[int, int, list[Future]] | None = None
+        self._pool = ThreadPoolExecutor(2 * len(app.nodes))
+
+    def run(self, steps: int, part: int) -> np.ndarray:
+        """The field after so many steps."""
+        vrdd, done = self._start()
+        while done < steps:
+            try:
+                after = next(self._numbers)
+                self.app.run((vrdd, after), self.app.loop(min(part, steps - done), done=done), Keep(1, "u", "device"))
+                self._release(vrdd)
+                vrdd, done = after, min(done + part, steps)
+                self._snapshot(vrdd, done)
+                found = self.app.fetch(vrdd) if done == steps else None
+            except (ExceptionGroup, WorkerError) as error:
+                vrdd, done = self._recover(error)
+        self._pool.shutdown()
+        return found
+
+    def _start(self) -> tuple[int, int]:
+        vrdd = next(self._numbers)
+        self.app.put(vrdd, self.full)
+        return vrdd, 0
+
+    def _release(self, vrdd: int) -> None:
+        for client in self.app.clients:
+            client.request(Release(client.next_number(), (vrdd,)))
+
+    def _snapshot(self, vrdd: int, done: int) -> None:
+        """See whether a snapshot is complete, and start the next one."""
+        if self._taking is not None:
+            before, steps, futures = self._taking
+            if not all(future.done() for future in futures):
+                return
+            self._taking = None
+            if not any(future.exception() for future in futures):
+                self.complete = before, steps
+        needed = (self.complete[0],) if self.complete else ()
+        self._taking = vrdd, done, [self._pool.submit(self._take, node, vrdd, needed) for node in self.app.nodes]
+
+    def _take(self, node: Node, vrdd: int, needed: tuple[int, ...]) -> None:
+        with node.connect(self.app.session) as client:
+            client.request(Snapshot(client.next_number(), vrdd, needed))
+
+    def _recover(self, error: BaseException) -> tuple[int, int]:
+        """Go back to the newest complete snapshot, or to the start."""
+        self.recoveries += 1
+        for attempt in range(20):
+            try:
+                if self._taking is not None:
+                    wait(self._taking[2])
+                    self._taking = None
+                self.app.key = secrets.token_bytes(16)
+                for rank in range(len(self.app.nodes)):
+                    self.app.clients[rank].close()
+                    self.app.clients[rank] = self.app.nodes[rank].connect(self.app.session)
+                if self.complete is None:
+                    return self._start()
+                vrdd = next(self._numbers)
+                for client in self.app.clients:
+                    client.request(Restore(client.next_number(), self.complete[0], vrdd, "u"))
+                return vrdd, self.complete[1]
+            except (WorkerError, ExceptionGroup):
+                time.sleep(0.05 * attempt)
+        raise error

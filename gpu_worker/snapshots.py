@@ -1,0 +1,255 @@
+"""Snapshots of what a device process holds: copied beside the computation, and left with the daemon.
+
+Content never changes under a name, so a snapshot needs no pause: it copies buffers as they lie in device memory while
+plans go on. What windows of patches share is copied once. Ghost cells in it hold nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpu_worker.client import exchange_descriptors
+from gpu_worker.device.base import Buffer, Device
+from gpu_worker.failpoints import failpoint
+from gpu_worker.grid.boxes import Box, Triple
+from gpu_worker.grid.layout import Layout, PackedLayout, Window
+from gpu_worker.names import Names
+from gpu_worker.protocol.codec import decode, encode
+from gpu_worker.protocol.errors import PartitionMissing, VisparkError
+from gpu_worker.protocol.messages import Deposit, Field, Saved, Withdraw
+from gpu_worker.protocol.payload import Payload, aligned
+from gpu_worker.store import Array, Partition
+from gpu_worker.streams import StreamPool
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBuffer:
+    """Bytes of the snapshot that lay in one buffer, on the device of that number."""
+
+    offset: int
+    nbytes: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedWindow:
+    """As :class:`~gpu_worker.grid.layout.Window`: the cells of patch and block, and the patch's ghosts.
+
+    ``packed`` says that it is laid out as kernels of others take it.
+    """
+
+    patch_low: Triple
+    patch_high: Triple
+    ghosts: Triple
+    low: Triple
+    high: Triple
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SavedArray:
+    """An array, in a buffer or in a window of it."""
+
+    field: Field
+    buffer: int
+    window: SavedWindow | None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPartition:
+    """A partition; ``keys`` are bytes of its keys' blob at ``offset``, or -1 where it has none."""
+
+    index: int
+    count: int
+    keys: int
+    offset: int
+    layout: bytes
+    device: int
+    positions: tuple[int, ...]
+    blocks: tuple[tuple[SavedArray, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What lies in a snapshot."""
+
+    buffers: tuple[SavedBuffer, ...]
+    partitions: tuple[SavedPartition, ...]
+
+
+@dataclass
+class Snapshots:
+    """The snapshots of a device process.
+
+    Parameters
+    ----------
+    session : str
+    secret : bytes
+        What the daemon knows the session by.
+    names : Names
+    pool : StreamPool
+    """
+
+    session: str
+    secret: bytes
+    names: Names
+    pool: StreamPool
+    _memory: dict[int, Payload] = field(default_factory=dict)
+
+    def take(self, number: int, vrdd: int, needed: Sequence[int]) -> Saved:
+        """Copy what is held of a VRDD, and leave it with the daemon.
+
+        Memory of earlier snapshots but of the VRDDs ``needed`` is used again, pinned as it is.
+
+        Raises
+        ------
+        PartitionMissing
+            If nothing is held of it.
+        """
+        started = time.monotonic()
+        partitions = self.names.share(vrdd)
+        try:
+            if not partitions:
+                raise PartitionMissing(f"nothing is held of VRDD {vrdd}")
+            described, buffers, size = self._described(partitions)
+            text = encode(described, Description)
+            memory = self._room(size + aligned(len(text)), [vrdd, *needed])
+            self._memory[vrdd] = memory
+            memory.view(size, len(text))[:] = np.frombuffer(text, np.uint8)
+            for partition, saved in zip(partitions, described.partitions, strict=True):
+                if partition.keys is not None:
+                    memory.view(saved.offset, saved.keys)[:] = partition.keys
+            self._copy(memory, described.buffers, buffers)
+        finally:
+            for partition in partitions:
+                partition.close()
+        failpoint("snapshot-taken")
+        deposit = Deposit(self.session, self.secret, vrdd, size, len(text))
+        exchange_descriptors(deposit, [memory.descriptor])
+        failpoint("snapshot-left")
+        return Saved(number, size, time.monotonic() - started)
+
+    def _described(self, partitions: Sequence[Partition]) -> tuple[Description, list[Buffer], int]:
+        """What to copy to where, and the bytes of it all."""
+        places: dict[int, int] = {}
+        buffers: list[Buffer] = []
+        saved: list[SavedBuffer] = []
+        size, found = 0, []
+        for partition in partitions:
+            blocks = []
+            for block in partition.blocks:
+                arrays = []
+                for array in block:
+                    if array.buffer is None:
+                        raise PartitionMissing(f"partition {partition.index} is not in device memory")
+                    if id(array.buffer) not in places:
+                        places[id(array.buffer)] = len(buffers)
+                        buffers.append(array.buffer)
+                        saved.append(SavedBuffer(size, array.buffer.nbytes, self._number(array.buffer.device)))
+                        size += aligned(array.buffer.nbytes)
+                    arrays.append(SavedArray(array.field, places[id(array.buffer)], _saved(array.window)))
+                blocks.append(tuple(arrays))
+            keys = -1 if partition.keys is None else partition.keys.nbytes
+            found.append(SavedPartition(partition.index, partition.count, keys, size, partition.layout,
+                                        self._number(partition.device), tuple(partition.positions), tuple(blocks)))
+            size += aligned(max(keys, 0))
+        return Description(tuple(saved), tuple(found)), buffers, size
+
+    def _number(self, device: Device) -> int:
+        return self.pool.devices.index(device)
+
+    def _room(self, nbytes: int, needed: Sequence[int]) -> Payload:
+        for vrdd in [vrdd for vrdd in self._memory if vrdd not in needed]:
+            memory = self._memory.pop(vrdd)
+            if memory.size == nbytes:
+                return memory
+            self._let_go(memory)
+        memory = Payload.create(nbytes)
+        self.pool.devices[0].pin(memory.array)
+        return memory
+
+    def _let_go(self, memory: Payload) -> None:
+        self.pool.devices[0].unpin(memory.array)
+        memory.close()
+
+    def _copy(self, memory: Payload, saved: Sequence[SavedBuffer], buffers: Sequence[Buffer]) -> None:
+        streams = {buffer.device: self.pool.take(buffer.device) for buffer in buffers}
+        try:
+            for place, buffer in zip(saved, buffers, strict=True):
+                buffer.device.copy_out(memory.view(place.offset, place.nbytes), buffer, stream=streams[buffer.device])
+            failpoint("snapshot-copying")
+            for device, stream in streams.items():
+                device.synchronize(stream=stream)
+        finally:
+            for device, stream in streams.items():
+                self.pool.give(device, stream)
+
+    def restore(self, source: int, vrdd: int, name: str) -> None:
+        """Hold the content of a snapshot under another number.
+
+        Raises
+        ------
+        PartitionMissing
+            If the daemon has no snapshot of the source.
+        """
+        reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source))
+        with Payload.receive(descriptors[0]) as memory:
+            described = decode(bytes(memory.view(reply.offset, reply.nbytes)), Description)
+            buffers = self._filled(memory, described.buffers)
+            for saved in described.partitions:
+                self.names.bind(vrdd, name, self._partition(saved, buffers, memory))
+            for buffer in buffers:
+                buffer.close()
+
+    def _filled(self, memory: Payload, saved: Sequence[SavedBuffer]) -> list[Buffer]:
+        buffers: list[Buffer] = []
+        streams = {place.device: self.pool.take(self._device(place.device)) for place in saved}
+        try:
+            for place in saved:
+                device, stream = self._device(place.device), streams[place.device]
+                buffers.append(device.allocate(place.nbytes, stream=stream))
+                device.copy_in(buffers[-1], memory.view(place.offset, place.nbytes), stream=stream)
+            for number, stream in streams.items():
+                self._device(number).synchronize(stream=stream)
+        except VisparkError:
+            for buffer in buffers:
+                buffer.close()
+            raise
+        finally:
+            for number, stream in streams.items():
+                self.pool.give(self._device(number), stream)
+        return buffers
+
+    def _device(self, number: int) -> Device:
+        return self.pool.devices[number % len(self.pool.devices)]
+
+    def _partition(self, saved: SavedPartition, buffers: Sequence[Buffer], memory: Payload) -> Partition:
+        keys = None if saved.keys < 0 else memory.view(saved.offset, saved.keys).copy()
+        blocks = [tuple(Array(array.field, buffer=buffers[array.buffer].share(), window=_window(array.window))
+                        for array in block) for block in saved.blocks]
+        return Partition(saved.index, saved.count, keys, saved.layout, blocks, self._device(saved.device),
+                         positions=saved.positions)
+
+    def close(self) -> None:
+        """Give the memory back; what the daemon holds stays."""
+        while self._memory:
+            self._let_go(self._memory.popitem()[1])
+
+
+def _saved(window: Window | None) -> SavedWindow | None:
+    if window is None:
+        return None
+    layout = window.layout
+    return SavedWindow(layout.box.low, layout.box.high, layout.ghosts, window.box.low, window.box.high,
+                       isinstance(layout, PackedLayout))
+
+
+def _window(saved: SavedWindow | None) -> Window | None:
+    if saved is None:
+        return None
+    layout = (PackedLayout if saved.packed else Layout)(Box(saved.patch_low, saved.patch_high), saved.ghosts)
+    return Window(layout, Box(saved.low, saved.high))

@@ -1,0 +1,170 @@
+"""Long loops that lose processes on the way: back to the newest complete snapshot, and the same bits at the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.client import exchange_descriptors
+from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError
+from gpu_worker.protocol.messages import Keep, Restore, Snapshot, Withdraw
+from tests.mpi.nodes import Application, Node, Survivor, nodes
+from tests.mpi.test_world import case_of, field
+from tests.unit.test_patches_steps import stepped
+
+pytestmark = [pytest.mark.mpi, pytest.mark.chaos, pytest.mark.timeout(3600)]
+
+#: How many kills at random moments, over all of a run; 500 were done once.
+KILLS = int(os.environ.get("VISPARK_KILLS", "6"))
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+    with nodes(tmp_path_factory.mktemp("n"), 1) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
+    with nodes(tmp_path_factory.mktemp("n"), 2) as found:
+        yield found
+
+
+#: Of the stencil, so small that a long loop does not grow.
+WEIGHT = 0.0005
+
+
+def undisturbed(found: list[Node], full: np.ndarray, steps: int) -> np.ndarray:
+    """What the loop gives where nothing happens."""
+    with Application(f"undisturbed-{steps}", found, case_of(len(found)), WEIGHT) as app:
+        app.put(1, full)
+        app.run((1, 2), app.loop(steps), Keep(1, "u", "device"), seconds=120.0)
+        return app.fetch(2)
+
+
+def ask(app: Application, request: type, *arguments):
+    client = app.clients[0]
+    return client.request(request(client.next_number(), *arguments))[0]
+
+
+def test_a_snapshot_outlives_the_process_that_took_it(one: list[Node]):
+    case = case_of(1)
+    full = field(case)
+    with Application("outlives", one, case) as app:
+        app.put(1, full)
+        app.run((1, 2), app.loop(3), Keep(1, "u", "device"))
+        for vrdd in (1, 2):                                             # blocks that lie alone, and windows of a patch
+            saved = ask(app, Snapshot, vrdd, (1,))
+            assert saved.nbytes >= full.nbytes and saved.seconds > 0
+        before = app.fetch(2)
+        app.kill(0)
+        app.again(0)
+        for vrdd, expected in ((1, full), (2, before)):
+            described = ask(app, Restore, vrdd, vrdd + 10, "u")
+            assert [held.positions for held in described.held] == [tuple(range(12))]
+            np.testing.assert_array_equal(app.fetch(vrdd + 10), expected)
+        app.run((12, 13), app.loop(2), Keep(1, "u", "device"))
+        np.testing.assert_allclose(app.fetch(13), stepped(full, case, 5), rtol=1e-12)
+
+
+def test_the_last_two_snapshots_are_held_and_end_with_the_session(one: list[Node]):
+    case = case_of(1)
+    with Application("last-two", one, case) as app:
+        app.put(1, field(case))
+        for vrdd in range(1, 5):
+            app.run((vrdd, vrdd + 1), app.loop(1), Keep(1, "u", "device"))
+            ask(app, Snapshot, vrdd, ())
+        for vrdd, held in ((1, False), (2, False), (3, True), (4, True)):
+            if held:
+                ask(app, Restore, vrdd, vrdd + 100, "u")
+            else:
+                with pytest.raises(PartitionMissing, match=f"no snapshot of VRDD {vrdd}"):
+                    ask(app, Restore, vrdd, vrdd + 100, "u")
+        with pytest.raises(PartitionMissing):
+            ask(app, Snapshot, 77, ())
+
+
+def test_snapshots_are_for_those_who_have_the_secret(one: list[Node], monkeypatch: pytest.MonkeyPatch):
+    case = case_of(1)
+    monkeypatch.setenv("VISPARK_RUNTIME_DIR", str(one[0].path))
+    with Application("secret", one, case) as app:
+        app.put(1, field(case))
+        ask(app, Snapshot, 1, ())
+        for session, secret in (("secret", b"x" * 32), ("another", b"s" * 32)):
+            with pytest.raises(Unauthorized):
+                exchange_descriptors(Withdraw(session, secret, 1))
+
+
+def test_a_snapshot_beside_a_loop_changes_nothing(one: list[Node]):
+    case = case_of(1)
+    full = field(case)
+    with Application("beside", one, case, WEIGHT) as app:
+        survivor = Survivor(app, full)
+        found = survivor.run(200, 10)
+        assert survivor.complete is not None and not survivor.recoveries
+        np.testing.assert_array_equal(found, undisturbed(one, full, 200))
+
+
+def test_kills_at_random_moments_leave_the_same_bits(two: list[Node], tmp_path: Path):
+    """Device processes and ranks die at any time; the final field is that of an undisturbed run."""
+    seed = int(os.environ.get("VISPARK_SEED", time.time_ns() % 10**6))
+    print(f"VISPARK_SEED={seed} VISPARK_KILLS={KILLS}")
+    case, choice, kills = case_of(2), random.Random(seed), 0
+    full = field(case)
+    expected, run = undisturbed(two, full, 300), 0
+    while kills < KILLS:
+        run += 1
+        stop = threading.Event()
+        with Application(f"kills-{run}", two, case, WEIGHT) as app:
+            survivor = Survivor(app, full)
+
+            def killer(app: Application = app, stop: threading.Event = stop) -> None:
+                nonlocal kills
+                while kills < KILLS and not stop.wait(choice.uniform(0.2, 5.0)):
+                    victims = app.ranks() if choice.random() < 0.4 else [client.pid for client in app.clients]
+                    for pid in choice.sample(victims, min(1, len(victims))):
+                        try:
+                            os.kill(pid, signal.SIGKILL)
+                            kills += 1
+                        except ProcessLookupError:
+                            continue
+
+            thread = threading.Thread(target=killer)
+            thread.start()
+            try:
+                found = survivor.run(300, 20)
+            finally:
+                stop.set()
+                thread.join()
+        np.testing.assert_array_equal(found, expected)
+        print(f"run {run}: {kills} kills so far, {survivor.recoveries} recoveries", flush=True)
+
+
+@pytest.mark.parametrize("point", ["snapshot-copying", "snapshot-taken", "snapshot-left", "halo-packed", "halo-moved",
+                                   "world-starting"])
+def test_a_kill_at_each_point_leaves_the_same_bits(tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch):
+    failpoints = tmp_path / "failpoints"
+    failpoints.mkdir()
+    monkeypatch.setenv("VISPARK_FAILPOINTS", str(failpoints))
+    with nodes(tmp_path, 2) as found:
+        case = case_of(2)
+        full = field(case)
+        expected = undisturbed(found, full, 60)
+        with Application("points", found, case, WEIGHT) as app:
+            survivor = Survivor(app, full)
+            (failpoints / point).write_text("kill")
+            np.testing.assert_array_equal(survivor.run(60, 10), expected)
+            assert not (failpoints / point).exists()
+
+
+def test_a_snapshot_that_is_gone_is_said_to_be(one: list[Node]):
+    with Application("gone", one, case_of(1)) as app, pytest.raises(VisparkError, match="no snapshot of VRDD 5"):
+        ask(app, Restore, 5, 6, "u")
