@@ -146,6 +146,7 @@ class Worker:
         try:
             failpoint("payload-mapped")
             self._names.admit(request.epoch)
+            self._names.release(request.released)
             plan = self._plans.get(request.key, request.plan)
             try:
                 reply, fetched = self._again(request, plan, payload) or self._anew(request, plan, payload)

@@ -79,13 +79,12 @@ class Lane:
         with self.lock:
             while len(self._waiting) >= AHEAD:
                 self._take()
-            if released:
-                self._release(released)
-            return self._send(shipment)
+            return self._send(shipment, released)
 
-    def _send(self, shipment: Shipment) -> Ticket:
+    def _send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
         key, client = shipment.prepared.key, self.client
-        request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known)
+        request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
+                                           released=released)
         if nbytes:
             with Payload.create(nbytes) as payload:
                 shipment.values.write(payload, 0)
@@ -98,10 +97,7 @@ class Lane:
     def release(self, numbers: tuple[int, ...]) -> None:
         """Let the worker forget VRDDs, after what it was sent before."""
         with self.lock:
-            self._release(numbers)
-
-    def _release(self, numbers: tuple[int, ...]) -> None:
-        self._sent(Release(self.client.next_number(), numbers), None, [])
+            self._sent(Release(self.client.next_number(), numbers), None, [])
 
     def _sent(self, request: Request, shipment: Shipment | None, descriptors: list[int]) -> Ticket:
         self.client.send(request, descriptors)

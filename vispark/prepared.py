@@ -103,12 +103,13 @@ class Shipment:
         """The partitions of the plan."""
         return tuple(self.prepared.results)
 
-    def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0) -> tuple[Run, int]:
+    def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0,
+                released: tuple[int, ...] = ()) -> tuple[Run, int]:
         """The request, and the bytes that its values need in the payload from ``offset`` on.
 
-        A worker that knows the plan is sent its digest alone.
+        A worker that knows the plan is sent its digest alone. What was ``released`` goes along.
         """
         constants, size = self.values.constants(offset)
         prepared = self.prepared
         return Run(number, epoch, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
-                   constants), size
+                   constants, None, released), size

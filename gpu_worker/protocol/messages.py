@@ -69,6 +69,7 @@ class Run:
     ``key`` is the digest of the encoded plan (:mod:`gpu_worker.protocol.plans`); ``plan`` is the encoded plan itself,
     or empty where the worker is taken to know it: one that does not answers with ``PlanUnknown``, and nothing is done.
     With a ``world``, ghost cells are exchanged among its workers, all of which have to run the plan at the same time.
+    Before anything else the VRDDs in ``released`` are let go of.
     """
 
     number: int
@@ -79,6 +80,7 @@ class Run:
     vrdds: tuple[int, ...]
     values: tuple[Constant, ...]
     world: World | None = None
+    released: tuple[int, ...] = ()
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------

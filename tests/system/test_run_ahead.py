@@ -1,0 +1,138 @@
+"""What is cached begins without an action: it runs ahead, bounded, and what is wrong with it an action tells."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import cost, host_context, report, used
+from vispark import IN, CompileError, Kernels
+from vispark.lanes import AHEAD
+from vispark.session import Session
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+def halved(x, k):
+    return x / 2 + k
+
+
+def waiting(sc: SparkContext) -> int:
+    """How many plans are on their way."""
+    worker, = Session.of(sc).workers.known()
+    return sum(len(lane._waiting) for lane in worker._busy.values())
+
+
+def settled(sc: SparkContext) -> None:
+    """Wait until what was released has gone."""
+    gc.collect()
+    time.sleep(0.2)
+
+
+def test_a_loop_without_actions_runs_ahead_and_takes_no_jobs(sc: SparkContext):
+    x = sc.parallelize([float(i) for i in range(10)], 3).cache("GPU")
+    assert x.count() == 10
+    plans = Session.of(sc).plans
+    found = [x]
+
+    def loop() -> None:
+        for k in range(200):
+            found[0] = found[0].vmap(halved, float(k)).cache()
+            assert waiting(sc) <= AHEAD
+
+    spent = cost(sc, loop)
+    assert (spent.jobs, spent.plans) == (0, 200)
+    assert waiting(sc) > 1
+    expected = [float(i) for i in range(10)]
+    for k in range(200):
+        expected = [halved(each, float(k)) for each in expected]
+    made = plans.made
+    assert cost(sc, lambda: found.append(found[0].collect())).jobs == 0
+    assert found[1] == expected
+    assert waiting(sc) == 0
+    again = found[0].vmap(halved, -1.0).cache()
+    assert again.collect() == [halved(each, -1.0) for each in expected]
+    assert plans.made <= made + 1
+
+
+def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext):
+    data = [np.zeros((64, 1024)) for _ in range(2)]
+    x = sc.parallelize(data, 2).cache("GPU")
+    assert x.count() == 2
+    settled(sc)
+    before, held = used(sc), x.vmap(halved, 1.0)
+    for _ in range(500):
+        x = x.vmap(halved, 1.0).cache()
+    assert held is not None and x._lineage.times > 400 and x._before is None
+    np.testing.assert_allclose(x.collect()[0], 2.0)
+    del held
+    settled(sc)
+    assert used(sc) == before
+    assert len(report(sc).vrdds) == 1
+
+
+def test_what_is_wrong_is_told_by_the_action_that_needs_it(sc: SparkContext):
+    broken = Kernels('extern "C" __global__ void broken(double* x) { x[0] = nowhere; }')
+    x = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    assert x.collect() == [1.0, 2.0]
+    bad = x.exec(broken.broken, IN, grid=1, block=32).cache()
+    worse = bad.vmap(halved, 1.0).cache()
+    assert x.vmap(halved, 0.0).collect() == [0.5, 1.0]
+    for _ in range(2):
+        with pytest.raises(CompileError, match="nowhere"):
+            worse.collect()
+    with pytest.raises(CompileError, match="nowhere"):
+        bad.count()
+    assert x.collect() == [1.0, 2.0]
+
+
+def test_what_cannot_be_lowered_is_told_by_the_action(sc: SparkContext):
+    x = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    assert x.count() == 2
+    wrong = x.vreduce(lambda a, b: a + b).cache()
+    with pytest.raises(Exception, match="folds inside each record"):
+        wrong.collect()
+
+
+def test_another_thread_may_go_on_from_what_is_on_its_way(sc: SparkContext):
+    x = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU")
+    assert x.count() == 6
+    found = []
+    for k in range(5):
+        y = x.vmap(halved, float(k)).cache()
+        thread = threading.Thread(target=lambda y=y: found.append(y.vmap(halved, 1.0).collect()))
+        thread.start()
+        thread.join()
+    assert found == [[halved(halved(float(i), float(k)), 1.0) for i in range(6)] for k in range(5)]
+
+
+def test_spark_takes_what_is_on_its_way(sc: SparkContext):
+    x = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU")
+    assert x.count() == 6
+    y = x.vmap(halved, 1.0).cache()
+    assert y.map(abs).collect() == [halved(float(i), 1.0) for i in range(6)]
+    z = x.vmap(halved, 2.0).cache()
+    assert sorted(z.union(y).collect()) == sorted(y.collect() + z.collect())
+
+
+def test_what_is_dropped_on_its_way_goes(sc: SparkContext):
+    x = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU")
+    assert x.count() == 6
+    settled(sc)
+    before = used(sc)
+    for k in range(40):
+        x.vmap(halved, float(k)).cache()
+    assert x.count() == 6 and x.first() == 0.0
+    settled(sc)
+    assert used(sc) == before
