@@ -26,7 +26,7 @@ from gpu_worker.protocol.messages import Release
 from gpu_worker.protocol.payload import Payload
 from vispark.bridge import Credentials, content_of, local_client
 from vispark.bridge import run as run_plan
-from vispark.lower import Lowered
+from vispark.lower import Lowering
 from vispark.options import Options
 from vispark.plan import Cached, Node, Send, ToDevice
 from vispark.records import pack
@@ -92,9 +92,9 @@ def _send(credentials: Credentials, number: int, to_device: bool) -> tuple[float
 
     def send() -> None:
         packed = pack([(0, _held.block)], seal=credentials.keyring.seal)
-        lowered = Lowered(chain, None, KEEP)
-        lowered.add(os.getpid(), content_of(packed))
-        run_plan(credentials, lowered, packed)
+        lowering = Lowering(chain, None, KEEP)
+        lowering.add(os.getpid(), content_of(packed))
+        run_plan(credentials, lowering.ship(), packed)
 
     times = _after_all(send)
     client = local_client(credentials)

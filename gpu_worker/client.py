@@ -95,8 +95,8 @@ class Client:
     def recycle(self, payload: Payload) -> None:
         """Take a payload back that the worker uses no more."""
         if payload.size <= RECYCLED_BYTES and self.fileno() >= 0:
-            self._payload = payload
-        else:
+            payload, self._payload = self._payload, payload
+        if payload is not None:
             payload.close()
 
     def next_number(self) -> int:

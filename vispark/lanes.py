@@ -26,13 +26,14 @@ Blame = Callable[[Client, Shipment], None]
 
 @dataclass(eq=False)
 class Ticket:
-    """A request on its way to a worker, and its answer once that was taken."""
+    """A request on its way to a worker with its payload, and its answer once that was taken."""
 
     number: int
     shipment: Shipment | None
     answer: tuple[Ran, Data] | None = None
     error: VisparkError | None = None
     done: bool = False
+    payload: Payload | None = None
 
 
 @dataclass
@@ -86,9 +87,10 @@ class Lane:
         request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
                                            released=released)
         if nbytes:
-            with Payload.create(nbytes) as payload:
-                shipment.values.write(payload, 0)
-                ticket = self._sent(request, shipment, [payload.descriptor])
+            payload = client.payload(nbytes)
+            shipment.values.write(payload, 0)
+            ticket = self._sent(request, shipment, [payload.descriptor])
+            ticket.payload = payload
         else:
             ticket = self._sent(request, shipment, [])
         self._known.add(key)
@@ -127,6 +129,9 @@ class Lane:
             reply, descriptors = self.client.receive(ticket.number)
             if ticket.shipment:
                 ticket.answer = reply, results(reply.data, descriptors)
+                if ticket.payload:
+                    self.client.recycle(ticket.payload)
+                    ticket.payload = None
         except PlanUnknown as error:
             self._unknown(ticket, error)
             return
