@@ -18,7 +18,7 @@ from vispark.translate.scalars import NeedsStatic
 from vispark.translate.stencil import Halo
 from vispark.translate.stencil_cell import CellWriter, Made
 from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Read, Steps, Tile
-from vispark.translate.stencil_march import March, march
+from vispark.translate.stencil_march import March, march, registers_of
 from vispark.translate.stencil_steps import fused, why_apart
 from vispark.translate.text import complain
 
@@ -28,6 +28,8 @@ OPTIONS = ("-fmad=false",)
 
 _MOST_BYTES = 32
 _MOST_LANES = 8
+#: Beyond so many registers for neighbours a thread loads nothing ahead; by the grid's axes.
+_MOST_REGISTERS = {1: 96, 2: 96, 3: 64}
 #: The most time steps at once, by the number of fields that they go through.
 _MOST_STEPS = {1: 3, 2: 2}
 _STEP_WARPS, _STEP_ROWS, _STEP_CHUNK = 16, 2, 128
@@ -248,7 +250,7 @@ def _fused(definition: Definition, made: Made, steps: int, kept: tuple[bool, ...
     return StencilKernel(
         source, name, OPTIONS, tuple(read.field for read in made.cell.reads), made.outputs, made.structure,
         parameters_of(made), halo, (WARP, how.warps, 1), (tile.inner[0] - tile.lanes + 1, tile.inner[1], how.chunk), 2,
-        shared, steps)
+        shared, steps, (halo,) * len(made.cell.reads))
 
 
 def parameters_of(made: Made) -> tuple[Parameter, ...]:
@@ -266,6 +268,14 @@ def lanes_of(cell: Cell) -> int:
 
 
 def how_to_march(cell: Cell) -> March:
-    """How threads share the work of a stencil, from what it reads and writes."""
-    threads = (WARP, 8) if cell.dims == 3 else (128, 1)
-    return March(threads, lanes_of(cell), 1, 8, False, True)
+    """How threads share the work of a stencil, from what it reads and writes.
+
+    Where a thread has registers for all that it will read again, and for the next plane, memory sets the pace: then few
+    planes at once, so that blocks which run together read and write one stretch of memory. Else computing does, and
+    what is read again is worth most.
+    """
+    threads, rows = ((WARP, 4), 2) if cell.dims == len("zyx") else ((4 * WARP, 1), 1)
+    light = March(threads, lanes_of(cell), rows, 4, False, True, True)
+    if registers_of(cell, light) <= _MOST_REGISTERS[cell.dims]:
+        return light
+    return March(threads, light.lanes, rows, 64, False, False, False)

@@ -8,6 +8,7 @@ threads of its warp.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from vispark.translate.stencil_frame import (
@@ -43,6 +44,9 @@ class March:
         Whether neighbours along x come from the warp's other threads instead of the cache.
     ahead : bool
         Whether the next plane is loaded before this one is computed.
+    rotating : bool
+        Whether the loop's body is written out for as many planes as are kept, each with the registers in another order,
+        instead of once and with moves between them.
     """
 
     threads: tuple[int, int]
@@ -51,6 +55,7 @@ class March:
     chunk: int
     shuffled: bool
     ahead: bool
+    rotating: bool
 
     def tile(self, dims: int) -> tuple[int, int, int]:
         """Cells of a block along x, y and z; along x less what rounding the region's start down may take."""
@@ -61,6 +66,17 @@ class March:
 def march(cell: Cell, kernel: str, how: March) -> str:
     """The source of a kernel that computes a region once."""
     return _Marcher(cell, how).source(kernel)
+
+
+def registers_of(cell: Cell, how: March) -> int:
+    """The registers, of 4 bytes, that a thread needs for what it has read."""
+    found = 0
+    for read in cell.reads:
+        field = _Field(cell, read, how)
+        for unit, planes in field.planes.items():
+            count = max(planes) - min(planes) + 1 + how.ahead if unit in field.kept else len(planes)
+            found += count * (how.lanes if unit[1] == _OWN else 1) * max(1, read.itemsize // 4)
+    return found
 
 
 #: What is read of a row: its own lanes together, or one lane beside them.
@@ -78,6 +94,7 @@ class _Field:
         self.above, self.below = read.reach(across)
         self.left, self.right = -read.reach(2)[0], read.reach(2)[1]
         self.rows = range(self.above, how.rows + self.below)
+        self.deep = self.top - self.bottom + 1 + how.ahead
         self.planes: dict[_Unit, set[int]] = {}
         for offset in read.offsets:
             for j in range(how.rows):
@@ -101,9 +118,13 @@ class _Field:
         """Units; own lanes before those beside them."""
         return sorted(self.planes, key=lambda unit: (unit[1] != _OWN, unit[0], str(unit[1])))
 
-    def cell(self, plane: int, row: int, lane: int | str) -> str:
+    def slot(self, plane: int, turn: int) -> int:
+        """The registers of a plane, counted from the turn's."""
+        return (plane - self.bottom + turn) % self.deep
+
+    def cell(self, plane: int, row: int, lane: int | str, turn: int) -> str:
         """The register of a cell."""
-        return f"{self.name}[{plane - self.bottom}][{row - self.above}][{lane}]"
+        return f"{self.name}[{self.slot(plane, turn)}][{row - self.above}][{lane}]"
 
     def kept_planes(self, unit: _Unit) -> range:
         """The planes that a kept unit has registers for between turns."""
@@ -117,6 +138,7 @@ class _Marcher:
         self.cell, self.how = cell, how
         self.along, self.across = axes_of(cell.dims)
         self.fields = {read.name: _Field(cell, read, how) for read in cell.reads}
+        self.turns = math.lcm(*(field.deep for field in self.fields.values())) if how.rotating else 1
         self.lines: list[str] = []
 
     def source(self, kernel: str) -> str:
@@ -160,8 +182,8 @@ class _Marcher:
     def _registers(self) -> None:
         how = self.how
         for field in self.fields.values():
-            name, deep = field.name, field.top - field.bottom + 1 + how.ahead
-            self.add(1, f"{field.read.c} {name}[{deep}][{len(field.rows)}][{field.left + how.lanes + field.right}];")
+            name, width = field.name, field.left + how.lanes + field.right
+            self.add(1, f"{field.read.c} {name}[{field.deep}][{len(field.rows)}][{width}];")
             for row in field.rows:
                 place = shifted("row", row)
                 if row > 0 and how.rows > 1:
@@ -177,20 +199,20 @@ class _Marcher:
             for unit in field.kept:
                 planes = field.kept_planes(unit)
                 for plane in range(planes.start, planes.stop + how.ahead):
-                    self.add(1, *self._load(field, unit, plane, moved("", plane, "along")))
+                    self.add(1, *self._load(field, unit, plane, moved("", plane, "along"), 0))
 
-    def _load(self, field: _Field, unit: _Unit, plane: int, step: str) -> list[str]:
+    def _load(self, field: _Field, unit: _Unit, plane: int, step: str, turn: int) -> list[str]:
         """Bring a unit of a plane into its registers; ``step`` leads from this turn's plane to it."""
         row, lanes = unit
         pointer = f"{field.name}_{row - field.above}{step}"
         if isinstance(lanes, str):
-            return [f"vp_load<{self.how.lanes}>(&{field.cell(plane, row, field.left)}, {pointer});"]
-        target = field.cell(plane, row, field.left + lanes)
+            return [f"vp_load<{self.how.lanes}>(&{field.cell(plane, row, field.left, turn)}, {pointer});"]
+        target = field.cell(plane, row, field.left + lanes, turn)
         if not self.how.shuffled:
             place = lanes if lanes < 0 else f"{field.name}_right_{lanes}"
             return [f"{target} = ({pointer})[{place}];"]
         threads, lane = divmod(lanes, self.how.lanes)
-        given = field.cell(plane, row, field.left + lane)
+        given = field.cell(plane, row, field.left + lane, turn)
         if threads < 0:
             return [f"{target} = __shfl_up_sync(0xffffffffu, {given}, {-threads});",
                     f"if (lane < {-threads}) {target} = ({pointer})[{lanes}];"]
@@ -201,25 +223,33 @@ class _Marcher:
     # -- every plane --------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        self.add(1, "for (int at = first; at < last; ++at) {")
+        self.add(1, "for (int at = first; at < last;) {")
+        for turn in range(self.turns):
+            self.add(2, "{")
+            before = len(self.lines)
+            self._turn(turn)
+            self.lines[before:] = ["    " + line for line in self.lines[before:]]
+            self.add(2, "}", "if (++at >= last) break;" if self.turns > 1 else "++at;")
+        self.add(1, "}")
+
+    def _turn(self, turn: int) -> None:
         if self.how.ahead:
-            self.add(2, "const long long next = at + 1 < last ? along : 0;")
+            self.add(2, "const long long next = min(1, last - 1 - at) * along;")
         for field in self.fields.values():
             for unit in field.kept:
                 plane = field.kept_planes(unit).stop
                 step = f" + next{moved('', plane, 'along')}" if self.how.ahead else moved("", plane, "along")
-                self.add(2, *self._load(field, unit, plane + self.how.ahead, step))
+                self.add(2, *self._load(field, unit, plane + self.how.ahead, step, turn))
         for field in self.fields.values():
             for unit in field.passing:
                 for plane in sorted(field.planes[unit]):
-                    self.add(2, *self._load(field, unit, plane, moved("", plane, "along")))
-        self._compute()
+                    self.add(2, *self._load(field, unit, plane, moved("", plane, "along"), turn))
+        self._compute(turn)
         for row in range(self.how.rows):
             self._store(row)
         self._move_on()
-        self.add(1, "}")
 
-    def _compute(self) -> None:
+    def _compute(self, turn: int) -> None:
         how = self.how
         self.add(2, *(f"{write.c} {write.name}_new[{how.rows}][{how.lanes}];" for write in self.cell.writes))
         self.add(2, "#pragma unroll", f"for (int r = 0; r < {how.rows}; ++r)")
@@ -227,13 +257,14 @@ class _Marcher:
         if not self.cell.total:
             self.add(4, "if (x + l >= region.low[2] && x + l < region.high[2] && row + r < "
                         f"region.high[{self.across}])")
-        self.add(4, self.cell.call(lambda write: f"{write.name}_new[r][l]", self._neighbour, self._place))
 
-    def _neighbour(self, read: Read, offset: Offset) -> str:
-        field = self.fields[read.name]
-        row = offset[self.across] - field.above
-        return (f"{field.name}[{offset[self.along] - field.bottom}][{shifted('r', row)}]"
-                f"[{shifted('l', offset[2] + field.left)}]")
+        def neighbour(read: Read, offset: Offset) -> str:
+            field = self.fields[read.name]
+            row = shifted("r", offset[self.across] - field.above)
+            lane = shifted("l", offset[2] + field.left)
+            return f"{field.name}[{field.slot(offset[self.along], turn)}][{row}][{lane}]"
+
+        self.add(4, self.cell.call(lambda write: f"{write.name}_new[r][l]", neighbour, self._place))
 
     def _place(self, axis: int) -> str:
         index = "x + l" if axis == 2 else "at" if axis == self.along else "row + r"
@@ -255,7 +286,7 @@ class _Marcher:
 
     def _move_on(self) -> None:
         for field in self.fields.values():
-            for row, lanes in field.kept:
+            for row, lanes in field.kept if self.turns == 1 else ():
                 planes = field.kept_planes((row, lanes))
                 for plane in range(planes.start, planes.stop + self.how.ahead):
                     lane, loop = shifted("l", field.left), ""
@@ -263,6 +294,6 @@ class _Marcher:
                         loop = f"for (int l = 0; l < {self.how.lanes}; ++l) "
                     else:
                         lane = str(field.left + lanes)
-                    self.add(2, f"{loop}{field.cell(plane, row, lane)} = {field.cell(plane + 1, row, lane)};")
+                    self.add(2, f"{loop}{field.cell(plane, row, lane, 0)} = {field.cell(plane + 1, row, lane, 0)};")
             self.add(2, *(f"{field.name}_{row - field.above} += along;" for row in field.rows))
         self.add(2, *(f"{write.name}_to += along;" for write in self.cell.writes))

@@ -126,8 +126,8 @@ class _Fuser:
         wrap = [_WRAP] if self.cell.coordinates else []
         return "\n".join([
             REGION, LOAD, STORE, _HELPERS, *wrap, self.cell.text,
-            "// `kept`: cells beyond the grid may be in the tile, which keep their values.",
-            "template <bool kept> static __device__ __forceinline__ void",
+            "// Cells beyond the grid keep their values. Which may be in the tile: rows and planes, ends of rows.",
+            "template <bool kept_rows, bool kept_ends> static __device__ __forceinline__ void",
             f"{self.kernel}_tile(unsigned char* shared, {ports}, const vp_region& region{given})", "{", *steps, "}",
             "", *head, "{", ON_HOST, *host_steps(self.cell, self.how, self.tile), "#else", *self.lines,
             "#endif", "}"]) + "\n"
@@ -142,14 +142,16 @@ class _Fuser:
                  "const long long planes = region.high[0] - region.low[0], start = region.origin[0] + region.low[0];",
                  "const long long first = start + planes * blockIdx.z / gridDim.z;",
                  "const long long last = start + planes * (blockIdx.z + 1) / gridDim.z;")
-        tests = [("first", "last", steps, 0), ("row", f"row + {tile.inner[1]}", steps, 1),
-                 ("x", f"x + {tile.inner[0]}", tile.side, 2)]
-        within = " && ".join(f"{low} >= {side} && {high} + {side} <= region.shape[{axis}]"
-                             for low, high, side, axis in tests if self.how.kept[axis]) or "true"
+        tests = [("first", "last", steps), ("row", f"row + {tile.inner[1]}", steps),
+                 ("x", f"x + {tile.inner[0]}", tile.side)]
+        within = [f"{low} >= {side} && {high} + {side} <= region.shape[{axis}]" if self.how.kept[axis] else "true"
+                  for axis, (low, high, side) in enumerate(tests)]
         names = ["shared", *(f"{read.name}_in" for read in self.cell.reads),
                  *(write.name for write in self.cell.writes), "region", *(name for _, name in self.cell.given)]
-        self.add(1, f"if ({within})", f"    {self.kernel}_tile<false>({', '.join(names)});", "else",
-                 f"    {self.kernel}_tile<true>({', '.join(names)});")
+        self.add(1, f"const bool rows_within = {within[0]} && {within[1]};", f"const bool ends_within = {within[2]};")
+        for test, rows, ends in (("if (rows_within && ends_within)", "false", "false"),
+                                 ("else if (rows_within)", "false", "true"), ("else", "true", "true")):
+            self.add(1, test, f"    {self.kernel}_tile<{rows}, {ends}>({', '.join(names)});")
 
     # -- before the first plane ---------------------------------------------------------------------------------------
 
@@ -320,10 +322,10 @@ class _Fuser:
             return
         plane = f"s - {level + 1}"
         deep = f"{plane} >= bottom && {plane} < top ? ~0u : 0u" if self.how.kept[0] else "~0u"
-        self.add(3, "if (kept) {", f"    const unsigned deep = {deep};", "    #pragma unroll",
+        self.add(3, "if (kept_ends) {", f"    const unsigned deep = {deep};", "    #pragma unroll",
                  f"    for (int r = 0; r < {self.how.rows}; ++r)", "        #pragma unroll",
                  f"        for (int l = 0; l < {self.tile.lanes}; ++l) {{",
-                 "            const unsigned mask = deep & alive_row[r] & alive_x[l];",
+                 "            const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];",
                  *(f"            {name}[r][l] = vp_pick(mask, {name}[r][l], {read.name}[{level}][{middle}][r][l]);"
                    for name, read in made), "        }", "}")
 

@@ -95,49 +95,151 @@ convection_kernel(const float* __restrict__ u_in, const float* __restrict__ v_in
     vp_load<4>(&p[0][0][1], p_0 - along);
     vp_load<4>(&p[1][0][1], p_0);
     vp_load<4>(&p[2][0][1], p_0 + along);
-    for (int at = first; at < last; ++at) {
-        const long long next = at + 1 < last ? along : 0;
-        vp_load<4>(&u[3][0][1], u_0 + next + along);
-        vp_load<4>(&v[3][0][1], v_0 + next + along);
-        vp_load<4>(&p[3][0][1], p_0 + next + along);
-        u[1][0][0] = (u_0)[-1];
-        u[1][0][5] = (u_0)[u_right_4];
-        v[1][0][0] = (v_0)[-1];
-        v[1][0][5] = (v_0)[v_right_4];
-        p[1][0][0] = (p_0)[-1];
-        p[1][0][5] = (p_0)[p_right_4];
-        double out_u_new[1][4];
-        double out_v_new[1][4];
-        #pragma unroll
-        for (int r = 0; r < 1; ++r)
+    for (int at = first; at < last;) {
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[3][0][1], u_0 + next + along);
+            vp_load<4>(&v[3][0][1], v_0 + next + along);
+            vp_load<4>(&p[3][0][1], p_0 + next + along);
+            u[1][0][0] = (u_0)[-1];
+            u[1][0][5] = (u_0)[u_right_4];
+            v[1][0][0] = (v_0)[-1];
+            v[1][0][5] = (v_0)[v_right_4];
+            p[1][0][0] = (p_0)[-1];
+            p[1][0][5] = (p_0)[p_right_4];
+            double out_u_new[1][4];
+            double out_v_new[1][4];
             #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                convection_cell(out_u_new[r][l], out_v_new[r][l], u[1][r][l + 1], u[1][r][l + 2], u[1][r][l], u[2][r][l + 1], u[0][r][l + 1], v[1][r][l + 1], v[1][r][l + 2], v[1][r][l], v[2][r][l + 1], v[0][r][l + 1], p[1][r][l + 2], p[1][r][l], p[2][r][l + 1], p[0][r][l + 1], k);
-        if (x >= region.low[2] && x + 4 <= region.high[2]) {
-            vp_store<4>(out_u_to, out_u_new[0]);
-            vp_store<4>(out_v_to, out_v_new[0]);
-        } else {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                if (x + l >= region.low[2] && x + l < region.high[2]) {
-                    (out_u_to)[l] = out_u_new[0][l];
-                    (out_v_to)[l] = out_v_new[0][l];
-                }
+            for (int r = 0; r < 1; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    convection_cell(out_u_new[r][l], out_v_new[r][l], u[1][r][l + 1], u[1][r][l + 2], u[1][r][l], u[2][r][l + 1], u[0][r][l + 1], v[1][r][l + 1], v[1][r][l + 2], v[1][r][l], v[2][r][l + 1], v[0][r][l + 1], p[1][r][l + 2], p[1][r][l], p[2][r][l + 1], p[0][r][l + 1], k);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_u_to, out_u_new[0]);
+                vp_store<4>(out_v_to, out_v_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_u_to)[l] = out_u_new[0][l];
+                        (out_v_to)[l] = out_v_new[0][l];
+                    }
+            }
+            u_0 += along;
+            v_0 += along;
+            p_0 += along;
+            out_u_to += along;
+            out_v_to += along;
         }
-        for (int l = 0; l < 4; ++l) u[0][0][l + 1] = u[1][0][l + 1];
-        for (int l = 0; l < 4; ++l) u[1][0][l + 1] = u[2][0][l + 1];
-        for (int l = 0; l < 4; ++l) u[2][0][l + 1] = u[3][0][l + 1];
-        u_0 += along;
-        for (int l = 0; l < 4; ++l) v[0][0][l + 1] = v[1][0][l + 1];
-        for (int l = 0; l < 4; ++l) v[1][0][l + 1] = v[2][0][l + 1];
-        for (int l = 0; l < 4; ++l) v[2][0][l + 1] = v[3][0][l + 1];
-        v_0 += along;
-        for (int l = 0; l < 4; ++l) p[0][0][l + 1] = p[1][0][l + 1];
-        for (int l = 0; l < 4; ++l) p[1][0][l + 1] = p[2][0][l + 1];
-        for (int l = 0; l < 4; ++l) p[2][0][l + 1] = p[3][0][l + 1];
-        p_0 += along;
-        out_u_to += along;
-        out_v_to += along;
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[0][0][1], u_0 + next + along);
+            vp_load<4>(&v[0][0][1], v_0 + next + along);
+            vp_load<4>(&p[0][0][1], p_0 + next + along);
+            u[2][0][0] = (u_0)[-1];
+            u[2][0][5] = (u_0)[u_right_4];
+            v[2][0][0] = (v_0)[-1];
+            v[2][0][5] = (v_0)[v_right_4];
+            p[2][0][0] = (p_0)[-1];
+            p[2][0][5] = (p_0)[p_right_4];
+            double out_u_new[1][4];
+            double out_v_new[1][4];
+            #pragma unroll
+            for (int r = 0; r < 1; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    convection_cell(out_u_new[r][l], out_v_new[r][l], u[2][r][l + 1], u[2][r][l + 2], u[2][r][l], u[3][r][l + 1], u[1][r][l + 1], v[2][r][l + 1], v[2][r][l + 2], v[2][r][l], v[3][r][l + 1], v[1][r][l + 1], p[2][r][l + 2], p[2][r][l], p[3][r][l + 1], p[1][r][l + 1], k);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_u_to, out_u_new[0]);
+                vp_store<4>(out_v_to, out_v_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_u_to)[l] = out_u_new[0][l];
+                        (out_v_to)[l] = out_v_new[0][l];
+                    }
+            }
+            u_0 += along;
+            v_0 += along;
+            p_0 += along;
+            out_u_to += along;
+            out_v_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[1][0][1], u_0 + next + along);
+            vp_load<4>(&v[1][0][1], v_0 + next + along);
+            vp_load<4>(&p[1][0][1], p_0 + next + along);
+            u[3][0][0] = (u_0)[-1];
+            u[3][0][5] = (u_0)[u_right_4];
+            v[3][0][0] = (v_0)[-1];
+            v[3][0][5] = (v_0)[v_right_4];
+            p[3][0][0] = (p_0)[-1];
+            p[3][0][5] = (p_0)[p_right_4];
+            double out_u_new[1][4];
+            double out_v_new[1][4];
+            #pragma unroll
+            for (int r = 0; r < 1; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    convection_cell(out_u_new[r][l], out_v_new[r][l], u[3][r][l + 1], u[3][r][l + 2], u[3][r][l], u[0][r][l + 1], u[2][r][l + 1], v[3][r][l + 1], v[3][r][l + 2], v[3][r][l], v[0][r][l + 1], v[2][r][l + 1], p[3][r][l + 2], p[3][r][l], p[0][r][l + 1], p[2][r][l + 1], k);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_u_to, out_u_new[0]);
+                vp_store<4>(out_v_to, out_v_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_u_to)[l] = out_u_new[0][l];
+                        (out_v_to)[l] = out_v_new[0][l];
+                    }
+            }
+            u_0 += along;
+            v_0 += along;
+            p_0 += along;
+            out_u_to += along;
+            out_v_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[2][0][1], u_0 + next + along);
+            vp_load<4>(&v[2][0][1], v_0 + next + along);
+            vp_load<4>(&p[2][0][1], p_0 + next + along);
+            u[0][0][0] = (u_0)[-1];
+            u[0][0][5] = (u_0)[u_right_4];
+            v[0][0][0] = (v_0)[-1];
+            v[0][0][5] = (v_0)[v_right_4];
+            p[0][0][0] = (p_0)[-1];
+            p[0][0][5] = (p_0)[p_right_4];
+            double out_u_new[1][4];
+            double out_v_new[1][4];
+            #pragma unroll
+            for (int r = 0; r < 1; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    convection_cell(out_u_new[r][l], out_v_new[r][l], u[0][r][l + 1], u[0][r][l + 2], u[0][r][l], u[1][r][l + 1], u[3][r][l + 1], v[0][r][l + 1], v[0][r][l + 2], v[0][r][l], v[1][r][l + 1], v[3][r][l + 1], p[0][r][l + 2], p[0][r][l], p[1][r][l + 1], p[3][r][l + 1], k);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_u_to, out_u_new[0]);
+                vp_store<4>(out_v_to, out_v_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_u_to)[l] = out_u_new[0][l];
+                        (out_v_to)[l] = out_v_new[0][l];
+                    }
+            }
+            u_0 += along;
+            v_0 += along;
+            p_0 += along;
+            out_u_to += along;
+            out_v_to += along;
+        }
+        if (++at >= last) break;
     }
 #endif
 }

@@ -64,8 +64,8 @@ static __device__ __forceinline__ void heat_cell(float& out, const float u_0_0_0
     out = u_0_0_0 + (((float)k) * ((((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1) - (6.0f * u_0_0_0)));
 }
 
-// `kept`: cells beyond the grid may be in the tile, which keep their values.
-template <bool kept> static __device__ __forceinline__ void
+// Cells beyond the grid keep their values. Which may be in the tile: rows and planes, ends of rows.
+template <bool kept_rows, bool kept_ends> static __device__ __forceinline__ void
 heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* __restrict__ out, const vp_region& region, const double k)
 {
     const int lane = threadIdx.x, warp = threadIdx.y;
@@ -148,13 +148,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[1][2][r][l], u_around[r + 1][l + 1], u[0][2][r][l], u[0][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[1][2][r][l] = vp_pick(mask, u[1][2][r][l], u[0][1][r][l]);
                     }
             }
@@ -176,13 +176,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[2][2][r][l], u_around[r + 1][l + 1], u[1][2][r][l], u[1][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[2][2][r][l] = vp_pick(mask, u[2][2][r][l], u[1][1][r][l]);
                     }
             }
@@ -205,13 +205,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][2][r][l], u[2][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][1][r][l]);
                     }
             }
@@ -259,13 +259,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[1][0][r][l], u_around[r + 1][l + 1], u[0][0][r][l], u[0][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[1][0][r][l] = vp_pick(mask, u[1][0][r][l], u[0][2][r][l]);
                     }
             }
@@ -287,13 +287,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[2][0][r][l], u_around[r + 1][l + 1], u[1][0][r][l], u[1][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[2][0][r][l] = vp_pick(mask, u[2][0][r][l], u[1][2][r][l]);
                     }
             }
@@ -316,13 +316,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][0][r][l], u[2][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][2][r][l]);
                     }
             }
@@ -370,13 +370,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[1][1][r][l], u_around[r + 1][l + 1], u[0][1][r][l], u[0][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[1][1][r][l] = vp_pick(mask, u[1][1][r][l], u[0][0][r][l]);
                     }
             }
@@ -398,13 +398,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[2][1][r][l], u_around[r + 1][l + 1], u[1][1][r][l], u[1][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[2][1][r][l] = vp_pick(mask, u[2][1][r][l], u[1][0][r][l]);
                     }
             }
@@ -427,13 +427,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][1][r][l], u[2][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept) {
+            if (kept_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 2; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = deep & alive_row[r] & alive_x[l];
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][0][r][l]);
                     }
             }
@@ -519,9 +519,13 @@ heat_3_steps(const float* __restrict__ u_in, float* __restrict__ out, const vp_r
     const long long planes = region.high[0] - region.low[0], start = region.origin[0] + region.low[0];
     const long long first = start + planes * blockIdx.z / gridDim.z;
     const long long last = start + planes * (blockIdx.z + 1) / gridDim.z;
-    if (first >= 3 && last + 3 <= region.shape[0] && row >= 3 && row + 26 + 3 <= region.shape[1])
-        heat_3_steps_tile<false>(shared, u_in, out, region, k);
+    const bool rows_within = first >= 3 && last + 3 <= region.shape[0] && row >= 3 && row + 26 + 3 <= region.shape[1];
+    const bool ends_within = true;
+    if (rows_within && ends_within)
+        heat_3_steps_tile<false, false>(shared, u_in, out, region, k);
+    else if (rows_within)
+        heat_3_steps_tile<false, true>(shared, u_in, out, region, k);
     else
-        heat_3_steps_tile<true>(shared, u_in, out, region, k);
+        heat_3_steps_tile<true, true>(shared, u_in, out, region, k);
 #endif
 }

@@ -42,7 +42,7 @@ static __device__ __forceinline__ void plain_cells_cell(float& out_a, short& out
     out_c = floor_divide<short>(b, 2);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 plain_cells_kernel(const float* __restrict__ a_in, const short* __restrict__ b_in, float* __restrict__ out_a, short* __restrict__ out_c, const vp_region region, const long long k)
 {
 #if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
@@ -67,48 +67,111 @@ plain_cells_kernel(const float* __restrict__ a_in, const short* __restrict__ b_i
 #else
     const long long along = region.plane, across = region.pitch;
     const int x = (region.low[2] & ~7) + (blockIdx.x * 32 + threadIdx.x) * 8;
-    const int row = region.low[1] + (blockIdx.y * 8 + threadIdx.y) * 1;
+    const int row = region.low[1] + (blockIdx.y * 4 + threadIdx.y) * 2;
     const long long planes = region.high[0] - region.low[0];
     const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
     if (x >= region.high[2] || row >= region.high[1]) return;
     const int at_x = x;
-    float a[2][1][8];
+    float a[2][2][8];
     const float* a_0 = a_in + first * along + (row) * across + at_x;
-    short b[2][1][8];
+    const float* a_1 = a_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + at_x;
+    short b[2][2][8];
     const short* b_0 = b_in + first * along + (row) * across + at_x;
+    const short* b_1 = b_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + at_x;
     float* out_a_to = out_a + first * along + row * across + x;
     short* out_c_to = out_c + first * along + row * across + x;
     vp_load<8>(&a[0][0][0], a_0);
+    vp_load<8>(&a[0][1][0], a_1);
     vp_load<8>(&b[0][0][0], b_0);
-    for (int at = first; at < last; ++at) {
-        const long long next = at + 1 < last ? along : 0;
-        vp_load<8>(&a[1][0][0], a_0 + next);
-        vp_load<8>(&b[1][0][0], b_0 + next);
-        float out_a_new[1][8];
-        short out_c_new[1][8];
-        #pragma unroll
-        for (int r = 0; r < 1; ++r)
+    vp_load<8>(&b[0][1][0], b_1);
+    for (int at = first; at < last;) {
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<8>(&a[1][0][0], a_0 + next);
+            vp_load<8>(&a[1][1][0], a_1 + next);
+            vp_load<8>(&b[1][0][0], b_0 + next);
+            vp_load<8>(&b[1][1][0], b_1 + next);
+            float out_a_new[2][8];
+            short out_c_new[2][8];
             #pragma unroll
-            for (int l = 0; l < 8; ++l)
-                plain_cells_cell(out_a_new[r][l], out_c_new[r][l], a[0][r][l], b[0][r][l], k);
-        if (x >= region.low[2] && x + 8 <= region.high[2]) {
-            vp_store<8>(out_a_to, out_a_new[0]);
-            vp_store<8>(out_c_to, out_c_new[0]);
-        } else {
-            #pragma unroll
-            for (int l = 0; l < 8; ++l)
-                if (x + l >= region.low[2] && x + l < region.high[2]) {
-                    (out_a_to)[l] = out_a_new[0][l];
-                    (out_c_to)[l] = out_c_new[0][l];
-                }
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 8; ++l)
+                    plain_cells_cell(out_a_new[r][l], out_c_new[r][l], a[0][r][l], b[0][r][l], k);
+            if (x >= region.low[2] && x + 8 <= region.high[2]) {
+                vp_store<8>(out_a_to, out_a_new[0]);
+                vp_store<8>(out_c_to, out_c_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 8; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_a_to)[l] = out_a_new[0][l];
+                        (out_c_to)[l] = out_c_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 8 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<8>(out_a_to + across, out_a_new[1]);
+                vp_store<8>(out_c_to + across, out_c_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 8; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_a_to + across)[l] = out_a_new[1][l];
+                        (out_c_to + across)[l] = out_c_new[1][l];
+                    }
+            }
+            a_0 += along;
+            a_1 += along;
+            b_0 += along;
+            b_1 += along;
+            out_a_to += along;
+            out_c_to += along;
         }
-        for (int l = 0; l < 8; ++l) a[0][0][l] = a[1][0][l];
-        a_0 += along;
-        for (int l = 0; l < 8; ++l) b[0][0][l] = b[1][0][l];
-        b_0 += along;
-        out_a_to += along;
-        out_c_to += along;
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<8>(&a[0][0][0], a_0 + next);
+            vp_load<8>(&a[0][1][0], a_1 + next);
+            vp_load<8>(&b[0][0][0], b_0 + next);
+            vp_load<8>(&b[0][1][0], b_1 + next);
+            float out_a_new[2][8];
+            short out_c_new[2][8];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 8; ++l)
+                    plain_cells_cell(out_a_new[r][l], out_c_new[r][l], a[1][r][l], b[1][r][l], k);
+            if (x >= region.low[2] && x + 8 <= region.high[2]) {
+                vp_store<8>(out_a_to, out_a_new[0]);
+                vp_store<8>(out_c_to, out_c_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 8; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_a_to)[l] = out_a_new[0][l];
+                        (out_c_to)[l] = out_c_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 8 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<8>(out_a_to + across, out_a_new[1]);
+                vp_store<8>(out_c_to + across, out_c_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 8; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_a_to + across)[l] = out_a_new[1][l];
+                        (out_c_to + across)[l] = out_c_new[1][l];
+                    }
+            }
+            a_0 += along;
+            a_1 += along;
+            b_0 += along;
+            b_1 += along;
+            out_a_to += along;
+            out_c_to += along;
+        }
+        if (++at >= last) break;
     }
 #endif
 }

@@ -69,33 +69,63 @@ smooth_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_
     const int u_right_6 = min(6, region.high[2] - 1 + 3 - x);
     float* out_to = out + first * along + row * across + x;
     vp_load<4>(&u[0][0][3], u_0);
-    for (int at = first; at < last; ++at) {
-        const long long next = at + 1 < last ? along : 0;
-        vp_load<4>(&u[1][0][3], u_0 + next);
-        u[0][0][2] = (u_0)[-1];
-        u[0][0][1] = (u_0)[-2];
-        u[0][0][0] = (u_0)[-3];
-        u[0][0][7] = (u_0)[u_right_4];
-        u[0][0][8] = (u_0)[u_right_5];
-        u[0][0][9] = (u_0)[u_right_6];
-        float out_new[1][4];
-        #pragma unroll
-        for (int r = 0; r < 1; ++r)
+    for (int at = first; at < last;) {
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[1][0][3], u_0 + next);
+            u[0][0][2] = (u_0)[-1];
+            u[0][0][1] = (u_0)[-2];
+            u[0][0][0] = (u_0)[-3];
+            u[0][0][7] = (u_0)[u_right_4];
+            u[0][0][8] = (u_0)[u_right_5];
+            u[0][0][9] = (u_0)[u_right_6];
+            float out_new[1][4];
             #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                smooth_cell(out_new[r][l], u[0][r][l], u[0][r][l + 2], u[0][r][l + 3], u[0][r][l + 4], u[0][r][l + 6]);
-        if (x >= region.low[2] && x + 4 <= region.high[2]) {
-            vp_store<4>(out_to, out_new[0]);
-        } else {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                if (x + l >= region.low[2] && x + l < region.high[2]) {
-                    (out_to)[l] = out_new[0][l];
-                }
+            for (int r = 0; r < 1; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    smooth_cell(out_new[r][l], u[0][r][l], u[0][r][l + 2], u[0][r][l + 3], u[0][r][l + 4], u[0][r][l + 6]);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            u_0 += along;
+            out_to += along;
         }
-        for (int l = 0; l < 4; ++l) u[0][0][l + 3] = u[1][0][l + 3];
-        u_0 += along;
-        out_to += along;
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[0][0][3], u_0 + next);
+            u[1][0][2] = (u_0)[-1];
+            u[1][0][1] = (u_0)[-2];
+            u[1][0][0] = (u_0)[-3];
+            u[1][0][7] = (u_0)[u_right_4];
+            u[1][0][8] = (u_0)[u_right_5];
+            u[1][0][9] = (u_0)[u_right_6];
+            float out_new[1][4];
+            #pragma unroll
+            for (int r = 0; r < 1; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    smooth_cell(out_new[r][l], u[1][r][l], u[1][r][l + 2], u[1][r][l + 3], u[1][r][l + 4], u[1][r][l + 6]);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            u_0 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
     }
 #endif
 }

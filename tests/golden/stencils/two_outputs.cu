@@ -33,7 +33,7 @@ static __device__ __forceinline__ void two_outputs_cell(float& out_0, float& out
     out_1 = (((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1) / 6.0f;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(128)
 two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, float* __restrict__ out_1, const vp_region region)
 {
 #if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
@@ -61,55 +61,215 @@ two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, fl
 #else
     const long long along = region.plane, across = region.pitch;
     const int x = (region.low[2] & ~3) + (blockIdx.x * 32 + threadIdx.x) * 4;
-    const int row = region.low[1] + (blockIdx.y * 8 + threadIdx.y) * 1;
+    const int row = region.low[1] + (blockIdx.y * 4 + threadIdx.y) * 2;
     const long long planes = region.high[0] - region.low[0];
     const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
     if (x >= region.high[2] || row >= region.high[1]) return;
     const int at_x = x;
-    float u[4][3][6];
+    float u[4][4][6];
     const float* u_0 = u_in + first * along + (row - 1) * across + at_x;
     const float* u_1 = u_in + first * along + (row) * across + at_x;
-    const float* u_2 = u_in + first * along + (row + 1) * across + at_x;
+    const float* u_2 = u_in + first * along + (min(row + 1, region.high[1] - 1 + 1)) * across + at_x;
+    const float* u_3 = u_in + first * along + (min(row + 2, region.high[1] - 1 + 1)) * across + at_x;
     const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
     float* out_0_to = out_0 + first * along + row * across + x;
     float* out_1_to = out_1 + first * along + row * across + x;
     vp_load<4>(&u[0][1][1], u_1 - along);
     vp_load<4>(&u[1][1][1], u_1);
     vp_load<4>(&u[2][1][1], u_1 + along);
-    for (int at = first; at < last; ++at) {
-        const long long next = at + 1 < last ? along : 0;
-        vp_load<4>(&u[3][1][1], u_1 + next + along);
-        vp_load<4>(&u[1][0][1], u_0);
-        vp_load<4>(&u[1][2][1], u_2);
-        u[1][1][0] = (u_1)[-1];
-        u[1][1][5] = (u_1)[u_right_4];
-        float out_0_new[1][4];
-        float out_1_new[1][4];
-        #pragma unroll
-        for (int r = 0; r < 1; ++r)
+    vp_load<4>(&u[0][2][1], u_2 - along);
+    vp_load<4>(&u[1][2][1], u_2);
+    vp_load<4>(&u[2][2][1], u_2 + along);
+    for (int at = first; at < last;) {
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[3][1][1], u_1 + next + along);
+            vp_load<4>(&u[3][2][1], u_2 + next + along);
+            vp_load<4>(&u[1][0][1], u_0);
+            vp_load<4>(&u[1][3][1], u_3);
+            u[1][1][0] = (u_1)[-1];
+            u[1][1][5] = (u_1)[u_right_4];
+            u[1][2][0] = (u_2)[-1];
+            u[1][2][5] = (u_2)[u_right_4];
+            float out_0_new[2][4];
+            float out_1_new[2][4];
             #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[1][r + 1][l + 2], u[1][r + 1][l], u[2][r + 1][l + 1], u[0][r + 1][l + 1], u[1][r + 2][l + 1], u[1][r][l + 1]);
-        if (x >= region.low[2] && x + 4 <= region.high[2]) {
-            vp_store<4>(out_0_to, out_0_new[0]);
-            vp_store<4>(out_1_to, out_1_new[0]);
-        } else {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                if (x + l >= region.low[2] && x + l < region.high[2]) {
-                    (out_0_to)[l] = out_0_new[0][l];
-                    (out_1_to)[l] = out_1_new[0][l];
-                }
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[1][r + 1][l + 2], u[1][r + 1][l], u[2][r + 1][l + 1], u[0][r + 1][l + 1], u[1][r + 2][l + 1], u[1][r][l + 1]);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_0_to, out_0_new[0]);
+                vp_store<4>(out_1_to, out_1_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_0_to)[l] = out_0_new[0][l];
+                        (out_1_to)[l] = out_1_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 4 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<4>(out_0_to + across, out_0_new[1]);
+                vp_store<4>(out_1_to + across, out_1_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_0_to + across)[l] = out_0_new[1][l];
+                        (out_1_to + across)[l] = out_1_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            out_0_to += along;
+            out_1_to += along;
         }
-        for (int l = 0; l < 4; ++l) u[0][1][l + 1] = u[1][1][l + 1];
-        for (int l = 0; l < 4; ++l) u[1][1][l + 1] = u[2][1][l + 1];
-        for (int l = 0; l < 4; ++l) u[2][1][l + 1] = u[3][1][l + 1];
-        u_0 += along;
-        u_1 += along;
-        u_2 += along;
-        out_0_to += along;
-        out_1_to += along;
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[0][1][1], u_1 + next + along);
+            vp_load<4>(&u[0][2][1], u_2 + next + along);
+            vp_load<4>(&u[2][0][1], u_0);
+            vp_load<4>(&u[2][3][1], u_3);
+            u[2][1][0] = (u_1)[-1];
+            u[2][1][5] = (u_1)[u_right_4];
+            u[2][2][0] = (u_2)[-1];
+            u[2][2][5] = (u_2)[u_right_4];
+            float out_0_new[2][4];
+            float out_1_new[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[2][r + 1][l + 2], u[2][r + 1][l], u[3][r + 1][l + 1], u[1][r + 1][l + 1], u[2][r + 2][l + 1], u[2][r][l + 1]);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_0_to, out_0_new[0]);
+                vp_store<4>(out_1_to, out_1_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_0_to)[l] = out_0_new[0][l];
+                        (out_1_to)[l] = out_1_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 4 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<4>(out_0_to + across, out_0_new[1]);
+                vp_store<4>(out_1_to + across, out_1_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_0_to + across)[l] = out_0_new[1][l];
+                        (out_1_to + across)[l] = out_1_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            out_0_to += along;
+            out_1_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[1][1][1], u_1 + next + along);
+            vp_load<4>(&u[1][2][1], u_2 + next + along);
+            vp_load<4>(&u[3][0][1], u_0);
+            vp_load<4>(&u[3][3][1], u_3);
+            u[3][1][0] = (u_1)[-1];
+            u[3][1][5] = (u_1)[u_right_4];
+            u[3][2][0] = (u_2)[-1];
+            u[3][2][5] = (u_2)[u_right_4];
+            float out_0_new[2][4];
+            float out_1_new[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[3][r + 1][l + 2], u[3][r + 1][l], u[0][r + 1][l + 1], u[2][r + 1][l + 1], u[3][r + 2][l + 1], u[3][r][l + 1]);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_0_to, out_0_new[0]);
+                vp_store<4>(out_1_to, out_1_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_0_to)[l] = out_0_new[0][l];
+                        (out_1_to)[l] = out_1_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 4 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<4>(out_0_to + across, out_0_new[1]);
+                vp_store<4>(out_1_to + across, out_1_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_0_to + across)[l] = out_0_new[1][l];
+                        (out_1_to + across)[l] = out_1_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            out_0_to += along;
+            out_1_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[2][1][1], u_1 + next + along);
+            vp_load<4>(&u[2][2][1], u_2 + next + along);
+            vp_load<4>(&u[0][0][1], u_0);
+            vp_load<4>(&u[0][3][1], u_3);
+            u[0][1][0] = (u_1)[-1];
+            u[0][1][5] = (u_1)[u_right_4];
+            u[0][2][0] = (u_2)[-1];
+            u[0][2][5] = (u_2)[u_right_4];
+            float out_0_new[2][4];
+            float out_1_new[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[0][r + 1][l + 2], u[0][r + 1][l], u[1][r + 1][l + 1], u[3][r + 1][l + 1], u[0][r + 2][l + 1], u[0][r][l + 1]);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_0_to, out_0_new[0]);
+                vp_store<4>(out_1_to, out_1_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_0_to)[l] = out_0_new[0][l];
+                        (out_1_to)[l] = out_1_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 4 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<4>(out_0_to + across, out_0_new[1]);
+                vp_store<4>(out_1_to + across, out_1_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_0_to + across)[l] = out_0_new[1][l];
+                        (out_1_to + across)[l] = out_1_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            out_0_to += along;
+            out_1_to += along;
+        }
+        if (++at >= last) break;
     }
 #endif
 }
