@@ -169,15 +169,29 @@ class Launches:
         if len(dealt):
             table = self.scratch.upload(np.concatenate([dealt.reshape(-1), np.array(addresses, np.int64)]), device,
                                         stream)
-            arguments = [np.uint64(table.address), np.uint64(table.address + dealt.nbytes), *partials,
-                         *[self._argument(argument, device, stream) for argument in launch.arguments
-                           if not isinstance(argument, In | Out)]]
+            given = [self._argument(argument, device, stream) for argument in launch.arguments
+                     if not isinstance(argument, In | Out)]
             partitions = [entry.value.index for entry in entries]
             with self.progress.launching(label, partitions, device):
+                prepared = self._prepare(launch, given, device, stream)
+                arguments = [np.uint64(table.address), np.uint64(table.address + dealt.nbytes), *partials, *prepared,
+                             *given]
                 device.launch(kernel, (len(dealt),), launch.block, arguments, shared=launch.shared, stream=stream)
             self.progress.mark(label, partitions, device, stream)
             self.scratch.forget(table, stream)
+            for buffer in prepared:
+                self.scratch.recycle(buffer, stream)
         return dealt
+
+    def _prepare(self, launch: Launch, given: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
+        """What a launch needs made of its arguments first."""
+        first = launch.preparation
+        if first is None:
+            return []
+        buffer = self.scratch.allocate(first.nbytes, device, stream)
+        device.launch(self._compile(launch, device, first.kernel), first.grid, first.block, [buffer, *given],
+                      stream=stream)
+        return [buffer]
 
     def _fold(self, label: str, device: Device, entries: Sequence[Entry],
               inside: bool) -> tuple[folds.Folder, list[np.ndarray]]:
@@ -216,9 +230,9 @@ class Launches:
 
     # -- what kernels are given ---------------------------------------------------------------------------------------
 
-    def _compile(self, launch: Launch, device: Device) -> Kernel:
+    def _compile(self, launch: Launch, device: Device, kernel_name: str = "") -> Kernel:
         before = time.monotonic()
-        kernel = device.compile(self.source(launch.module), launch.kernel)
+        kernel = device.compile(self.source(launch.module), kernel_name or launch.kernel)
         self.compiling += time.monotonic() - before
         return kernel
 

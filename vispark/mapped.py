@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpu_worker.protocol.messages import Argument, Array, Field, In, Launch, Out, Partial, Signature, Value
+from gpu_worker.protocol.messages import (
+    Argument,
+    Array,
+    Field,
+    In,
+    Launch,
+    Out,
+    Partial,
+    Preparation,
+    Signature,
+    Value,
+)
 from vispark.errors import LaunchError, Place
 from vispark.kernels import ArrayValue, Kernels
 from vispark.records import Layout
@@ -94,7 +106,7 @@ class Mapped:
     kernel : TableKernel
         Its source, and how it is launched.
     settled : frozenset of Given
-        The Python ints and bools whose values the kernel has compiled in, or does not need.
+        The Python ints, bools and infinities whose values the kernel has compiled in, or does not need.
     """
 
     kernel: TableKernel
@@ -128,7 +140,8 @@ def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *,
     passed = {origin for origin in _origins(kernel, calls) if origin is not None}
     whole = {Given(position, kind, number) for position, spec in calls
              for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
-             for number, value in enumerate(values) if value.weak and np.dtype(value.dtype).kind in "bi"}
+             for number, value in enumerate(values) if value.weak and (
+                 np.dtype(value.dtype).kind in "bi" or (not value.shape and value.number in (math.inf, -math.inf)))}
     return Mapped(kernel, frozenset(whole - passed))
 
 
@@ -152,7 +165,12 @@ def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], s
                       for each in kernel.accumulated])
     return Launch((), (kernel.block,), kernel.shared, arguments, tuple(outputs), kernel.merge and not partials,
                   modules.add(_generated(kernel.source, label)), kernel.name, keyless, kernel.tile, kernel.waves,
-                  partials)
+                  partials, _preparation(kernel))
+
+
+def _preparation(kernel: TableKernel) -> Preparation | None:
+    first = kernel.preparation
+    return Preparation(first.name, first.nbytes, (first.grid,), (first.block,)) if first else None
 
 
 def label_of(calls: Sequence[Call]) -> str:

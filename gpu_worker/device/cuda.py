@@ -26,7 +26,7 @@ from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
 from gpu_worker.device.cuda_graph import Graph
 from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch, ordinals
-from gpu_worker.device.nvrtc import INSTALL, Cubin, compile_cubin, cubin_key, nvrtc_version
+from gpu_worker.device.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.protocol.errors import (
     CompileError,
     DeviceUnavailable,
@@ -159,7 +159,7 @@ class CudaDevice(Device):
         native = pycuda_driver.Device(self.ordinal)
         if not native.get_attribute(pycuda_driver.device_attribute.MEMORY_POOLS_SUPPORTED):
             raise DeviceUnavailable(f"a {native.name()} has no memory pools, which vispark allocates from")
-        self.arch = "sm_{}{}".format(*native.compute_capability())
+        self.arch = architecture(*native.compute_capability())
         self.limits = _limits(native)
         self._native = native
         self._total = min(memory or native.total_memory(), native.total_memory())

@@ -117,6 +117,15 @@ def compile_cubin(source: Source, name: str, arch: str) -> Cubin:
     return Cubin(code, symbol, tuple(zip(constants, lowered, strict=True)))
 
 
+def architecture(major: int, minor: int) -> str:
+    """What to compile for on a GPU of a compute capability: for Hopper with what no later one has.
+
+    >>> architecture(8, 0), architecture(9, 0)
+    ('sm_80', 'sm_90a')
+    """
+    return f"sm_{major}{minor}" + ("a" if (major, minor) == (9, 0) else "")
+
+
 def cubin_key(source: Source, name: str, arch: str) -> tuple[str, ...] | None:
     """Everything that a cubin depends on, or None where that cannot be known: a source with includes of its own."""
     if any(option.startswith(("-I", "--include-path", "-include", "--pre-include")) for option in source.options):

@@ -34,6 +34,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     Out,
     Partial,
     Plan,
+    Preparation,
     Put,
     Scalar,
     Signature,

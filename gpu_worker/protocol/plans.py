@@ -229,6 +229,20 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
+class Preparation:
+    """A kernel of the same module that makes something of a table launch's arguments before it, once on each device.
+
+    It takes the address of ``nbytes`` of memory, and those arguments that are no ports; ``grid`` and ``block`` are as
+    in :class:`Launch`.
+    """
+
+    kernel: str
+    nbytes: int
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """A kernel, and what it is launched with on blocks of one signature.
 
@@ -244,6 +258,7 @@ class Launch:
     and rows of each work), ``void* const* ports`` (for each entry the addresses of its :class:`In` and :class:`Out`
     arguments, in their order), an address for each of ``partials``, and the other arguments in their order. Work i
     leaves its partial at ``[i * width]``; of a :class:`MapFold`, ``outputs`` says what the folded fields look like.
+    With ``preparation`` there is an address between the partials and the other arguments, of what it made.
     """
 
     grid: tuple[int, ...]
@@ -258,6 +273,7 @@ class Launch:
     tile: int = 0
     waves: float = 0.0
     partials: tuple[Partial, ...] = ()
+    preparation: Preparation | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,10 +99,14 @@ def launch(kernel: TableKernel, calls: Sequence[Call], blocks: Sequence[Data], *
     partials = [np.zeros((len(works), one.width), _dtype(one.accumulator)) for one in kernel.accumulated]
     left = [put(partial) for partial in partials]
     given = [put(value) if value.shape else value for value in kernel.values(calls)]
-    compiled = device.compile(Source(kernel.source, f"{kernel.name}.cu", options), kernel.name)
+    source = Source(kernel.source, f"{kernel.name}.cu", options)
+    first, made = kernel.preparation, []
+    if first is not None:
+        made.append(put(np.zeros(first.nbytes, np.uint8)))
+        device.launch(device.compile(source, first.name), (first.grid,), (first.block,), [*made, *given], stream=stream)
     if len(works):
-        device.launch(compiled, (len(works),), (kernel.block,), [put(works), put(np.array(ports, np.uint64)), *left,
-                                                                 *given], shared=kernel.shared, stream=stream)
+        device.launch(device.compile(source, kernel.name), (len(works),), (kernel.block,), [
+            put(works), put(np.array(ports, np.uint64)), *left, *made, *given], shared=kernel.shared, stream=stream)
     device.synchronize(stream=stream)
     for outputs, placed in written:
         for name, output in outputs.items():

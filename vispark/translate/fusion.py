@@ -18,6 +18,7 @@ from vispark.translate.form import Constant, Definition
 from vispark.translate.frames import Folded, Frame
 from vispark.translate.interface import Call, Record, TableKernel
 from vispark.translate.keyed import KeyedFrame
+from vispark.translate.matrix_kernel import instead_of
 from vispark.translate.scalars import NeedsStatic
 from vispark.translate.table import keyed_table, lanes_for, lanes_for_key, table_for
 from vispark.translate.text import complain
@@ -72,7 +73,8 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
                        len(call.args)) for call in calls)
     while True:
         try:
-            return _kernel(links, record, given, tuple(statics.items()), wanted, folding)
+            kernel = _kernel(links, record, given, tuple(statics.items()), wanted, folding)
+            return instead_of(kernel, calls, record, folding)
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except Refusal as error:

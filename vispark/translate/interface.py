@@ -110,6 +110,26 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Preparation:
+    """A kernel of the same source that runs once before another, and what it leaves for it; see the protocol's.
+
+    Attributes
+    ----------
+    name : str
+        The ``extern "C"`` function.
+    nbytes : int
+        Bytes of what it makes.
+    grid, block : int
+        Thread blocks, and threads of each.
+    """
+
+    name: str
+    nbytes: int
+    grid: int
+    block: int
+
+
+@dataclass(frozen=True)
 class TableKernel:
     """A kernel's source, and how it is launched over a table of works.
 
@@ -133,6 +153,8 @@ class TableKernel:
         What each work leaves of a fold, in the order of the partials.
     block, shared, tile, waves
         As the protocol's ``Launch`` has them.
+    preparation : Preparation or None
+        What is made of the other parameters first.
     """
 
     source: str
@@ -146,6 +168,7 @@ class TableKernel:
     shared: int
     tile: int
     waves: float
+    preparation: Preparation | None = None
 
     def values(self, calls: Sequence[Call]) -> tuple[np.ndarray | np.generic, ...]:
         """What to pass for the parameters of kind "argument" and "capture", in the parameters' order."""

@@ -1,0 +1,164 @@
+// What matrix work on tensor cores needs of PTX: products of bfloat16 pairs, barriers in shared memory, bulk copies.
+//
+// A float is carried as two bfloat16, its leading 8 bits and the next 8: x = high + low to 2^-16 of x.
+#pragma once
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define VISPARK_WARPGROUPS 1
+#else
+#define VISPARK_WARPGROUPS 0
+#endif
+
+namespace tensor {
+
+__device__ __forceinline__ unsigned shared_of(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+// -- two bfloat16 for a float ----------------------------------------------------------------------------------------
+
+__device__ __forceinline__ unsigned pack(float first, float second)
+{
+    unsigned pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    return pair;
+}
+__device__ __forceinline__ float first_of(unsigned pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float second_of(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
+__device__ __forceinline__ void split(float first, float second, unsigned& high, unsigned& low)
+{
+    high = pack(first, second);
+    low = pack(first - first_of(high), second - second_of(high));
+}
+
+// Memory that is read once, past the first cache.
+__device__ __forceinline__ float4 stream(const float* p)
+{
+    float4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p));
+    return v;
+}
+
+// 16 bytes to shared memory, in the background; zeros if `there` does not hold. Groups of copies end in their order.
+__device__ __forceinline__ void copy(unsigned to, const float* from, bool there)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int pending> __device__ __forceinline__ void await_copies()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
+}
+__device__ __forceinline__ float4 copied(unsigned from)
+{
+    float4 v;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");
+    return v;
+}
+
+// -- products --------------------------------------------------------------------------------------------------------
+
+// Rows of 16 numbers each as a warp's lanes hold them: lane 4 g + t has of the rows g and g + 8 the numbers 4 t to
+// 4 t + 3. The order of the numbers is free as long as both factors have the same: it is that in which a lane's
+// numbers lie side by side in memory.
+struct Rows {
+    unsigned high[4], low[4];
+    __device__ __forceinline__ Rows() {}
+    __device__ __forceinline__ void set(float4 a, float4 b)
+    {
+        split(a.x, a.y, high[0], low[0]);
+        split(b.x, b.y, high[1], low[1]);
+        split(a.z, a.w, high[2], low[2]);
+        split(b.z, b.w, high[3], low[3]);
+    }
+};
+
+// Where of the other factor's step of 16 columns (N rows, high parts before low ones, 64 N bytes in all) the number in
+// row `n` and column `c` lies, in units of 2 bytes: tiles of 8 rows by 8 columns, row by row, two tiles side by side.
+template <int N> __device__ __forceinline__ int place_of(int n, int c)
+{
+    const int t = c / 4, i = c % 4, column = i < 2 ? 2 * t + i : 6 + 2 * t + i;
+    return (n / 8 * 2 + column / 8) * 64 + n % 8 * 8 + column % 8;
+}
+
+#if VISPARK_WARPGROUPS
+// acc (+)= rows x step, for the 64 rows of four warps: m64nNk16. Written for each width by the translator.
+template <int N> struct Wgmma;
+
+__device__ __forceinline__ void begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+template <int pending> __device__ __forceinline__ void end()
+{
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+template <int N>
+__device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows& rows, const unsigned char* step, bool more)
+{
+    const unsigned long long b = (unsigned long long)(shared_of(step) >> 4 & 0x3fff)
+                                 | 128ull >> 4 << 16 | 256ull >> 4 << 32;
+    begin();
+    Wgmma<N>::of(acc, rows.high, b, more);
+    Wgmma<N>::of(acc, rows.low, b, 1);
+    Wgmma<N>::of(acc, rows.high, b + (N * 32 >> 4), 1);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// What was written to shared memory may now be read by the tensor cores.
+__device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+#else
+template <int pending> __device__ __forceinline__ void end() {}
+__device__ __forceinline__ void mma(float* acc, const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+template <int N>
+__device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows& rows, const unsigned char* step, bool more)
+{
+    const unsigned* lane = (const unsigned*)step + threadIdx.x % 32;
+    #pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        float* four = acc + 4 * j;
+        if (!more) four[0] = four[1] = four[2] = four[3] = 0.0f;
+        const unsigned high[2] = {lane[64 * j], lane[64 * j + 32]};
+        const unsigned low[2] = {lane[8 * N + 64 * j], lane[8 * N + 64 * j + 32]};
+        mma(four, rows.high, high);
+        mma(four, rows.low, high);
+        mma(four, rows.high, low);
+    }
+}
+__device__ __forceinline__ void publish() {}
+#endif
+
+// -- barriers and copies ---------------------------------------------------------------------------------------------
+
+#if VISPARK_WARPGROUPS
+__device__ __forceinline__ void prepare(unsigned bar, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals));
+}
+__device__ __forceinline__ void forget(unsigned bar)
+{
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void prepared() { asm volatile("fence.mbarrier_init.release.cluster;"); }
+__device__ __forceinline__ void arrive(unsigned bar)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void wait(unsigned bar, unsigned parity)
+{
+    asm volatile("{\n.reg .pred done;\nagain: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n}\n" ::"r"(bar), "r"(parity) : "memory");
+}
+// Copy to shared memory, in the background; the barrier is told when all bytes are there.
+__device__ __forceinline__ void bring(unsigned to, const void* from, unsigned bytes, unsigned bar)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 ::"r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+}
+#endif
+
+}  // namespace tensor

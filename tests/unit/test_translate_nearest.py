@@ -1,0 +1,178 @@
+"""Kernels by matrix work: which functions get them, and what they give on the host."""
+
+from math import inf
+
+import numpy as np
+import pytest
+from numpy.linalg import norm
+
+from gpu_worker.device.base import Source
+from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.protocol.messages import FieldFold
+from tests.golden.harness import launch
+from vispark.translate import trace
+from vispark.translate.folding import Folding
+from vispark.translate.fusion import fuse
+from vispark.translate.interface import Call, Field, Record, TableKernel
+
+COLUMNS, CENTRES = 48, 20
+
+
+def nearest(p, centres):
+    best, closest = 0, inf
+    for i in range(len(centres)):
+        distance = np.sum((p - centres[i]) ** 2)
+        if distance < closest:
+            closest = distance
+            best = i
+    return best
+
+
+def by_items(p, centres):
+    best, closest = 0, inf
+    for k in range(len(centres)):
+        d = 0.0
+        for j in range(len(p)):
+            d += (p[j] - centres[k, j]) * (p[j] - centres[k, j])
+        if d < closest:
+            best, closest = k, d
+    return best
+
+
+def assign(p, centres):
+    return nearest(p, centres), (p, 1)
+
+
+def by_argmin(p, c):
+    return np.argmin(np.sum((c - p) ** 2, axis=1))
+
+
+SUMS = (FieldFold("1.0", "add"), FieldFold("1.1", "add", "overflow"))
+
+
+def made(function, centres, *, columns=COLUMNS, dtype="float32", folding=None):
+    calls = (Call(trace(function, (centres,)), (centres,)),)
+    return fuse(calls, Record((Field("", dtype, (columns,)),)), folding=folding), calls
+
+
+def by_key(groups, fields=SUMS):
+    return Folding(fields, "0", groups)
+
+
+def points(rows, columns=COLUMNS, seed=0):
+    return np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
+
+
+def exact(data, centres):
+    return ((data[:, None].astype(float) - centres.astype(float)) ** 2).sum(2)
+
+
+def labels_of(kernel: TableKernel, calls, *blocks, tiles=1):
+    return [found[kernel.outputs[0].name] for found in launch(kernel, calls, blocks, tiles=tiles)]
+
+
+def test_all_spellings_give_one_kernel():
+    centres = points(CENTRES, seed=1)
+    sources = {made(function, centres)[0].source for function in (nearest, by_items)}
+    assert len(sources) == 1
+    sources = {made(function, centres)[0].source for function in (
+        by_argmin, lambda p, c: np.argmin(norm(c - p, axis=1)), lambda p, c: np.argmin(((p - c) ** 2).sum(axis=-1)),
+        lambda p, c: np.argmin(np.sum(c * c, axis=1) - 2 * c @ p + p @ p))}
+    assert len(sources) == 1
+    assert "nearest::FIRST" in sources.pop()
+
+
+@pytest.mark.parametrize(("centres", "columns", "dtype"), [(4, COLUMNS, "float32"), (CENTRES, 16, "float32"),
+                                                           (CENTRES, 46, "float32"), (300, COLUMNS, "float32"),
+                                                           (CENTRES, COLUMNS, "float64")])
+def test_what_does_not_fit_keeps_the_translators_kernel(centres, columns, dtype):
+    kernel, _ = made(by_argmin, points(centres, columns), columns=columns, dtype=dtype)
+    assert kernel.name == "by_argmin_kernel"
+
+
+def test_a_fold_with_other_groups_or_operators_keeps_the_translators_kernel():
+    centres = points(CENTRES, seed=1)
+    assert made(assign, centres, folding=by_key(CENTRES))[0].name == "nearest_fold"
+    assert made(assign, centres, folding=by_key(CENTRES + 1))[0].name == "assign_fold"
+    greatest = FieldFold("1.0", "maximum"), FieldFold("1.1", "add", "overflow")
+    assert made(assign, centres, folding=by_key(CENTRES, greatest))[0].name == "assign_fold"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("function", [nearest, by_argmin])
+@pytest.mark.parametrize(("centres", "columns"), [(CENTRES, COLUMNS), (37, 100), (130, 784)])
+def test_labels_are_those_of_exact_distances(function, dtype, centres, columns):
+    around = points(centres, columns, seed=2).astype(dtype)
+    kernel, calls = made(function, around, columns=columns)
+    assert kernel.name == "nearest_labels"
+    blocks = [points(150, columns, 3), points(0, columns), points(61, columns, 4) * 10 + 1000]
+    for data, labels in zip(blocks, labels_of(kernel, calls, *blocks), strict=True):
+        assert labels.tolist() == exact(data, around).argmin(axis=1).tolist()
+
+
+def test_the_first_of_equal_centres_is_taken():
+    rng = np.random.default_rng(5)
+    data = rng.integers(0, 2, (200, COLUMNS)).astype(np.float32)
+    centres = rng.integers(0, 2, (CENTRES, COLUMNS)).astype(np.float32)
+    centres[11] = centres[3]
+    distances = exact(data, centres)
+    assert (np.sort(distances, axis=1)[:, 0] == np.sort(distances, axis=1)[:, 1]).any()
+    for function in (nearest, by_argmin):
+        kernel, calls = made(function, centres)
+        labels, = labels_of(kernel, calls, data)
+        assert labels.tolist() == distances.argmin(axis=1).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.parametrize("function", [nearest, by_argmin])
+def test_nan_and_infinity_mean_what_the_function_says(function):
+    data, centres = points(60, seed=6), points(CENTRES, seed=7)
+    data[5, 3], data[6, 0], data[7] = np.nan, np.inf, np.nan
+    centres[9, 4] = np.nan
+    data[8:] *= np.float32(1e18)
+    kernel, calls = made(function, centres)
+    labels, = labels_of(kernel, calls, data)
+    assert labels.tolist() == [function(row.astype(float), centres.astype(float)) for row in data]
+
+
+@pytest.mark.parametrize(("centres", "columns"), [(CENTRES, COLUMNS), (130, 784)])
+def test_a_fold_leaves_sums_counts_and_the_range_of_labels(centres, columns):
+    around = points(centres, columns, seed=8)
+    kernel, calls = made(assign, around, columns=columns, folding=by_key(centres))
+    assert kernel.name == "nearest_fold"
+    assert kernel.tile and kernel.waves <= 1
+    data = [points(kernel.tile * 2 + 13, columns, 9), points(5, columns, 10)]
+    left = launch(kernel, calls, data, tiles=1)
+    assert len(left) == 4
+    rows = np.concatenate(data)
+    labels = exact(rows, around).argmin(axis=1)
+    sums = sum(each["1.0"].reshape(centres, columns) for each in left)
+    np.testing.assert_allclose(sums, [rows[labels == k].sum(axis=0, dtype=float) for k in range(centres)], rtol=1e-12,
+                               atol=1e-12)
+    counts = np.bincount(labels, minlength=centres)
+    for name in ("0", "1.1", "1.1 overflow"):
+        assert sum(each[name].reshape(-1) for each in left).tolist() == counts.tolist()
+    assert min(int(each["0 least"][0]) for each in left) == labels.min()
+    assert max(int(each["0 greatest"][0]) for each in left) == labels.max()
+
+
+def test_constants_beside_the_row_are_added_up():
+    centres = points(CENTRES, seed=1)
+    fields = FieldFold("1.0", "add"), FieldFold("1.1", "add"), FieldFold("1.2", "add", "overflow")
+    kernel, calls = made(lambda p, c: (by_argmin(p, c), (p, 0.1, -3)), centres, folding=by_key(CENTRES, fields))
+    assert kernel.name == "nearest_fold"
+    data = points(100, seed=2)
+    left, = launch(kernel, calls, [data])
+    counts = np.bincount(exact(data, centres).argmin(axis=1), minlength=CENTRES)
+    np.testing.assert_allclose(left["1.1"]["sum"] + left["1.1"]["lost"], 0.1 * counts, rtol=1e-15)
+    assert left["1.2"].reshape(-1).tolist() == (-3 * counts).tolist()
+    assert left["1.2 overflow"].reshape(-1).tolist() == (3.0 * counts).tolist()
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize(("centres", "columns"), [(CENTRES, COLUMNS), (100, 1000)])
+def test_the_kernels_compile_for_gpus(arch, centres, columns):
+    kernel, _ = made(assign, points(centres, columns), columns=columns, folding=by_key(centres))
+    assert (kernel.preparation is None) == (columns == COLUMNS)
+    for name in (kernel.name, *([kernel.preparation.name] if kernel.preparation else [])):
+        assert compile_cubin(Source(kernel.source, "nearest.cu"), name, arch).code

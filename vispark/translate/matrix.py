@@ -1,0 +1,544 @@
+"""Recognises nearest centres in a traced function: ``argmin`` over squared distances, however it is written.
+
+The function is run on symbols: a row, a matrix, indices along their axes. What it computes of them are polynomials
+(:mod:`vispark.translate.matrix_algebra`), so loops, broadcast differences, ``norm`` and expanded dot products all come
+out the same. A function is recognised only if all that it returns is understood; any doubt leaves it as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from vispark.translate import form
+from vispark.translate import matrix_algebra as algebra
+from vispark.translate.matrix_algebra import NEW, Other, Poly, Root
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The place of the row's nearest centre, the first of several.
+
+    Attributes
+    ----------
+    nan : str
+        What a distance that is NaN does: "first", it is taken before any other, as by ``np.argmin``; "never", it is
+        passed over, as by comparisons.
+    python : bool
+        Whether the place is a Python int rather than a NumPy integer.
+    """
+
+    nan: str
+    python: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """The element itself."""
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A function that gives the nearest centre of its row, perhaps with the row itself and constants.
+
+    Attributes
+    ----------
+    result : Nearest, Row, int, float, bool or tuple of these
+        What it returns.
+    centres : (str, int)
+        "argument" or "capture", and its number: which value the centres are.
+    """
+
+    result: object
+    centres: tuple[str, int]
+
+    @property
+    def nearest(self) -> Nearest:
+        """The nearest centre in the result."""
+        return next(each for each in leaves(self.result) if isinstance(each, Nearest))
+
+
+def leaves(result: object) -> Iterator[object]:
+    """What a result is made of, in order."""
+    if isinstance(result, tuple):
+        for item in result:
+            yield from leaves(item)
+    else:
+        yield result
+
+
+def recognise(function: form.Function) -> Recognised | None:
+    """The nearest-centre function that a traced function is, or None if it is not surely one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vispark.translate import trace
+    >>> recognise(trace(lambda p, c: np.argmin(np.sum((c - p) ** 2, axis=1)), (np.eye(3),)))
+    Recognised(result=Nearest(nan='first', python=False), centres=('argument', 0))
+    """
+    definition = function.definition
+    matrices = [("argument", i) for i in range(len(definition.parameters) - 1)]
+    matrices += [("capture", i) for i, capture in enumerate(function.captures) if len(capture.value.shape) == 2]
+    if definition.halo is not None or definition.free:
+        return None
+    for centres in matrices:
+        try:
+            result = _Run(function, centres).result()
+        except Other:
+            continue
+        if sum(isinstance(each, Nearest) for each in leaves(result)) == 1:
+            return Recognised(result, centres)
+    return None
+
+
+# -- values that are no polynomials -----------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class _Extent:
+    """The length of an axis."""
+
+    axis: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A loop's variable: a place along an axis."""
+
+    axis: str
+    name: str
+
+
+@dataclass(frozen=True)
+class _Least:
+    """The least distance that a loop over the centres found."""
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What a loop goes over: ``values`` at each place along an axis."""
+
+    axis: str
+    values: Callable[[_Place], object]
+
+
+_INFINITE = math.inf
+_COPIES = ("numpy.asarray", "numpy.array", "numpy.copy")
+_BINARY = {"numpy.add": "+", "numpy.subtract": "-", "numpy.multiply": "*", "numpy.power": "**", "numpy.matmul": "@",
+           "numpy.dot": "@", "numpy.inner": "inner", "numpy.vdot": "inner", "operator.add": "+", "operator.sub": "-",
+           "operator.mul": "*", "operator.pow": "**", "operator.matmul": "@", "math.pow": "**", "pow": "**",
+           "numpy.divide": "/", "operator.truediv": "/"}
+
+
+@dataclass
+class _Run:
+    """One function run on symbols."""
+
+    function: form.Function
+    centres: tuple[str, int]
+    names: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
+
+    def result(self) -> object:
+        """What the function returns, of leaves that a kernel can give."""
+        definition = self.function.definition
+        taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
+        if len(taken) != len(definition.parameters):
+            raise Other
+        values: dict[str, object] = {}
+        for number, parameter in enumerate(taken[1:]):
+            values[parameter.name] = algebra.MATRIX if self.centres == ("argument", number) else _Unknown()
+        return _shape(self.call(definition, {taken[0].name: algebra.ROW} | values))
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def call(self, definition: form.Definition, values: dict[str, object]) -> object:
+        """What a function gives for these parameters."""
+        if definition.halo is not None or definition.free:
+            raise Other
+        *body, last = definition.body
+        self.block(tuple(body), values)
+        if not isinstance(last, form.Return):
+            raise Other
+        return self.value(last.value, values)
+
+    def block(self, body: form.Block, values: dict[str, object]) -> None:
+        for statement in body:
+            match statement:
+                case form.Assign(targets, value):
+                    found = self.value(value, values)
+                    for target in targets:
+                        self.assign(target, found, values)
+                case form.Augment(form.Local(name) as target, operator, value):
+                    before = self.value(target, values)
+                    if isinstance(before, Poly) and before.axes:
+                        raise Other             # in place: the array may have another name
+                    values[name] = self.binary(operator, before, self.value(value, values))
+                case form.For(target, iterable, inner, ()):
+                    self.loop(target, self.steps(iterable, values), inner, values)
+                case _:
+                    raise Other
+
+    def assign(self, target: form.Expression, value: object, values: dict[str, object]) -> None:
+        match target:
+            case form.Local(name):
+                values[name] = value
+            case form.TupleOf(items) if isinstance(value, tuple) and len(value) == len(items):
+                for item, part in zip(items, value, strict=True):
+                    self.assign(item, part, values)
+            case _:
+                raise Other
+
+    def loop(self, target: form.Expression, steps: _Steps, body: form.Block, values: dict[str, object]) -> None:
+        place = _Place(steps.axis, f"loop{next(self.names)}")
+        # What the body sets has, when it starts anew, what another place along the axis left there.
+        inner = values | {name: _Unknown() for name in _bound(body)}
+        self.assign(target, steps.values(place), inner)
+        if steps.axis == "k":
+            self._search(place, body, values, inner)
+        else:
+            self._accumulate(place, body, values, inner)
+        for name in _names(target):
+            values[name] = _Unknown()
+
+    def _search(self, place: _Place, body: form.Block, values: dict[str, object], inner: dict[str, object]) -> None:
+        """A loop over the centres: ``if d < least: least, where = d, k``."""
+        *before, last = body
+        start = dict(inner)
+        self.block(tuple(before), inner)
+        if not isinstance(last, form.If) or last.orelse:
+            raise Other
+        found, least = self._compared(last.test, inner)
+        if not isinstance(least, form.Local) or inner.get(least.name) is not start.get(least.name) \
+                or values.get(least.name) != _INFINITE or _measure(found, place.name) != 1:
+            raise Other
+        kept = dict(inner)
+        self.block(last.body, kept)
+        changed = {name for name in kept if name not in inner or kept[name] is not inner[name]}
+        where = changed - {least.name}
+        if len(where) != 1 or kept[least.name] != found or kept[where_name := where.pop()] != place:
+            raise Other
+        first = values.get(where_name)
+        if not isinstance(first, _Written) or (type(first.written), first.written) != (int, 0) \
+                or inner[where_name] is not start[where_name]:
+            raise Other
+        for name in _bound(body):
+            values[name] = _Unknown()
+        values[least.name], values[where_name] = _Least(), Nearest("never", True)
+
+    def _compared(self, test: form.Expression, values: dict[str, object]) -> tuple[object, form.Expression]:
+        """The two sides of ``d < least`` or ``least > d``."""
+        match test:
+            case form.Compare(left, ("<",), (right,)):
+                return self.value(left, values), right
+            case form.Compare(left, (">",), (right,)):
+                return self.value(right, values), left
+        raise Other
+
+    def _accumulate(self, place: _Place, body: form.Block, values: dict[str, object],
+                    inner: dict[str, object]) -> None:
+        """A loop over a row's items that adds to numbers."""
+        bound = _bound(body)
+        sums = {name: value for name in bound if isinstance(value := values.get(name), Poly) and not value.axes
+                and not value.d}
+        inner |= {name: algebra.accumulator(name) for name in sums}
+        self.block(body, inner)
+        for name in bound:
+            values[name] = _Unknown()
+        for name, before in sums.items():
+            after = inner[name]
+            if not isinstance(after, Poly) or after.terms.get(name) != 1:
+                continue
+            rest = Poly((), {term: value for term, value in after.terms.items() if term != name}, after.d, after.k)
+            values[name] = algebra.add(before, algebra.fold(rest, "sum", place.name)) if rest.terms else before
+
+    # -- what loops go over -------------------------------------------------------------------------------------------
+
+    def steps(self, node: form.Expression, values: dict[str, object]) -> _Steps:
+        match node:
+            case form.Call(form.Library("range"), (stop,), ()):
+                return self._range(self.value(stop, values))
+            case form.Call(form.Library("range"), (form.Literal(0), stop), ()):
+                return self._range(self.value(stop, values))
+            case form.Call(form.Library("enumerate"), (over,), ()):
+                found = self.steps(over, values)
+                return _Steps(found.axis, lambda place: (place, found.values(place)))
+            case form.Call(form.Library("zip"), arguments, ()) if arguments:
+                beside = [self.steps(each, values) for each in arguments]
+                if len({each.axis for each in beside}) != 1:
+                    raise Other
+                return _Steps(beside[0].axis, lambda place: tuple(each.values(place) for each in beside))
+        items = self.value(node, values)
+        if not isinstance(items, Poly) or not items.axes or items.axes[0] == NEW:
+            raise Other
+        return _Steps(items.axes[0], lambda place: algebra.at(items, 0, place.name))
+
+    def _range(self, stop: object) -> _Steps:
+        if not isinstance(stop, _Extent):
+            raise Other
+        return _Steps(stop.axis, lambda place: place)
+
+    # -- expressions --------------------------------------------------------------------------------------------------
+
+    def value(self, node: form.Expression, values: dict[str, object]) -> object:
+        match node:
+            case form.Local(name) if name in values:
+                return values[name]
+            case form.Captured(number):
+                return self._captured(number)
+            case form.Literal(value):
+                return _number(value)
+            case form.Unary("-", operand):
+                return self.binary("*", algebra.constant(-1), self.value(operand, values))
+            case form.Unary("+", operand):
+                return self.value(operand, values)
+            case form.Binary(operator, left, right):
+                return self.binary(operator, self.value(left, values), self.value(right, values))
+            case form.TupleOf(items):
+                return tuple(self.value(item, values) for item in items)
+            case form.Index(value, indices):
+                return self._index(self.value(value, values), indices, values)
+            case form.Attribute(value, name):
+                return self._attribute(self.value(value, values), name)
+            case form.Call():
+                return self._called(node, values)
+        raise Other
+
+    def _captured(self, number: int) -> object:
+        if self.centres == ("capture", number):
+            return algebra.MATRIX
+        # Other numbers of the same kind take the same kernel, but for ints and infinities.
+        value = self.function.captures[number].value
+        if value.shape or not value.weak or (isinstance(value.number, float) and math.isfinite(value.number)):
+            return _Unknown()
+        return _number(value.number)
+
+    def _attribute(self, value: object, name: str) -> object:
+        if not isinstance(value, Poly) or NEW in value.axes:
+            raise Other
+        if name == "T":
+            return replace(value, axes=value.axes[::-1])
+        if name == "shape":
+            return tuple(_Extent(axis) for axis in value.axes)
+        if name == "size" and len(value.axes) == 1:
+            return _Extent(value.axes[0])
+        raise Other
+
+    def _index(self, value: object, indices: Sequence[form.Expression], values: dict[str, object]) -> object:
+        if isinstance(value, tuple):
+            number = self.value(indices[0], values)
+            item = number.number if isinstance(number, Poly) else None
+            if len(indices) != 1 or item is None or item.denominator != 1 or not -len(value) <= item < len(value):
+                raise Other
+            return value[int(item)]
+        if not isinstance(value, Poly):
+            raise Other
+        axes: list[str] = []
+        rest = list(value.axes)
+        for node in indices:
+            if isinstance(node, form.Literal) and node.value is None:
+                axes.append(NEW)
+            elif node == form.Slice(None, None, None) and rest:
+                axes.append(rest.pop(0))
+            elif rest and isinstance(place := self.value(node, values), _Place) and place.axis == rest[0]:
+                value = algebra.at(value, value.axes.index(rest.pop(0)), place.name)
+            else:
+                raise Other
+        return replace(value, axes=(*axes, *rest))
+
+    def binary(self, operator: str, left: object, right: object) -> object:
+        if isinstance(left, Root) and operator == "**" and right == algebra.constant(2):
+            return left.of
+        if isinstance(left, Root) and operator == "*" and left == right:
+            return left.of
+        if not isinstance(left, Poly) or not isinstance(right, Poly):
+            raise Other
+        match operator:
+            case "+" | "-":
+                return algebra.add(left, right, 1 if operator == "+" else -1)
+            case "*":
+                return algebra.multiply(left, right)
+            case "/" if right.number:
+                return algebra.multiply(left, algebra.constant(1 / right.number))
+            case "**" if right == algebra.constant(2):
+                return algebra.multiply(left, left)
+            case "**" if right == algebra.constant(Fraction(1, 2)):
+                return Root(left)
+            case "@":
+                return algebra.dot(left, right)
+            case "inner" if len(right.axes) == 1 or left.axes == right.axes == ("d",):
+                return algebra.dot(left, right)
+        raise Other
+
+    def _called(self, node: form.Call, values: dict[str, object]) -> object:
+        function = node.function
+        if isinstance(function, form.Called):
+            return self._inline(function.definition, node, values)
+        arguments = [*node.arguments]
+        if isinstance(function, form.Attribute):
+            name, arguments = f"numpy.{function.name}", [function.value, *arguments]
+            if isinstance(function.value, form.Library):
+                raise Other
+        elif isinstance(function, form.Library):
+            name = function.name
+        else:
+            raise Other
+        if name == "sum" and len(arguments) == 1 and isinstance(arguments[0], form.Each) and not node.keywords:
+            return self._each(arguments[0], values)
+        given = [self.value(each, values) for each in arguments]
+        return self._library(name, given, {key: self.value(each, values) for key, each in node.keywords})
+
+    def _inline(self, definition: form.Definition, node: form.Call, values: dict[str, object]) -> object:
+        names = [parameter.name for parameter in definition.parameters]
+        given = dict(zip(names, (self.value(each, values) for each in node.arguments), strict=False))
+        given |= {key: self.value(each, values) for key, each in node.keywords}
+        if set(given) != set(names) or len(node.arguments) + len(node.keywords) != len(names):
+            raise Other
+        return self.call(definition, given)
+
+    def _each(self, node: form.Each, values: dict[str, object]) -> object:
+        if node.conditions:
+            raise Other
+        steps = self.steps(node.iterable, values)
+        place = _Place(steps.axis, f"loop{next(self.names)}")
+        inner = dict(values)
+        self.assign(node.target, steps.values(place), inner)
+        found = self.value(node.value, inner)
+        if steps.axis != "d" or not isinstance(found, Poly) or found.axes:
+            raise Other
+        return algebra.fold(found, "sum", place.name)
+
+    def _library(self, name: str, given: list[object], keywords: dict[str, object]) -> object:
+        if name in _BINARY and len(given) == 2 and not keywords:
+            return self.binary(_BINARY[name], *given)
+        axis = keywords.pop("axis", None) if len(given) < 2 else given.pop()
+        if keywords or len(given) != 1:
+            raise Other
+        value = given[0]
+        if name in ("numpy.argmin", "numpy.argmax"):
+            return _extreme(value, axis, 1 if name == "numpy.argmin" else -1)
+        if name in ("numpy.sum", "numpy.mean", "sum"):
+            return algebra.fold(_along(value, axis), "mean" if name == "numpy.mean" else "sum")
+        if name == "numpy.linalg.norm":
+            along = _along(value, axis)
+            return Root(algebra.fold(algebra.multiply(along, along), "sum"))
+        if axis is not None:
+            raise Other
+        if name == "len" and isinstance(value, Poly) and value.axes and value.axes[0] != NEW:
+            return _Extent(value.axes[0])
+        if name == "int" and isinstance(value, Nearest):
+            return replace(value, python=True)
+        if name == "numpy.transpose":
+            return self._attribute(value, "T")
+        if name == "numpy.square":
+            return self.binary("**", value, algebra.constant(2))
+        if name in ("numpy.sqrt", "math.sqrt") and isinstance(value, Poly):
+            return Root(value)
+        if name in _COPIES and isinstance(value, Poly):
+            return value
+        if name in ("float", "numpy.float64") and isinstance(value, Root | Poly) and not _axes(value):
+            return value
+        raise Other
+
+
+@dataclass(frozen=True, eq=False)
+class _Unknown:
+    """A value that nothing is known of; equal to nothing else."""
+
+
+def _axes(value: Poly | Root) -> tuple[str, ...]:
+    return value.of.axes if isinstance(value, Root) else value.axes
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return _Unknown() if not isinstance(value, bool) else value
+    if math.isnan(value):
+        raise Other
+    if math.isinf(value):
+        return value
+    found = algebra.constant(Fraction(value))
+    return _Written(found.axes, found.terms, written=value)
+
+
+@dataclass(frozen=True)
+class _Written(Poly):
+    """A number as it was written, which says its type where it is returned."""
+
+    written: int | float = field(default=0, compare=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Poly) and (self.axes, self.terms) == (other.axes, other.terms)
+
+    __hash__ = None
+
+
+def _along(value: object, axis: object) -> Poly:
+    """A polynomial whose axis of that number is d; all of a row without a number."""
+    if not isinstance(value, Poly):
+        raise Other
+    if axis is None:
+        if value.axes != ("d",):
+            raise Other
+        return value
+    number = axis.number if isinstance(axis, Poly) else None
+    if number is None or not -len(value.axes) <= number < len(value.axes) or value.axes[int(number)] != "d":
+        raise Other
+    return value
+
+
+def _extreme(value: object, axis: object, sign: int) -> Nearest:
+    if axis is not None and axis not in (algebra.constant(0), algebra.constant(-1)):
+        raise Other
+    poly = value.of if isinstance(value, Root) else value
+    if not isinstance(poly, Poly) or poly.axes != ("k",) or _measure(value, "axis") != sign:
+        raise Other
+    return Nearest("first", False)
+
+
+def _measure(value: object, place: str) -> int:
+    """As :func:`algebra.distance`, of distances from the centre at ``place``; a root must be of the distance itself."""
+    if isinstance(value, Root):
+        whole = value.of.terms.get((2, 0, "sum")) or value.of.terms.get((2, 0, "mean"))
+        exact = len(value.of.terms) == 3 and whole is not None and whole > 0
+        return algebra.distance(value.of) if exact and value.of.k == place and not value.of.d else 0
+    return algebra.distance(value) if isinstance(value, Poly) and value.k == place and not value.d else 0
+
+
+def _shape(value: object) -> object:
+    """A result's leaves, where all of them can be given."""
+    if isinstance(value, tuple):
+        return tuple(_shape(item) for item in value)
+    if isinstance(value, Nearest):
+        return value
+    if isinstance(value, _Written):
+        return value.written
+    if isinstance(value, bool):
+        return value
+    if value == algebra.ROW:
+        return Row()
+    raise Other
+
+
+def _bound(body: form.Block) -> set[str]:
+    """The names that a block assigns."""
+    found: set[str] = set()
+    for statement in body:
+        match statement:
+            case form.Assign(targets, _):
+                for target in targets:
+                    found |= _names(target)
+            case form.Augment(target, _, _):
+                found |= _names(target)
+            case form.If(_, body, orelse):
+                found |= _bound(body) | _bound(orelse)
+            case form.For(target, _, body, orelse):
+                found |= _names(target) | _bound(body) | _bound(orelse)
+    return found
+
+
+def _names(target: form.Expression) -> set[str]:
+    if isinstance(target, form.TupleOf):
+        return set().union(*(_names(item) for item in target.items))
+    return {target.name} if isinstance(target, form.Local) else set()

@@ -1,0 +1,169 @@
+"""Polynomials in a row and the rows of a matrix, as far as distances between them need.
+
+A row ``p`` has items along an axis ``d``; a matrix ``c`` of centres has rows along ``k``, each with items along ``d``.
+``(p - c) ** 2``, written in whatever way, is one polynomial in p[d] and c[k, d]; so is its sum over d, and two
+spellings of a distance are the same when their polynomials are. What is no such polynomial raises :class:`Other`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+#: Powers of p[d] and of c[k, d] in a term, and how d was folded: "", "sum" or "mean".
+Term = tuple[int, int, str]
+
+_ONE: Term = (0, 0, "")
+
+#: An axis that broadcasting made, of extent 1.
+NEW = "new"
+
+
+class Other(Exception):
+    """What was read is not of the kind looked for."""
+
+
+@dataclass(frozen=True)
+class Poly:
+    """A polynomial with an element for each place along its axes.
+
+    Attributes
+    ----------
+    axes : tuple of str
+        "d", "k" or NEW, in the array's order; () for a number.
+    terms : dict
+        The coefficient of each term; and of each name of a loop's accumulator, which stands for what it was before.
+    d, k : str
+        Which place along d and k the items are taken at: "" where there are none, "axis" for all along an axis of its
+        own, or the name of a loop's variable.
+    """
+
+    axes: tuple[str, ...]
+    terms: Mapping[Term | str, Fraction]
+    d: str = ""
+    k: str = ""
+
+    @property
+    def number(self) -> Fraction | None:
+        """The value of a constant, else None."""
+        return self.terms.get(_ONE, Fraction(0)) if set(self.terms) <= {_ONE} and not self.axes else None
+
+
+@dataclass(frozen=True)
+class Root:
+    """The square root of a polynomial."""
+
+    of: Poly
+
+
+def constant(value: Fraction | int) -> Poly:
+    """A number."""
+    return Poly((), {_ONE: Fraction(value)} if value else {})
+
+
+ROW = Poly(("d",), {(1, 0, ""): Fraction(1)}, d="axis")
+MATRIX = Poly(("k", "d"), {(0, 1, ""): Fraction(1)}, d="axis", k="axis")
+
+
+def accumulator(name: str) -> Poly:
+    """A number that a loop adds to, as it is before the loop's body."""
+    return Poly((), {name: Fraction(1)})
+
+
+def add(left: Poly, right: Poly, sign: int = 1) -> Poly:
+    """``left + right``, or ``left - right``."""
+    axes, d, k = _together(left, right)
+    terms = dict(left.terms)
+    for term, value in right.terms.items():
+        terms[term] = terms.get(term, Fraction(0)) + sign * value
+    return Poly(axes, {term: value for term, value in terms.items() if value}, d, k)
+
+
+def multiply(left: Poly, right: Poly) -> Poly:
+    """``left * right``, item by item."""
+    axes, d, k = _together(left, right)
+    terms: dict[Term | str, Fraction] = {}
+    for one, a in left.terms.items():
+        for other, b in right.terms.items():
+            term = _product(one, other)
+            terms[term] = terms.get(term, Fraction(0)) + a * b
+    return Poly(axes, {term: value for term, value in terms.items() if value}, d, k)
+
+
+def fold(poly: Poly, how: str, place: str = "axis") -> Poly:
+    """The sum or the mean along d, taken at ``place``.
+
+    What does not change along d is added as often as d is long, which is not known: that is no polynomial.
+    """
+    if poly.d != place:
+        raise Other
+    terms: dict[Term | str, Fraction] = {}
+    for term, value in poly.terms.items():
+        if isinstance(term, str) or term[2] or term == _ONE:
+            raise Other
+        terms[(term[0], term[1], how)] = value
+    return Poly(tuple(axis for axis in poly.axes if axis != "d"), terms, "", poly.k)
+
+
+def dot(left: Poly, right: Poly) -> Poly:
+    """``left @ right``: along the last axis of the one and the first or last but one of the other."""
+    if NEW in left.axes + right.axes or not left.axes or not right.axes:
+        raise Other
+    inner = right.axes[0] if len(right.axes) < 2 else right.axes[-2]
+    if left.axes[-1] != "d" or inner != "d" or len(left.axes) + len(right.axes) > 3:
+        raise Other
+    rest = tuple(axis for axis in left.axes + right.axes if axis != "d")
+    product = multiply(replace(left, axes=()), replace(right, axes=()))
+    return fold(replace(product, axes=rest), "sum")
+
+
+def at(poly: Poly, axis: int, place: str) -> Poly:
+    """The items at one place along an axis: that of a loop's variable."""
+    name = poly.axes[axis]
+    if name not in ("d", "k"):
+        raise Other
+    rest = poly.axes[:axis] + poly.axes[axis + 1:]
+    return replace(poly, axes=rest, d=place) if name == "d" else replace(poly, axes=rest, k=place)
+
+
+def distance(poly: Poly) -> int:
+    """1 if this is, for each k, the squared distance of the row from the centre k, times something positive, but for
+    what is the same for all k; -1 for that times something negative; 0 for anything else."""
+    varying = {term: value for term, value in poly.terms.items() if isinstance(term, str) or term[1]}
+    if len(varying) != 2 or any(isinstance(term, str) for term in poly.terms):
+        return 0
+    for how in ("sum", "mean"):
+        square, product = varying.get((0, 2, how)), varying.get((1, 1, how))
+        if square is not None and product is not None and product == -2 * square:
+            return 1 if square > 0 else -1
+    return 0
+
+
+def _product(one: Term | str, other: Term | str) -> Term | str:
+    if one == _ONE:
+        return other
+    if other == _ONE:
+        return one
+    if isinstance(one, str) or isinstance(other, str) or one[2] or other[2]:
+        raise Other
+    return one[0] + other[0], one[1] + other[1], ""
+
+
+def _together(left: Poly, right: Poly) -> tuple[tuple[str, ...], str, str]:
+    """The axes and places of what two polynomials broadcast to."""
+    width = max(len(left.axes), len(right.axes))
+    axes = []
+    for one, other in zip(*((NEW,) * (width - len(each.axes)) + each.axes for each in (left, right)), strict=True):
+        if one != other and NEW not in (one, other):
+            raise Other
+        axes.append(other if one == NEW else one)
+    if len(set(axes) - {NEW}) < len([axis for axis in axes if axis != NEW]):
+        raise Other             # d against d along two axes
+    return tuple(axes), _place(left.d, right.d), _place(left.k, right.k)
+
+
+def _place(one: str, other: str) -> str:
+    if one and other and one != other:
+        raise Other
+    return one or other

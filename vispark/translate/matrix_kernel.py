@@ -1,0 +1,277 @@
+"""Kernels that look for nearest centres by matrix work, in place of those that the translator writes row by row.
+
+The device's side is ``vispark/nearest.h``. One kernel gives the labels, another folds the rows by them; both are for
+rows of float32. What does not fit them keeps the translator's own kernel.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from vispark.translate.folding import Accumulated, Folding
+from vispark.translate.form import Capture, Constant, Function
+from vispark.translate.interface import Call, Parameter, Preparation, Record, TableKernel
+from vispark.translate.matrix import Nearest, Recognised, Row, leaves, recognise
+from vispark.translate.table import SHARED_BYTES
+
+#: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
+LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
+#: The most centres that scores of fit registers beside all else, and the threads of a block then.
+_THREADS = ((112, 512), (160, 384), (MOST_CENTRES, 256))
+#: Steps of rows on their way, and at most so many steps of the centres.
+_AHEAD, _RING = 4, 10
+#: Rows that are labelled before their sums are taken: as many numbers and labels of 2 bytes lie in shared memory.
+_CHUNK = 8192
+#: Loads of rows under way in a thread while sums are taken.
+_ROWS_AHEAD = 16
+_CENTRES = {"float32": "float", "float64": "double"}
+
+
+def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, folding: Folding | None) -> TableKernel:
+    """The kernel by matrix work that gives what a kernel gives, or that kernel itself.
+
+    Parameters
+    ----------
+    kernel : TableKernel
+        What the translator wrote of the chain.
+    calls, record, folding
+        What it wrote it of.
+    """
+    if len(calls) != 1 or len(record.fields) != 1:
+        return kernel
+    field, call = record.fields[0], calls[0]
+    if field.name or np.dtype(field.dtype) != np.float32 or len(field.shape) != 1:
+        return kernel
+    found = _recognised(_described(call.function))
+    if found is None:
+        return kernel
+    kind, number = found.centres
+    if kind == "argument" and number >= len(call.args):
+        return kernel
+    centres = np.asarray(call.args[number] if kind == "argument" else call.function.captures[number].value.array)
+    if centres.ndim != 2 or centres.shape[1] != field.shape[0] or centres.dtype.name not in _CENTRES:
+        return kernel
+    given = Parameter(kind, "", number, centres.dtype.name, centres.shape, True)
+    return _kernel(kernel, found.result, given, folding.groups if folding and folding.key else None) or kernel
+
+
+def _described(function: Function) -> Function:
+    """A function without the contents of the arrays it captured."""
+    return replace(function, captures=tuple(
+        Capture(each.name, Constant(each.value.dtype, each.value.shape, b"", each.value.weak) if each.value.shape
+                else each.value) for each in function.captures))
+
+
+@functools.lru_cache(maxsize=128)
+def _recognised(function: Function) -> Recognised | None:
+    return recognise(function)
+
+
+@functools.lru_cache(maxsize=128)
+def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int | None) -> TableKernel | None:
+    parameters: tuple[Parameter, ...]
+    count, columns = centres.shape
+    shape = shape_for(count, columns, centres.dtype, next(each for each in leaves(result) if isinstance(each, Nearest)))
+    if shape is None:
+        return None
+    row = Parameter("input", "", 0, "float32", centres.shape[1:], True)
+    if groups is None:
+        if not isinstance(result, Nearest) or kernel.accumulated or len(kernel.outputs) != 1:
+            return None
+        ports = row, Parameter("output", kernel.outputs[0].name, 0, "int64", (), True)
+        source, name, parameters = shape.labels(), "nearest_labels", (*ports, centres)
+    else:
+        stores = _stores(kernel.accumulated, result) if groups == count else None
+        if stores is None:
+            return None
+        source, name, parameters = shape.fold(kernel.accumulated, stores), "nearest_fold", (row, centres)
+    return replace(kernel, source=source, name=name, parameters=parameters, block=shape.threads, shared=shape.shared,
+                   tile=shape.threads // 2, waves=min(1.0, kernel.waves) if groups else 1.0,
+                   preparation=shape.preparation)
+
+
+def _stores(accumulated: Sequence[Accumulated], result: object) -> tuple[str, ...] | None:
+    """What becomes of each partial: "" for the sums of the rows, else what is stored for each group, in C++; None where
+    these kernels do not give it."""
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Nearest):
+        return None
+    parts = dict(_paths(result[1], "1"))
+    stores = []
+    for one in accumulated:
+        store = _OF_KEYS.get(one.guard) if one.field == "0" else _store(one, parts.get(one.field))
+        if store is None:
+            return None
+        stores.append(store)
+    return tuple(stores) if stores.count("") == 1 else None
+
+
+_OF_KEYS = {"": "count", "least": "least", "greatest": "greatest"}
+
+
+def _store(one: Accumulated, part: object) -> str | None:
+    if one.operator != "add" or isinstance(part, bool):
+        return None
+    if isinstance(part, Row):
+        return "" if (one.accumulator, one.guard, one.of) == ("double", "", "Value") else None
+    if isinstance(part, int) and abs(part) < 1 << 31:
+        if (one.accumulator, one.guard) == ("long long", ""):
+            return f"{part}ll * count"
+        return f"{abs(part)}.0 * count" if (one.accumulator, one.guard) == ("double", "overflow") else None
+    if isinstance(part, float) and (one.accumulator, one.guard) == ("Twofold", ""):
+        value = f"({part!r})"
+        return f"Twofold({value} * count, __fma_rn({value}, (double)count, -({value} * count)))"
+    return None
+
+
+def _paths(result: object, path: str) -> list[tuple[str, object]]:
+    if not isinstance(result, tuple):
+        return [(path, result)]
+    return [each for number, item in enumerate(result) for each in _paths(item, f"{path}.{number}")]
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Shape:
+    """All that shapes a kernel; ``nearest::Shape`` in C++.
+
+    Attributes
+    ----------
+    centres, columns : int
+        How many centres there are, and numbers in a row.
+    dtype : str
+        The centres'.
+    nan : str
+        As :class:`Nearest` has it.
+    threads : int
+        Threads of a block, of which each 128 take 64 rows at a time.
+    ring : int
+        Steps of 16 columns of the centres that are in shared memory; 0 where all are, and nothing is prepared.
+    ahead : int
+        Steps of rows that are on their way.
+    """
+
+    centres: int
+    columns: int
+    dtype: str
+    nan: str
+    threads: int
+    ring: int
+    ahead: int
+
+    @property
+    def padded(self) -> int:
+        """The centres that products are taken with."""
+        return -(-self.centres // 8) * 8
+
+    @property
+    def steps(self) -> int:
+        """Steps of 16 columns."""
+        return -(-self.columns // 16)
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: those of ``Room``, or a few more."""
+        image = (self.ring or self.steps) * self.padded * 64
+        lists = 3 * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
+        found = image + self.threads * 32 * self.ahead + 16 * max(1, self.ring) + lists + 4 * self.padded + \
+            4 * max(64, 16 * self.steps)
+        return -(-(found + 128) // 128) * 128
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """What is made of the centres first: their image, and two numbers for each."""
+        if not self.ring:
+            return None
+        return Preparation("nearest_centres", self.padded * (self.steps * 64 + 8), self.padded // 8, 256)
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+
+    def labels(self) -> str:
+        """The kernel that gives the labels of the rows."""
+        return self._source("nearest_labels", [], 2, [
+            "Shape::labels(x, work.count, room, image, centres, work.of<long long>(1, 1));"])
+
+    def fold(self, accumulated: Sequence[Accumulated], stores: Sequence[str]) -> str:
+        """The kernel that folds by label: the rows are added up, and of ``stores`` each is stored."""
+        partials = [f"{one.accumulator}* __restrict__ partial_{number}" for number, one in enumerate(accumulated)]
+        sums = stores.index("")
+        body = [f"double* const sums = partial_{sums} + blockIdx.x * {accumulated[sums].width}ll;",
+                "Shape::fold(x, work.count, room, image, centres, sums);",
+                f"nearest::each<{self.centres}>(room, [&](int k, long long count) {{"]
+        last = []
+        for number, store in enumerate(stores):
+            if store in ("least", "greatest"):
+                last.append(f"partial_{number}[blockIdx.x] = nearest::{store}<{self.centres}>(room);")
+            elif store:
+                body.append(f"    partial_{number}[blockIdx.x * {self.centres}ll + k] = {store};")
+        if last:
+            last = ["if (threadIdx.x == 0) {", *(f"    {line}" for line in last), "}"]
+        return self._source("nearest_fold", partials, 1, [*body, "});", *last])
+
+    def _source(self, name: str, partials: Sequence[str], ports: int, body: Sequence[str]) -> str:
+        kind = _CENTRES[self.dtype]
+        centres = f"const {kind}* __restrict__ centres"
+        image = ["const unsigned char* __restrict__ image"] if self.ring else []
+        declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *partials, *image,
+                    centres]
+        numbers = (self.padded, self.centres, self.columns, self.threads, self.ring, _CHUNK, self.ahead, _ROWS_AHEAD)
+        lines = [
+            '#include "vispark/nearest.h"', "", *_products(self.padded), "",
+            f"typedef nearest::Shape<{', '.join(map(str, numbers))}, nearest::{self.nan.upper()}, {kind}> Shape;",
+            f"static_assert(sizeof(Shape::Room) <= {self.shared}, \"shared memory\");", ""]
+        if self.ring:
+            lines += ['extern "C" __global__ void __launch_bounds__(256)',
+                      f"nearest_centres(unsigned char* __restrict__ image, {centres})", "{",
+                      "    Shape::prepare(image, centres);", "}", ""]
+        lines += [
+            f'extern "C" __global__ void __launch_bounds__({self.threads}, 1)', f"{name}({', '.join(declared)})", "{",
+            "    extern __shared__ __align__(128) unsigned char memory[];",
+            "    Shape::Room& room = *(Shape::Room*)memory;",
+            *([] if self.ring else ["    const unsigned char* const image = nullptr;"]),
+            f"    const rows::Work work(works, ports, {ports});",
+            f"    const float* const x = work.of<const float>(0, {self.columns});",
+            "#ifdef VISPARK_ON_HOST", "    if (threadIdx.x != 0) return;", "#endif",
+            *(f"    {line}" for line in body), "}"]
+        return "\n".join(lines) + "\n"
+
+
+def shape_for(centres: int, columns: int, dtype: str, nearest: Nearest) -> Shape | None:
+    """The shape for so many centres of so many columns, or None where matrix work gains nothing or has no room."""
+    if not LEAST_CENTRES <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % 4:
+        return None
+    threads = next(threads for most, threads in _THREADS if centres <= most)
+    whole = Shape(centres, columns, dtype, nearest.nan, threads, 0, _AHEAD)
+    if whole.shared <= SHARED_BYTES:
+        return whole
+    for ahead in (_AHEAD, 3, 2):
+        for ring in range(_RING, 3, -1):
+            found = replace(whole, ring=ring, ahead=ahead)
+            if ring <= whole.steps and found.shared <= SHARED_BYTES:
+                return found
+    return None
+
+
+def _products(width: int) -> list[str]:
+    """The product of 64 rows and ``width`` centres by one instruction, whose operands must be written out."""
+    count = width // 2
+    sums = [", ".join(f"%{i}" for i in range(start, min(start + 16, count))) for start in range(0, count, 16)]
+    outs = [", ".join(f'"+f"(d[{i}])' for i in range(start, min(start + 8, count))) for start in range(0, count, 8)]
+    rows = ", ".join(f"%{count + i}" for i in range(4))
+    return [
+        "#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS",
+        f"template <> struct tensor::Wgmma<{width}> {{",
+        f"    static __device__ __forceinline__ void of(float (&d)[{count}], const unsigned (&a)[4],",
+        "                                              unsigned long long b, int more)", "    {",
+        f'        asm volatile("{{.reg .pred p; setp.ne.b32 p, %{count + 5}, 0; "',
+        f'                     "wgmma.mma_async.sync.aligned.m64n{width}k16.f32.bf16.bf16 {{"',
+        *(f'                     "{line}{", " if number + 1 < len(sums) else ""}"' for number, line in enumerate(sums)),
+        f'                     "}}, {{{rows}}}, %{count + 4}, p, 1, 1, 0;}}"',
+        *(f"                     {':' if not number else ' '} {line}{',' if number + 1 < len(outs) else ''}"
+          for number, line in enumerate(outs)),
+        '                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));',
+        "    }", "};", "#endif"]
