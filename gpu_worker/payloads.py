@@ -23,6 +23,7 @@ class Payloads:
 
     def __init__(self, device: Device):
         self._device = device
+        self._current: Payload | None = None
         self._kept: Payload | None = None
 
     def receive(self, descriptor: int) -> Payload:
@@ -35,22 +36,28 @@ class Payloads:
         """
         if self._kept is not None and identity(descriptor) == self._kept.identity():
             os.close(descriptor)
-            return self._kept
-        self.close()
-        payload = Payload.receive(descriptor)
-        if payload.size >= PIN_FROM:
-            self._device.pin(payload.array)
-        self._kept = payload
-        return payload
+            self._current = self._kept
+        else:
+            self._current = Payload.receive(descriptor)
+            if self._current.size >= PIN_FROM:
+                self._device.pin(self._current.array)
+        return self._current
 
     def done(self, *, again: bool) -> None:
         """End the use of the last payload; ``again`` says that the client may bring it once more."""
-        if not again or (self._kept is not None and self._kept.size > RECYCLED_BYTES):
-            self.close()
+        payload, self._current = self._current, None
+        if again and payload.size <= RECYCLED_BYTES:
+            payload, self._kept = self._kept if self._kept is not payload else None, payload
+        elif payload is self._kept:
+            self._kept = None
+        self._drop(payload)
 
     def close(self) -> None:
         """Let go of what is kept. Whoever uses a part of the memory still has it."""
         payload, self._kept = self._kept, None
+        self._drop(payload)
+
+    def _drop(self, payload: Payload | None) -> None:
         if payload is not None:
             if payload.size >= PIN_FROM:
                 self._device.unpin(payload.array)

@@ -54,11 +54,17 @@ def test_memory_that_comes_again_stays_mapped_and_pinned():
         one.array[7] = 42
         assert first.array[7] == 42
         kept.done(again=True)
+        retained = kept.receive(os.dup(other.descriptor))
+        kept.done(again=False)
+        assert retained.descriptor == -1 and device.pinned == [first.array.ctypes.data]
         second = kept.receive(os.dup(other.descriptor))
+        kept.done(again=True)
         assert second.size == LARGE + 1 and first.descriptor == -1 and device.pinned == [second.array.ctypes.data]
+        kept.receive(os.dup(other.descriptor))
         kept.done(again=False)
         assert not device.pinned
         kept.receive(os.dup(small.descriptor))
+        kept.done(again=True)
         assert not device.pinned
         kept.close()
 
