@@ -56,35 +56,29 @@ lambda(const float* __restrict__ p, long long& out_0_value, long long& out_1_val
 extern "C" __global__ void __launch_bounds__(128, 8)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 5);
     const float* __restrict__ const p_in = work.of<const float>(0, 3);
     long long* __restrict__ const out_0 = work.of<long long>(1, 1);
     long long* __restrict__ const out_1 = work.of<long long>(2, 1);
     long long* __restrict__ const out_2 = work.of<long long>(3, 1);
     long long* __restrict__ const out_3 = work.of<long long>(4, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(p_in + row * 3, out_0[row], out_1[row], out_2[row], out_3[row]);
 #else
-    const rows::Sweep work(works, ports, 5, 1024);
-    const float* __restrict__ const p_in = work.of<const float>(0, 3);
-    long long* __restrict__ const out_0 = work.of<long long>(1, 1);
-    long long* __restrict__ const out_1 = work.of<long long>(2, 1);
-    long long* __restrict__ const out_2 = work.of<long long>(3, 1);
-    long long* __restrict__ const out_3 = work.of<long long>(4, 1);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     for (int ahead = 0; ahead < 1; ++ahead) {
-        rows::fetch<3, 3, 128>(p_tiles + ahead * 3072, p_in, work.first + ahead * work.step, work.count, 1024);
+        rows::fetch<3, 3, 128>(p_tiles + ahead * 3072, p_in, ahead * 1024ll, work.count, 1024);
         rows::end_group();
     }
     int turn = 0;
-    for (long long first = work.first; first < work.count; first += work.step, ++turn) {
+    for (long long first = 0; first < work.count; first += 1024, ++turn) {
         rows::wait_for_groups<0>();
         rows::barrier();
-        rows::fetch<3, 3, 128>(p_tiles + ((turn + 1) % 2) * 3072, p_in, first + 1 * work.step, work.count, 1024);
+        rows::fetch<3, 3, 128>(p_tiles + ((turn + 1) % 2) * 3072, p_in, first + 1024, work.count, 1024);
         rows::end_group();
         const int count = rows::least(work.count - first, 1024);
         for (int row = threadIdx.x; row < count; row += 128) {

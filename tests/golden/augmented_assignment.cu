@@ -39,22 +39,19 @@ augmented(const int x, int& out_value)
     out_value = x_1;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 augmented_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 2);
     const int* __restrict__ const x_in = work.of<const int>(0, 1);
     int* __restrict__ const out = work.of<int>(1, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         augmented(x_in[row], out[row]);
 #else
-    const rows::Sweep work(works, ports, 2, 1024);
-    const int* __restrict__ const x_in = work.of<const int>(0, 1);
-    int* __restrict__ const out = work.of<int>(1, 1);
-    for (long long row = work.first + threadIdx.x * 4; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 4; row < work.count; row += 1024) {
         if (row + 4 <= work.count) {
             const rows::Pack<int, 4> x = *(const rows::Pack<int, 4>*)(x_in + row);
             rows::Pack<int, 4> out_value;

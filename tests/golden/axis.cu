@@ -36,33 +36,29 @@ lambda(const float* __restrict__ b, float* __restrict__ out_0_row, float* __rest
 extern "C" __global__ void __launch_bounds__(128, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 3);
     const float* __restrict__ const b_in = work.of<const float>(0, 12);
     float* __restrict__ const out_0 = work.of<float>(1, 4);
     float* __restrict__ const out_1 = work.of<float>(2, 3);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(b_in + row * 12, out_0 + row * 4, out_1 + row * 3);
 #else
-    const rows::Sweep work(works, ports, 3, 256);
-    const float* __restrict__ const b_in = work.of<const float>(0, 12);
-    float* __restrict__ const out_0 = work.of<float>(1, 4);
-    float* __restrict__ const out_1 = work.of<float>(2, 3);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const b_tiles = (float*)(memory + 0);
     float* const out_0_row_tile = (float*)(memory + 24576);
     float* const out_1_row_tile = (float*)(memory + 28672);
     for (int ahead = 0; ahead < 1; ++ahead) {
-        rows::fetch<12, 12, 128>(b_tiles + ahead * 3072, b_in, work.first + ahead * work.step, work.count, 256);
+        rows::fetch<12, 12, 128>(b_tiles + ahead * 3072, b_in, ahead * 256ll, work.count, 256);
         rows::end_group();
     }
     int turn = 0;
-    for (long long first = work.first; first < work.count; first += work.step, ++turn) {
+    for (long long first = 0; first < work.count; first += 256, ++turn) {
         rows::wait_for_groups<0>();
         rows::barrier();
-        rows::fetch<12, 12, 128>(b_tiles + ((turn + 1) % 2) * 3072, b_in, first + 1 * work.step, work.count, 256);
+        rows::fetch<12, 12, 128>(b_tiles + ((turn + 1) % 2) * 3072, b_in, first + 256, work.count, 256);
         rows::end_group();
         const int count = rows::least(work.count - first, 256);
         for (int row = threadIdx.x; row < count; row += 128) {

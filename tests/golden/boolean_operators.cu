@@ -10,28 +10,22 @@ lambda(const bool a, const bool b, bool& out_0_value, bool& out_1_value, bool& o
     out_2_value = !a;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 5);
     const bool* __restrict__ const a_in = work.of<const bool>(0, 1);
     const bool* __restrict__ const b_in = work.of<const bool>(1, 1);
     bool* __restrict__ const out_0 = work.of<bool>(2, 1);
     bool* __restrict__ const out_1 = work.of<bool>(3, 1);
     bool* __restrict__ const out_2 = work.of<bool>(4, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(a_in[row], b_in[row], out_0[row], out_1[row], out_2[row]);
 #else
-    const rows::Sweep work(works, ports, 5, 4096);
-    const bool* __restrict__ const a_in = work.of<const bool>(0, 1);
-    const bool* __restrict__ const b_in = work.of<const bool>(1, 1);
-    bool* __restrict__ const out_0 = work.of<bool>(2, 1);
-    bool* __restrict__ const out_1 = work.of<bool>(3, 1);
-    bool* __restrict__ const out_2 = work.of<bool>(4, 1);
-    for (long long row = work.first + threadIdx.x * 16; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 16; row < work.count; row += 4096) {
         if (row + 16 <= work.count) {
             const rows::Pack<bool, 16> a = *(const rows::Pack<bool, 16>*)(a_in + row);
             const rows::Pack<bool, 16> b = *(const rows::Pack<bool, 16>*)(b_in + row);

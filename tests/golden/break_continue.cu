@@ -23,24 +23,20 @@ escapes(const float x, long long& out_0_value, float& out_1_value)
     out_1_value = y;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 escapes_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 3);
     const float* __restrict__ const x_in = work.of<const float>(0, 1);
     long long* __restrict__ const out_0 = work.of<long long>(1, 1);
     float* __restrict__ const out_1 = work.of<float>(2, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         escapes(x_in[row], out_0[row], out_1[row]);
 #else
-    const rows::Sweep work(works, ports, 3, 512);
-    const float* __restrict__ const x_in = work.of<const float>(0, 1);
-    long long* __restrict__ const out_0 = work.of<long long>(1, 1);
-    float* __restrict__ const out_1 = work.of<float>(2, 1);
-    for (long long row = work.first + threadIdx.x * 2; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 2; row < work.count; row += 512) {
         if (row + 2 <= work.count) {
             const rows::Pack<float, 2> x = *(const rows::Pack<float, 2>*)(x_in + row);
             rows::Pack<long long, 2> out_0_value;

@@ -50,28 +50,22 @@ lambda(const complex_t<float> a, const complex_t<float> b, complex_t<float>& out
     out_2_value = a * b;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 5);
     const complex_t<float>* __restrict__ const a_in = work.of<const complex_t<float>>(0, 1);
     const complex_t<float>* __restrict__ const b_in = work.of<const complex_t<float>>(1, 1);
     complex_t<float>* __restrict__ const out_0 = work.of<complex_t<float>>(2, 1);
     complex_t<float>* __restrict__ const out_1 = work.of<complex_t<float>>(3, 1);
     complex_t<float>* __restrict__ const out_2 = work.of<complex_t<float>>(4, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(a_in[row], b_in[row], out_0[row], out_1[row], out_2[row]);
 #else
-    const rows::Sweep work(works, ports, 5, 512);
-    const complex_t<float>* __restrict__ const a_in = work.of<const complex_t<float>>(0, 1);
-    const complex_t<float>* __restrict__ const b_in = work.of<const complex_t<float>>(1, 1);
-    complex_t<float>* __restrict__ const out_0 = work.of<complex_t<float>>(2, 1);
-    complex_t<float>* __restrict__ const out_1 = work.of<complex_t<float>>(3, 1);
-    complex_t<float>* __restrict__ const out_2 = work.of<complex_t<float>>(4, 1);
-    for (long long row = work.first + threadIdx.x * 2; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 2; row < work.count; row += 512) {
         if (row + 2 <= work.count) {
             const rows::Pack<complex_t<float>, 2> a = *(const rows::Pack<complex_t<float>, 2>*)(a_in + row);
             const rows::Pack<complex_t<float>, 2> b = *(const rows::Pack<complex_t<float>, 2>*)(b_in + row);

@@ -9,26 +9,21 @@ lambda(const float a, const float b, float& out_b_value, bool& out_c_value)
     out_c_value = a > 0.0f;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 4);
     const float* __restrict__ const a_in = work.of<const float>(0, 1);
     const float* __restrict__ const b_in = work.of<const float>(1, 1);
     float* __restrict__ const out_b = work.of<float>(2, 1);
     bool* __restrict__ const out_c = work.of<bool>(3, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(a_in[row], b_in[row], out_b[row], out_c[row]);
 #else
-    const rows::Sweep work(works, ports, 4, 1024);
-    const float* __restrict__ const a_in = work.of<const float>(0, 1);
-    const float* __restrict__ const b_in = work.of<const float>(1, 1);
-    float* __restrict__ const out_b = work.of<float>(2, 1);
-    bool* __restrict__ const out_c = work.of<bool>(3, 1);
-    for (long long row = work.first + threadIdx.x * 4; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 4; row < work.count; row += 1024) {
         if (row + 4 <= work.count) {
             const rows::Pack<float, 4> a = *(const rows::Pack<float, 4>*)(a_in + row);
             const rows::Pack<float, 4> b = *(const rows::Pack<float, 4>*)(b_in + row);

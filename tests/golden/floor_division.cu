@@ -25,26 +25,21 @@ lambda(const int a, const int b, int& out_0_value, int& out_1_value)
     out_1_value = floor_remainder<int>(a, b);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 4);
     const int* __restrict__ const a_in = work.of<const int>(0, 1);
     const int* __restrict__ const b_in = work.of<const int>(1, 1);
     int* __restrict__ const out_0 = work.of<int>(2, 1);
     int* __restrict__ const out_1 = work.of<int>(3, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(a_in[row], b_in[row], out_0[row], out_1[row]);
 #else
-    const rows::Sweep work(works, ports, 4, 1024);
-    const int* __restrict__ const a_in = work.of<const int>(0, 1);
-    const int* __restrict__ const b_in = work.of<const int>(1, 1);
-    int* __restrict__ const out_0 = work.of<int>(2, 1);
-    int* __restrict__ const out_1 = work.of<int>(3, 1);
-    for (long long row = work.first + threadIdx.x * 4; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 4; row < work.count; row += 1024) {
         if (row + 4 <= work.count) {
             const rows::Pack<int, 4> a = *(const rows::Pack<int, 4>*)(a_in + row);
             const rows::Pack<int, 4> b = *(const rows::Pack<int, 4>*)(b_in + row);

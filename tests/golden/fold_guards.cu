@@ -17,11 +17,11 @@ lambda(const double* __restrict__ x, const long long n_1, double& out_0_value, l
 extern "C" __global__ void __launch_bounds__(128, 7)
 lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, double* __restrict__ out_0_folds_partial, double* __restrict__ out_0_nans_partial, long long* __restrict__ out_1_folds_partial, double* __restrict__ out_1_sizes_partial)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 2);
     const double* __restrict__ const x_in = work.of<const double>(0, 5);
     const long long* __restrict__ const n_in = work.of<const long long>(1, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     rows::Columns<Minimum, Value, double, double, 256> out_0_folds;
     rows::Columns<Add, IsNan, double, double, 256> out_0_nans;
     rows::Columns<Add, Value, long long, long long, 256> out_1_folds;
@@ -43,9 +43,6 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     rows::leave_alone<Add, 1>(out_1_folds_partial, out_1_folds);
     rows::leave_alone<Add, 1>(out_1_sizes_partial, out_1_sizes);
 #else
-    const rows::Work work(works, ports, 2);
-    const double* __restrict__ const x_in = work.of<const double>(0, 5);
-    const long long* __restrict__ const n_in = work.of<const long long>(1, 1);
     extern __shared__ __align__(16) unsigned char memory[];
     double* const x_tiles = (double*)(memory + 0);
     long long* const n_1_tiles = (long long*)(memory + 20480);

@@ -50,10 +50,10 @@ gradient(const float* __restrict__ p, float (&out_row)[99], const float* __restr
 extern "C" __global__ void __launch_bounds__(128, 4)
 gradient_fold(const long long* __restrict__ works, void* const* __restrict__ ports, double* __restrict__ out_folds_partial, const float* __restrict__ w)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 100);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     rows::Columns<Add, Value, float, double, 99> out_folds;
     for (long long first = 0; first < work.count; first += 1) {
         float out_row[99];
@@ -65,8 +65,6 @@ gradient_fold(const long long* __restrict__ works, void* const* __restrict__ por
     }
     rows::leave_alone<Add, 99>(out_folds_partial, out_folds);
 #else
-    const rows::Work work(works, ports, 1);
-    const float* __restrict__ const p_in = work.of<const float>(0, 100);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     const int lane = threadIdx.x % 8, group = threadIdx.x / 8;

@@ -8,13 +8,13 @@ lambda(const float x, float& out_value)
     out_value = x * x;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, double* __restrict__ out_folds_partial)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const x_in = work.of<const float>(0, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     rows::Columns<Add, Value, float, double, 256> out_folds;
     for (long long first = 0; first < work.count; first += 256) {
         float out_value[256];
@@ -29,8 +29,6 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     }
     rows::leave_alone<Add, 1>(out_folds_partial, out_folds);
 #else
-    const rows::Work work(works, ports, 1);
-    const float* __restrict__ const x_in = work.of<const float>(0, 1);
     extern __shared__ __align__(16) unsigned char memory[];
     rows::Fold<Add, Value, float, double> out_folds[1];
     int turn = 0;

@@ -21,10 +21,10 @@ gradient(const float* __restrict__ p, float (&out_row)[40], const float* __restr
 extern "C" __global__ void __launch_bounds__(128, 2)
 gradient_fold(const long long* __restrict__ works, void* const* __restrict__ ports, double* __restrict__ out_folds_partial, const float* __restrict__ w)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 41);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     rows::Columns<Add, Value, float, double, 40> out_folds;
     for (long long first = 0; first < work.count; first += 1) {
         float out_row[40];
@@ -36,8 +36,6 @@ gradient_fold(const long long* __restrict__ works, void* const* __restrict__ por
     }
     rows::leave_alone<Add, 40>(out_folds_partial, out_folds);
 #else
-    const rows::Work work(works, ports, 1);
-    const float* __restrict__ const p_in = work.of<const float>(0, 41);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     rows::Fold<Add, Value, float, double> out_folds[40];

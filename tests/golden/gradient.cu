@@ -21,30 +21,27 @@ gradient(const float* __restrict__ p, float* __restrict__ out_row, const float* 
 extern "C" __global__ void __launch_bounds__(128, 2)
 gradient_kernel(const long long* __restrict__ works, void* const* __restrict__ ports, const float* __restrict__ w)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const p_in = work.of<const float>(0, 40);
     float* __restrict__ const out = work.of<float>(1, 39);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         gradient(p_in + row * 40, out + row * 39, w);
 #else
-    const rows::Sweep work(works, ports, 2, 128);
-    const float* __restrict__ const p_in = work.of<const float>(0, 40);
-    float* __restrict__ const out = work.of<float>(1, 39);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     float* const out_row_tile = (float*)(memory + 67584);
     for (int ahead = 0; ahead < 2; ++ahead) {
-        rows::fetch<40, 44, 128>(p_tiles + ahead * 5632, p_in, work.first + ahead * work.step, work.count, 128);
+        rows::fetch<40, 44, 128>(p_tiles + ahead * 5632, p_in, ahead * 128ll, work.count, 128);
         rows::end_group();
     }
     int turn = 0;
-    for (long long first = work.first; first < work.count; first += work.step, ++turn) {
+    for (long long first = 0; first < work.count; first += 128, ++turn) {
         rows::wait_for_groups<1>();
         rows::barrier();
-        rows::fetch<40, 44, 128>(p_tiles + ((turn + 2) % 3) * 5632, p_in, first + 2 * work.step, work.count, 128);
+        rows::fetch<40, 44, 128>(p_tiles + ((turn + 2) % 3) * 5632, p_in, first + 256, work.count, 128);
         rows::end_group();
         const int count = rows::least(work.count - first, 128);
         for (int row = threadIdx.x; row < count; row += 128) {

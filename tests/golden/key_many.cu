@@ -13,12 +13,12 @@ template <class I, class F> __device__ __forceinline__ I to_integer(F a)
 
 #ifndef VISPARK_ON_HOST
 static __device__ __forceinline__ void
-lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[4], const int lane, unsigned char* const scratch)
+lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[16], const int lane, unsigned char* const scratch)
 {
     out_0_value = to_integer<long long>(p[0]);
     VISPARK_UNROLL
-    for (int slot = 0; slot < 4; ++slot) {
-        const int j = slot * 16 + lane;
+    for (int slot = 0; slot < 16; ++slot) {
+        const int j = slot * 4 + lane;
         if (j < 64) {
             out_1_row[slot] = p[j + 1];
         }
@@ -36,13 +36,13 @@ lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_row)[6
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(32, 12)
+extern "C" __global__ void __launch_bounds__(32, 6)
 lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_folds_partial)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 65);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 5000ll;
     for (int i = 0; i < 5000; ++i) out_0_cells[i] = Add::identity<long long>();
     double* __restrict__ const out_1_folds_cells = out_1_folds_partial + blockIdx.x * 320000ll;
@@ -65,11 +65,9 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     out_0_least[blockIdx.x] = least.value;
     out_0_greatest[blockIdx.x] = greatest.value;
 #else
-    const rows::Work work(works, ports, 1);
-    const float* __restrict__ const p_in = work.of<const float>(0, 65);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
-    const int lane = threadIdx.x % 16, group = threadIdx.x / 16;
+    const int lane = threadIdx.x % 4, group = threadIdx.x / 4;
     unsigned char* const scratch = nullptr;
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
@@ -78,33 +76,33 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     double* const out_1_folds_cells = out_1_folds_partial + blockIdx.x * 320000ll;
     rows::clear<Add, 320000>(out_1_folds_cells);
     for (int ahead = 0; ahead < 1; ++ahead) {
-        rows::fetch<65, 65, 32>(p_tiles + ahead * 2080, p_in, ahead * 32ll, work.count, 32);
+        rows::fetch<65, 65, 32>(p_tiles + ahead * 4160, p_in, ahead * 64ll, work.count, 64);
         rows::end_group();
     }
     int turn = 0;
-    for (long long first = 0; first < work.count; first += 32, ++turn) {
+    for (long long first = 0; first < work.count; first += 64, ++turn) {
         rows::wait_for_groups<0>();
         rows::barrier();
-        rows::fetch<65, 65, 32>(p_tiles + ((turn + 1) % 2) * 2080, p_in, first + 32, work.count, 32);
+        rows::fetch<65, 65, 32>(p_tiles + ((turn + 1) % 2) * 4160, p_in, first + 64, work.count, 64);
         rows::end_group();
-        const int count = rows::least(work.count - first, 32);
-        for (int start = 0; start < count; start += 2) {
+        const int count = rows::least(work.count - first, 64);
+        for (int start = 0; start < count; start += 8) {
             const int row = start + group;
             long long out_0_value;
-            float out_1_row[4];
+            float out_1_row[16];
             long long key = -1;
             if (row < count) {
-                lambda(p_tiles + turn % 2 * 2080 + row * 65, out_0_value, out_1_row, lane, scratch);
+                lambda(p_tiles + turn % 2 * 4160 + row * 65, out_0_value, out_1_row, lane, scratch);
                 key = rows::key_of(out_0_value);
                 least.take(key);
                 greatest.take(key);
             }
-            rows::Turns<16> turns(key >= 0 && key < 5000, key);
+            rows::Turns<4> turns(key >= 0 && key < 5000, key);
             while (turns.next()) {
                 if (turns.mine()) {
                     if (lane == 0) out_0_cells[key] += 1;
                     VISPARK_UNROLL
-                    for (int j = 0; j < 4; ++j) rows::take<Add, Value>(out_1_folds_cells[key * 64 + j * 16 + lane], out_1_row[j]);
+                    for (int j = 0; j < 16; ++j) rows::take<Add, Value>(out_1_folds_cells[key * 64 + j * 4 + lane], out_1_row[j]);
                 }
             }
         }

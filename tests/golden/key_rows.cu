@@ -38,13 +38,13 @@ lambda(const float* __restrict__ p, long long& out_0_value, float (&out_1_0_row)
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(256, 2)
+extern "C" __global__ void __launch_bounds__(256, 3)
 lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_0_folds_partial, long long* __restrict__ out_1_1_folds_partial)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 1);
     const float* __restrict__ const p_in = work.of<const float>(0, 65);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 10ll;
     for (int i = 0; i < 10; ++i) out_0_cells[i] = Add::identity<long long>();
     double* __restrict__ const out_1_0_folds_cells = out_1_0_folds_partial + blockIdx.x * 640ll;
@@ -71,31 +71,29 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     out_0_least[blockIdx.x] = least.value;
     out_0_greatest[blockIdx.x] = greatest.value;
 #else
-    const rows::Work work(works, ports, 1);
-    const float* __restrict__ const p_in = work.of<const float>(0, 65);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
     unsigned char* const scratch = nullptr;
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
-    long long* const out_0_cells = (long long*)(memory + 49920) + threadIdx.x / 32 * 10;
+    long long* const out_0_cells = (long long*)(memory + 16640) + threadIdx.x / 32 * 10;
     rows::clear<Add, 10>(out_0_cells);
-    double* const out_1_0_folds_cells = (double*)(memory + 50560) + threadIdx.x / 32 * 640;
+    double* const out_1_0_folds_cells = (double*)(memory + 17280) + threadIdx.x / 32 * 640;
     rows::clear<Add, 640>(out_1_0_folds_cells);
-    long long* const out_1_1_folds_cells = (long long*)(memory + 91520) + threadIdx.x / 32 * 10;
+    long long* const out_1_1_folds_cells = (long long*)(memory + 58240) + threadIdx.x / 32 * 10;
     rows::clear<Add, 10>(out_1_1_folds_cells);
-    for (int ahead = 0; ahead < 2; ++ahead) {
-        rows::fetch<65, 65, 256>(p_tiles + ahead * 4160, p_in, ahead * 64ll, work.count, 64);
+    for (int ahead = 0; ahead < 1; ++ahead) {
+        rows::fetch<65, 65, 256>(p_tiles + ahead * 2080, p_in, ahead * 32ll, work.count, 32);
         rows::end_group();
     }
     int turn = 0;
-    for (long long first = 0; first < work.count; first += 64, ++turn) {
-        rows::wait_for_groups<1>();
+    for (long long first = 0; first < work.count; first += 32, ++turn) {
+        rows::wait_for_groups<0>();
         rows::barrier();
-        rows::fetch<65, 65, 256>(p_tiles + ((turn + 2) % 3) * 4160, p_in, first + 128, work.count, 64);
+        rows::fetch<65, 65, 256>(p_tiles + ((turn + 1) % 2) * 2080, p_in, first + 32, work.count, 32);
         rows::end_group();
-        const int count = rows::least(work.count - first, 64);
+        const int count = rows::least(work.count - first, 32);
         for (int start = 0; start < count; start += 8) {
             const int row = start + group;
             long long out_0_value;
@@ -103,7 +101,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
             long long out_1_1_value;
             long long key = -1;
             if (row < count) {
-                lambda(p_tiles + turn % 3 * 4160 + row * 65, out_0_value, out_1_0_row, out_1_1_value, lane, scratch);
+                lambda(p_tiles + turn % 2 * 2080 + row * 65, out_0_value, out_1_0_row, out_1_1_value, lane, scratch);
                 key = rows::key_of(out_0_value);
                 least.take(key);
                 greatest.take(key);

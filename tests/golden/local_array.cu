@@ -25,30 +25,27 @@ cumulated(const float* __restrict__ p, float* __restrict__ out_row)
 extern "C" __global__ void __launch_bounds__(128, 2)
 cumulated_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const p_in = work.of<const float>(0, 5);
     float* __restrict__ const out = work.of<float>(1, 5);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         cumulated(p_in + row * 5, out + row * 5);
 #else
-    const rows::Sweep work(works, ports, 2, 1024);
-    const float* __restrict__ const p_in = work.of<const float>(0, 5);
-    float* __restrict__ const out = work.of<float>(1, 5);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     float* const out_row_tile = (float*)(memory + 61440);
     for (int ahead = 0; ahead < 2; ++ahead) {
-        rows::fetch<5, 5, 128>(p_tiles + ahead * 5120, p_in, work.first + ahead * work.step, work.count, 1024);
+        rows::fetch<5, 5, 128>(p_tiles + ahead * 5120, p_in, ahead * 1024ll, work.count, 1024);
         rows::end_group();
     }
     int turn = 0;
-    for (long long first = work.first; first < work.count; first += work.step, ++turn) {
+    for (long long first = 0; first < work.count; first += 1024, ++turn) {
         rows::wait_for_groups<1>();
         rows::barrier();
-        rows::fetch<5, 5, 128>(p_tiles + ((turn + 2) % 3) * 5120, p_in, first + 2 * work.step, work.count, 1024);
+        rows::fetch<5, 5, 128>(p_tiles + ((turn + 2) % 3) * 5120, p_in, first + 2048, work.count, 1024);
         rows::end_group();
         const int count = rows::least(work.count - first, 1024);
         for (int row = threadIdx.x; row < count; row += 128) {

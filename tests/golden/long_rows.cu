@@ -80,31 +80,28 @@ softmax(const float* __restrict__ p, float* __restrict__ out_row)
 extern "C" __global__ void __launch_bounds__(256, 2)
 softmax_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const p_in = work.of<const float>(0, 784);
     float* __restrict__ const out = work.of<float>(1, 784);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         softmax(p_in + row * 784, out + row * 784);
 #else
-    const rows::Sweep work(works, ports, 2, 8);
-    const float* __restrict__ const p_in = work.of<const float>(0, 784);
-    float* __restrict__ const out = work.of<float>(1, 784);
     extern __shared__ __align__(16) unsigned char memory[];
     float* const p_tiles = (float*)(memory + 0);
     const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
     unsigned char* const scratch = memory + 75648 + group * 3136;
     for (int ahead = 0; ahead < 2; ++ahead) {
-        rows::fetch<784, 788, 256>(p_tiles + ahead * 6304, p_in, work.first + ahead * work.step, work.count, 8);
+        rows::fetch<784, 788, 256>(p_tiles + ahead * 6304, p_in, ahead * 8ll, work.count, 8);
         rows::end_group();
     }
     int turn = 0;
-    for (long long first = work.first; first < work.count; first += work.step, ++turn) {
+    for (long long first = 0; first < work.count; first += 8, ++turn) {
         rows::wait_for_groups<1>();
         rows::barrier();
-        rows::fetch<784, 788, 256>(p_tiles + ((turn + 2) % 3) * 6304, p_in, first + 2 * work.step, work.count, 8);
+        rows::fetch<784, 788, 256>(p_tiles + ((turn + 2) % 3) * 6304, p_in, first + 16, work.count, 8);
         rows::end_group();
         const int count = rows::least(work.count - first, 8);
         for (int row = group; row < count; row += 8) {

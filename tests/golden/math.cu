@@ -8,22 +8,19 @@ lambda(const float x, double& out_value)
     out_value = exp((double)x);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const x_in = work.of<const float>(0, 1);
     double* __restrict__ const out = work.of<double>(1, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(x_in[row], out[row]);
 #else
-    const rows::Sweep work(works, ports, 2, 512);
-    const float* __restrict__ const x_in = work.of<const float>(0, 1);
-    double* __restrict__ const out = work.of<double>(1, 1);
-    for (long long row = work.first + threadIdx.x * 2; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 2; row < work.count; row += 512) {
         if (row + 2 <= work.count) {
             const rows::Pack<float, 2> x = *(const rows::Pack<float, 2>*)(x_in + row);
             rows::Pack<double, 2> out_value;

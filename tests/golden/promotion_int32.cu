@@ -13,11 +13,9 @@ lambda(const int x, int& out_0_value, double& out_1_value, int& out_2_value, int
     out_5_value = 3.0 * ((double)x);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 7);
     const int* __restrict__ const x_in = work.of<const int>(0, 1);
     int* __restrict__ const out_0 = work.of<int>(1, 1);
@@ -26,19 +24,13 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     int* __restrict__ const out_3 = work.of<int>(4, 1);
     double* __restrict__ const out_4 = work.of<double>(5, 1);
     double* __restrict__ const out_5 = work.of<double>(6, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(x_in[row], out_0[row], out_1[row], out_2[row], out_3[row], out_4[row], out_5[row]);
 #else
-    const rows::Sweep work(works, ports, 7, 512);
-    const int* __restrict__ const x_in = work.of<const int>(0, 1);
-    int* __restrict__ const out_0 = work.of<int>(1, 1);
-    double* __restrict__ const out_1 = work.of<double>(2, 1);
-    int* __restrict__ const out_2 = work.of<int>(3, 1);
-    int* __restrict__ const out_3 = work.of<int>(4, 1);
-    double* __restrict__ const out_4 = work.of<double>(5, 1);
-    double* __restrict__ const out_5 = work.of<double>(6, 1);
-    for (long long row = work.first + threadIdx.x * 2; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 2; row < work.count; row += 512) {
         if (row + 2 <= work.count) {
             const rows::Pack<int, 2> x = *(const rows::Pack<int, 2>*)(x_in + row);
             rows::Pack<int, 2> out_0_value;

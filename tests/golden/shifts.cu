@@ -21,26 +21,21 @@ lambda(const short a, const short b, short& out_0_value, short& out_1_value)
     out_1_value = shift_right<short>(a, b);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 4);
     const short* __restrict__ const a_in = work.of<const short>(0, 1);
     const short* __restrict__ const b_in = work.of<const short>(1, 1);
     short* __restrict__ const out_0 = work.of<short>(2, 1);
     short* __restrict__ const out_1 = work.of<short>(3, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(a_in[row], b_in[row], out_0[row], out_1[row]);
 #else
-    const rows::Sweep work(works, ports, 4, 2048);
-    const short* __restrict__ const a_in = work.of<const short>(0, 1);
-    const short* __restrict__ const b_in = work.of<const short>(1, 1);
-    short* __restrict__ const out_0 = work.of<short>(2, 1);
-    short* __restrict__ const out_1 = work.of<short>(3, 1);
-    for (long long row = work.first + threadIdx.x * 8; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 8; row < work.count; row += 2048) {
         if (row + 8 <= work.count) {
             const rows::Pack<short, 8> a = *(const rows::Pack<short, 8>*)(a_in + row);
             const rows::Pack<short, 8> b = *(const rows::Pack<short, 8>*)(b_in + row);

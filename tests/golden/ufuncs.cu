@@ -12,11 +12,9 @@ lambda(const float x, float& out_0_value, float& out_1_value, float& out_2_value
     out_4_value = tanhf(x);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 6);
     const float* __restrict__ const x_in = work.of<const float>(0, 1);
     float* __restrict__ const out_0 = work.of<float>(1, 1);
@@ -24,18 +22,13 @@ lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ por
     float* __restrict__ const out_2 = work.of<float>(3, 1);
     float* __restrict__ const out_3 = work.of<float>(4, 1);
     float* __restrict__ const out_4 = work.of<float>(5, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(x_in[row], out_0[row], out_1[row], out_2[row], out_3[row], out_4[row]);
 #else
-    const rows::Sweep work(works, ports, 6, 1024);
-    const float* __restrict__ const x_in = work.of<const float>(0, 1);
-    float* __restrict__ const out_0 = work.of<float>(1, 1);
-    float* __restrict__ const out_1 = work.of<float>(2, 1);
-    float* __restrict__ const out_2 = work.of<float>(3, 1);
-    float* __restrict__ const out_3 = work.of<float>(4, 1);
-    float* __restrict__ const out_4 = work.of<float>(5, 1);
-    for (long long row = work.first + threadIdx.x * 4; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 4; row < work.count; row += 1024) {
         if (row + 4 <= work.count) {
             const rows::Pack<float, 4> x = *(const rows::Pack<float, 4>*)(x_in + row);
             rows::Pack<float, 4> out_0_value;

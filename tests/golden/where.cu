@@ -8,22 +8,19 @@ lambda(const float x, float& out_value)
     out_value = (x > 0.0f) ? x : 0.1f;
 }
 
-extern "C" __global__ void __launch_bounds__(256, 4)
+extern "C" __global__ void __launch_bounds__(256, 6)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
-#ifdef VISPARK_ON_HOST
-    if (threadIdx.x != 0) return;
     const rows::Work work(works, ports, 2);
     const float* __restrict__ const x_in = work.of<const float>(0, 1);
     float* __restrict__ const out = work.of<float>(1, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
     VISPARK_EACH
     for (long long row = 0; row < work.count; ++row)
         lambda(x_in[row], out[row]);
 #else
-    const rows::Sweep work(works, ports, 2, 1024);
-    const float* __restrict__ const x_in = work.of<const float>(0, 1);
-    float* __restrict__ const out = work.of<float>(1, 1);
-    for (long long row = work.first + threadIdx.x * 4; row < work.count; row += work.step) {
+    for (long long row = threadIdx.x * 4; row < work.count; row += 1024) {
         if (row + 4 <= work.count) {
             const rows::Pack<float, 4> x = *(const rows::Pack<float, 4>*)(x_in + row);
             rows::Pack<float, 4> out_value;

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.golden.case import F32, rows
-from tests.golden.harness import difference, launch, plain, record_of, translated
+from tests.golden.harness import difference, launch, plain, translated
 from vispark.translate import Call, Field, Function, Record, fuse, specialise, stencil, trace, translate
 
 FLOAT = Record((Field("", "float32"),))
@@ -90,8 +90,8 @@ def test_the_parameters_order_and_the_values_for_them():
         ("input", "x", 0, "float64", (3,), True), ("input", "y", 0, "int32", (), True),
         ("output", "x", 0, "float64", (3,), True), ("output", "z", 0, "int32", (), True),
         ("capture", "", 0, "float32", (), False), ("argument", "", 0, "float64", (), False),
-        ("argument", "", 1, "int64", (3,), True), ("count", "", 0, "int64", (), False)]
-    capture, scalar, array = kernel.values(function, args)
+        ("argument", "", 1, "int64", (3,), True)]
+    capture, scalar, array = kernel.values((Call(function, args),))
     assert (capture, scalar, array.tolist()) == (step, 2.5, [0, 1, 2])
     assert capture.dtype == np.float32 and scalar.dtype == np.float64
     assert [(output.name, output.dtype, output.shape) for output in kernel.outputs] == [
@@ -128,21 +128,9 @@ def test_rows_of_all_sizes_through_shared_memory(dtype: str, length: int):
     assert np.array_equal(np.array(found), data[:, ::-1])
 
 
-def test_rows_too_wide_for_shared_memory():
-    data = rows(40, 784)
-    kernel = specialise(trace(lambda p: p * 2), record_of(data))
-    assert "STAGED" not in kernel.source and kernel.block == 128
-    assert np.array_equal(np.array(translated(lambda p: p * 2, data)), data * 2)
-
-
 def test_an_index_outside_ends_the_kernel():
     source = translate(lambda p, i: p[i], 3, record=Record((Field("", "f4", (4,)),)))
     assert "checked_index<4>(i_1)" in source and "__trap()" in source
-
-
-def test_grids():
-    kernel = specialise(trace(lambda x: x), FLOAT)
-    assert [kernel.grid(n) for n in (0, 1, 256, 257)] == [1, 1, 1, 2]
 
 
 def test_a_stencil_is_the_plain_function_when_called():

@@ -145,7 +145,7 @@ def softmax(p):
 
 
 @pytest.mark.parametrize("options", WAYS)
-@pytest.mark.parametrize("length", [65, 100, 200, 784])
+@pytest.mark.parametrize("length", [65, 100, 784])
 def test_long_rows(length: int, options: tuple[str, ...]):
     data = rows(23, length)
     data[3, 7], data[4, length - 1], data[5] = np.nan, np.inf, 2
@@ -204,33 +204,35 @@ def test_how_a_sum_of_floats_is_taken():
 
 
 @pytest.mark.parametrize("options", WAYS)
-@pytest.mark.parametrize("count", [1, 31, 700])
 @pytest.mark.parametrize("length", [9, 41, 100])
-def test_the_gradient_of_logistic_regression(count: int, length: int, options: tuple[str, ...]):
-    data, w = rows(count, length), rows(1, length - 1, seed=7)[0]
-    data[:, 0] = np.sign(data[:, 0])
-    found = folded((gradient, w), data=data, folds=[FieldFold("", "add")], options=options)[""]
-    y, x = data[:, :1].astype("f8"), data[:, 1:].astype("f8")
-    expected = ((1 / (1 + np.exp(-y * (x @ w)[:, None])) - 1) * y * x).sum(axis=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+def test_the_gradient_of_logistic_regression(length: int, options: tuple[str, ...]):
+    w = rows(1, length - 1, seed=7)[0]
+    for count in (1, 31, 700):
+        data = rows(count, length)
+        data[:, 0] = np.sign(data[:, 0])
+        found = folded((gradient, w), data=data, folds=[FieldFold("", "add")], options=options)[""]
+        y, x = data[:, :1].astype("f8"), data[:, 1:].astype("f8")
+        expected = ((1 / (1 + np.exp(-y * (x @ w)[:, None])) - 1) * y * x).sum(axis=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("options", WAYS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int32", "int64", "uint16", "uint64", "bool"])
-@pytest.mark.parametrize("by", UFUNCS)
-def test_operators(by: str, dtype: str, options: tuple[str, ...]):
+def test_operators(dtype: str, options: tuple[str, ...]):
     kind = np.dtype(dtype).kind
-    if kind == "f" and by in ("and", "or", "xor"):
-        pytest.skip("no bits of floats")
+    operators = [by for by in UFUNCS if kind != "f" or by not in ("and", "or", "xor")]
     data = rows(300, 3, "float64") > 0 if dtype == "bool" else rows(300, 3, dtype)
-    if by == "multiply" and kind == "f":
+    if kind == "f":
         data = 1 + data / 300
-    for shaped in (data, data[:, 0].copy()):
-        found = folded(lambda p: p, data=shaped, folds=[FieldFold("", by)], options=options)[""]
+    fields = {f"{by}_{shape}": data if shape == "rows" else data[:, 0].copy() for by in operators
+              for shape in ("rows", "numbers")}
+    found = folded(lambda add_rows: {"add_rows": add_rows}, data=fields, options=options,
+                   folds=[FieldFold(name, name.partition("_")[0]) for name in fields])
+    for name, values in fields.items():
         with np.errstate(all="ignore"):
-            expected = UFUNCS[by].reduce(shaped, axis=0, dtype="f8" if kind == "f" else shaped.dtype)
-        np.testing.assert_allclose(found.astype("f8" if kind == "f" else dtype), np.atleast_1d(expected),
-                                   rtol=1e-13 if kind == "f" else 0, atol=1e-5 if dtype == "float32" else 1e-12)
+            expected = UFUNCS[name.partition("_")[0]].reduce(values, axis=0, dtype="f8" if kind == "f" else dtype)
+        np.testing.assert_allclose(found[name].astype("f8" if kind == "f" else dtype), np.atleast_1d(expected),
+                                   rtol=1e-6 if dtype == "float32" else 1e-13 if kind == "f" else 0, err_msg=name)
 
 
 @pytest.mark.parametrize("options", WAYS)
@@ -289,7 +291,7 @@ def test_what_has_no_fold_in_a_kernel():
 # -- folds by key -----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("options", WAYS)
-@pytest.mark.parametrize(("length", "groups"), [(2, 3), (5, 10), (65, 10), (9, 1000), (65, 1500)])
+@pytest.mark.parametrize(("length", "groups"), [(2, 3), (5, 10), (65, 10), (2, 1000), (65, 1500)])
 def test_by_key(length: int, groups: int, options: tuple[str, ...]):
     data = rows(800, length)
     data[:, 0] = np.random.default_rng(4).integers(0, groups, 800)

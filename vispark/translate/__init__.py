@@ -13,7 +13,7 @@ from vispark.translate.folding import Accumulated, Folding
 from vispark.translate.form import Function
 from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure, TableKernel
-from vispark.translate.kernel import Kernel, specialise, translate
+from vispark.translate.kernel import specialise, translate
 from vispark.translate.reader import trace
 from vispark.translate.stencil import Stencil, coordinate, extent, stencil
 from vispark.translate.stencil_kernel import StencilKernel, most_steps, specialise_stencil, specialise_steps
@@ -24,7 +24,6 @@ __all__ = [
     "Field",
     "Folding",
     "Function",
-    "Kernel",
     "Output",
     "Parameter",
     "Record",

@@ -79,36 +79,19 @@ class Frame:
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *self._partials(),
                     *(declared for declared, _ in self.function.given)]
         text = Text()
+        text.add(f"const rows::Work work(works, ports, {len(self.ports)});")
+        for number, port in enumerate(self.ports):
+            const = "" if port.output else "const "
+            text.add(f"{const}{port.c}* __restrict__ const {port.base} = work.of<{const}{port.c}>({number}, "
+                     f"{port.count});")
         text.add("#ifdef VISPARK_ON_HOST", "if (threadIdx.x != 0) return;")
-        self._begin(text, f"rows::Work work(works, ports, {len(self.ports)})")
         self._on_host(text)
         text.add("#else")
-        self._begin(text, f"rows::Sweep work(works, ports, {len(self.ports)}, {self.table.piece})" if self._sweeps else
-                    f"rows::Work work(works, ports, {len(self.ports)})")
         getattr(self, f"_{self.table.kind}")(text)
         text.add("#endif")
         bounds = f"{self.table.block}, {self.table.resident}"
         return [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{self.name}({', '.join(declared)})", "{",
                 *text.lines, "}"]
-
-    @property
-    def _sweeps(self) -> bool:
-        """Whether a block's thread blocks take its rows by turns: where none of them leaves a partial."""
-        return not self.folded
-
-    def _begin(self, text: Text, work: str) -> None:
-        text.add(f"const {work};")
-        for number, port in enumerate(self.ports):
-            const = "" if port.output else "const "
-            text.add(f"{const}{port.c}* __restrict__ const {port.base} = work.of<{const}{port.c}>({number}, "
-                     f"{port.count});")
-
-    @property
-    def _start(self) -> str:
-        return "work.first" if self._sweeps else "0"
-
-    def _step(self, rows: int) -> str:
-        return "work.step" if self._sweeps else str(rows)
 
     def _partials(self) -> list[str]:
         """The parameters for what a work leaves of a fold."""
@@ -219,9 +202,7 @@ class Frame:
         self._declare_folds(text)
         if self._flushes:
             text.add("int turn = 0;")
-        start = f"threadIdx.x * {pack}"
-        text.add(f"for (long long row = {f'work.first + {start}' if self._sweeps else start}; row < work.count; "
-                 f"row += {self._step(block * pack)}) {{")
+        text.add(f"for (long long row = threadIdx.x * {pack}; row < work.count; row += {block * pack}) {{")
         text.add(f"if (row + {pack} <= work.count) {{")
         for port in self.function.inputs:
             text.add(f"const rows::Pack<{port.c}, {pack}> {port.local} = *(const rows::Pack<{port.c}, {pack}>*)("
@@ -268,17 +249,16 @@ class Frame:
         self._place_of_thread(text, offset)
         self._declare_folds(text)
         text.add(f"for (int ahead = 0; ahead < {table.stages - 1}; ++ahead) {{")
-        self._fetch(text, "work.first + ahead * work.step" if self._sweeps else f"ahead * {table.tile}ll", "ahead")
-        text.add("}", "int turn = 0;", f"for (long long first = {self._start}; first < work.count; first += "
-                                       f"{self._step(table.tile)}, ++turn) {{")
+        self._fetch(text, f"ahead * {table.tile}ll", "ahead")
+        text.add("}", "int turn = 0;",
+                 f"for (long long first = 0; first < work.count; first += {table.tile}, ++turn) {{")
         if table.stages == 1:
             text.add("rows::barrier();")
             self._fetch(text, "first", "0")
             text.add("rows::wait_for_groups<0>();", "rows::barrier();")
         else:
             text.add(f"rows::wait_for_groups<{table.stages - 2}>();", "rows::barrier();")
-            self._fetch(text, f"first + {table.stages - 1} * work.step" if self._sweeps else
-                        f"first + {(table.stages - 1) * table.tile}",
+            self._fetch(text, f"first + {(table.stages - 1) * table.tile}",
                         f"(turn + {table.stages - 1}) % {table.stages}")
         text.add(f"const int count = rows::least(work.count - first, {table.tile});")
         self._rows_of_tile(text)
@@ -372,9 +352,8 @@ class Frame:
         self._declare_folds(text)
         if self._flushes:
             text.add("int turn = 0;")
-        start = "group" if table.lanes > 1 else "threadIdx.x"
-        text.add(f"for (long long row = {f'work.first + {start}' if self._sweeps else start}; row < work.count; row += "
-                 f"{self._step(table.groups)}) {{")
+        text.add(f"for (long long row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < work.count; row += "
+                 f"{table.groups}) {{")
         self._one_row(text, {port.local: at_row(port, "row") for port in self.ports}, "row")
         if self._flushes:
             text.add(f"if (++turn % {FLUSHED} == 0) {{")

@@ -20,16 +20,19 @@ from vispark.translate.interface import Call, Record, TableKernel
 from vispark.translate.keyed import KeyedFrame
 from vispark.translate.matrix_kernel import instead_of
 from vispark.translate.scalars import NeedsStatic
-from vispark.translate.table import keyed_table, lanes_for, lanes_for_key, table_for
+from vispark.translate.table import WARP, keyed_table, lanes_for, lanes_for_key, table_for
 from vispark.translate.text import complain
 from vispark.translate.types import Scalar
 from vispark.translate.writer import Serial
 
-#: Thread blocks of a map for each that a multiprocessor has room for.
-_WAVES = 2
+#: Thread blocks of a map for each multiprocessor: many, as then those that run at one time are near each other in
+#: memory, which it likes where it is both read and written.
+_WAVES = 256.0
 #: The most bytes that the works of a fold by key leave on a device, and the multiprocessors of a large one.
 _PARTIAL_BYTES = 256 << 20
 _MULTIPROCESSORS = 132
+#: The most threads that share a row where cells are in memory: several rows of a warp then wait for it at once.
+_LANES_IN_MEMORY = 4
 
 
 def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None = None,
@@ -110,7 +113,7 @@ def _kernel(links: tuple[Link, ...], record: Record, given: tuple[tuple[Place, G
     function = _shared_row(host, written, lanes := lanes_for(rows, every))
     table = table_for(function, 1 if function is host else lanes, every)
     frame = Frame(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
-    return _made(frame, every, float(table.resident * (1 if folding else _WAVES)))
+    return _made(frame, every, float(table.resident) if folding else _WAVES)
 
 
 def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[Folded, ...]:
@@ -132,9 +135,12 @@ def _by_key(host: RowFunction, written: Any, folding: Folding) -> TableKernel:
     if left > _PARTIAL_BYTES:
         raise Refusal(f"{folding.groups} groups take {left:,} bytes for each thread block, and at most "
                       f"{_PARTIAL_BYTES:,} can be")
-    lanes = lanes_for_key(sum(each.port.count for each in folded))
-    function = _shared_row(host, written, lanes)
-    table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every))
+    for most in (WARP, _LANES_IN_MEMORY):
+        lanes = min(most, lanes_for_key(sum(each.port.count for each in folded)))
+        function = _shared_row(host, written, lanes)
+        table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every))
+        if place:
+            break
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
                        of_keys=keys, place=place)
     return _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))

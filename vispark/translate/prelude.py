@@ -289,39 +289,6 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex
     const double grown = exp(b.re * size - b.im * angle), turned = b.im * size + b.re * angle;
     return complex_t<T>((T)(grown * cos(turned)), (T)(grown * sin(turned)));
 }
-
-// Rows between memory and a tile of shared memory, flat and 16 bytes at a time; in the tile they have a stride.
-template <int width, int stride, class T> __device__ __forceinline__ void load_tile(T* tile, const T* rows, int count)
-{
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            const Lanes lane = *(const Lanes*)(rows + i);
-            for (int k = 0; k < lanes; ++k) tile[(i + k) / width * stride + (i + k) % width] = lane.item[k];
-        }
-        done = total / lanes * lanes;
-    }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) tile[i / width * stride + i % width] = rows[i];
-}
-template <int width, int stride, class T> __device__ __forceinline__ void store_tile(T* rows, const T* tile, int count)
-{
-    constexpr int lanes = 16 / sizeof(T);
-    struct __align__(16) Lanes { T item[lanes]; };
-    const int total = count * width;
-    int done = 0;
-    if ((unsigned long long)rows % 16 == 0) {
-        for (int i = threadIdx.x * lanes; i + lanes <= total; i += blockDim.x * lanes) {
-            Lanes lane;
-            for (int k = 0; k < lanes; ++k) lane.item[k] = tile[(i + k) / width * stride + (i + k) % width];
-            *(Lanes*)(rows + i) = lane;
-        }
-        done = total / lanes * lanes;
-    }
-    for (int i = done + threadIdx.x; i < total; i += blockDim.x) rows[i] = tile[i / width * stride + i % width];
-}
 """
 
 _NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?(?:struct|__device__ __forceinline__ [\w<> ]+?)\s+"

@@ -18,8 +18,10 @@ SHARED_BYTES = 220 * 1024
 _SYSTEM_BYTES = 1024
 _REGISTERS = 65536
 _THREADS = 2048
-#: The registers that a thread has beside those of accumulators, about; and one more for two of these.
+#: The registers that a thread has beside those of accumulators, about, and one more for two of these; and where its
+#: elements are numbers.
 _OTHER_REGISTERS = 56
+_FLAT_REGISTERS = 36
 
 WARP = 32
 
@@ -29,7 +31,7 @@ _NARROW = 64
 _PER_LANE = 16
 #: The most registers that a thread's accumulators may take.
 _ACCUMULATOR_REGISTERS = 144
-#: Bytes of rows that a thread block has on their way at once, about.
+#: Bytes of rows that a thread block has on their way at once, at most.
 _STAGE_BYTES = 20 * 1024
 #: Bytes that a multiprocessor must have on their way for the memory's full speed.
 _AHEAD_BYTES = 64 * 1024
@@ -73,11 +75,6 @@ class Table:
     stages: int
     resident: int
     shared: int
-
-    @property
-    def piece(self) -> int:
-        """Rows that a thread block works on before others do."""
-        return {"flat": self.block * self.stages, "tiled": self.tile, "direct": self.groups}[self.kind]
 
     @property
     def groups(self) -> int:
@@ -141,19 +138,19 @@ def keyed_table(function: RowFunction, lanes: int, cells: int) -> tuple[Table, s
     if lanes == 1:
         tables = _with_cells(function, 1, lambda block: block * cells, _OWN_THREADS)
         if tables:
-            return _best(tables, function), "thread"
+            return max(tables, key=lambda table: table.resident * table.block), "thread"
     tables = _with_cells(function, lanes, lambda block: block // 32 * cells, _FEW_THREADS)
     if tables:
-        return _best(tables, function), "warp"
+        return max(tables, key=lambda table: table.resident * table.block), "warp"
     return _tiled(function, lanes, (), 32, 2, True), ""
 
 
 def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int) -> list[Table]:
     """Tables that leave room for cells, and have threads enough."""
     found = []
-    for block in (256, 128, 64, 32):
-        for stages in (3, 2):
-            table = _tiled(function, lanes, (), block, stages, True)
+    for block in (128, 64, 256, 32):
+        for nbytes in (_STAGE_BYTES // 2, _STAGE_BYTES):
+            table = _tiled(function, lanes, (), block, 2, True, nbytes)
             shared = -(-table.shared // 16) * 16 + cells(block) + _SYSTEM_BYTES
             table = replace(table, shared=shared, resident=_resident(block, shared, _KEY_REGISTERS))
             if shared <= SHARED_BYTES and table.resident * block >= fewest:
@@ -176,18 +173,18 @@ def _flat(function: RowFunction, accumulated: Sequence[Accumulated]) -> Table:
     largest = max(port.itemsize for port in (*function.inputs, *function.outputs))
     pack = max(1, 16 // largest) if largest > 1 else 16
     registers = sum(one.registers for one in accumulated)
-    return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers),
+    return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers, _FLAT_REGISTERS),
                  _joined_bytes(256, accumulated))
 
 
 def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int,
-           folds: bool) -> Table:
+           folds: bool, nbytes: int = _STAGE_BYTES) -> Table:
     row = sum(stride_of(port) * port.itemsize for port in function.inputs)
     out = 0 if folds or lanes == WARP else \
         sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
     groups = block // lanes
     tile = groups
-    while tile < _MOST_ROWS and 2 * tile * row <= _STAGE_BYTES and tile < FLUSHED * groups:
+    while tile < _MOST_ROWS and 2 * tile * row <= nbytes and tile < FLUSHED * groups:
         tile *= 2
     while any(tile * port.nbytes % 16 for port in (*function.inputs, *function.outputs)):
         tile *= 2
@@ -208,9 +205,9 @@ def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
     return max((block // 32 * one.width * one.itemsize for one in accumulated), default=0)
 
 
-def _resident(block: int, shared: int, registers: int) -> int:
-    """The thread blocks that a multiprocessor has room for, with so many registers for accumulators."""
-    each = min(255, _OTHER_REGISTERS + registers + registers // 2)
+def _resident(block: int, shared: int, registers: int, others: int = _OTHER_REGISTERS) -> int:
+    """The thread blocks that a multiprocessor has room for, with so many registers for accumulators, and others."""
+    each = min(255, others + registers + registers // 2)
     by_registers = _REGISTERS // (block * -(-each // 8) * 8)
     by_shared = SHARED_BYTES // (shared + _SYSTEM_BYTES)
     return max(1, min(_THREADS // block, by_registers, by_shared))

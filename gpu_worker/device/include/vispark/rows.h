@@ -45,36 +45,6 @@ struct Work {
     }
 };
 
-// All works of one block of rows, dealt anew: thread blocks take pieces of `piece` rows by turns, so that together they go
-// through memory in order, which it likes best where it is read and written.
-struct Sweep {
-    void* const* ports;
-    long long first, count, step;   // the first row of the first piece, all rows, and from one piece to the next
-    __device__ __forceinline__ Sweep(const long long* works, void* const* ports, int width, int piece)
-    {
-        __shared__ int found[2];
-        const long long entry = works[3ll * blockIdx.x];
-        int before = 0, same = 0;
-        for (unsigned i = threadIdx.x; i < gridDim.x; i += blockDim.x) {
-            const long long other = works[3ll * i];
-            before += other < entry;
-            same += other == entry;
-        }
-        if (threadIdx.x < 2) found[threadIdx.x] = 0;
-        barrier();
-        atomicAdd(&found[0], before);
-        atomicAdd(&found[1], same);
-        barrier();
-        before = found[0], same = found[1];
-        const long long* last = works + 3ll * (before + same - 1);
-        this->ports = ports + entry * width;
-        first = (long long)(blockIdx.x - before) * piece;
-        count = last[1] + last[2];
-        step = (long long)same * piece;
-    }
-    template <class T> __device__ __forceinline__ T* of(int port, int) const { return (T*)ports[port]; }
-};
-
 // -- copies ----------------------------------------------------------------------------------------------------------
 
 // Copies into shared memory go on while the thread does; a group of them is waited for at once.
