@@ -10,6 +10,7 @@ was held before changes.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -66,6 +67,27 @@ from gpu_worker.streams import Streams
 _Item = TypeVar("_Item", Input, Partition)
 
 
+#: What the time of a step is called in Times.
+_KINDS: dict[type, str] = {
+    ToDevice: "copy_in", ToHost: "copy_out", Fetch: "copy_out", Exchange: "exchange",
+    **dict.fromkeys((Exec, MapFold, Fold, FoldByKey, FoldInside, Stencil, Iterate, Window), "kernels")}
+
+
+class Stopwatch:
+    """Seconds by kind of work, without what compiling took meanwhile."""
+
+    def __init__(self, started: float):
+        self.spent: dict[str, float] = defaultdict(float)
+        self._last, self._compiling = started, 0.0
+
+    def lap(self, kind: str, compiling: float) -> None:
+        """What was done since the last lap was of a kind."""
+        now = time.monotonic()
+        if kind:
+            self.spent[kind] += now - self._last - (compiling - self._compiling)
+        self._last, self._compiling = now, compiling
+
+
 class Execution:
     """One plan on its way through the worker.
 
@@ -100,6 +122,7 @@ class Execution:
         self.names = names
         self.streams = streams
         self.started = time.monotonic()
+        self.stopwatch = Stopwatch(self.started)
         self.progress = Progress(box, self._vrdd_name(), self.started + request.seconds)
         self.scratch = Scratch(streams, recording)
         self.arguments = Arguments(request.values, payload, self.progress, recording)
@@ -129,6 +152,7 @@ class Execution:
             try:
                 self._run()
                 outputs, folded, data = self._reply()
+                self.stopwatch.lap("copy_out", self.launches.compiling)
                 failpoint("computed")
             except KernelFault as fault:
                 undo.pop_all()      # the process ends
@@ -140,7 +164,8 @@ class Execution:
         if self.recording is not None:
             self._record(outputs, data)
         self._give_back()
-        times = Times(time.monotonic() - self.started, self.launches.compiling)
+        times = Times(time.monotonic() - self.started, self.launches.compiling,
+                      **self.stopwatch.spent if self.request.profile else {})
         payload = data if isinstance(data, Payload) else None
         inline = data.array.tobytes() if data is not None and payload is None else b""
         iterated = tuple(self.grid.iterated) if self.grid else ()
@@ -161,6 +186,9 @@ class Execution:
         values = self._each(first, self.plan.plan.inputs, self._start)
         for step in steps:
             values = self._step(step, values)
+            if self.request.profile:
+                self.streams.synchronize()
+                self.stopwatch.lap(_KINDS.get(type(step), ""), self.launches.compiling)
 
     def _bind(self, keep: Keep, partition: Partition) -> Kept:
         vrdd = self._vrdd(keep.slot)

@@ -169,7 +169,9 @@ class Worker:
         return reply, [] if fetched is None else [fetched.release()]
 
     def _again(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, None] | None:
-        """The answer to a plan that was recorded; None where it was not, or holds no more."""
+        """The answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled."""
+        if request.profile:
+            return None
         arguments = Arguments(request.values, payload)
         recording = plan.recordings.find(request, arguments, self._names)
         if recording is None:
@@ -181,7 +183,7 @@ class Worker:
 
     def _anew(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, Payload | None]:
         recording = None
-        if plan.may_be_recorded and plan.recordings.wanted(request.vrdds):
+        if plan.may_be_recorded and not request.profile and plan.recordings.wanted(request.vrdds):
             recording = Recording(request, self._names.versions(request.vrdds))
         lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
         streams = Streams(self._pool, lanes, record=recording is not None)

@@ -29,9 +29,13 @@ from vispark.grid.grid import Grid
 from vispark.grid.key import BlockKey
 from vispark.install import install as _install
 from vispark.kernels import Kernel, Kernels
+from vispark.profiling import Profile, profile
 from vispark.symbols import IN, OUT
 from vispark.translate import TranslationError, coordinate, extent, stencil
 from vispark.vrdd import VRDD
+
+# After the package of the same name, which stays importable as vispark.translate.
+from vispark.explain import translate  # isort: skip
 
 __all__ = [
     "IN",
@@ -51,6 +55,7 @@ __all__ = [
     "OptionError",
     "OutOfMemory",
     "PlanError",
+    "Profile",
     "RecordError",
     "SparkConnectError",
     "TranslationError",
@@ -59,7 +64,9 @@ __all__ = [
     "WorkerUnavailable",
     "coordinate",
     "extent",
+    "profile",
     "stencil",
+    "translate",
 ]
 
 __version__ = "0.1.0"

@@ -11,7 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -30,6 +30,7 @@ from vispark.grid.lowering import lowering
 from vispark.options import Options
 from vispark.plan import Cached, Chain
 from vispark.prepared import Shipment
+from vispark.profiling import Spent
 from vispark.records import Keyring, Layout, Packed, pack
 from vispark.rewrite import FETCH, KEEP, Goal
 
@@ -74,12 +75,16 @@ class Home:
 
 @dataclass(frozen=True)
 class Token:
-    """What stands for a partition in Spark: where its content is, and what it looks like, by VRDD number."""
+    """What stands for a partition in Spark: where its content is, and what it looks like, by VRDD number.
+
+    ``seconds`` says what its task spent them on, where that is asked for.
+    """
 
     partition: int
     home: Home
     epoch: int
     contents: dict[int, Content]
+    seconds: dict[str, float] | None = None
 
 
 @cache
@@ -237,14 +242,20 @@ class Load:
 
     credentials: Credentials
     chain: Chain
+    profile: bool = False
 
     def __call__(self, partition: int, records: Iterable) -> Iterator[Token]:
+        spent = Spent()
         packed = _packed(self.credentials, self.chain, partition, records)
+        spent.lap("parse")
         shipment = _lowered(self.chain, None, KEEP, partition, content_of(packed), _addresses())
-        client, _, _ = run(self.credentials, shipment, packed)
+        spent.lap("driver")
+        client, reply, _ = run(self.credentials, replace(shipment, profile=self.profile), packed)
+        spent.answered(reply.times)
         kept = {number: contents[partition]
                 for number, contents in zip(shipment.vrdds, shipment.prepared.kept, strict=True)}
-        yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, kept)
+        yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, kept,
+                    dict(spent.seconds) if self.profile else None)
 
 
 @dataclass(frozen=True)

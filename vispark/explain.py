@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from vispark import plan, rewrite
 from vispark.content import Content
 from vispark.errors import PlanError
 from vispark.lower import Lowering
+from vispark.mapped import record_map
 from vispark.plan import Cached, Chain
 from vispark.records import Layout
 from vispark.records.layout import Part
@@ -92,6 +93,42 @@ def content_of(schema: Any) -> Content:
     if not blocks:
         fields = tuple([Field(field.name, field.dtype, (1, *field.shape)) for field in fields])
     return Content(1, 0, Layout("blocks" if blocks else "elements", False, parts), (Signature(fields),))
+
+
+def translate(f: Callable[..., Any], *arguments: Any, schema: Any) -> str:
+    """The CUDA C++ that a Python function becomes where ``vmap`` is given it; needs neither Spark nor a worker.
+
+    Parameters
+    ----------
+    f : callable
+        As for :meth:`VRDD.vmap`; it is never called.
+    *arguments
+        Its arguments beside the element.
+    schema : (shape, dtype), or dict of them by field
+        What a record looks like; of two dimensions or more, a block, along whose leading axis the function is mapped.
+
+    Raises
+    ------
+    TranslationError
+        If the function has what the language lacks, or the types do not go together; at its line.
+    PlanError
+        If the schema is none.
+
+    Examples
+    --------
+    >>> source = translate(lambda p, w: p * w, np.ones(40, "float32"), schema=((40,), "float32"))
+    >>> "__global__" in source
+    True
+    """
+    content = content_of(schema)
+    if content is None:
+        raise PlanError("schema= is needed: the shape and the dtype of a record, as in schema=((41,), \"float32\")")
+    chain = (plan.Node(plan.Send()), plan.Node(plan.Map(record_map(f, arguments))))
+    lowering = Lowering(chain, None, FETCH)
+    lowering.add(0, content)
+    lowering.finish()
+    module, = lowering.modules.modules()
+    return module.source
 
 
 # -- the plan ---------------------------------------------------------------------------------------------------------

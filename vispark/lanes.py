@@ -65,6 +65,10 @@ class Lane:
         """Whether no answer is to come."""
         return not self._waiting
 
+    def close(self) -> None:
+        """Close the connection."""
+        self.client.close()
+
     def uses(self, number: int) -> bool:
         """Whether a plan on its way starts from a VRDD."""
         return any(ticket.shipment and number in ticket.shipment.vrdds for ticket in list(self._waiting))

@@ -92,11 +92,13 @@ def value_of(nodes: Chain, origin: Given) -> ArrayValue:
 
 @dataclass(frozen=True)
 class Shipment:
-    """One pass of a plan for one worker: the numbers of the VRDDs in its slots, and its values."""
+    """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, and whether to profile it.
+    """
 
     prepared: Prepared
     vrdds: tuple[int, ...]
     values: Values
+    profile: bool = False
 
     @property
     def partitions(self) -> Sequence[int]:
@@ -112,4 +114,4 @@ class Shipment:
         constants, size = self.values.constants(offset)
         prepared = self.prepared
         return Run(number, epoch, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
-                   constants, None, released), size
+                   constants, None, released, self.profile), size

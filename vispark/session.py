@@ -26,7 +26,7 @@ from pyspark import RDD, SparkContext, StorageLevel
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Fold, FoldByKey, Folded
 from gpu_worker.protocol.payload import Data
-from vispark import plan
+from vispark import plan, profiling
 from vispark.bridge import Credentials, Home, Load, Relay, Token
 from vispark.content import Content
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
@@ -271,12 +271,14 @@ class Session:
     def submit(self, chain: Chain, partitions: Sequence[int]) -> None:
         """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
 
-        Whatever is wrong with it is told by the first action that needs it.
+        Whatever is wrong with it is told by the first action that needs it. While a profile is taken nothing begins
+        before that.
         """
         *before, last = chain
         start = next((node.cached for node in reversed(before) if node.cached), None)
         residency = self.residencies.get(start.number) if start else None
-        if residency is None or len(residency.places) < len(partitions) or self._missing(residency, partitions) \
+        if profiling.current() or residency is None or len(residency.places) < len(partitions) \
+                or self._missing(residency, partitions) \
                 or not all(self.workers.at(home).direct for home in {home for home, _ in residency.places.values()}):
             return
         try:
@@ -408,8 +410,10 @@ class Session:
         answer.fold = ready.reason or ready.fold
         errors: list[VisparkError] = []
         kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
+        began = time.monotonic()
         for worker, prepared, sent in self._send(ready, nodes, start, residency, errors):
-            _trying(errors, self._take, worker, prepared, sent, answer, residency, kept)
+            _trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
+            began = time.monotonic()
         _raise_gravest(errors)
 
     def _send(self, ready: Ready, nodes: Chain, start: Cached, residency: Residency,
@@ -425,7 +429,7 @@ class Session:
         released = self.released.take()
         for home, prepared in ready.shares:
             worker = self.workers.at(home)
-            shipment = Shipment(prepared, numbers, values)
+            shipment = Shipment(prepared, numbers, values, profiling.current() is not None)
             arguments = shipment, self._relayed(residency, shipment), released
             sent = worker.send(*arguments) if errors is None else _trying(errors, worker.send, *arguments)
             if sent is not None:
@@ -437,14 +441,18 @@ class Session:
         return found
 
     def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
-              kept: Sequence[Residency | None]) -> None:
-        """Take one worker's answer."""
+              kept: Sequence[Residency | None], began: float) -> None:
+        """Take one worker's answer, for which the driver waits since ``began``."""
         try:
             epoch, reply, data = worker.receive(sent)
         except PartitionMissing:
             residency.lose(prepared.results)
             self._discover(residency, worker)
             raise
+        profile = profiling.current()
+        if profile and sent.relayed is None:
+            parts = profiling.parts_of(reply.times, time.monotonic() - began)
+            profile.add(", ".join(prepared.labels) or "take", parts, began, worker.home.runtime_dir)
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
                 target.bind(worker.home, epoch, contents)
@@ -468,15 +476,22 @@ class Session:
 
     def _load(self, loader, chain: Chain, partitions: Sequence[int]) -> None:
         """Bring partitions into the workers by a Spark job over the RDD before the send."""
-        tokens = loader.mapPartitionsWithIndex(Load(self.credentials, chain), preservesPartitioning=True)
+        profile, began = profiling.current(), time.monotonic()
+        load = Load(self.credentials, chain, profile is not None)
+        tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
         residency = self.residencies[chain[-1].cached.number]
         if not residency.contents:
             residency.tokens = tokens.setName(f"vispark tokens of {residency.cached.name}").persist(
                 StorageLevel.MEMORY_ONLY)
         self._settle(chain, partitions)
-        for token in self.job(lambda: self.context.runJob(tokens, list, list(partitions))):
+        found = self._repeated(lambda: self.context.runJob(tokens, list, list(partitions)))
+        for token in found:
             self._place(token)
         self._settle(chain)
+        if profile:
+            parts = profiling.job_parts(time.monotonic() - began, [token.seconds or {} for token in found],
+                                        self.context.defaultParallelism)
+            profile.add("load", parts, began, "Spark")
 
     def _relayed(self, residency: Residency, shipment: Shipment) -> Relayed:
         """Runs a task where the token of a plan's first partition lies."""
@@ -504,10 +519,15 @@ class Session:
                 worker.retain(residency.cached.number, sorted({*here, *coming}))
 
     def job(self, action: Callable[[], object]):
-        """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves.
+        """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves."""
+        profile, began = profiling.current(), time.monotonic()
+        found = self._repeated(action)
+        if profile:
+            profile.add("job", {"scheduling": time.monotonic() - began}, began, "Spark")
+        return found
 
-        Spark repeats failed tasks itself on a cluster, but not in local mode.
-        """
+    def _repeated(self, action: Callable[[], object]):
+        """What a Spark job gives. Spark repeats failed tasks itself on a cluster, but not in local mode."""
         for attempt in itertools.count():
             try:
                 return action()

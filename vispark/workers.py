@@ -227,14 +227,14 @@ class Worker:
 
     def _drop(self, lane: Lane) -> None:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""
-        lane.client.close()
+        lane.close()
         with self._lock:
             idle, self._idle = self._idle, []
             for thread, busy in list(self._busy.items()):
                 if busy is lane:
                     del self._busy[thread]
         for each in idle:
-            each.client.close()
+            each.close()
 
     @contextmanager
     def _borrowed(self) -> Iterator[Client]:
@@ -259,7 +259,7 @@ class Worker:
             self._busy.clear()
             lease, self._lease = self._lease, None
         for lane in lanes:
-            lane.client.close()
+            lane.close()
         if lease:
             lease.close()
             with suppress(WorkerError):

@@ -70,7 +70,8 @@ class Run:
     ``key`` is the digest of the encoded plan (:mod:`gpu_worker.protocol.plans`); ``plan`` is the encoded plan itself,
     or empty where the worker is taken to know it: one that does not answers with ``PlanUnknown``, and nothing is done.
     With a ``world``, ghost cells are exchanged among its workers, all of which have to run the plan at the same time.
-    Before anything else the VRDDs in ``released`` are let go of.
+    Before anything else the VRDDs in ``released`` are let go of. To ``profile`` a plan each step is waited for, so that
+    the reply tells where its time went.
     """
 
     number: int
@@ -82,6 +83,7 @@ class Run:
     values: tuple[Constant, ...]
     world: World | None = None
     released: tuple[int, ...] = ()
+    profile: bool = False
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------
@@ -192,10 +194,17 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds spent in the worker: waiting for its turn, copying in, compiling, in kernels and copying out."""
+    """Seconds spent in the worker: in all, and compiling.
+
+    Of a plan that is profiled also copying to the device, in kernels, exchanging ghost cells, and copying out.
+    """
 
     total: float
     compile: float
+    copy_in: float = 0.0
+    kernels: float = 0.0
+    exchange: float = 0.0
+    copy_out: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,65 @@
+"""How a profile adds up, and what its trace looks like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import vispark
+from gpu_worker.protocol.messages import Times
+from vispark import PlanError, TranslationError, profiling
+from vispark.profiling import KINDS, job_parts, parts_of, profile
+
+TIMES = Times(1.0, 0.125, copy_in=0.25, kernels=0.5, exchange=0.0, copy_out=0.0625)
+
+
+def test_an_answer_is_what_the_worker_says_and_the_way_there():
+    assert parts_of(TIMES, 2.0) == {"host-to-device": 0.25, "compile": 0.125, "kernel": 0.5, "exchange": 0.0,
+                                    "transport": 1.125}
+    # Where others were waited for meanwhile, only the rest of it was seen.
+    assert parts_of(TIMES, 0.4375) == {"host-to-device": 0.125, "compile": 0.0625, "kernel": 0.25, "exchange": 0.0}
+
+
+def test_tasks_side_by_side_share_a_jobs_time():
+    tasks = [{"parse": 1.0, "transport": 0.5}, {"parse": 0.5}, {"parse": 1.0, "kernel": 1.0}]
+    found = job_parts(3.0, tasks, 2)
+    assert found["scheduling"] == 1.0 and sum(found.values()) == pytest.approx(3.0)
+    assert found["parse"] == pytest.approx(2.5 * 2.0 / 4.0)
+    assert job_parts(1.0, [], 2) == {"scheduling": 1.0}
+
+
+def test_kinds_add_up_to_the_whole(tmp_path: Path):
+    with profile(tmp_path / "trace.json") as found:
+        assert profiling.current() is found
+        found.add("first", {"kernel": 1e-4, "transport": 0.0}, found.started, "one")
+        found.add("second", {"parse": 2e-4, "kernel": 1e-4}, found.started, "two")
+        with pytest.raises(PlanError, match="already"), profile():
+            pass
+    assert profiling.current() is None
+    assert list(found.seconds) == list(KINDS)
+    assert found.seconds["kernel"] == pytest.approx(2e-4) and found.seconds["exchange"] == 0.0
+    assert sum(found.seconds.values()) == pytest.approx(max(found.total, 4e-4))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [event["args"]["name"] for event in events if event["ph"] == "M"] == ["one", "two"]
+    spans = [event for event in events if event["ph"] == "X"]
+    assert [(span["name"], span["tid"]) for span in spans] == [
+        ("first: kernel", 0), ("second: parse", 1), ("second: kernel", 1)]
+    assert spans[2]["ts"] == pytest.approx(200.0) and spans[2]["dur"] == pytest.approx(100.0)
+
+
+def scaled(p, w):
+    return p * w
+
+
+def test_the_source_without_spark():
+    source = vispark.translate(scaled, np.ones(4, "f4"), schema=((4,), "float32"))
+    assert 'extern "C" __global__' in source and "scaled" in source
+    assert vispark.translate(lambda x, y: {"z": x + y}, schema={"x": ((), "f4"), "y": ((), "f8")}).count("double") > 0
+    assert "__global__" in vispark.translate(scaled, 2.0, schema=((100, 4), "float32"))
+    with pytest.raises(TranslationError):
+        vispark.translate(scaled, np.ones(5, "f4"), schema=((4,), "float32"))
+    with pytest.raises(PlanError, match="schema="):
+        vispark.translate(scaled, 2.0, schema="float32")
