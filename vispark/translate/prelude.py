@@ -254,11 +254,20 @@ __device__ __forceinline__ double complex_absolute(complex_t<double> a) { return
 template <class T> __device__ __forceinline__ complex_t<T> complex_exp(complex_t<T> a)
 {
     const double size = exp((double)a.re);
+    if (a.im == 0) return complex_t<T>((T)size, a.im);
+    if (size == 0 && a.im - a.im != 0) return complex_t<T>(0);
     return complex_t<T>((T)(size * cos((double)a.im)), (T)(size * sin((double)a.im)));
+}
+// The logarithm of a complex number's size; near one and far from it as exact as elsewhere.
+__device__ __forceinline__ double log_of_size(double re, double im)
+{
+    const double x = fmax(fabs(re), fabs(im)), y = fmin(fabs(re), fabs(im));
+    if (x > 0.5 && x < 2 && y < 2) return log1p((x - 1) * (x + 1) + y * y) / 2;
+    return x > 1e300 ? log(hypot(re * 0.25, im * 0.25)) + 1.3862943611198906 : log(hypot(re, im));
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_log(complex_t<T> a)
 {
-    return complex_t<T>((T)log(hypot((double)a.re, (double)a.im)), (T)atan2((double)a.im, (double)a.re));
+    return complex_t<T>((T)log_of_size(a.re, a.im), (T)atan2((double)a.im, (double)a.re));
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_t<T> a)
 {
@@ -276,7 +285,10 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_
 template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex_t<T> a, complex_t<T> b)
 {
     if (b.re == 0 && b.im == 0) return complex_t<T>(1);
-    if (a.re == 0 && a.im == 0) return b.re > 0 ? complex_t<T>(0) : complex_t<T>((T)NAN, (T)NAN);
+    if (a.re == 0 && a.im == 0) {
+        const T none = (T)__longlong_as_double(0x7ff8000000000000LL);
+        return b.re > 0 ? complex_t<T>(0) : complex_t<T>(none, none);
+    }
     if (b.im == 0 && b.re > -100 && b.re < 100 && b.re == (int)b.re) {
         complex_t<T> result(1), factor = a;
         for (int left = b.re < 0 ? -(int)b.re : (int)b.re; left; left >>= 1) {
@@ -285,7 +297,7 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex
         }
         return b.re < 0 ? complex_t<T>(1) / result : result;
     }
-    const double size = log(hypot((double)a.re, (double)a.im)), angle = atan2((double)a.im, (double)a.re);
+    const double size = log_of_size(a.re, a.im), angle = atan2((double)a.im, (double)a.re);
     const double grown = exp(b.re * size - b.im * angle), turned = b.im * size + b.re * angle;
     return complex_t<T>((T)(grown * cos(turned)), (T)(grown * sin(turned)));
 }

@@ -149,7 +149,8 @@ def _column(output: Any, pairs: list[tuple[int, Any]], array: np.ndarray, equal:
     if not wanted:
         return None
     with np.errstate(all="ignore"):
-        one = np.array(wanted).astype(array.dtype) if equal.promoted else np.array(wanted, array.dtype)
+        one = np.array([np.asarray(value).astype(array.dtype) for value in wanted] if equal.promoted else wanted,
+                       array.dtype)
         other = array[places]
         same = _same(one, other, equal)
     if same.all():

@@ -64,6 +64,8 @@ class Probe:
 
 _LOOSE, _NEAR, _ZERO, _PARTS = Equal(units=8), Equal(units=2), Equal(zero=True), Equal(parts=4)
 _PROMOTED = Equal(promoted=True)
+#: NumPy's powers of complex64 are computed in single precision, and lose by the exponent's size.
+_POWER = Equal(units=8, parts=512)
 #: Half precision is rounded from what single precision gives; NumPy's powers and remainders go the same way.
 _EXACT_C = ("sqrt", "fabs", "copysign", "fmod")
 
@@ -81,10 +83,10 @@ def _operators() -> list[Probe]:
         "({a}, {b})[1]", "({a}, ({b}, {m}))", "(({a}, {b}) == ({m}, {n}))", "(({a}, 1) != ({m}, 1))",
         "({m} * {n} - {m})", "(1 if {a} else 2)", "({a} is None)", "-(-{a})")]
     found += [Probe("(7.25 / {a})", _PARTS), Probe("({a} / 3)", _PARTS)]
-    found += [Probe(f"({{a}} {text})", Equal(units=4)) for text in ("** 2", "** 3", "** 4", "** 0", "** 5")]
-    found += [Probe(f"({{m}} {text})", Equal(units=8)) for text in ("** 0.5", "** -1", "** 2.0", "** -2", "** {n}",
+    found += [Probe(f"({{a}} {text})", Equal(units=4, parts=16)) for text in ("** 2", "** 3", "** 4", "** 0", "** 5")]
+    found += [Probe(f"({{m}} {text})", _POWER) for text in ("** 0.5", "** -1", "** 2.0", "** -2", "** {n}",
                                                                    "** abs({n})")]
-    found += [Probe("(2 ** {m})", Equal(units=8)), Probe("(2.5 ** {m})", Equal(units=8))]
+    found += [Probe("(2 ** {m})", _POWER), Probe("(2.5 ** {m})", _POWER)]
     found += [Probe(text, _PROMOTED) for text in (
         "({a} and {b})", "({a} or {b})", "({a} if {c} else {b})", "min({a}, {b})", "max({a}, {b}, {m})",
         "min(({a}, {b}))", "({a} if {a} else 0)", "({c} and {a})", "({a} and {c})",
@@ -122,9 +124,9 @@ def _ufuncs() -> list[Probe]:
         if name == "reciprocal":
             # An integer's is undefined at zero.
             first = "np.where({m} == 0, K, {m})"
-        loose = (name in library.UFUNC_C and name not in _EXACT_C) or name == "power"
+        loose = name in library.UFUNC_C and name not in _EXACT_C
         near = name in ("deg2rad", "rad2deg", "radians", "degrees", "reciprocal", "square")
-        equal = _LOOSE if loose else _NEAR if near else _ZERO if name in free else _PARTS
+        equal = _POWER if name == "power" else _LOOSE if loose else _NEAR if near else _ZERO if name in free else _PARTS
         found.append(Probe(f"np.{name}({', '.join((first, second)[:ufunc.nin])})", equal))
     return found
 
@@ -150,7 +152,7 @@ def _operator_module() -> list[Probe]:
             continue
         given = "{m}, abs({n})" if symbol == "**" else "{a}" if symbol in ("not", "~") or name in ("neg", "pos") else \
             "{a}, {b}"
-        found.append(Probe(f"operator.{name}({given})", Equal(units=8) if symbol == "**" else
+        found.append(Probe(f"operator.{name}({given})", _POWER if symbol == "**" else
                            _PARTS if symbol == "/" else EXACT))
     return found
 

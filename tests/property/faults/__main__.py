@@ -1,0 +1,44 @@
+"""python -m tests.property.faults [--jobs 2] [--only NAME] [--every 10] [--keep docs/faults.md]
+
+Sows each fault in a copy of the translator and runs the fast tests on it. Exits with 1 if a fault was not caught.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.property.faults.sowing import FAULTS, Outcome, copy, run, table
+
+
+def main() -> int:
+    """Parse the command line and run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.property.faults", description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1, help="faults at once")
+    parser.add_argument("--only", default="", help="sow the faults whose name has this in it")
+    parser.add_argument("--every", type=int, default=1, help="sow every so manieth fault")
+    parser.add_argument("--keep", default="", metavar="FILE", help="write the table, as Markdown")
+    given = parser.parse_args()
+    chosen = [fault for fault in FAULTS if given.only in fault.name][::given.every]
+    with tempfile.TemporaryDirectory(prefix="vispark-faults-") as scratch:
+        sound = run(copy(Path(scratch), "sound"), None)
+        if sound.caught:
+            print(f"the tests fail without a fault: {sound.caught}")
+            return 2
+        with ThreadPoolExecutor(given.jobs) as pool:
+            outcomes: list[Outcome] = []
+            for outcome in pool.map(lambda fault: run(copy(Path(scratch), fault.name), fault), chosen):
+                print(f"{outcome.fault.name}: {outcome.caught or 'NOT CAUGHT'} ({outcome.seconds:.0f} s)", flush=True)
+                outcomes.append(outcome)
+    missed = [outcome.fault.name for outcome in outcomes if not outcome.caught]
+    print(f"{len(outcomes) - len(missed)} of {len(outcomes)} faults were caught")
+    if given.keep:
+        Path(given.keep).write_text(table(outcomes))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
