@@ -255,7 +255,7 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_exp(complex_t
 {
     const double size = exp((double)a.re);
     if (a.im == 0) return complex_t<T>((T)size, a.im);
-    if (size == 0 && a.im - a.im != 0) return complex_t<T>(0);
+    if (a.re < 0 && a.re - a.re != 0) return complex_t<T>(0);
     return complex_t<T>((T)(size * cos((double)a.im)), (T)(size * sin((double)a.im)));
 }
 // The logarithm of a complex number's size; near one and far from it as exact as elsewhere.

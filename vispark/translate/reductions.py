@@ -123,7 +123,7 @@ class Reductions(Writer):
 
     def _hint(self, total: Number, name: str, turns: int) -> None:
         """Float sums of many numbers may be taken in any order; short loops are written out."""
-        if self.hints and turns >= _SUMMED and total.type.kind == "f" and name in ("sum", "dot"):
+        if self.hints and turns >= _SUMMED and total.type.dtype in ("float32", "float64") and name in ("sum", "dot"):
             self.line(f"VISPARK_SUM({total.text})")
         else:
             self.unroll(turns)

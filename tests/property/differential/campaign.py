@@ -25,7 +25,7 @@ from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call
 
 #: Functions in a unit, and probes in a function.
-UNIT, MOST_PROBES = 120, 10
+UNIT, MOST_PROBES = 240, 10
 #: How a probe and dtypes stand to each other.
 RUNS, RAISES, LACKS, WRONG = "runs", "error in Python too", "not in the language", "wrong"
 #: What a mistake in the translator itself raises.

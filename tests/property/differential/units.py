@@ -149,7 +149,11 @@ class _Cache(KernelCache):
 
 
 class _Cuda:
-    """The first GPU, through the driver."""
+    """The first GPU, through the driver.
+
+    The way of rows through shared memory takes most of a compilation and is the same for all functions, so it is taken
+    by some of each unit; the others go row after row, on one thread.
+    """
 
     def __init__(self) -> None:
         self._do(driver.cuInit(0))
@@ -166,7 +170,13 @@ class _Cuda:
         return values[0] if values else None
 
     def run(self, launches: Sequence[Launch], kept: bool = False) -> list[list[np.ndarray]]:
-        cubin = compile_cubin(Source(cuda_text(launches), "unit.cu", ("-fmad=false",)), "kernel_0", self.arch)
+        return [*self._run(launches[:_FRAMED], True), *self._run(launches[_FRAMED:], False)]
+
+    def _run(self, launches: Sequence[Launch], framed: bool) -> list[list[np.ndarray]]:
+        if not launches:
+            return []
+        options = ("-fmad=false", *(() if framed else ("-DVISPARK_ON_HOST=1",)))
+        cubin = compile_cubin(Source(cuda_text(launches), "unit.cu", options), "unit_0::kernel_0", self.arch)
         module = self._do(driver.cuModuleLoadData(cubin.code))
         found = [launch.outputs() for launch in launches]
         memory = _Arena(self._do)
@@ -178,7 +188,7 @@ class _Cuda:
         memory.put()
         for number, (launch, (works, _, given), table) in enumerate(zip(launches, placed, tables, strict=True)):
             function = self._do(driver.cuModuleGetFunction(module, f"kernel_{number}".encode()))
-            self._launch(function, launch, base + works[0], base + table, [base + place for place in given])
+            self._launch(function, launch, framed, base + works[0], base + table, [base + place for place in given])
         self._do(driver.cuCtxSynchronize())
         memory.get()
         self._do(driver.cuModuleUnload(module))
@@ -188,21 +198,24 @@ class _Cuda:
                     array.reshape(-1).view(np.uint8)[:] = memory.image[place:place + array.nbytes]
         return found
 
-    def _launch(self, function: Any, launch: Launch, works: int, table: int, given: list[int]) -> None:
+    def _launch(self, function: Any, launch: Launch, framed: bool, works: int, table: int, given: list[int]) -> None:
         """The parameters by address, each where a buffer of its own holds it."""
         others = [one for one in launch.kernel.parameters if one.kind not in ("input", "output")]
         kept = [np.array([works], np.uint64), np.array([table], np.uint64)]
         kept += [np.array([address], np.uint64) if one.pointer else value
                  for one, address, value in zip(others, given, launch.given(), strict=True)]
         pointers = (ctypes.c_void_p * len(kept))(*(array.ctypes.data for array in kept))
-        if launch.kernel.shared > _PLAIN_SHARED:
+        threads, shared = (launch.kernel.block, launch.kernel.shared) if framed else (1, 0)
+        if shared > _PLAIN_SHARED:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._do(driver.cuFuncSetAttribute(function, attribute, launch.kernel.shared))
+            self._do(driver.cuFuncSetAttribute(function, attribute, shared))
         if launch.count:
-            self._do(driver.cuLaunchKernel(function, len(launch.works()), 1, 1, launch.kernel.block, 1, 1,
-                                           launch.kernel.shared, 0, ctypes.addressof(pointers), 0))
+            self._do(driver.cuLaunchKernel(function, len(launch.works()), 1, 1, threads, 1, 1, shared, 0,
+                                           ctypes.addressof(pointers), 0))
 
 
+#: Kernels of a unit that take a GPU's way.
+_FRAMED = 6
 #: Dynamic shared memory that a kernel has without asking.
 _PLAIN_SHARED = 48 << 10
 

@@ -32,12 +32,12 @@ class Outcome:
     seconds: float
 
 
-def copy(scratch: Path, name: str) -> Path:
+def copy(scratch: Path, name: str, root: Path = ROOT) -> Path:
     """A copy of the sources."""
     found = scratch / re.sub(r"\W+", "-", name)
     found.mkdir()
     for part in _PARTS:
-        source = ROOT / part
+        source = root / part
         if source.is_dir():
             shutil.copytree(source, found / part, ignore=shutil.ignore_patterns("__pycache__", "*.cu"))
         else:
