@@ -6,7 +6,7 @@ import ast
 import re
 import textwrap
 
-from tests.golden import cases_control, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
+from tests.golden import cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
 from vispark.translate import library
 from vispark.translate.reader import trace
@@ -14,7 +14,7 @@ from vispark.translate.reader import trace
 _DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
 _HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"
 _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, results": "cases_control",
-             "Rows and arrays": "cases_rows"}
+             "Rows and arrays": "cases_rows", "Tuples, lists, arrays made of others": "cases_lists"}
 
 
 def tables() -> str:

@@ -2,11 +2,12 @@
 ``specialise``."""
 
 # What a linter would change is what is tried here.
-# ruff: noqa: SIM108
+# ruff: noqa: C416, RUF015, SIM108
 from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import pickle
 import re
 from collections.abc import Callable
@@ -123,7 +124,7 @@ def _fstring(x):
 
 
 def _list_comprehension(x):
-    return sum([x * i for i in range(3)])
+    return sum([x * i for i in range(3) for j in range(i)])
 
 
 def _star(*xs):
@@ -135,7 +136,7 @@ def _keywords(x, **kw):
 
 
 def _call_star(x):
-    return max(*x)
+    return max(**x)
 
 
 def _writes_input(p):
@@ -173,10 +174,6 @@ def _match(x):
 
 def _walrus(x):
     return (y := x) + y
-
-
-def _in(x):
-    return x in (1, 2)
 
 
 def _captured_list(x):
@@ -236,10 +233,6 @@ def _dict_keys(x):
     return {x: 1}
 
 
-def _generators(x):
-    return sum(i * j for i in range(2) for j in range(2))
-
-
 #: The function, the column where it is wrong (0: any), and words of the message.
 LACKING = [
     (_print, 5, "print is not supported.*collect"),
@@ -258,10 +251,10 @@ LACKING = [
     (_async, 1, "async is not supported"),
     (_string, 0, "string is not supported"),
     (_fstring, 12, "string is not supported"),
-    (_list_comprehension, 16, "list comprehension is not supported.*np.zeros"),
+    (_list_comprehension, 16, "list comprehension over several iterables is not supported"),
     (_star, 0, r"\*xs is not supported"),
     (_keywords, 0, r"\*kw is not supported"),
-    (_call_star, 12, "in a call is not supported"),
+    (_call_star, 12, r"\*\* in a call is not supported"),
     (_writes_input, 5, r"a kernel does not change its input; .*\.copy\(\)"),
     (_unused, 5, "goes nowhere"),
     (_undefined, 16, "the name undefined_name has no value"),
@@ -269,7 +262,6 @@ LACKING = [
     (_delete, 5, "del is not supported"),
     (_match, 5, "match is not supported"),
     (_walrus, 0, ":= operator is not supported"),
-    (_in, 12, "in is not supported"),
     (_captured_list, 16, r"state is a list.*np\.array\(state\)"),
     (_captured_dict, 16, "table is a dict"),
     (_method, 12, "model.apply is a method"),
@@ -282,7 +274,6 @@ LACKING = [
     (_nonlocal, 9, "nonlocal is not supported"),
     (_decorated, 6, "decorator is not supported"),
     (_dict_keys, 13, "names written out"),
-    (_generators, 15, "several iterables"),
 ]
 
 
@@ -429,6 +420,15 @@ def _loop_type(x):
     return y
 
 
+def _jump_over_rows(p):
+    s = p[0]
+    for q in (p, p * 2):
+        if q[0] > 0:
+            break
+        s = q[1]
+    return s
+
+
 def _calls_itself_through(x):
     def apply(f, n):
         return f(f, n)
@@ -469,7 +469,7 @@ FORBIDDEN = [
     (lambda p: len(p[0]), ROWS, (), "has no length"),
     (lambda p: p and 1, ROWS, (), r"neither true nor false; use np\.any\(\)"),
     (lambda p: [p[0], p[1]], ROWS, (), "a list cannot be"),
-    (lambda p: [p[0], p[1]] * 2, ROWS, (), r"a list is no array; make one: np\.array"),
+    (lambda p: [p[0], p[1]] - 2, ROWS, (), r"a list is no array; make one: np\.array"),
     (lambda p: np.dot(p, np.zeros(3)), ROWS, (), "do not fit in a product: 4 is not 3"),
     (lambda x: np.zeros(int(x)), NUMBERS, (), "shape of an array must be known"),
     (lambda p: p[:int(p[0])], ROWS, (), "a slice's ends must be known"),
@@ -484,7 +484,28 @@ FORBIDDEN = [
     (lambda x: np.exp(x, out=x), NUMBERS, (), "takes no keyword out"),
     (lambda x: np.exp(), NUMBERS, (), "takes 1 arguments here, and 0"),
     (lambda p: np.sum(p, axis=1), ROWS, (), "has no axis 1"),
-    (lambda x: round(x, 2), NUMBERS, (), "digits is not supported"),
+    (lambda x: round(x * math.pi * math.exp(x), int(x)), NUMBERS, (), "to how many digits"),
+    (lambda x: round(math.exp(x), 2), NUMBERS, (), r"decimal digits.*np\.round"),
+    (lambda x: math.trunc(x), NUMBERS, (), r"Python has no math\.trunc of float32; write int"),
+    (lambda x: round(x > 0), NUMBERS, (), r"Python has no round\(\) of bool"),
+    (lambda z: max(z, z), np.complex64([1]), (), r"max\(\) of complex numbers is not supported; compare"),
+    (lambda z: np.max(z), np.complex64([[1, 2]]), (), "np.max of complex numbers"),
+    (lambda z: np.floor(z), np.complex64([1]), (), "NumPy has no floor of complex64|floor of complex"),
+    (lambda z: np.sin(z), np.complex64([1]), (), "sin of complex numbers is not supported"),
+    (lambda p: (p > 0) ** 2, ROWS, (), r"several types in NumPy.*astype\(int\)"),
+    (lambda p: p[0] in 3, ROWS, (), "in is of a tuple, a row or range"),
+    (lambda x: x in range(3), NUMBERS, (), "in range.. is of whole numbers"),
+    (lambda x: max(*x), NUMBERS, (), r"\* is before a tuple or a short row"),
+    (lambda p: [v for v in p if v > 0][0], ROWS, (), "a list has a length that is known"),
+    (lambda p: [i for i in range(100)][3] * p, ROWS, (), "too long to be written out"),
+    (lambda p: max(v for v in p if v > 0), ROWS, (), "needs at least one value"),
+    (lambda p: np.reshape(p, (3, 2)), ROWS, (), r"does not have the shape \(3, 2\)"),
+    (lambda p: np.concatenate((p, np.outer(p, p))), ROWS, (), "one shape behind the first axis"),
+    (lambda p: np.cumsum(np.outer(p, p)), ROWS, (), "is of a row here"),
+    (lambda p: np.linspace(0, 1, int(p[0])), ROWS, (), "must be known"),
+    (lambda p: np.cross(p, p), ROWS, (), "two rows of three"),
+    (_jump_over_rows, ROWS, (), "no break or continue here"),
+    (lambda p: (1, 2) * int(p[0]), ROWS, (), "how often a tuple is repeated"),
     (lambda x: x.sort(), NUMBERS, (), "has no .sort here"),
     (lambda x, y: x + y, NUMBERS, (), "no value is given for the parameter y"),
     (lambda a, y: a, {"a": NUMBERS, "b": NUMBERS}, (), "no value is given for the parameter y.*fields are a, b"),

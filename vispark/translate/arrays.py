@@ -97,6 +97,8 @@ class Arrays(Reductions):
             return self._reduce(short, arguments, keywords)
         if module == "grid":
             raise Refusal(f"{short} is known only on a Grid, whose cells have places")
+        if module == "math" and hasattr(self, f"_math_{short}"):
+            return self._bound_to(name, getattr(self, f"_math_{short}"), arguments, keywords)
         if module == "math":
             self._no_keywords(name, keywords)
             given = tuple(self._float_argument(name, argument) for argument in arguments)
@@ -104,6 +106,10 @@ class Arrays(Reductions):
         method = getattr(self, f"_{short}" if module in ("numpy", "numpy.linalg") else f"_python_{short}", None)
         if method is None or (module == "numpy" and short not in FUNCTIONS):
             raise Refusal(f"{name} is not supported here")
+        return self._bound_to(name, method, arguments, keywords)
+
+    def _bound_to(self, name: str, method: Callable[..., Value], arguments: tuple[Value, ...],
+                  keywords: dict[str, Value]) -> Value:
         try:
             inspect.signature(method).bind(*arguments, **keywords)
         except TypeError as error:
@@ -186,7 +192,7 @@ class Arrays(Reductions):
                            for symbol in ("//", "%")))
 
     def _python_len(self, value: Value) -> Value:
-        if isinstance(value, Tuple):
+        if isinstance(value, Tuple | List):
             return literal(len(value.items))
         if not isinstance(value, Array) or not value.shape:
             raise Refusal(f"{describe(value)} has no length")
@@ -202,7 +208,7 @@ class Arrays(Reductions):
         """``min`` and ``max`` of several numbers, of a tuple, or of a row."""
         if len(values) == 1 and isinstance(values[0], Array):
             return self.python_fold(name, self._row(values[0], name))
-        if len(values) == 1 and isinstance(values[0], Tuple):
+        if len(values) == 1 and isinstance(values[0], Tuple | List):
             values = values[0].items
         if not values:
             raise Refusal(f"{name}() of nothing has no value")
@@ -213,7 +219,7 @@ class Arrays(Reductions):
 
     def _python_sum(self, values: Value, start: Value | None = None) -> Value:
         first = literal(0) if start is None else self.plain(start)
-        if isinstance(values, Tuple):
+        if isinstance(values, Tuple | List):
             for value in values.items:
                 first = self.elementwise(lambda a, b: scalars.binary("+", a, b), first, value)
             return first

@@ -15,7 +15,7 @@ from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Expressions
 from vispark.translate.liveness import Names
 from vispark.translate.types import INT
-from vispark.translate.values import Array, Function, Nothing, Number, Tuple, Value, describe, reindexed
+from vispark.translate.values import Array, Function, List, Named, Nothing, Number, Tuple, Value, describe, reindexed
 from vispark.translate.writer import Serial
 
 
@@ -56,7 +56,7 @@ class Assignments(Expressions):
     def _unpacked(self, value: Value, wanted: int) -> tuple[Value, ...]:
         if isinstance(value, Array) and value.shape:
             items: tuple[Value, ...] = tuple(self.element_of(value, str(i)) for i in range(value.shape[0]))
-        elif isinstance(value, Tuple):
+        elif isinstance(value, Tuple | List):
             items = value.items
         else:
             raise Refusal(f"{describe(value)} cannot be unpacked")
@@ -82,9 +82,11 @@ class Assignments(Expressions):
             frame.variables[name] = value if settled else self._named(name, value)
         elif isinstance(value, Array):
             frame.variables[name] = self._bound_array(name, value)
-        elif isinstance(value, Tuple):
-            frame.variables[name] = Tuple(tuple(self._part(f"{name}_{i}", item) for i, item in enumerate(value.items)))
-        elif isinstance(value, Function | Nothing):
+        elif isinstance(value, Tuple | List):
+            # A list that nothing can be appended to is a tuple.
+            parts = tuple(self._part(f"{name}_{i}", item) for i, item in enumerate(value.items))
+            frame.variables[name] = type(value)(parts)
+        elif isinstance(value, Function | Named | Nothing):
             frame.variables[name] = value
         else:
             raise Refusal(f"{describe(value)} cannot be kept in a variable")

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from vispark.translate import form, liveness, numbers, scalars
+from vispark.translate import form, liveness
+from vispark.translate.comprehensions import Comprehensions
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame, settled
 from vispark.translate.liveness import NONE, Names
-from vispark.translate.scalars import literal
-from vispark.translate.types import BOOL
 from vispark.translate.values import Array, Function, Nothing, Number, Type, Value, join_types, shown, type_of
-from vispark.translate.ways import Ways
 
 _DEEPEST = 40
 
@@ -30,7 +27,7 @@ class Returns:
     seen: Type | None = None
 
 
-class Calls(Ways):
+class Calls(Comprehensions):
     """Functions of the user's, written where they are called."""
 
     returns: Returns
@@ -136,74 +133,3 @@ class Calls(Ways):
         if isinstance(value, Number) and not value.known:
             return self.fixed(value, name)
         return value
-
-    # -- generators ---------------------------------------------------------------------------------------------------
-
-    def over_each(self, name: str, node: form.Each) -> Value:
-        """``sum(... for ... in ...)`` and its like."""
-        steps = self.settled(self.steps_of(self.expression(node.iterable)))
-        if self.count_of(steps) == 0 and name in ("sum", "any", "all"):
-            return literal({"sum": 0, "any": False, "all": True}[name])
-        if name in ("any", "all"):
-            return self._truth_of_each(name, node, steps)
-        with self.apart():
-            kinds: list[Any] = []
-            self._turns_of_each(node, steps, lambda value: kinds.append(type_of(value)))
-        kind = kinds[0]
-        if not isinstance(kind, type(BOOL)):
-            raise Refusal(f"{name}() of a generator is over numbers, and these are {shown(kind)}")
-        if name == "sum":
-            kind = scalars.binary("+", literal(0), Number(kind, "x")).type
-            kind = scalars.binary("+", Number(kind, "x"), Number(kinds[0], "y")).type
-            total = self.variable(kind, "sum", literal(0))
-            self._turns_of_each(node, steps, lambda value: self._add(total, value))
-            return replace(total, variable=False)
-        return self._extreme_of_each(name, node, steps, kind)
-
-    def _add(self, total: Number, value: Value) -> None:
-        found = scalars.cast(scalars.binary("+", total, self.as_number(value)), total.type).text
-        plain = f"{total.text} + "
-        self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and total.type.kind == "f"
-                  else f"{total.text} = {found};")
-
-    def _extreme_of_each(self, name: str, node: form.Each, steps, kind) -> Value:
-        if not self.count_of(steps) or node.conditions:
-            raise Refusal(f"{name}() of a generator needs at least one value: a length that is known, and no if")
-        best, first = self.variable(kind, name), self.name("first")
-        self.line(f"bool {first} = true;")
-
-        def step(value: Value) -> None:
-            one = self.fixed(self.as_number(value))
-            self.line(f"{best.text} = {first} ? {scalars.cast(one, kind).closed} : "
-                      f"{scalars.cast(numbers.extreme(name, best, one), kind).text};")
-            self.line(f"{first} = false;")
-
-        self._turns_of_each(node, steps, step)
-        return replace(best, variable=False)
-
-    def _truth_of_each(self, name: str, node: form.Each, steps) -> Value:
-        found = self.variable(BOOL, f"{name}_true", literal(name == "all"))
-
-        def step(value: Value) -> None:
-            test = self.truth(value)
-            with self.block(f"if ({test.text if name == 'any' else scalars.unary('not', test).text})"):
-                self.line(f"{found.text} = {'true' if name == 'any' else 'false'};")
-                self.line("break;")
-
-        self._turns_of_each(node, steps, step)
-        return replace(found, variable=False)
-
-    def _turns_of_each(self, node: form.Each, steps, step: Callable[[Value], None]) -> None:
-        """The loop of a generator; its target is its own variable."""
-        kept = dict(self.frame.variables)
-        with self.turns(steps) as item:
-            for name in liveness.stored(node.target):
-                self.frame.variables.pop(name, None)
-            self.store(node.target, item)
-            tests = [self.condition(condition) for condition in node.conditions]
-            if tests:
-                with self.block(f"if ({' && '.join(test.closed for test in tests)})"):
-                    step(self.expression(node.value))
-            else:
-                step(self.expression(node.value))
-        self.frame.variables = kept

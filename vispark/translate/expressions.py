@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from vispark.translate import form, scalars
-from vispark.translate.arrays import Arrays
 from vispark.translate.errors import Refusal
+from vispark.translate.iterables import Iterables
 from vispark.translate.library import OPERATORS
-from vispark.translate.scalars import NeedsStatic, literal
+from vispark.translate.scalars import literal
 from vispark.translate.text import complain
 from vispark.translate.types import BOOL, INT
 from vispark.translate.values import (
@@ -34,6 +34,7 @@ from vispark.translate.values import (
     times,
     type_of,
 )
+from vispark.translate.writer import same
 
 
 @dataclasses.dataclass
@@ -48,7 +49,7 @@ class Frame:
     jumps: bool = False
 
 
-class Expressions(Arrays):
+class Expressions(Iterables):
     """Expressions of the function whose frame is current."""
 
     frame: Frame
@@ -73,14 +74,6 @@ class Expressions(Arrays):
         value = self.expression(node)
         with self.told_at(node):
             return self.as_number(value, what)
-
-    def as_number(self, value: Value, what: str = "a number") -> Number:
-        """A value that must be a number."""
-        if isinstance(value, Array) and value.shape == ():
-            return value.at()
-        if not isinstance(value, Number):
-            raise Refusal(f"{what} is needed here, and this is {describe(value)}")
-        return value
 
     # -- names --------------------------------------------------------------------------------------------------------
 
@@ -132,7 +125,10 @@ class Expressions(Arrays):
         if symbol == "**" and isinstance(left, Array) and left.type.kind == "b":
             raise Refusal("** of bools has several types in NumPy, by the exponent's value; write .astype(int) before")
         if isinstance(left, Tuple | List) and isinstance(right, Tuple | List) and symbol == "+":
-            return Tuple((*left.items, *right.items))
+            return type(left)((*left.items, *right.items))
+        if isinstance(left, Tuple | List) and isinstance(right, Number) and symbol == "*":
+            return type(left)(left.items * self.static(right, "how often a tuple is repeated must be known before the "
+                                                              "kernel runs"))
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
 
     def _Compare(self, node: form.Compare) -> Value:
@@ -155,11 +151,36 @@ class Expressions(Arrays):
                 return literal(left != right)
         if symbol in ("is", "is not"):
             raise Refusal("is compares with None only; write == for numbers")
-        if isinstance(left, Tuple) and isinstance(right, Tuple) and symbol in ("==", "!="):
+        if symbol in ("in", "not in"):
+            found = self._within(left, right)
+            return scalars.unary("not", found) if symbol == "not in" else found
+        if isinstance(left, Tuple | List) and type(left) is type(right) and symbol in ("==", "!="):
             return self._compare_tuples(symbol, left, right)
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
 
-    def _compare_tuples(self, symbol: str, left: Tuple, right: Tuple) -> Number:
+    def _within(self, value: Value, container: Value) -> Number:
+        """``value in container``."""
+        if isinstance(container, Array):
+            equal = self.compare("==", value, container)
+            return dataclasses.replace(self.truth(self.library("numpy.any", (equal,), {})), type=BOOL)
+        if isinstance(container, Steps) and container.kind == "range" and len(container.items) < 3:
+            low, high = (literal(0), *container.items)[-2:]
+            return dataclasses.replace(self.both(self.compare("<=", low, value), self.compare("<", value, high)),
+                                       type=BOOL) if self.as_number(value).type.kind in "iu" else self._not_whole()
+        if not isinstance(container, Tuple | List):
+            raise Refusal(f"in is of a tuple, a row or range(), and this is {describe(container)}")
+        found = literal(False)
+        for item in container.items:
+            # What is the same object is found without a comparison, which a NaN would not pass.
+            one = literal(True) if same(value, item) else self.truth(self.compare("==", value, item))
+            found = one if found.known and not found.value else found if found.known else literal(True) \
+                if one.known and one.value else Number(BOOL, f"{found.closed} || {one.closed}", atom=False)
+        return dataclasses.replace(found, type=BOOL)
+
+    def _not_whole(self) -> Number:
+        raise Refusal("in range() is of whole numbers; write low <= x < high")
+
+    def _compare_tuples(self, symbol: str, left: Tuple | List, right: Tuple | List) -> Number:
         equal = literal(len(left.items) == len(right.items))
         for a, b in zip(left.items, right.items, strict=False):
             equal = dataclasses.replace(self.both(equal, self.compare("==", a, b)), type=BOOL)
@@ -176,7 +197,7 @@ class Expressions(Arrays):
         """``bool(value)``."""
         if isinstance(value, Nothing):
             return literal(False)
-        if isinstance(value, Tuple):
+        if isinstance(value, Tuple | List):
             return literal(bool(value.items))
         if isinstance(value, Array) and value.size == 1:
             return scalars.truth(value.at(*("0",) * len(value.shape)))
@@ -298,26 +319,20 @@ class Expressions(Arrays):
 
     def _Index(self, node: form.Index) -> Value:
         value = self.expression(node.value)
-        if isinstance(value, Tuple):
+        if isinstance(value, Tuple | List):
             return self._item(value, node.indices)
         if not isinstance(value, Array):
             raise Refusal(f"{describe(value)} has no items")
         return self.indexed(value, node.indices)
 
-    def _item(self, value: Tuple, indices: tuple[form.Expression, ...]) -> Value:
+    def _item(self, value: Tuple | List, indices: tuple[form.Expression, ...]) -> Value:
         if len(indices) == 1 and isinstance(indices[0], form.Slice):
-            return Tuple(value.items[slice(*self._slice_parts(indices[0]))])
+            return type(value)(value.items[slice(*self._slice_parts(indices[0]))])
         index = self.number(indices[0], "an index")
         position = self.static(index, "the index of a tuple's item must be known before the kernel runs")
         if len(indices) > 1 or not -len(value.items) <= position < len(value.items):
             raise Refusal(f"a tuple of {len(value.items)} has no item {position}")
         return value.items[position]
-
-    def static(self, number: Number, reason: str) -> int:
-        """A known whole number; one that was captured or given becomes part of the kernel."""
-        if number.known and isinstance(number.value, int):
-            return int(number.value)
-        raise NeedsStatic.of(number, reason)
 
     def indexed(self, array: Array, nodes: tuple[form.Expression, ...]) -> Value:
         """``array[...]`` by numbers, slices, None and ``...``."""
@@ -404,9 +419,24 @@ class Expressions(Arrays):
             found = self._special(function.name, node)
             if found is not None:
                 return found
-        arguments = tuple(map(self.expression, node.arguments))
+        arguments = tuple(one for argument in node.arguments for one in self._given(argument))
         keywords = {name: self.expression(value) for name, value in node.keywords}
         return self.call(function, arguments, keywords)
+
+    def _given(self, argument: form.Expression) -> tuple[Value, ...]:
+        """The arguments that one written one stands for: several after ``*``."""
+        if not isinstance(argument, form.Spread):
+            return (self.expression(argument),)
+        value = self.expression(argument.value)
+        with self.told_at(argument):
+            if isinstance(value, Tuple | List):
+                return value.items
+            if isinstance(value, Array) and value.shape and value.shape[0] <= _SPREAD:
+                return tuple(self.element_of(value, str(number)) for number in range(value.shape[0]))
+            raise Refusal(f"* is before a tuple or a short row, and this is {describe(value)}")
+
+    def _Spread(self, node: form.Spread) -> Value:
+        raise Refusal("* stands before an argument of a function of yours, of min or of max only")
 
     def call(self, function: Value, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """A call with values."""
@@ -432,8 +462,16 @@ class Expressions(Arrays):
 
     def _special(self, name: str, node: form.Call) -> Value | None:
         """Calls whose arguments are not values: generators, and iterables for loops."""
-        if name in ("range", "enumerate", "zip"):
-            return self._steps(name, node)
+        if name in ("range", "enumerate", "zip", "reversed"):
+            values = [self.expression(argument) for argument in node.arguments]
+            return self.steps(name, values, {key: self.expression(value) for key, value in node.keywords})
+        first = node.arguments[0] if node.arguments else None
+        if isinstance(first, form.Listed) and name in ("numpy.array", "numpy.asarray"):
+            rest = tuple(map(self.expression, node.arguments[1:]))
+            return self.library(name, (self.array_of(first), *rest),
+                                {key: self.expression(value) for key, value in node.keywords})
+        if isinstance(first, form.Listed) and len(node.arguments) == 1 and name in ("sum", "min", "max", "any", "all"):
+            return self.over_each(name, first)
         if len(node.arguments) == 1 and isinstance(node.arguments[0], form.Each):
             if name not in ("sum", "min", "max", "any", "all"):
                 raise Refusal(f"a generator cannot be given to {name.split('.')[-1]}; it can be to sum, min, max, any"
@@ -443,27 +481,6 @@ class Expressions(Arrays):
 
     def _Each(self, node: form.Each) -> Value:
         raise Refusal("a generator stands inside sum(), min(), max(), any() or all() only")
-
-    def _steps(self, name: str, node: form.Call) -> Steps:
-        if node.keywords and name != "enumerate":
-            raise Refusal(f"{name} takes no keywords here")
-        values = [self.expression(argument) for argument in node.arguments]
-        if name == "range":
-            if not 1 <= len(values) <= 3:
-                raise Refusal("range takes one to three whole numbers")
-            numbers = [self.as_number(value, "a whole number") for value in values]
-            if any(number.type.kind not in "iu" for number in numbers):
-                raise Refusal("range takes whole numbers; make one with int()")
-            return Steps("range", tuple(numbers))
-        return Steps(name, tuple(map(self.steps_of, values)))
-
-    def steps_of(self, value: Value) -> Steps:
-        """What ``for`` goes over."""
-        if isinstance(value, Steps):
-            return value
-        if isinstance(value, Array) and value.shape:
-            return Steps("array", (value,))
-        raise Refusal(f"for goes over range(), rows, enumerate() and zip() of them, and not over {describe(value)}")
 
     def method(self, function: Method, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """``value.name(...)``."""
@@ -476,8 +493,16 @@ class Expressions(Arrays):
         """A call of another function of the user's."""
         raise NotImplementedError
 
-    def over_each(self, name: str, node: form.Each) -> Value:
+    def over_each(self, name: str, node: form.Each | form.Listed) -> Value:
         """``sum(... for ...)`` and its like."""
+        raise NotImplementedError
+
+    def array_of(self, node: form.Listed) -> Value:
+        """``np.array([... for ...])``."""
+        raise NotImplementedError
+
+    def element_of(self, array: Array, index: str) -> Value:
+        """``array[index]``: a number, or a row."""
         raise NotImplementedError
 
 
@@ -494,10 +519,13 @@ def _simple(text: str) -> bool:
     return re.fullmatch(r"[\w\s+*()-]+", text) is not None
 
 
+#: The longest row that * spreads.
+_SPREAD = 64
 _PROPERTIES = ("shape", "size", "ndim", "T", "real", "imag")
 _METHODS = {name: f"numpy.{name}" for name in ("sum", "prod", "mean", "min", "max", "argmin", "argmax", "dot", "any",
-                                               "all", "copy", "clip", "var", "std", "transpose")}
+                                               "all", "copy", "clip", "var", "std", "transpose", "cumsum",
+                                               "cumprod", "reshape", "ravel", "trace", "round")}
 _METHODS |= {"conj": "numpy.conjugate", "conjugate": "numpy.conjugate", "astype": "astype", "item": "item",
-             "round": "round"}
+             "flatten": "flatten"}
 
 

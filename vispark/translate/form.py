@@ -7,7 +7,7 @@ comparisons, so a function that is defined twice is one function.
 ::
 
     Expression   Literal Local Captured Library Called Unary Binary Compare Logical Choice Call Attribute Index Slice
-                 TupleOf ListOf DictOf Each
+                 TupleOf ListOf DictOf Each Listed Spread
     Statement    Assign Augment If For While Break Continue Return
 """
 
@@ -236,12 +236,32 @@ class DictOf(Expression):
 
 @dataclass(frozen=True)
 class Each(Expression):
-    """A generator expression over one iterable, given to ``sum``, ``min``, ``max``, ``any`` or ``all``."""
+    """A generator expression, given to ``sum``, ``min``, ``max``, ``any`` or ``all``.
+
+    Over several iterables its value is the one over the rest.
+    """
 
     value: Expression
     target: Expression
     iterable: Expression
     conditions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Listed(Expression):
+    """A list comprehension over one iterable."""
+
+    value: Expression
+    target: Expression
+    iterable: Expression
+    conditions: tuple[Expression, ...]
+
+
+@dataclass(frozen=True)
+class Spread(Expression):
+    """``*value`` among a call's arguments."""
+
+    value: Expression
 
 
 # -- statements -------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import numpy as np
 from vispark.translate.stencil import coordinate, extent
 
 BUILTINS = ("abs", "min", "max", "sum", "len", "range", "int", "float", "bool", "complex", "round", "pow", "divmod",
-            "enumerate", "zip", "any", "all")
+            "enumerate", "zip", "any", "all", "reversed")
 
 #: ``operator``'s functions to the operators that they are.
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -26,7 +26,8 @@ MATH = {name: name for name in (
     "exp", "expm1", "log2", "log10", "log1p", "sqrt", "cbrt", "exp2", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "fabs", "erf", "erfc", "lgamma", "atan2", "hypot", "pow",
     "fmod", "copysign")} | {"gamma": "tgamma", "remainder": "remainder"}
-MATH_OTHER = ("log", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "radians", "degrees")
+MATH_OTHER = ("log", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "radians", "degrees", "prod", "dist",
+              "isclose")
 
 #: NumPy's ufuncs that are a C function of floats, to its name.
 UFUNC_C = {"exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
@@ -42,7 +43,10 @@ UFUNC_OTHER = ("add", "subtract", "multiply", "divide", "floor_divide", "remaind
                "radians", "degrees", "conjugate")
 FUNCTIONS = ("dot", "sum", "prod", "mean", "argmin", "argmax", "min", "max", "any", "all", "where", "clip", "zeros",
              "ones", "full", "empty", "array", "asarray", "zeros_like", "ones_like", "copy", "real", "imag", "inner",
-             "vdot", "outer", "matmul", "arange", "transpose", "var", "std")
+             "vdot", "outer", "matmul", "arange", "transpose", "var", "std", "cumsum", "cumprod", "diff", "ptp",
+             "count_nonzero", "polyval", "linspace", "eye", "identity", "full_like", "empty_like", "concatenate",
+             "hstack", "vstack", "stack", "append", "flip", "roll", "reshape", "ravel", "trace", "cross", "angle",
+             "isclose", "allclose", "round", "around")
 LINALG = ("norm",)
 TYPES = ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
          "float64", "complex64", "complex128")

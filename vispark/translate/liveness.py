@@ -26,7 +26,7 @@ def _reads(node: object) -> Iterator[str]:
         yield from node.definition.free
         for parameter in node.definition.parameters:
             yield from _reads(parameter.default)
-    elif isinstance(node, form.Each):
+    elif isinstance(node, form.Each | form.Listed):
         inner = reads((node.value, *node.conditions)) - stored(node.target)
         yield from inner | reads(node.iterable)
     elif isinstance(node, form.Expression):
@@ -176,6 +176,18 @@ def breaks_out(body: form.Block) -> bool:
         if isinstance(statement, form.If) and (breaks_out(statement.body) or breaks_out(statement.orelse)):
             return True
         if isinstance(statement, form.For | form.While) and breaks_out(statement.orelse):
+            return True
+    return False
+
+
+def jumps(body: form.Block) -> bool:
+    """Whether a loop's body has a ``break`` or a ``continue`` of this loop."""
+    for statement in body:
+        if isinstance(statement, form.Break | form.Continue):
+            return True
+        if isinstance(statement, form.If) and (jumps(statement.body) or jumps(statement.orelse)):
+            return True
+        if isinstance(statement, form.For | form.While) and jumps(statement.orelse):
             return True
     return False
 

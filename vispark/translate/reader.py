@@ -23,7 +23,7 @@ _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv
            ast.LShift: "<<", ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.MatMult: "@"}
 _UNARY = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not"}
 _COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is",
-            ast.IsNot: "is not"}
+            ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
 
 _LACKING = {
     ast.Try: "try is not supported: a kernel cannot raise; test for the case with if",
@@ -43,8 +43,6 @@ _LACKING = {
     ast.Yield: "yield is not supported: a kernel gives one result per element; return a tuple or an array",
     ast.YieldFrom: "yield is not supported: a kernel gives one result per element; return a tuple or an array",
     ast.Await: "await is not supported; write a plain function",
-    ast.ListComp: "a list comprehension is not supported: lists have no fixed length; use np.zeros(n) and a loop, or "
-                  "a row expression such as 2 * p",
     ast.SetComp: "a set is not supported; use an array of fixed length",
     ast.Set: "a set is not supported; use an array of fixed length",
     ast.DictComp: "a dict comprehension is not supported; write the dict with its names",
@@ -460,9 +458,6 @@ class _Reader:
                            at=place(node))
 
     def _Compare(self, node: ast.Compare) -> Expression:
-        for operator in node.ops:
-            if type(operator) not in _COMPARE:
-                raise self.error(node, "in is not supported: compare with each, as in x == a or x == b")
         return form.Compare(self.expression(node.left), tuple(_COMPARE[type(operator)] for operator in node.ops),
                             tuple(map(self.expression, node.comparators)), at=place(node))
 
@@ -475,11 +470,11 @@ class _Reader:
                            at=place(node))
 
     def _Call(self, node: ast.Call) -> Expression:
-        starred = any(isinstance(argument, ast.Starred) for argument in node.args)
-        if starred or any(keyword.arg is None for keyword in node.keywords):
-            raise self.error(node, "* or ** in a call is not supported; write the arguments out")
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise self.error(node, "** in a call is not supported; write the arguments out")
         function = self.expression(node.func)
-        arguments = tuple(map(self.expression, node.args))
+        arguments = tuple(form.Spread(self.expression(one.value), at=place(one)) if isinstance(one, ast.Starred) else
+                          self.expression(one) for one in node.args)
         keywords = tuple((keyword.arg, self.expression(keyword.value)) for keyword in node.keywords)
         return form.Call(function, arguments, keywords, at=place(node))
 
@@ -518,17 +513,25 @@ class _Reader:
         return form.Called(self._inner(node), at=place(node))
 
     def _GeneratorExp(self, node: ast.GeneratorExp) -> Expression:
+        return self._comprehension(form.Each, node, list(node.generators))
+
+    def _ListComp(self, node: ast.ListComp) -> Expression:
         if len(node.generators) != 1:
-            raise self.error(node, "a generator over several iterables is not supported; write nested loops")
-        generator = node.generators[0]
-        # Its target is its own variable, which Python keeps apart from the function's.
+            raise self.error(node, "a list comprehension over several iterables is not supported; write one inside the "
+                                   "other for two axes")
+        return self._comprehension(form.Listed, node, list(node.generators))
+
+    def _comprehension(self, kind: type, node: ast.GeneratorExp | ast.ListComp,
+                       generators: list[ast.comprehension]) -> Expression:
+        """Its targets are variables of its own, which Python keeps apart from the function's."""
+        generator, *rest = generators
         names = {part.id for part in ast.walk(generator.target) if isinstance(part, ast.Name)}
         iterable, kept = self.expression(generator.iter), set(self.locals)
         self.locals |= names
-        found = form.Each(self.expression(node.elt), self.target(generator.target), iterable,
-                          tuple(map(self.expression, generator.ifs)), at=place(node))
+        target, conditions = self.target(generator.target), tuple(map(self.expression, generator.ifs))
+        value = self._comprehension(kind, node, rest) if rest else self.expression(node.elt)
         self.locals = kept
-        return found
+        return kind(value, target, iterable, conditions, at=place(node))
 
     def error(self, node: ast.AST, message: str) -> TranslationError:
         """An error at a syntax node."""
@@ -556,7 +559,7 @@ def _bound_names(node: FunctionNode) -> set[str]:
             found.add(part.name)
         elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
             found.add(part.id)
-        if not isinstance(part, ast.FunctionDef | ast.Lambda | ast.GeneratorExp):
+        if not isinstance(part, ast.FunctionDef | ast.Lambda | ast.GeneratorExp | ast.ListComp):
             todo.extend(ast.iter_child_nodes(part))
     return found
 

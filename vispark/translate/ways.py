@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from vispark.translate import form, liveness, scalars
 from vispark.translate.assignments import Assignments
@@ -33,6 +34,9 @@ from vispark.translate.writer import Lines, Serial, same
 
 #: A loop of so many turns is not run by all lanes of a row alike.
 _MANY = 65
+
+#: A loop over a tuple of more items than this is not written out.
+UNROLLED = 64
 
 Variables = dict[str, Value]
 
@@ -162,14 +166,17 @@ class Ways(Assignments):
             self._turn(statement.body, loop)
 
     def _do_For(self, statement: form.For, after: Names) -> bool:
-        value = self.expression(statement.iterable)
-        if isinstance(value, Tuple):
-            raise Refusal("for over a tuple is not supported; write for i in range(...), or make it an array")
         with self.told_at(statement.iterable):
-            steps = self.settled(self.steps_of(value))
+            steps = self.settled(self.steps_of(self.expression(statement.iterable)))
         count = self.count_of(steps)
         if count == 0:
             return self.statements(statement.orelse, after)
+        items = self.items_of(steps)
+        if items is not None and len(items) <= UNROLLED and not liveness.jumps(statement.body):
+            return self._written_out(statement, items, after)
+        if items is not None:
+            with self.told_at(statement.iterable):
+                steps = self.as_arrays(steps)
 
         def write(loop: Loop) -> None:
             with self.turns(steps) as item:
@@ -177,6 +184,15 @@ class Ways(Assignments):
                 self._turn(statement.body, loop)
 
         return self._loop(statement, after, write, certain=count is not None)
+
+    def _written_out(self, statement: form.For, items: list[Value], after: Names) -> bool:
+        """A loop over a tuple, turn after turn."""
+        head = liveness.at_head(statement, after)
+        for item in items:
+            self.store(statement.target, item)
+            if not self.statements(statement.body, head | liveness.stored(statement.target)):
+                return False
+        return self.statements(statement.orelse, after)
 
     def _loop(self, statement: form.For | form.While, after: Names, write: Callable[[Loop], None],
               certain: bool) -> bool:
@@ -286,9 +302,45 @@ class Ways(Assignments):
         """The steps with their bounds evaluated once, as Python does."""
         if steps.kind == "range":
             return Steps("range", tuple(map(self.fixed, map(self._python_int, steps.items))))
+        if steps.kind == "tuple":
+            return Steps("tuple", tuple(map(self.snapshot, steps.items)))
         if steps.kind == "array":
             return steps
         return Steps(steps.kind, tuple(map(self.settled, steps.items)))
+
+    def items_of(self, steps: Steps, always: bool = False) -> list[Value] | None:
+        """The items of each turn where there is a tuple among the steps (or ``always``), so that it is written out."""
+        if not always and not _has_tuple(steps):
+            return None
+        count = self.count_of(steps)
+        if count is None:
+            raise Refusal("beside a tuple stands what has a length known before the kernel runs")
+        return [self._item_at(steps, number) for number in range(count)]
+
+    def _item_at(self, steps: Steps, number: int) -> Value:
+        if steps.kind == "tuple":
+            return steps.items[number]
+        if steps.kind in ("array", "range"):
+            return self.item_of(steps, literal(number))
+        items = tuple(self._item_at(item, number) for item in steps.items)
+        return Tuple((literal(number), *items)) if steps.kind == "enumerate" else Tuple(items)
+
+    def as_arrays(self, steps: Steps) -> Steps:
+        """The steps with tuples of numbers as arrays, for a loop that is not written out."""
+        if steps.kind == "tuple":
+            if not all(isinstance(item, Number) for item in steps.items):
+                raise Refusal("a for over a tuple of other than numbers has no break or continue here; write for i in "
+                              "range(n), or make it an array")
+            kind: Any = type_of(steps.items[0])
+            for item in steps.items[1:]:
+                kind = join_types(kind, type_of(item))
+            array = self.storage(kind, (len(steps.items),), "items")
+            for number, item in enumerate(steps.items):
+                self.line(f"{array.element(str(number))} = {scalars.cast(item, kind).text};")
+            return Steps("array", (array,))
+        if steps.kind in ("array", "range"):
+            return steps
+        return Steps(steps.kind, tuple(map(self.as_arrays, steps.items)))
 
     def _python_int(self, number: Number) -> Number:
         return number if number.type == INT else scalars.cast(number, INT)
@@ -297,6 +349,8 @@ class Ways(Assignments):
         """How many turns there are, where it is known."""
         if steps.kind == "array":
             return steps.items[0].shape[0]
+        if steps.kind == "tuple":
+            return len(steps.items)
         if steps.kind == "range":
             known = all(number.known for number in steps.items)
             return len(range(*(number.value for number in steps.items))) if known else None
@@ -314,7 +368,7 @@ class Ways(Assignments):
             return
         count = self._length(steps)
         with self._range(literal(0), count, 1) as number:
-            yield self._item_of(steps, number)
+            yield self.item_of(steps, number)
 
     def _range_parts(self, steps: Steps) -> tuple[Number, Number, int]:
         numbers = steps.items
@@ -325,6 +379,12 @@ class Ways(Assignments):
         if step == 0:
             raise Refusal("range's step is 0")
         return start, stop, step
+
+    @contextmanager
+    def counted(self, count: int) -> Iterator[Number]:
+        """A loop of so many turns."""
+        with self._range(literal(0), literal(count), 1) as index:
+            yield index
 
     @contextmanager
     def _range(self, start: Number, stop: Number, step: int) -> Iterator[Number]:
@@ -362,11 +422,16 @@ class Ways(Assignments):
         lengths = [self._length(item) for item in steps.items[:1 if steps.kind == "enumerate" else None]]
         return min(lengths, key=lambda number: number.value)
 
-    def _item_of(self, steps: Steps, index: Number) -> Value:
+    def item_of(self, steps: Steps, index: Number) -> Value:
+        """The item of a turn of a loop over arrays or several things."""
         if steps.kind == "array":
             return self.element_of(steps.items[0], index.text)
         if steps.kind == "range":
             start, _, step = self._range_parts(steps)
             return scalars.binary("+", start, scalars.binary("*", index, literal(step)))
-        items = tuple(self._item_of(item, index) for item in steps.items)
+        items = tuple(self.item_of(item, index) for item in steps.items)
         return Tuple((index, *items)) if steps.kind == "enumerate" else Tuple(items)
+
+
+def _has_tuple(steps: Steps) -> bool:
+    return steps.kind == "tuple" or (steps.kind in ("zip", "enumerate") and any(map(_has_tuple, steps.items)))

@@ -1,0 +1,49 @@
+// kernels: backwards_kernel
+// reversed
+#include "vispark/rows.h"
+
+static __device__ __forceinline__ void
+backwards(const float* __restrict__ p, float& out_value)
+{
+    float s = 0.0f;
+    for (int i = 0; i < 5; ++i) {
+        float v = p[-(i) + 4];
+        s = (s * 0.5f) + v;
+    }
+    for (int i_1 = 2; i_1 > -1; --i_1) {
+        s = (s * 2.0f) + ((float)i_1);
+    }
+    out_value = s;
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+backwards_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
+{
+    const rows::Work work(works, ports, 2);
+    const float* __restrict__ const p_in = work.of<const float>(0, 5);
+    float* __restrict__ const out = work.of<float>(1, 1);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        backwards(p_in + row * 5, out[row]);
+#else
+    extern __shared__ __align__(16) unsigned char memory[];
+    float* const p_tiles = (float*)(memory + 0);
+    for (int ahead = 0; ahead < 1; ++ahead) {
+        rows::fetch<5, 5, 128>(p_tiles + ahead * 5120, p_in, ahead * 1024ll, work.count, 1024);
+        rows::end_group();
+    }
+    int turn = 0;
+    for (long long first = 0; first < work.count; first += 1024, ++turn) {
+        rows::wait_for_groups<0>();
+        rows::barrier();
+        rows::fetch<5, 5, 128>(p_tiles + ((turn + 1) % 2) * 5120, p_in, first + 1024, work.count, 1024);
+        rows::end_group();
+        const int count = rows::least(work.count - first, 1024);
+        for (int row = threadIdx.x; row < count; row += 128) {
+            backwards(p_tiles + turn % 2 * 5120 + row * 5, out[first + row]);
+        }
+    }
+#endif
+}

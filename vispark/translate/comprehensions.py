@@ -1,0 +1,189 @@
+"""Writes generators given to ``sum`` and its like, and list comprehensions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from vispark.translate import form, liveness, numbers, scalars
+from vispark.translate.errors import Refusal
+from vispark.translate.scalars import literal
+from vispark.translate.types import BOOL, Scalar
+from vispark.translate.values import Array, ArrayType, List, Number, Steps, Type, Value, join_types, shown, type_of
+from vispark.translate.ways import UNROLLED, Ways
+from vispark.translate.writer import Serial
+
+_Each = form.Each | form.Listed
+#: A list of more items than this goes into an array by a loop.
+_WRITTEN_OUT = 16
+
+
+class Comprehensions(Ways):
+    """Generators and list comprehensions; their targets are variables of their own."""
+
+    # -- sum, min, max, any, all --------------------------------------------------------------------------------------
+
+    def over_each(self, name: str, node: _Each) -> Value:
+        """``sum(... for ... in ...)`` and its like."""
+        steps = self._steps_of_each(node)
+        if self.count_of(steps) == 0 and name in ("sum", "any", "all"):
+            return literal({"sum": 0, "any": False, "all": True}[name])
+        if name in ("any", "all"):
+            return self._truth_of_each(name, node, steps)
+        kinds = self._kinds_of_each(node, steps)
+        if name == "sum" and all(isinstance(kind, ArrayType) for kind in kinds):
+            return self._sum_of_rows(node, steps, kinds)
+        if not all(isinstance(kind, Scalar) for kind in kinds):
+            raise Refusal(f"{name}() of a generator is over numbers, and these are {shown(kinds[0])}")
+        if name == "sum":
+            return self._sum_of_each(node, steps, kinds)
+        return self._extreme_of_each(name, node, steps, functools.reduce(join_types, kinds))
+
+    def _steps_of_each(self, node: _Each) -> Steps:
+        return self.settled(self.steps_of(self.expression(node.iterable)))
+
+    def _kinds_of_each(self, node: _Each, steps: Steps) -> list[Any]:
+        """The types of the values that turns give."""
+        kinds: list[Type] = []
+        with self.apart():
+            self._turns_of_each(node, steps, lambda value: kinds.append(type_of(value)))
+        if not kinds:
+            raise Refusal("a generator that never gives a value has no type here")
+        return list(dict.fromkeys(kinds))
+
+    def _sum_of_each(self, node: _Each, steps: Steps, kinds: list[Scalar]) -> Value:
+        kind = literal(0).type
+        for one in (*kinds, *kinds):
+            kind = scalars.binary("+", Number(kind, "x"), Number(one, "y")).type
+        total = self.variable(kind, "sum", literal(0))
+        self._turns_of_each(node, steps, lambda value: self._add(total, value))
+        return replace(total, variable=False)
+
+    def _add(self, total: Number, value: Value) -> None:
+        found = scalars.cast(scalars.binary("+", total, self.as_number(value)), total.type).text
+        plain = f"{total.text} + "
+        self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and total.type.kind == "f"
+                  else f"{total.text} = {found};")
+
+    def _sum_of_rows(self, node: _Each, steps: Steps, kinds: list[Any]) -> Value:
+        """The first is added to Python's 0 too, which changes bools alone."""
+        whole: Any = functools.reduce(join_types, kinds)
+        kind = scalars.binary("+", literal(0), Number(whole.element, "x")).type
+        if self.dealt(int(whole.shape[0]) if whole.shape else 1):
+            raise Serial
+        total = self.materialised(Array(kind, whole.shape, lambda *_: scalars.cast(literal(0), kind).text), "sum", True)
+        self._turns_of_each(node, steps, lambda value: self.copy(total, self.elementwise(
+            lambda a, b: scalars.binary("+", a, b), total, value)))
+        return replace(total, volatile=False, storage="")
+
+    def _extreme_of_each(self, name: str, node: _Each, steps: Steps, kind: Any) -> Value:
+        if not self.count_of(steps) or node.conditions or isinstance(node.value, form.Each):
+            raise Refusal(f"{name}() of a generator needs at least one value: one iterable whose length is known, and "
+                          "no if")
+        best, first = self.variable(kind, name), self.name("first")
+        self.line(f"bool {first} = true;")
+
+        def step(value: Value) -> None:
+            one = self.fixed(self.as_number(value))
+            self.line(f"{best.text} = {first} ? {scalars.cast(one, kind).closed} : "
+                      f"{scalars.cast(numbers.extreme(name, best, one), kind).text};")
+            self.line(f"{first} = false;")
+
+        self._turns_of_each(node, steps, step)
+        return replace(best, variable=False)
+
+    def _truth_of_each(self, name: str, node: _Each, steps: Steps) -> Value:
+        """What comes after the value that decides is not computed."""
+        found = self.variable(BOOL, f"{name}_true", literal(name == "all"))
+        undecided = scalars.unary("not", found) if name == "any" else found
+
+        def step(value: Value) -> None:
+            self.line(f"{found.text} = {self.truth(value).text};")
+
+        self._turns_of_each(node, steps, step, undecided.text)
+        return replace(found, variable=False)
+
+    # -- turns --------------------------------------------------------------------------------------------------------
+
+    def _turns_of_each(self, node: _Each, steps: Steps, step: Callable[[Value], None], while_: str = "") -> None:
+        """The loops of a generator. ``while_`` is a condition to go on under."""
+        items = self.items_of(steps)
+        if items is None:
+            with self.turns(steps) as item:
+                if while_:
+                    self.line(f"if (!({while_})) break;")
+                self._turn_of_each(node, item, step, while_)
+            return
+        for item in items:
+            if while_:
+                with self.block(f"if ({while_})"):
+                    self._turn_of_each(node, item, step, while_)
+            else:
+                with self.block(""):
+                    self._turn_of_each(node, item, step, while_)
+
+    def _turn_of_each(self, node: _Each, item: Value, step: Callable[[Value], None], while_: str) -> None:
+        kept = dict(self.frame.variables)
+        self._bind_target(node.target, item)
+        tests = [self.condition(condition) for condition in node.conditions]
+        with self.block(f"if ({' && '.join(test.closed for test in tests)})" if tests else ""):
+            if isinstance(node.value, form.Each):
+                self._turns_of_each(node.value, self._steps_of_each(node.value), step, while_)
+            else:
+                step(self.expression(node.value))
+        self.frame.variables = kept
+
+    def _bind_target(self, target: form.Expression, item: Value) -> None:
+        for name in liveness.stored(target):
+            self.frame.variables.pop(name, None)
+        self.store(target, item)
+
+    # -- lists --------------------------------------------------------------------------------------------------------
+
+    def _Listed(self, node: form.Listed) -> Value:
+        """A list comprehension, written out."""
+        steps = self._steps_of_each(node)
+        count = self.count_of(steps)
+        if count is None or node.conditions:
+            raise Refusal("a list has a length that is known before the kernel runs: its iterable's, and no if; sum() "
+                          "and its like take a generator with if")
+        if count > UNROLLED:
+            raise Refusal(f"a list of {count} items is too long to be written out; give it to np.array() at once")
+        kept, items = dict(self.frame.variables), []
+        for item in self.items_of(steps, True) or ():
+            self._bind_target(node.target, item)
+            items.append(self.kept(self.expression(node.value)))
+        self.frame.variables = kept
+        return List(tuple(items))
+
+    def array_of(self, node: form.Listed) -> Value:
+        """A list comprehension that becomes an array: a long one by a loop."""
+        steps = self._steps_of_each(node)
+        count = self.count_of(steps)
+        if count is None or node.conditions or count <= _WRITTEN_OUT or self.items_of(steps) is not None:
+            return self._Listed(node)
+        kept = dict(self.frame.variables)
+
+        def value(index: Number) -> Value:
+            self._bind_target(node.target, self.item_of(steps, index))
+            one = self.array_of(node.value) if isinstance(node.value, form.Listed) else self.expression(node.value)
+            return self.library("numpy.array", (one,), {}) if isinstance(one, List) else one
+
+        with self.apart():
+            kind = type_of(value(literal(0)))
+        inner = kind.shape if isinstance(kind, ArrayType) else ()
+        element = kind.element if isinstance(kind, ArrayType) else kind
+        if not isinstance(element, Scalar):
+            raise Refusal(f"an array is of numbers, and these are {shown(kind)}")
+        if self.lanes > 1:
+            raise Serial
+        array = self.storage(element.strong, (count, *inner), "array")
+        with self.counted(count) as index:
+            one: Any = value(index)
+            with self.over(inner) as indices:
+                number = one if isinstance(one, Number) else one.at(*indices)
+                self.line(f"{array.element(index.text, *indices)} = {numbers.convert(number, element.strong).text};")
+        self.frame.variables = kept
+        return array

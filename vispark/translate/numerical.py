@@ -1,0 +1,369 @@
+"""NumPy's functions that are made of others: running sums, differences, joined and reshaped arrays, and the like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vispark.translate import numbers, scalars
+from vispark.translate.arrays import Arrays
+from vispark.translate.errors import Refusal
+from vispark.translate.scalars import literal
+from vispark.translate.types import BOOL, FLOAT, Scalar
+from vispark.translate.values import Array, List, Nothing, Number, Tuple, Value, describe, reindexed
+from vispark.translate.writer import Serial
+
+
+class Numerical(Arrays):
+    """Functions made of others."""
+
+    # -- along rows ---------------------------------------------------------------------------------------------------
+
+    def _cumsum(self, value: Value, dtype: Value | None = None) -> Value:
+        return self._running("+", value, dtype)
+
+    def _cumprod(self, value: Value, dtype: Value | None = None) -> Value:
+        return self._running("*", value, dtype)
+
+    def _running(self, symbol: str, value: Value, dtype: Value | None) -> Value:
+        """Sums or products of the first one, two and so on."""
+        array = self._one_axis(value, "a running sum or product")
+        kind = Scalar({"b": "int64", "i": "int64", "u": "uint64"}.get(array.type.kind, array.type.dtype))
+        kind = self.dtype(dtype, kind.dtype)
+        if self.dealt(array.size):
+            raise Serial
+        result = self.storage(kind, array.shape, "running")
+        if not array.size:
+            return result
+        wide = self.astype(array, kind)
+        total = self.variable(kind, "total", wide.at("0"))
+        self.line(f"{result.element('0')} = {total.text};")
+        with self.over((array.size - 1,)) as (index,):
+            one = wide.at(f"{index} + 1")
+            self.line(f"{total.text} = {scalars.cast(scalars.binary(symbol, total, one), kind).text};")
+            self.line(f"{result.element(f'{index} + 1')} = {total.text};")
+        return result
+
+    def _diff(self, value: Value) -> Value:
+        array = self._array_of(value, "np.diff")
+        *before, last = array.shape
+        if array.type.kind == "b":
+            raise Refusal("np.diff of bools is not supported; write p[1:] != p[:-1]")
+        shape = (*before, max(0, last - 1))
+        ahead = reindexed(array, shape, lambda *indices: (*indices[:-1], f"{indices[-1]} + 1"))
+        return self.elementwise(lambda a, b: scalars.binary("-", a, b), ahead, reindexed(array, shape, _same_place))
+
+    def _ptp(self, value: Value) -> Value:
+        return self.elementwise(lambda a, b: scalars.binary("-", a, b), self.library("numpy.max", (value,), {}),
+                                self.library("numpy.min", (value,), {}))
+
+    def _count_nonzero(self, value: Value) -> Value:
+        return self.library("numpy.sum", (self.library("numpy.not_equal", (value, literal(0)), {}),), {})
+
+    def _polyval(self, coefficients: Value, value: Value) -> Value:
+        """By Horner's rule, as NumPy does."""
+        items: Sequence[Value]
+        if isinstance(coefficients, Tuple | List):
+            coefficients = self.library("numpy.array", (coefficients,), {})
+        row = self._one_axis(coefficients, "np.polyval's polynomial")
+        items = [row.at(str(number)) for number in range(row.size)]
+        found: Any = self.library("numpy.zeros_like", (value,), {})
+        for item in items:
+            found = self.elementwise(lambda a, b, c: scalars.binary("+", scalars.binary("*", a, b), c), found, value,
+                                     item)
+            found = self.snapshot(found) if isinstance(found, Number) else self.materialised(found, "polynomial")
+        return found
+
+    # -- new arrays ---------------------------------------------------------------------------------------------------
+
+    def _linspace(self, start: Value, stop: Value, num: Value | None = None) -> Value:
+        count = 50 if num is None else self.static(self.plain(num), "how many numbers np.linspace gives must be known")
+        low, high = (self._number(value, "np.linspace") for value in (start, stop))
+        kind = scalars.ufunc("divide", scalars.ufunc("subtract", high, low), literal(1.0)).type.strong
+        if kind.kind != "f":
+            raise Refusal(f"np.linspace from {low.type} to {high.type} is not supported; make them floats")
+        low, high = (self.fixed(scalars.cast(number, kind)) for number in (low, high))
+        step = self.fixed(scalars.binary("/", scalars.binary("-", high, low), literal(max(1, count - 1))))
+
+        def element(index: str) -> str:
+            if index == str(count - 1) and count > 1:
+                return high.closed
+            one = scalars.binary("+", scalars.binary("*", Number(kind, f"({kind.c})({index})"), step), low)
+            if index.isdigit() or count == 1:
+                return one.closed
+            return f"(({index}) == {count - 1} ? {high.closed} : {one.closed})"
+
+        return Array(kind, (count,), element, cheap=False, fresh=True)
+
+    def _eye(self, count: Value, dtype: Value | None = None) -> Value:
+        extent = self.static(self.plain(count), "the shape of an array must be known before the kernel runs")
+        kind = self.dtype(dtype)
+        return Array(kind, (extent, extent), lambda i, j: f"({kind.c})(({i}) == ({j}))", fresh=True)
+
+    def _identity(self, count: Value, dtype: Value | None = None) -> Value:
+        return self._eye(count, dtype)
+
+    def _full_like(self, value: Value, fill: Value, dtype: Value | None = None) -> Value:
+        model = self.plain(value)
+        shape = Tuple(tuple(map(literal, model.shape if isinstance(model, Array) else ())))
+        kind = self.dtype(dtype, model.type.dtype)
+        found = self._filled(self._shape(shape), numbers.convert(self._number(fill, "np.full_like"), kind), kind)
+        return found
+
+    def _empty_like(self, value: Value, dtype: Value | None = None) -> Value:
+        return self.library("numpy.zeros_like", (value,) if dtype is None else (value, dtype), {})
+
+    def _concatenate(self, values: Value, axis: Value | None = None) -> Value:
+        """Arrays one behind the other, along the first axis."""
+        if axis is not None and self.static(self.plain(axis), "the axis must be known before the kernel runs") != 0:
+            raise Refusal("np.concatenate is along axis 0 here")
+        parts = [self._array_of(value, "np.concatenate") for value in self._several(values, "np.concatenate")]
+        inner = parts[0].shape[1:]
+        if any(part.shape[1:] != inner for part in parts):
+            raise Refusal("arrays that are joined have one shape behind the first axis; these differ")
+        kind = Scalar(np.result_type(*(part.type.numpy for part in parts)).name)
+        extent = sum(part.shape[0] for part in parts)
+        if self.lanes > 1:
+            raise Serial
+        result, first = self.storage(kind, (extent, *inner), "joined"), 0
+        for part in parts:
+            with self.over(part.shape) as indices:
+                place = f"{indices[0]} + {first}" if first else indices[0]
+                found = numbers.convert(part.at(*indices), kind)
+                self.line(f"{result.element(place, *indices[1:])} = {found.text};")
+            first += part.shape[0]
+        return result
+
+    def _hstack(self, values: Value) -> Value:
+        parts = [self._at_least(value, 1) for value in self._several(values, "np.hstack")]
+        if any(isinstance(part, Array) and len(part.shape) > 1 for part in parts):
+            raise Refusal("np.hstack is of numbers and rows here; np.concatenate joins others")
+        return self._concatenate(Tuple(tuple(parts)))
+
+    def _vstack(self, values: Value) -> Value:
+        return self._concatenate(Tuple(tuple(self._at_least(value, 2) for value in self._several(values, "np.vstack"))))
+
+    def _stack(self, values: Value) -> Value:
+        return self.library("numpy.array", (List(tuple(self._several(values, "np.stack"))),), {})
+
+    def _append(self, value: Value, more: Value) -> Value:
+        return self._concatenate(Tuple((self._at_least(value, 1), self._at_least(more, 1))))
+
+    def _at_least(self, value: Value, axes: int) -> Array:
+        found = self.plain(value)
+        if isinstance(found, Number):
+            number = self.fixed(scalars.cast(found, found.type.strong))
+            found = Array(number.type, (1,), lambda index: number.closed)
+        while len(found.shape) < axes:
+            found = reindexed(found, (1, *found.shape), lambda first, *rest: rest)
+        return found
+
+    # -- the same array, seen differently -----------------------------------------------------------------------------
+
+    def _flip(self, value: Value, axis: Value | None = None) -> Value:
+        array = self._array_of(value, "np.flip")
+        chosen = range(len(array.shape)) if axis is None or isinstance(axis, Nothing) else [
+            self.static(self.plain(axis), "the axis must be known before the kernel runs") % len(array.shape)]
+        return reindexed(array, array.shape, lambda *indices: tuple(
+            f"{array.shape[place] - 1} - ({index})" if place in chosen else index
+            for place, index in enumerate(indices)))
+
+    def _roll(self, value: Value, shift: Value) -> Value:
+        array = self._one_axis(value, "np.roll")
+        by = self.static(self.plain(shift), "np.roll's shift must be known before the kernel runs")
+        size = max(1, array.size)
+        by %= size
+        moved = reindexed(array, array.shape,
+                          lambda index: (f"(({index}) + {size - by}) % {size}" if by else index,))
+        return self._copy(moved)
+
+    def _reshape(self, value: Value, *shape: Value) -> Value:
+        array = self._array_of(value, "np.reshape")
+        wanted = [self.static(self.plain(one), "an array's shape must be known before the kernel runs") for given in
+                  shape for one in (given.items if isinstance(given, Tuple | List) else (given,))]
+        known = math.prod(extent for extent in wanted if extent >= 0)
+        if wanted.count(-1) == 1 and known and not array.size % known:
+            wanted[wanted.index(-1)] = array.size // known
+        if math.prod(wanted) != array.size or min(wanted, default=0) < 0:
+            raise Refusal(f"an array of {array.size} elements does not have the shape {tuple(wanted)}")
+        strides = [math.prod(wanted[place + 1:]) for place in range(len(wanted))]
+
+        def where(*indices: str) -> tuple[str, ...]:
+            flat = " + ".join(f"({index}) * {stride}" for index, stride in zip(indices, strides, strict=True)) or "0"
+            behind = [math.prod(array.shape[place + 1:]) for place in range(len(array.shape))]
+            return tuple(f"(({flat}) / {stride}) % {extent}" for stride, extent in
+                         zip(behind, array.shape, strict=True)) if len(array.shape) > 1 else (flat,)
+
+        return reindexed(array, tuple(wanted), where)
+
+    def _ravel(self, value: Value) -> Value:
+        return self._reshape(value, literal(-1)) if self._array_of(value, "np.ravel").size else \
+            reindexed(self._array_of(value, "np.ravel"), (0,), lambda index: (index,))
+
+    def _python_flatten(self, value: Value) -> Value:
+        return self._copy(self._ravel(value))
+
+    def _trace(self, value: Value) -> Value:
+        array = self._array_of(value, "np.trace")
+        if len(array.shape) != 2:
+            raise Refusal("np.trace is of an array of two axes")
+        return self.library("numpy.sum", (reindexed(array, (min(array.shape),), lambda index: (index, index)),), {})
+
+    def _cross(self, left: Value, right: Value) -> Value:
+        a, b = (self._one_axis(value, "np.cross") for value in (left, right))
+        if a.shape != (3,) or b.shape != (3,):
+            raise Refusal("np.cross is of two rows of three here")
+
+        def minus(i: int, j: int) -> Number:
+            products = [scalars.binary("*", a.at(str(one)), b.at(str(other))) for one, other in ((i, j), (j, i))]
+            return scalars.binary("-", *products)
+
+        return self.library("numpy.array", (List((minus(1, 2), minus(2, 0), minus(0, 1))),), {})
+
+    # -- numbers ------------------------------------------------------------------------------------------------------
+
+    def _angle(self, value: Value) -> Value:
+        def one(z: Number) -> Number:
+            if z.type.kind == "c":
+                return scalars.ufunc("arctan2", numbers.part(z, "im"), numbers.part(z, "re"))
+            return scalars.ufunc("arctan2", numbers.convert(literal(0), z.type.strong), z)
+        return self.elementwise(one, value)
+
+    def _isclose(self, left: Value, right: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
+        near, least = (literal(default) if given is None else self._number(given, "np.isclose")
+                       for given, default in ((rtol, 1e-5), (atol, 1e-8)))
+
+        def one(a: Number, b: Number) -> Number:
+            if b.type.kind in "biu" and not a.type.weak:
+                b = scalars.cast(b, scalars.ufunc("multiply", b, literal(1.0)).type)
+            apart = numbers.absolute(scalars.binary("-", a, b))
+            room = scalars.binary("+", least, scalars.binary("*", near, numbers.absolute(b)))
+            within, alike = scalars.binary("<=", apart, room), scalars.binary("==", a, b)
+            finite = scalars.ufunc("isfinite", b)
+            return Number(Scalar("bool"), f"({within.closed} && {finite.closed}) || {alike.closed}", atom=False)
+
+        return self.elementwise(one, left, right)
+
+    def _allclose(self, left: Value, right: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
+        found = self.truth_of(self.library("numpy.all", (self._isclose(left, right, rtol, atol),), {}))
+        return Number(BOOL, found.text, atom=found.atom)
+
+    def _round(self, value: Value, decimals: Value | None = None) -> Value:
+        digits = 0 if decimals is None or isinstance(decimals, Nothing) else self.static(
+            self.plain(decimals), "to how many digits np.round rounds must be known before the kernel runs")
+        return self.elementwise(lambda number: _rounded(number, digits), value)
+
+    def _around(self, value: Value, decimals: Value | None = None) -> Value:
+        return self._round(value, decimals)
+
+    def _python_round(self, value: Value, digits: Value | None = None) -> Value:
+        if digits is None or isinstance(digits, Nothing):
+            return super()._python_round(value, digits)
+        number = self.plain(value)
+        known = self.static(self.plain(digits), "to how many digits round() rounds must be known before the kernel "
+                                                "runs")
+        if isinstance(number, Number) and number.known:
+            return literal(round(number.value, known))
+        if isinstance(number, Number) and number.type == FLOAT:
+            raise Refusal("Python rounds its floats by their decimal digits, which a kernel does not have; write "
+                          "np.round(x, n)")
+        return self._round(value, digits)
+
+    # -- math ---------------------------------------------------------------------------------------------------------
+
+    def _math_prod(self, values: Value) -> Value:
+        """One after the other, from 1."""
+        found: Any = literal(1)
+        for item in self._several(values, "math.prod"):
+            found = self.fixed(scalars.binary("*", found, self._number(item, "math.prod")))
+        return found
+
+    def _math_hypot(self, *values: Value) -> Value:
+        given = [scalars.cast(self._number(value, "math.hypot"), FLOAT) for value in values]
+        if len(given) == 2:
+            return numbers.math("hypot", tuple(given))
+        if not given:
+            return literal(0.0)
+        found = numbers.absolute(given[0])
+        for one in given[1:]:
+            found = numbers.math("hypot", (self.fixed(found), one))
+        return found
+
+    def _math_dist(self, left: Value, right: Value) -> Value:
+        pairs = list(zip(*(self._several(value, "math.dist") for value in (left, right)), strict=True))
+        return self._math_hypot(*(scalars.binary("-", *(scalars.cast(self._number(one, "math.dist"), FLOAT)
+                                                        for one in pair)) for pair in pairs))
+
+    def _math_isclose(self, left: Value, right: Value, rel_tol: Value | None = None,
+                      abs_tol: Value | None = None) -> Value:
+        a, b = (self.fixed(scalars.cast(self._number(value, "math.isclose"), FLOAT)) for value in (left, right))
+        near, least = (scalars.cast(literal(default) if given is None else self._number(given, "math.isclose"), FLOAT)
+                       for given, default in ((rel_tol, 1e-9), (abs_tol, 0.0)))
+        apart = f"fabs({a.text} - {b.text})"
+        room = f"fmax({near.closed} * fmax(fabs({a.text}), fabs({b.text})), {least.closed})"
+        finite = f"is_finite<double>({a.text}) && is_finite<double>({b.text})"
+        return Number(BOOL, f"{a.closed} == {b.closed} || ({finite} && {apart} <= {room})", atom=False)
+
+    # -- arguments ----------------------------------------------------------------------------------------------------
+
+    def _number(self, value: Value, name: str) -> Number:
+        found = self.plain(value)
+        if not isinstance(found, Number):
+            raise Refusal(f"{name} takes a number here, and this is {describe(value)}")
+        return found
+
+    def _array_of(self, value: Value, name: str) -> Array:
+        if isinstance(value, Tuple | List):
+            value = self.library("numpy.array", (value,), {})
+        if not isinstance(value, Array) or not value.shape:
+            raise Refusal(f"{name} is of arrays, and this is {describe(value)}")
+        return value
+
+    def _one_axis(self, value: Value, name: str) -> Array:
+        array = self._array_of(value, name)
+        if len(array.shape) != 1:
+            raise Refusal(f"{name} is of a row here, and this is {describe(value)}")
+        return array
+
+    def _several(self, values: Value, name: str) -> list[Value]:
+        if isinstance(values, Tuple | List) and values.items:
+            return list(values.items)
+        if isinstance(values, Array) and values.shape and 0 < values.shape[0] <= _SEVERAL:
+            return [values.at(str(number)) if len(values.shape) == 1 else _part(values, number)
+                    for number in range(values.shape[0])]
+        raise Refusal(f"{name} takes a tuple or a short row here, and this is {describe(values)}")
+
+    def truth_of(self, value: Any) -> Number:
+        """``bool(value)`` of a number."""
+        return scalars.truth(self.plain(value))
+
+
+#: The longest row that is taken apart into its numbers.
+_SEVERAL = 64
+
+
+def _part(array: Array, number: int) -> Array:
+    return reindexed(array, array.shape[1:], lambda *rest: (str(number), *rest))
+
+
+def _same_place(*indices: str) -> tuple[str, ...]:
+    return indices
+
+
+def _rounded(number: Number, digits: int) -> Number:
+    """NumPy's rounding to decimals: scaled, to even, and back."""
+    if number.type.kind == "b" or (number.type.kind in "iu" and digits < 0):
+        raise Refusal(f"rounding {number.type} to {digits} digits is not supported")
+    if number.type.kind in "iu":
+        return scalars.cast(number, number.type.strong)
+    if number.type.kind == "c":
+        raise Refusal("rounding complex numbers is not supported; round .real and .imag")
+    number = scalars.cast(number, number.type.strong)
+    if not digits:
+        return scalars.ufunc("rint", number)
+    power = literal(10.0 ** abs(digits))
+    there, back = ("*", "/") if digits > 0 else ("/", "*")
+    return scalars.binary(back, scalars.ufunc("rint", scalars.binary(there, number, power)), power)
