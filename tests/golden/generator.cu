@@ -7,9 +7,7 @@ lambda(const float* __restrict__ p, float& out_value, const float* __restrict__ 
 {
     float sum = 0.0f;
     for (int i_1 = 0; i_1 < 5; ++i_1) {
-        {
-            sum += (p[i_1] * w[i_1]);
-        }
+        sum += (p[i_1] * w[i_1]);
     }
     out_value = sum;
 }

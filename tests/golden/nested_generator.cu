@@ -8,12 +8,10 @@ lambda(const float* __restrict__ p, float& out_value)
     float sum = 0.0f;
     for (int i_2 = 0; i_2 < 5; ++i_2) {
         float a_1 = p[i_2];
-        {
-            for (int i_3 = 0; i_3 < 5; ++i_3) {
-                float b_1 = p[i_3];
-                if ((a_1 > 0.0f)) {
-                    sum += (a_1 * b_1);
-                }
+        for (int i_3 = 0; i_3 < 5; ++i_3) {
+            float b_1 = p[i_3];
+            if ((a_1 > 0.0f)) {
+                sum += (a_1 * b_1);
             }
         }
     }

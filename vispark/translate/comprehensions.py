@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -128,7 +129,7 @@ class Comprehensions(Ways):
         kept = dict(self.frame.variables)
         self._bind_target(node.target, item)
         tests = [self.condition(condition) for condition in node.conditions]
-        with self.block(f"if ({' && '.join(test.closed for test in tests)})" if tests else ""):
+        with self.block(f"if ({' && '.join(test.closed for test in tests)})") if tests else contextlib.nullcontext():
             if isinstance(node.value, form.Each):
                 self._turns_of_each(node.value, self._steps_of_each(node.value), step, while_)
             else:

@@ -229,7 +229,7 @@ class Numerical(Arrays):
         def one(z: Number) -> Number:
             if z.type.kind == "c":
                 return scalars.ufunc("arctan2", numbers.part(z, "im"), numbers.part(z, "re"))
-            return scalars.ufunc("arctan2", numbers.convert(literal(0), z.type.strong), z)
+            return scalars.ufunc("arctan2", literal(0), z)
         return self.elementwise(one, value)
 
     def _isclose(self, left: Value, right: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:

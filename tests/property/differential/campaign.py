@@ -25,7 +25,7 @@ from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call
 
 #: Functions in a unit, and probes in a function.
-UNIT, MOST_PROBES = 240, 10
+UNIT, MOST_PROBES = {"host": 240, "cuda": 48}, 10
 #: How a probe and dtypes stand to each other.
 RUNS, RAISES, LACKS, WRONG = "runs", "error in Python too", "not in the language", "wrong"
 #: What a mistake in the translator itself raises.
@@ -226,8 +226,9 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
     """
     os.environ["OMP_NUM_THREADS"] = "1"
     tally, deadline, every = Tally(), time.time() + seconds, keys()
-    units = [(f"{seed}/{number}", min(UNIT, cases - number * UNIT), device, deadline)
-             for number in range(-(-cases // UNIT))]
+    unit = UNIT[device]
+    units = [(f"{seed}/{number}", min(unit, cases - number * unit), device, deadline)
+             for number in range(-(-cases // unit))]
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         _VERDICTS.update(zip(every, pool.map(_judge, every, chunksize=50), strict=True))
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=20) as pool:

@@ -68,6 +68,8 @@ def _names(node: form.Expression, value: Value) -> Iterator[str]:
             yield f".{node.function.name}()"
         if any(isinstance(argument, form.Each) for argument in node.arguments):
             yield "Each"
+        if any(isinstance(argument, form.Spread) for argument in node.arguments):
+            yield "Spread"
     elif isinstance(node, form.Attribute) and not isinstance(value, Method):
         yield f".{node.name}"
     elif isinstance(node, form.Index) and any(isinstance(index, form.Slice) for index in node.indices):

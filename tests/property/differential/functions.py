@@ -153,7 +153,7 @@ class Writer:
         random = self.random
         inner = _Scope([*scope.wild, "s", "t"], scope.plain, scope.moderate, scope.other, scope.rows)
         for way in random.sample(["assign", "if", "else", "elif", "break", "continue", "swap", "augment", "while",
-                                  "tuple", "chain"], random.randint(1, 4)):
+                                  "tuple", "chain", "over"], random.randint(1, 4)):
             test = self.condition(inner)
             one, two = self.number(inner, 1), self.number(inner, 1)
             if way == "assign":
@@ -176,6 +176,10 @@ class Writer:
             elif way == "while":
                 self.add(depth, "k = 0", f"while k < {random.randint(0, 3)} and {test}:", f"    s = {one}",
                          "    k += 1")
+            elif way == "over":
+                jump = ["    if t == u:", f"        {random.choice(['break', 'continue'])}"]
+                self.add(depth, f"for u in ({one}, s):", f"    t = {random.choice(['u', 's', 't'])}",
+                         *(jump if random.random() < 0.5 else []), "    s = u")
             elif way == "tuple":
                 self.add(depth, f"u = ({one}, s)", "t = u[0]")
             else:

@@ -100,6 +100,13 @@ def _operators() -> list[Probe]:
         "np.ones(2) * {m}", "len(({a}, {b}))", "np.arange(3) * {m}",
         "K * {m}", "({a} + K)", "W[1] + {m}", "(W * {m})", "len(W)", "W[:2]", "np.dot(W, W)", "np.max(W)",
         "twice({m})", "chosen({a}, {m})", "chosen({a}, low={m})", "pair({a}, {b})", "(lambda z: z * 2)({m})")]
+    found += [Probe(text) for text in (
+        "({a} in ({m}, {b}))", "({a} not in (1, 2))", "({m} in range(3))", "pair(*({a}, {b}))", "sum([{a}, {m}])",
+        "[v for v in ({a}, {m})][1]", "np.array([v for v in ({a}, {m})])", "sum(v for v in ({m}, {n}))",
+        "any(v for v in ({a}, {m}))", "({a},) * 2", "np.isclose({a}, {m})", "np.allclose({m}, {n})",
+        "np.round({m}, 1)", "round({m}, 1)", "np.hstack(({a}, {m}))", "chosen(*({a}, {m}))")]
+    found += [Probe("np.angle({m})", _LOOSE), Probe("max(*({a}, {m}))", _PROMOTED),
+              Probe("math.isclose({m}, {n})"), Probe("math.hypot({m}, {n}, 1)", _LOOSE)]
     found += [Probe("pow({m}, 2)", Equal(units=2)), Probe("abs({a})", _PARTS), Probe("np.clip({a}, {m}, {n})", _ZERO),
               Probe("np.clip({a}, 0, 2)", _ZERO)]
     return found
@@ -177,13 +184,23 @@ def _rows() -> list[Probe]:
              "np.outer({r}, {s})", "({p}[:, None] == {q})", "np.square({p})", "np.floor({p})", "np.isnan({p})",
              "np.sign({p})", "np.add({p}, {q})", "np.invert({p})", "({r}).astype(np.float64)", "({r}).astype(int)",
              "({p} < W[0])", "np.sum({p} > {q})", "pair({p}, {q})", "({p} if {c} else {q})", "{p}[len({p}) // 2]",
+             "np.array([v for v in {p}])", "np.array([v + w for v, w in zip({p}, {q})])", "[v for v in {p}][0]",
+             "np.array([[v, {x}] for v in {p}])", "({x} in {p})", "(3 not in {p})", "max(*{r}[:2], {m})",
+             "np.diff({p})", "np.flip({p})", "np.roll({p}, 1)", "np.concatenate(({p}, {q}))", "np.stack(({p}, {q}))",
+             "np.append({p}, {x})", "{p}.reshape(-1, 1)", "np.reshape({B}, (-1, 2))", "{B}.ravel()", "{B}.flatten()",
+             "np.vstack(({p}, {q}))", "np.count_nonzero({p})", "np.isclose({p}, {q})", "np.flip({B}, 0)",
+             "np.round({r}, 1)", "np.full_like({p}, 1)", "np.cumsum({r})", "{r}.cumsum()",
+             "any(v == w for v in {p} for w in {q})", "max(v for v in reversed({r}))",
              "{p}[-1 if {c} else 0]", "{p}[abs(int({m})) % len({p})]", "operator.add({p}, {q})"]
     found = [Probe(text, rows=True) for text in exact] + [Probe("abs({p})", _PARTS, rows=True)]
     found += [Probe(text, _ORDER, rows=True) for text in (
         "np.sum({r})", "{r}.sum()", "sum({r})", "sum({r}, {m})", "np.dot({r}, {s})", "({r} @ {s})", "{r}.dot({s})",
         "np.inner({r}, {s})", "np.vdot({r}, {s})", "np.matmul({r}, {s})", "operator.matmul({r}, {s})",
         "sum(v * v for v in {r})", "sum(v * w for v, w in zip({r}, {s}))", "sum(i * v for i, v in enumerate({r}))",
-        "sum({r}[i] for i in range(len({r})))", "np.mean({r})", "{r}.mean()", "np.sum({r}, dtype=np.float64)",
+        "sum({r}[i] for i in range(len({r})))", "np.cumprod({r})", "np.ptp({r})", "np.polyval({r}, {m})",
+        "np.trace({B})", "sum(v * w for v in {r} for w in {s})", "sum([v * v for v in {r}])",
+        "sum(w * row for w, row in ((2, {r}), ({m}, {s})))", "np.mean({r})", "{r}.mean()",
+        "np.sum({r}, dtype=np.float64)",
         "np.sum({r} * {s})", "np.sum({r}, axis=0)", "np.sum({r}, axis=-1)", "{r}.dot(2)")]
     found += [Probe(text, Equal(units=16), rows=True) for text in (
         "np.prod({r})", "{r}.prod()", "np.linalg.norm({r})", "np.exp({r})", "np.sin({r})", "({r} / {s})",

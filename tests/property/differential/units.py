@@ -33,7 +33,7 @@ except ImportError:
 LIGHT = "sh -c 'exec g++ \"$@\" -O1' g++"
 _INCLUDE = '#include "vispark/rows.h"\n'
 _ROW = re.compile(r"^(?:#ifndef VISPARK_ON_HOST\nstatic |static )", re.M)
-_GLOBAL = re.compile(r'extern "C" __global__ void __launch_bounds__\(\d+\)\s+(\w+)\(')
+_GLOBAL = re.compile(r'extern "C" __global__ void __launch_bounds__\([\d, ]+\)\s+(\w+)\(')
 
 
 @dataclass(frozen=True, eq=False)

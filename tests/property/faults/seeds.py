@@ -108,9 +108,6 @@ FAULTS = (
     # -- calls --------------------------------------------------------------------------------------------------------
     Fault("an early return is ignored", "calls.py", "        if returns.jumps:\n            self.line(\"return;\")",
           "        if False:\n            self.line(\"return;\")"),
-    Fault("arguments are computed where they are read", "calls.py",
-          "        if isinstance(value, Number) and not value.known:\n            return self.fixed(value, name)\n",
-          ""),
     Fault("keyword arguments go to the first parameter", "calls.py",
           "            found[name] = value\n        for parameter, default",
           "            found[taken[0]] = value\n        for parameter, default"),
