@@ -19,7 +19,7 @@ from gpu_worker.grid.exchange import Around, Continued, exchange
 from gpu_worker.grid.patches import Cells, Domain
 from gpu_worker.grid.stencils import launches, region
 from gpu_worker.protocol.errors import NotFinite
-from gpu_worker.protocol.grids import Halo, Iterate, Iterated
+from gpu_worker.protocol.grids import Halo, Iterate, Iterated, Phase
 from gpu_worker.protocol.messages import Field, StencilLaunch
 
 SOURCE = Source((Path(__file__).parent / "checks.cu").read_text(), file="checks.cu")
@@ -155,11 +155,16 @@ class Loop:
             If a cell that was asked about is NaN or infinite.
         """
         step, change = self._step, -1.0
-        for count in range(1, step.steps + 1):
+        several = step.steps // step.stride if step.stride > 1 else 0
+        for count in range(1, several + 1):
+            self._advance({}, step.together)
+            if count % AHEAD == 0:
+                self._wait()
+        for count in range(several * step.stride + 1, step.steps + 1):
             number = step.done + count
             compared = step.until >= 0 and number % step.every == 0
             before = dict(self._stepper.content) if compared else {}
-            self._advance(before)
+            self._advance(before, step.phases)
             if compared:
                 change = self._largest_change(before)
             elif count % AHEAD == 0:
@@ -170,14 +175,14 @@ class Loop:
                 return Iterated(count, change)
         return Iterated(step.steps, change)
 
-    def _advance(self, before: Mapping[str, Cells]) -> None:
-        """Do a step; what was ``before`` it stays as it is."""
+    def _advance(self, before: Mapping[str, Cells], phases: tuple[Phase, ...]) -> None:
+        """Do phases, a step's or those of several; what was ``before`` it stays as it is."""
         stepper = self._stepper
-        key = bool(before), tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
+        key = phases, bool(before), tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
             frozenset((id(buffer), tag) for buffer, tag in stepper.tags.items())
         if key not in self._programs:
             operations = []
-            for phase in self._step.phases:
+            for phase in phases:
                 operations += stepper.phase(phase.halos, self._kernels[phase.launch], list(before.values()))
             self._programs[key] = Program(operations, dict(stepper.content), dict(stepper.tags))
         program = self._programs[key]

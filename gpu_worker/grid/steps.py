@@ -283,7 +283,7 @@ class GridSteps:
     def iterate(self, step: Iterate, values: Sequence[Partition]) -> Blocks:
         """The blocks behind a loop."""
         stepper = self._stepper(values)
-        kernels = {phase.launch: self._kernel(phase.launch) for phase in step.phases}
+        kernels = {phase.launch: self._kernel(phase.launch) for phase in (*step.phases, *step.together)}
         with self._noted(step.label, values):
             loop = Loop(step, kernels, stepper, lambda: self._wait(step.label, values))
             self.iterated.append(loop.run())

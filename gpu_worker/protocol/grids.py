@@ -90,7 +90,9 @@ class Iterate:
     With ``until`` at or above 0, stop after a step whose number ``every`` divides and in which no cell of a field that
     the phases write changed by more than ``until``. With ``check`` above 0, look for NaN and infinities after each step
     whose number it divides, and after the last; the first one is the error ``NotFinite``. Steps are
-    numbered from 1, after the ``done`` ones of requests before this one.
+    numbered from 1, after the ``done`` ones of requests before this one. With ``stride`` above 1, the phases
+    ``together`` do so many steps at once, and are done instead as long as so many are left; ``until`` and ``check`` ask
+    for nothing then.
     """
 
     label: str
@@ -100,6 +102,8 @@ class Iterate:
     until: float
     every: int
     check: int
+    together: tuple[Phase, ...] = ()
+    stride: int = 1
 
 
 @dataclass(frozen=True, slots=True)

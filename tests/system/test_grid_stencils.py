@@ -71,6 +71,15 @@ def test_the_listing_gives_what_numpy_gives_and_costs_one_job(sc: SparkContext):
     np.testing.assert_array_equal(looped[0], found[0])
 
 
+@pytest.mark.parametrize("boundary", [0.5, "periodic", ("periodic", 1.0, (0.0, 2.0)), lambda z, y, x: z + x],
+                         ids=["fixed", "periodic", "several", "function"])
+def test_a_deep_halo_joins_steps_and_does_not_change_a_bit(sc: SparkContext, boundary):
+    shape = (7, 12, 50)
+    alone, joined = (Grid.gather(Grid(shape, (1, 2, 2), halo, boundary).scatter(sc, hot(shape)).cache("GPU")
+                                 .iterate(heat, 0.1, steps=8)) for halo in (1, 3))
+    assert np.array_equal(alone, joined)
+
+
 @pytest.mark.parametrize("boundary", [0.0, "periodic", "mirrored", (("mirrored", 2.5), "periodic", (1.0, "mirrored"))])
 def test_the_splits_do_not_change_a_bit(sc: SparkContext, boundary):
     initial = hot((17, 13, 21))

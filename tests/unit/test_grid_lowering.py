@@ -124,6 +124,25 @@ def test_a_loop_is_one_step_whose_phases_exchange_what_they_read():
     assert step.label == "iterate drift, push, smooth_v"
 
 
+@pytest.mark.parametrize(("halo", "boundary", "asked", "stride"), [
+    (3, 0.0, {}, 3), (2, "periodic", {}, 2), (5, ("periodic", 0.0, 1.0), {}, 3), (1, 0.0, {}, 1),
+    ((3, 3, 1), 0.0, {}, 1), (3, "mirrored", {}, 1), (3, 0.0, {"until": 1e-3}, 1), (3, 0.0, {"check": 10}, 1)])
+def test_steps_are_joined_where_the_halo_is_deep_enough(halo, boundary, asked, stride):
+    @stencil
+    def heat(u, k):
+        around = u[1, 0, 0] + u[-1, 0, 0] + u[0, 1, 0] + u[0, -1, 0] + u[0, 0, 1] + u[0, 0, -1]
+        return {"u": u[0, 0, 0] + k * around}
+
+    spec = record_loop(heat, (0.1,), 10, asked.get("until"), 1, asked.get("check", 0))
+    work = lowered(Grid((30, 30, 30), (1, 1, 2), halo, boundary, {"u": "f4"}), plan.Iterate(spec))
+    step, = [step for step in work.steps if isinstance(step, Iterate)]
+    assert step.stride == stride and len(step.phases) == 1 and len(step.together) == (stride > 1)
+    if stride > 1:
+        together, = step.together
+        assert together.halos[0].below == together.halos[0].above == (stride,) * 3
+        assert work.stencils[together.launch].arguments == work.stencils[step.phases[0].launch].arguments
+
+
 def smooth_v(v):
     return {"v": v * 0.5}
 

@@ -179,9 +179,18 @@ class GridLowering(Lowering):
             halos = ghosts.wanted(mapped.reach, signature)
             phases.append(Phase(mapped.spec.label, halos, self._launch(mapped)))
             ghosts.written(each.name for each in mapped.kernel.outputs)
+        together, stride = self._together(spec, mapped, signature)
         self.steps += [messages.ToDevice(), Iterate(spec.label, tuple(phases), spec.steps, spec.done, spec.until,
-                                                    spec.every, spec.check)]
+                                                    spec.every, spec.check, together, stride)]
         self._ghosts = None
+
+    def _together(self, spec: LoopSpec, mapped: CellMap, signature: Signature) -> tuple[tuple[Phase, ...], int]:
+        """Several steps of a loop as one phase, and how many; nothing and 1 where they are done one by one."""
+        fused = mapped.at_once(signature, self.description) if spec.joins else None
+        if fused is None or spec.steps < fused.kernel.steps:
+            return (), 1
+        halos = Ghosts(self.description, self.slots).wanted(fused.reach, signature)
+        return (Phase(fused.spec.label, halos, self._launch(fused)),), fused.kernel.steps
 
     def _plan(self, *parts) -> messages.Plan:
         return replace(super()._plan(*parts), grid=self.description.grid_shape, stencils=tuple(self.stencils))

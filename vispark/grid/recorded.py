@@ -53,6 +53,11 @@ class LoopSpec:
         """What errors and plans call it."""
         return "iterate " + ", ".join(phase.label.removeprefix("vmap ") for phase in self.phases)
 
+    @property
+    def joins(self) -> bool:
+        """Whether nothing is asked for between steps, which may be done several at once then."""
+        return len(self.phases) == 1 and self.until < 0 and self.check == 0
+
     def shape_key(self) -> tuple[Any, ...]:
         """The same without the arguments' values."""
         return (*(phase.shape_key() for phase in self.phases), self.steps, self.done, self.until, self.every,

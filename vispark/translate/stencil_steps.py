@@ -30,8 +30,10 @@ from vispark.translate.stencil_steps_host import host_steps
 
 #: The C++ types that threads can give each other, with 16 bytes for a thread.
 _SHUFFLED = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
-#: Planes of each step in registers; the loop's body is written out for as many turns, so that none is ever moved.
-_TURNS = 3
+#: Planes of each step in registers, and buffers of outer rows in shared memory. The loop's body is written out for as
+#: many turns as bring both back to where they were, so that none is ever moved, and all places are known.
+_PLANES = 3
+_BUFFERS = 2
 
 _HELPERS = """#ifndef __CUDA_ON_HOST__
 static __device__ __forceinline__ void vp_copy(void* to, const void* from)
@@ -106,7 +108,7 @@ class _Fuser:
         self.type = cell.reads[0].c
         edges = how.steps * how.warps * self.outer * self.tile.width
         self.edges, self.plane = edges, self.tile.height * self.tile.width
-        self.shared = (2 * edges + _TURNS * self.plane) * len(cell.reads) * cell.reads[0].itemsize
+        self.shared = (2 * edges + _PLANES * self.plane) * len(cell.reads) * cell.reads[0].itemsize
         self.results = {write.field: write for write in cell.writes}
         self.lines: list[str] = []
 
@@ -160,7 +162,7 @@ class _Fuser:
         self._registers()
         self._prologue()
         self.add(1, f"for (int s = first - {self.how.steps}; s < last + {self.how.steps};) {{")
-        for turn in range(_TURNS):
+        for turn in range(_PLANES * _BUFFERS):
             self._turn(turn)
         self.add(1, "}")
 
@@ -200,12 +202,11 @@ class _Fuser:
         edge = f"[{self.how.warps}][{self.outer}][{tile.width}]"
         self.add(1, f"typedef {self.type} (*Edges){edge};",
                  f"typedef {self.type} (*Planes)[{self.how.warps}][{rows}][{tile.width}];",
-                 f"{self.type}* now = ({self.type}*)shared;",
-                 f"{self.type}* before = now + {self.edges * len(self.cell.reads)};")
+                 "const Edges edges = (Edges)shared;")
         for number, read in enumerate(self.cell.reads):
             self.add(1, f"const Planes {read.name}_ring = (Planes)(({self.type}*)shared + "
-                        f"{2 * self.edges * len(self.cell.reads) + number * _TURNS * self.plane});",
-                     f"{self.type} {read.name}[{steps}][{_TURNS}][{rows}][{tile.lanes}] = {{}};")
+                        f"{2 * self.edges * len(self.cell.reads) + number * _PLANES * self.plane});",
+                     f"{self.type} {read.name}[{steps}][{_PLANES}][{rows}][{tile.lanes}] = {{}};")
         self.add(1, f"const int warp_above = max(warp - 1, 0), warp_below = min(warp + 1, {self.how.warps - 1});")
 
     def _alive(self, name: str, index: str, count: int, axis: int) -> list[str]:
@@ -217,14 +218,14 @@ class _Fuser:
 
     def _prologue(self) -> None:
         steps = self.how.steps
-        for turn in range(_TURNS):
+        for turn in range(_PLANES):
             self.add(1, f"if (first - {steps} + {turn} < last + {steps}) {{", *self._bring(turn), "}", "vp_commit();")
 
     def _bring(self, turn: int) -> list[str]:
         """The next plane, on its way into shared memory."""
         found = []
         for read in self.cell.reads:
-            slot = f"{read.name}_ring[{turn}][warp]"
+            slot = f"{read.name}_ring[{turn % _PLANES}][warp]"
             found += [f"    vp_copy(&{slot}[{row}][lane * {self.tile.lanes}], {read.name}_from + row_{row});"
                       for row in range(self.how.rows)]
             found.append(f"    {read.name}_from += region.plane;")
@@ -234,41 +235,42 @@ class _Fuser:
 
     def _turn(self, turn: int) -> None:
         how, lanes = self.how, self.tile.lanes
-        newest = (turn + 2) % _TURNS
-        self.add(2, f"vp_wait<{_TURNS - 1}>();")
+        newest = (turn + 2) % _PLANES
+        self.add(2, f"vp_wait<{_PLANES - 1}>();")
         for read in self.cell.reads:
-            self.add(2, *(f"vp_load<{lanes}>({read.name}[0][{newest}][{row}], &{read.name}_ring[{turn}][warp][{row}]"
-                          f"[lane * {lanes}]);" for row in range(how.rows)))
-        self.add(2, f"if (s + {_TURNS} < last + {how.steps}) {{", *self._bring(turn), "}", "vp_commit();")
-        self._give_edges(0, newest)
+            slot = f"{read.name}_ring[{turn % _PLANES}][warp]"
+            self.add(2, *(f"vp_load<{lanes}>({read.name}[0][{newest}][{row}], &{slot}[{row}][lane * {lanes}]);"
+                          for row in range(how.rows)))
+        self.add(2, f"if (s + {_PLANES} < last + {how.steps}) {{", *self._bring(turn), "}", "vp_commit();")
+        self._give_edges(0, turn)
         for level in range(how.steps):
             self._level(level, turn)
-        self.add(2, "__syncthreads();", f"{{ {self.type}* const other = now; now = before; before = other; }}",
-                 *(f"{write.name}_to += region.plane;" for write in self.cell.writes),
+        self.add(2, "__syncthreads();", *(f"{write.name}_to += region.plane;" for write in self.cell.writes),
                  f"if (++s >= last + {how.steps}) break;")
 
-    def _edge(self, buffer: str, read: Read, level: int, warp: str, row: int) -> str:
-        number = self.cell.reads.index(read) * self.how.steps + level
-        return f"&((Edges){buffer})[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
+    def _edge(self, turn: int, read: Read, level: int, warp: str, row: int) -> str:
+        """Where a warp's outer row is in the turn's buffer."""
+        number = (turn % _BUFFERS * len(self.cell.reads) + self.cell.reads.index(read)) * self.how.steps + level
+        return f"&edges[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
 
-    def _give_edges(self, level: int, newest: int) -> None:
+    def _give_edges(self, level: int, turn: int) -> None:
         """A warp's outer rows of a step's newest plane, for the warps above and below."""
         for read in self.cell.reads:
             if read.reach(1) != (0, 0):
                 for row in range(self.outer):
                     own = 0 if row == 0 else self.how.rows - 1
-                    self.add(2, f"vp_move<{self.tile.lanes}>({self._edge('now', read, level, 'warp', row)}, "
-                                f"{read.name}[{level}][{newest}][{own}]);")
+                    self.add(2, f"vp_move<{self.tile.lanes}>({self._edge(turn, read, level, 'warp', row)}, "
+                                f"{read.name}[{level}][{(turn + 2) % _PLANES}][{own}]);")
 
     def _level(self, level: int, turn: int) -> None:
         """One step of the plane before the newest of the step before."""
         how, rows, lanes = self.how, self.how.rows, self.tile.lanes
-        oldest, middle, newest = turn % _TURNS, (turn + 1) % _TURNS, (turn + 2) % _TURNS
+        oldest, middle, newest = turn % _PLANES, (turn + 1) % _PLANES, (turn + 2) % _PLANES
         last = level + 1 == how.steps
         self.add(2, "{")
         for read in self.cell.reads:
             self.add(3, f"{self.type} {read.name}_around[{rows + 2}][{lanes + 2}];")
-            self._gather(read, level, middle)
+            self._gather(read, level, turn)
         if last:
             self.add(3, *(f"{self.type} {write.name}_made[{rows}][{lanes}];" for write in self.cell.writes))
         by_field = {read.field: read for read in self.cell.reads}
@@ -292,17 +294,18 @@ class _Fuser:
         if last:
             self._store()
         else:
-            self._give_edges(level + 1, newest)
+            self._give_edges(level + 1, turn)
         self.add(2, "}")
 
-    def _gather(self, read: Read, level: int, middle: int) -> None:
-        """A plane's rows with their neighbours along x, and the rows of the next warps."""
+    def _gather(self, read: Read, level: int, turn: int) -> None:
+        """A plane's rows with their neighbours along x, and the rows of the next warps, which gave them a turn ago."""
+        middle = (turn + 1) % _PLANES
         rows, lanes, own = self.how.rows, self.tile.lanes, f"{read.name}[{level}][{middle}][r]"
         if read.reach(1) != (0, 0):
             self.add(3, f"vp_load<{lanes}>({read.name}_around[0] + 1, "
-                        f"{self._edge('before', read, level, 'warp_above', self.outer - 1)});",
+                        f"{self._edge(turn + 1, read, level, 'warp_above', self.outer - 1)});",
                      f"vp_load<{lanes}>({read.name}_around[{rows + 1}] + 1, "
-                     f"{self._edge('before', read, level, 'warp_below', 0)});")
+                     f"{self._edge(turn + 1, read, level, 'warp_below', 0)});")
         self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r) {{",
                  f"    for (int l = 0; l < {lanes}; ++l) {read.name}_around[r + 1][l + 1] = {own}[l];")
         if read.reach(2) != (0, 0):
