@@ -169,7 +169,7 @@ class Arena:
         for worker in self.session().workers.known():
             idle, worker._idle = worker._idle, []
             lease, worker._lease = worker._lease, None
-            for each in (*idle, lease):
+            for each in (*[lane.client for lane in idle], lease):
                 if each:
                     each.close()
 
