@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +34,11 @@ def deal(rows: Sequence[int], tile: int, most: int = 0) -> np.ndarray:
     >>> deal([10, 0, 3], 2, 3).tolist()
     [[0, 0, 4], [0, 4, 6], [2, 0, 3]]
     """
+    return _dealt(tuple(rows), tile, most)
+
+
+@functools.lru_cache(maxsize=256)
+def _dealt(rows: tuple[int, ...], tile: int, most: int) -> np.ndarray:
     extents = np.asarray(rows, np.int64)
     tiles = -(-extents // tile)
     share = _share(tiles, most) if most else 1
@@ -41,7 +47,9 @@ def deal(rows: Sequence[int], tile: int, most: int = 0) -> np.ndarray:
     place = np.arange(len(entries)) - np.repeat(np.cumsum(counts) - counts, counts)
     first = place * tiles[entries] // counts[entries] * tile
     behind = np.minimum((place + 1) * tiles[entries] // counts[entries] * tile, extents[entries])
-    return np.stack([entries, first, behind - first], axis=1)
+    works = np.stack([entries, first, behind - first], axis=1)
+    works.flags.writeable = False
+    return works
 
 
 def _share(tiles: np.ndarray, most: int) -> int:
