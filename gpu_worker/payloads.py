@@ -9,6 +9,10 @@ from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload, identity
 from gpu_worker.streams import PIN_FROM
 
 
+#: How long a connection may be silent before its memory is let go of, in seconds.
+KEPT_SECONDS = 2.0
+
+
 class Payloads:
     """The payloads that come by one connection.
 
@@ -51,6 +55,11 @@ class Payloads:
         elif payload is self._kept:
             self._kept = None
         self._drop(payload)
+
+    @property
+    def any(self) -> bool:
+        """Whether memory is kept."""
+        return self._kept is not None
 
     def close(self) -> None:
         """Let go of what is kept. Whoever uses a part of the memory still has it."""

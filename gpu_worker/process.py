@@ -29,7 +29,7 @@ from gpu_worker import log
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.control import Configuration, HandOver, Registration, Taken
 from gpu_worker.failpoints import failpoint
-from gpu_worker.payloads import Payloads
+from gpu_worker.payloads import KEPT_SECONDS, Payloads
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
@@ -209,6 +209,8 @@ class Service:
                 while not self._stopping:
                     _answer(connection, worker, payloads)
                     self._linger(connection)
+                    if payloads.any and not connection.wait(KEPT_SECONDS):
+                        payloads.close()
         except WorkerLost as error:
             _log.debug("a client is gone: %s", error)
         except VisparkError as error:

@@ -109,6 +109,12 @@ class Connection:
                 return False
         return True
 
+    def wait(self, seconds: float) -> bool:
+        """Sleep until there is input, for up to some seconds; whether there is."""
+        looking = select.poll()
+        looking.register(self.socket, select.POLLIN)
+        return bool(looking.poll(1000 * seconds))
+
     def _exactly(self, length: int, descriptors: list[int]) -> bytearray:
         buffer = bytearray(length)
         view = memoryview(buffer)

@@ -357,8 +357,9 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     started = time.monotonic()
     assert not receiver.linger(0.05) and 0.05 <= time.monotonic() - started < 5
     sender.send(Release(1, (2,)), Request)
-    assert receiver.linger(30) and time.monotonic() - started < 10
+    assert receiver.linger(30) and receiver.wait(30) and time.monotonic() - started < 10
     assert receiver.receive(Request)[0] == Release(1, (2,))
+    assert not receiver.wait(0.01)
     monkeypatch.setattr(wire, "_free", wire._Free(False, float("inf")))
     started = time.monotonic()
     assert not receiver.linger(30) and time.monotonic() - started < 10
