@@ -8,7 +8,6 @@ from gpu_worker.device.base import Device
 from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload, identity
 from gpu_worker.streams import PIN_FROM
 
-
 #: How long a connection may be silent before its memory is let go of, in seconds.
 KEPT_SECONDS = 2.0
 
