@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -61,6 +62,7 @@ def whole(shape: Triple) -> Box:
     return Box((0, 0, 0), shape)
 
 
+@lru_cache(maxsize=256)
 def cuts(extent: int, splits: int) -> tuple[int, ...]:
     """Where an axis is cut: ``splits + 1`` numbers from 0 to the extent, parts as equal as they can be.
 
@@ -103,7 +105,13 @@ class Lattice:
 
     def block(self, position: Triple) -> Box:
         """The cells of one block."""
-        return self.cells(Box(position, tuple(at + 1 for at in position)))
+        return _block(self, position)
+
+
+@lru_cache(maxsize=1 << 16)
+def _block(lattice: Lattice, position: Triple) -> Box:
+    # Kept, as each step of a loop asks for all of them.
+    return lattice.cells(Box(position, tuple(at + 1 for at in position)))
 
 
 def bisected(lattice: Lattice, parts: int) -> list[Box]:
