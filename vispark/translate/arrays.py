@@ -210,6 +210,8 @@ class Arrays(Reductions):
             return self.python_fold(name, self._row(values[0], name))
         if len(values) == 1 and isinstance(values[0], Tuple | List):
             values = values[0].items
+        elif len(values) == 1:
+            raise Refusal(f"{name}() takes several numbers, a tuple or a row, and this is {describe(values[0])}")
         if not values:
             raise Refusal(f"{name}() of nothing has no value")
         found = self._float_argument(name, values[0])

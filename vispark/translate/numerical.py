@@ -201,7 +201,7 @@ class Numerical(Arrays):
 
     def _ravel(self, value: Value) -> Value:
         return self._reshape(value, literal(-1)) if self._array_of(value, "np.ravel").size else \
-            reindexed(self._array_of(value, "np.ravel"), (0,), lambda index: (index,))
+            self._filled((0,), literal(0), self._array_of(value, "np.ravel").type)
 
     def _python_flatten(self, value: Value) -> Value:
         return self._copy(self._ravel(value))
