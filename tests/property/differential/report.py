@@ -18,11 +18,9 @@ from tests.property.differential.data import DTYPES
 WANTED = 500
 
 
-def short_of(tally: Tally, verdicts: dict[Key, tuple[str, str]]) -> dict[str, int]:
-    """Templates and dtypes that were met less often than wanted, of those that run."""
-    runs = {(text, dtype) for (text, dtype, _, _), (kind, _) in verdicts.items() if kind == RUNS}
-    return {f"{text} of {dtype}": tally.met[text, dtype] for text, dtype in sorted(runs)
-            if tally.met[text, dtype] < WANTED}
+def short_of(tally: Tally) -> dict[str, int]:
+    """Nodes, operators and functions with the dtypes that they met less often than wanted."""
+    return {f"{name} of {dtype}": count for (name, dtype), count in sorted(tally.pairs.items()) if count < WANTED}
 
 
 def summary(tally: Tally, verdicts: dict[Key, tuple[str, str]], seconds: float) -> str:
@@ -35,9 +33,9 @@ def summary(tally: Tally, verdicts: dict[Key, tuple[str, str]], seconds: float) 
     if verdicts:
         lines.append(f"templates with dtypes: {kinds[RUNS]:,} run, {kinds[RAISES]:,} are errors in Python and here, "
                      f"{kinds[LACKS]:,} are errors here alone, {kinds[WRONG]} are none here and errors in Python")
-        short = short_of(tally, verdicts)
-        lines.append(f"{len(short):,} of the templates and dtypes that run were met less than {WANTED} times; the "
-                     f"least {min(short.values(), default=0)} times")
+        short, least = short_of(tally), min(tally.pairs.values(), default=0)
+        lines.append(f"{len(tally.pairs) - len(short):,} of {len(tally.pairs):,} pairs of a node, operator or function "
+                     f"and a dtype were met {WANTED} times or more; the least {least} times")
     lines += wrong[:20]
     lines.append("seconds of all processes: " + ", ".join(f"{name} {value:,.0f}" for name, value in
                                                           tally.seconds.items()))
@@ -63,9 +61,8 @@ def written(file: str, given: Namespace, tally: Tally, verdicts: dict[Key, tuple
         "device": given.device, "seed": given.seed, "functions": tally.cases, "elements": tally.elements,
         "differences": tally.differences, "seconds": round(seconds, 1), "jobs": given.jobs,
         "machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__,
-        "verdicts": dict(kinds), "less than wanted": short_of(tally, verdicts),
-        "met": {f"{name} of {dtype}": count for (name, dtype), count in sorted(tally.pairs.items())},
-        "not in the language": [f"{text} of {dtype}: {words}" for text, dtype, words in lacks],
+        "verdicts": dict(kinds), "pairs": len(tally.pairs), "met less than wanted": short_of(tally),
+        "not in the language": sorted({f"{text}: {words}" for text, _, words in lacks}),
     }
     Path(file).write_text(json.dumps(kept, indent=1) + "\n")
     words = summary(tally, verdicts, seconds).replace("\n", "\n\n")
