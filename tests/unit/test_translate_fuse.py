@@ -173,6 +173,41 @@ def test_matrices_along_long_rows(options: tuple[str, ...]):
     np.testing.assert_array_equal(found["2"], data[:, :, None] * m[0][:2])
 
 
+def of_tables(b, m):
+    return (b.T, np.sum(b, axis=0), np.argmax(b, axis=1), b[1:] - b[:-1], np.max(b), np.argmin(b), b[:, 3:4] * b[0, 0],
+            b @ m, np.dot(m.T, b[2]), np.where(b > 0, b, 0), b.astype(np.float64) / 3, np.any(b > 2, axis=1))
+
+
+def of_branches_and_loops(p, w):
+    best, where = np.inf, 0
+    for k in range(5):
+        d = np.sum((p - w[k]) ** 2)
+        if d < best:
+            best, where = d, k
+    e = p * where
+    if best > 380:
+        e = e + np.sum(p)
+    acc = np.zeros(200, np.float32)
+    for k in range(3):
+        acc += w[k] * p[k]
+    s = np.zeros(3, np.float32)
+    s[1] = np.max(e)
+    s[2] = np.mean(acc)
+    return e, acc, s, where
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize(("function", "shape", "arg"), [
+    pytest.param(of_tables, (12, 15), (15, 7), id="tables"),
+    pytest.param(of_branches_and_loops, (200,), (5, 200), id="branches")])
+def test_what_lanes_do_together(function, shape: tuple[int, ...], arg: tuple[int, int], options: tuple[str, ...]):
+    data, given = rows(20, int(np.prod(shape))).reshape(20, *shape), rows(*arg, seed=3)
+    found = chained((function, given), data=data, options=options)
+    for number, element in enumerate(data):
+        for part, expected in enumerate(function(element, given)):
+            np.testing.assert_allclose(found[str(part)][number], expected, rtol=3e-5, atol=1e-4, err_msg=str(part))
+
+
 @pytest.mark.parametrize("options", WAYS)
 def test_long_rows_that_are_gone_along_step_by_step(options: tuple[str, ...]):
     def running(p):
