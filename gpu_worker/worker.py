@@ -83,6 +83,8 @@ class Worker:
         self._snapshots = Snapshots(session, secret, self._names, self._pool)
         self._box = box
         self._requests = 0
+        #: The numbers of the plans that are under way.
+        self._running: set[int] = set()
         self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
                                                 Retain: self._retain, Report: self._report,
                                                 Snapshot: self._snapshot, Restore: self._restore}
@@ -111,6 +113,7 @@ class Worker:
         try:
             if not isinstance(request, Run):
                 return self._handlers[type(request)](request)
+            self._running.add(request.number)
             with ExitStack() as stack:
                 stack.enter_context(self._box.serving(request.number))
                 if payloads is None:
@@ -119,8 +122,11 @@ class Worker:
                 return self._run(request, payloads, *descriptors)
         except KernelFault as fault:
             log.error("%s", fault)
-            self._box.blame(failure_of(fault, request.number))
+            # A device tells whoever waits for it, whether it was his kernel or not.
+            self._box.blame(failure_of(fault, request.number if len(self._running) == 1 else 0))
             os._exit(POISONED)
+        finally:
+            self._running.discard(request.number)
 
     def report(self, number: int = 0) -> Reported:
         """What is held, and how much memory it takes."""

@@ -128,14 +128,19 @@ def _executor_process() -> int:
     return parent
 
 
-def blame(credentials: Credentials, client: Client, shipment: Shipment) -> None:
-    """Raise the error of a kernel of a plan that ended the worker's process, if one did."""
+def blame(credentials: Credentials, client: Client, shipment: Shipment, number: int) -> None:
+    """Raise the error of a kernel of the request ``number`` that ended the worker's process, if one did.
+
+    Where the worker could not tell which of several requests it was, one with such a kernel on such a partition.
+    """
     try:
         failure = autopsy(credentials.session, client.epoch, runtime_dir=client.runtime_dir).failure
     except WorkerError:
         return      # the daemon is gone too, and with it what it knew
     labels, ours = shipment.prepared.labels, {None, *shipment.partitions}
-    if failure and failure.partition in ours and any(label in failure.operation for label in labels):
+    if failure is None or failure.number not in (0, number):
+        return
+    if failure.number or (failure.partition in ours and any(label in failure.operation for label in labels)):
         raise error_of(failure)
 
 
@@ -168,7 +173,8 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
                 reply, descriptors = client.receive(request.number)
             except (WorkerLost, Fenced):
                 forget(client)
-                blame(credentials, client, shipment)    # not where it could not be sent: it has done nothing yet
+                # Not where it could not be sent: it has done nothing yet.
+                blame(credentials, client, shipment, request.number)
                 raise
             if payload and not reply.retained:
                 client.recycle(payload)

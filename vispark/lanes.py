@@ -21,7 +21,7 @@ from vispark.prepared import Shipment
 AHEAD = 16
 
 #: Raises the error of a kernel that ended the worker's process, if it was one of a plan's.
-Blame = Callable[[Client, Shipment], None]
+Blame = Callable[[Client, Shipment, int], None]
 
 
 @dataclass(eq=False)
@@ -175,7 +175,7 @@ class Lane:
         for each in todo:
             if each.shipment:
                 try:
-                    self.blame(self.client, each.shipment)
+                    self.blame(self.client, each.shipment, each.number)
                 except VisparkError as fault:
                     each.error = fault
                     return

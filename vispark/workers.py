@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpu_worker.client import Client, Lease, connect, finish, open_lease
@@ -223,7 +224,7 @@ class Worker:
             if self._lease is None:
                 self._lease = open_lease(self._credentials.hello("lease", 0), runtime_dir=self.home.runtime_dir)
         self.learn(client.epoch)
-        return Lane(client, options.deadline, lambda lost, shipment: blame(self._credentials, lost, shipment))
+        return Lane(client, options.deadline, partial(blame, self._credentials))
 
     def _drop(self, lane: Lane) -> None:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""
