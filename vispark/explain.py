@@ -12,6 +12,8 @@ from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Launch, Signatu
 from vispark import plan, rewrite
 from vispark.content import Content
 from vispark.errors import PlanError
+from vispark.grid.lowering import GridLowering
+from vispark.grid.lowering import lowering as lowering_for
 from vispark.lower import Lowering
 from vispark.mapped import record_map
 from vispark.plan import Cached, Chain
@@ -56,6 +58,8 @@ def explain(session: Session, wanted: Explained, goal: Goal = FETCH) -> str:
         "== Plan ==", plan.describe(chain),
         "== Rewritten plan ==", *_rewritten(chain, start, goal, lowering),
         *(["== Kernels ==", *_kernels(lowering, wanted)] if lowering and any(lowering.launches) else []),
+        *(["== Stencils ==", *_stencils(lowering, wanted)] if isinstance(lowering, GridLowering) and lowering.stencils
+          else []),
         f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
         *_moved(chain, start, lowering, contents),
         *(["== Folds =="] if wanted.folds else []), *map(_fold, wanted.folds, wanted.folds.values()),
@@ -144,11 +148,11 @@ def _contents(session: Session, start: Cached | None, wanted: Explained) -> dict
 def _lowered(chain: Chain, start: Cached | None, goal: Goal, contents: Mapping[int, Content]) -> Lowering | None:
     if not contents:
         return None
-    lowering = Lowering(chain, start, goal)
+    work = lowering_for(chain, start, goal, contents.values())
     for partition, content in contents.items():
-        lowering.add(partition, content)
-    lowering.finish()
-    return lowering
+        work.add(partition, content)
+    work.finish()
+    return work
 
 
 def _rewritten(chain: Chain, start: Cached | None, goal: Goal, lowering: Lowering | None) -> Iterator[str]:
@@ -194,6 +198,19 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
             yield from (f"    {line}" for line in modules[launch.module].source.splitlines())
     if not wanted.sources:
         yield "explain(sources=True) shows their sources"
+
+
+def _stencils(lowering: GridLowering, wanted: Explained) -> Iterator[str]:
+    """The kernels of functions of a grid's cells, each once."""
+    modules = lowering.modules.modules()
+    for launch in dict.fromkeys(lowering.stencils):
+        sides = enumerate(zip(launch.below, launch.above, strict=True))
+        reach = ", ".join(f"{low} below and {high} above axis {axis}" for axis, (low, high) in sides if low or high)
+        fields = ", ".join(each.name or "the grid" for each in launch.outputs)
+        yield (f"{launch.kernel} ({modules[launch.module].file}): writes {fields}; {' x '.join(map(str, launch.tile))} "
+               f"cells by {' x '.join(map(str, launch.block))} threads; reads {reach or 'the cell alone'}")
+        if wanted.sources:
+            yield from (f"    {line}" for line in modules[launch.module].source.splitlines())
 
 
 def _geometry(launch: Launch, blocks: int) -> str:

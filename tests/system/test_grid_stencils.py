@@ -78,6 +78,9 @@ def test_a_deep_halo_joins_steps_and_does_not_change_a_bit(sc: SparkContext, bou
     alone, joined = (Grid.gather(Grid(shape, (1, 2, 2), halo, boundary).scatter(sc, hot(shape)).cache("GPU")
                                  .iterate(heat, 0.1, steps=8)) for halo in (1, 3))
     assert np.array_equal(alone, joined)
+    blocks = Grid(shape, (1, 2, 2), 3, boundary).scatter(sc, hot(shape)).cache("GPU")
+    assert blocks.count() == 4
+    assert "heat_3_steps (" in blocks.iterate(heat, 0.1, steps=8).explain()
 
 
 @pytest.mark.parametrize("boundary", [0.0, "periodic", "mirrored", (("mirrored", 2.5), "periodic", (1.0, "mirrored"))])

@@ -260,6 +260,7 @@ class GridOperations(RDD[Any]):
             looped._loop = run_parts(spec.steps, spec.until, run, show)
         with looped._lock:
             looped._residency, last._residency = last._residency, None
+            looped._residency.rename(looped.name() or str(looped._op))
             looped.is_cached = True
         looped._let_go_of_inputs()
 
