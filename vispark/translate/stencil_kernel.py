@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ OPTIONS = ("-fmad=false",)
 
 _MOST_BYTES = 32
 _MOST_LANES = 8
-#: Beyond so many registers for neighbours a thread loads nothing ahead; by the grid's axes.
+#: The most registers for neighbours with which blocks are short; by the grid's axes.
 _MOST_REGISTERS = {1: 96, 2: 96, 3: 64}
 #: The most time steps at once, by the number of fields that they go through.
 _MOST_STEPS = {1: 3, 2: 2}
@@ -270,12 +270,12 @@ def lanes_of(cell: Cell) -> int:
 def how_to_march(cell: Cell) -> March:
     """How threads share the work of a stencil, from what it reads and writes.
 
-    Where a thread has registers for all that it will read again, and for the next plane, memory sets the pace: then few
-    planes at once, so that blocks which run together read and write one stretch of memory. Else computing does, and
-    what is read again is worth most.
+    Where little is read again, memory sets the pace: then few planes at once, so that blocks which run together read
+    and write one stretch of memory. Else the first planes of a block, which it reads before it computes any, weigh
+    more.
     """
     threads, rows = ((WARP, 4), 2) if cell.dims == len("zyx") else ((4 * WARP, 1), 1)
     light = March(threads, lanes_of(cell), rows, 4, False, True, True)
     if registers_of(cell, light) <= _MOST_REGISTERS[cell.dims]:
         return light
-    return March(threads, light.lanes, rows, 64, False, False, False)
+    return replace(light, chunk=32)

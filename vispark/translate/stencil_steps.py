@@ -12,6 +12,8 @@ other, from ghosts as deep as all steps reach.
 
 from __future__ import annotations
 
+import math
+
 from vispark.translate.stencil_frame import (
     LOAD,
     ON_HOST,
@@ -30,10 +32,9 @@ from vispark.translate.stencil_steps_host import host_steps
 
 #: The C++ types that threads can give each other, with 16 bytes for a thread.
 _SHUFFLED = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
-#: Planes of each step in registers, and buffers of outer rows in shared memory. The loop's body is written out for as
-#: many turns as bring both back to where they were, so that none is ever moved, and all places are known.
+#: Planes of each step in registers. The loop's body is written out for as many turns as bring these, and the buffers of
+#: outer rows in shared memory, back to where they were: so none is ever moved, and all places are known.
 _PLANES = 3
-_BUFFERS = 2
 
 _HELPERS = """#ifndef __CUDA_ON_HOST__
 static __device__ __forceinline__ void vp_copy(void* to, const void* from)
@@ -106,9 +107,11 @@ class _Fuser:
         self.cell, self.kernel, self.how, self.tile = cell, kernel, how, Tile.of(cell, how)
         self.outer = min(how.rows, 2)
         self.type = cell.reads[0].c
-        edges = how.steps * how.warps * self.outer * self.tile.width
-        self.edges, self.plane = edges, self.tile.height * self.tile.width
-        self.shared = (2 * edges + _PLANES * self.plane) * len(cell.reads) * cell.reads[0].itemsize
+        # Two buffers do, where the loop goes around twice as far; three of several fields would not fit.
+        self.buffers = _PLANES if len(cell.reads) == 1 else 2
+        self.edges = self.buffers * how.steps * how.warps * self.outer * self.tile.width
+        self.plane = self.tile.height * self.tile.width
+        self.shared = (self.edges + _PLANES * self.plane) * len(cell.reads) * cell.reads[0].itemsize
         self.results = {write.field: write for write in cell.writes}
         self.lines: list[str] = []
 
@@ -162,7 +165,7 @@ class _Fuser:
         self._registers()
         self._prologue()
         self.add(1, f"for (int s = first - {self.how.steps}; s < last + {self.how.steps};) {{")
-        for turn in range(_PLANES * _BUFFERS):
+        for turn in range(math.lcm(_PLANES, self.buffers)):
             self._turn(turn)
         self.add(1, "}")
 
@@ -205,7 +208,7 @@ class _Fuser:
                  "const Edges edges = (Edges)shared;")
         for number, read in enumerate(self.cell.reads):
             self.add(1, f"const Planes {read.name}_ring = (Planes)(({self.type}*)shared + "
-                        f"{2 * self.edges * len(self.cell.reads) + number * _PLANES * self.plane});",
+                        f"{self.edges * len(self.cell.reads) + number * _PLANES * self.plane});",
                      f"{self.type} {read.name}[{steps}][{_PLANES}][{rows}][{tile.lanes}] = {{}};")
         self.add(1, f"const int warp_above = max(warp - 1, 0), warp_below = min(warp + 1, {self.how.warps - 1});")
 
@@ -250,7 +253,7 @@ class _Fuser:
 
     def _edge(self, turn: int, read: Read, level: int, warp: str, row: int) -> str:
         """Where a warp's outer row is in the turn's buffer."""
-        number = (turn % _BUFFERS * len(self.cell.reads) + self.cell.reads.index(read)) * self.how.steps + level
+        number = (turn % self.buffers * len(self.cell.reads) + self.cell.reads.index(read)) * self.how.steps + level
         return f"&edges[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
 
     def _give_edges(self, level: int, turn: int) -> None:
@@ -303,9 +306,9 @@ class _Fuser:
         rows, lanes, own = self.how.rows, self.tile.lanes, f"{read.name}[{level}][{middle}][r]"
         if read.reach(1) != (0, 0):
             self.add(3, f"vp_load<{lanes}>({read.name}_around[0] + 1, "
-                        f"{self._edge(turn + 1, read, level, 'warp_above', self.outer - 1)});",
+                        f"{self._edge(turn + self.buffers - 1, read, level, 'warp_above', self.outer - 1)});",
                      f"vp_load<{lanes}>({read.name}_around[{rows + 1}] + 1, "
-                     f"{self._edge(turn + 1, read, level, 'warp_below', 0)});")
+                     f"{self._edge(turn + self.buffers - 1, read, level, 'warp_below', 0)});")
         self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r) {{",
                  f"    for (int l = 0; l < {lanes}; ++l) {read.name}_around[r + 1][l + 1] = {own}[l];")
         if read.reach(2) != (0, 0):

@@ -76,7 +76,7 @@ box_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_reg
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
     if (x >= region.high[2] || row >= region.high[1]) return;
     const int at_x = x;
-    float u[3][4][6];
+    float u[4][4][6];
     const float* u_0 = u_in + first * along + (row - 1) * across + at_x;
     const float* u_1 = u_in + first * along + (row) * across + at_x;
     const float* u_2 = u_in + first * along + (min(row + 1, region.high[1] - 1 + 1)) * across + at_x;
@@ -85,42 +85,55 @@ box_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_reg
     float* out_to = out + first * along + row * across + x;
     vp_load<4>(&u[0][0][1], u_0 - along);
     vp_load<4>(&u[1][0][1], u_0);
+    vp_load<4>(&u[2][0][1], u_0 + along);
     vp_load<4>(&u[0][1][1], u_1 - along);
     vp_load<4>(&u[1][1][1], u_1);
+    vp_load<4>(&u[2][1][1], u_1 + along);
     vp_load<4>(&u[0][2][1], u_2 - along);
     vp_load<4>(&u[1][2][1], u_2);
+    vp_load<4>(&u[2][2][1], u_2 + along);
     vp_load<4>(&u[0][3][1], u_3 - along);
     vp_load<4>(&u[1][3][1], u_3);
+    vp_load<4>(&u[2][3][1], u_3 + along);
     u[0][0][0] = (u_0 - along)[-1];
     u[1][0][0] = (u_0)[-1];
+    u[2][0][0] = (u_0 + along)[-1];
     u[0][0][5] = (u_0 - along)[u_right_4];
     u[1][0][5] = (u_0)[u_right_4];
+    u[2][0][5] = (u_0 + along)[u_right_4];
     u[0][1][0] = (u_1 - along)[-1];
     u[1][1][0] = (u_1)[-1];
+    u[2][1][0] = (u_1 + along)[-1];
     u[0][1][5] = (u_1 - along)[u_right_4];
     u[1][1][5] = (u_1)[u_right_4];
+    u[2][1][5] = (u_1 + along)[u_right_4];
     u[0][2][0] = (u_2 - along)[-1];
     u[1][2][0] = (u_2)[-1];
+    u[2][2][0] = (u_2 + along)[-1];
     u[0][2][5] = (u_2 - along)[u_right_4];
     u[1][2][5] = (u_2)[u_right_4];
+    u[2][2][5] = (u_2 + along)[u_right_4];
     u[0][3][0] = (u_3 - along)[-1];
     u[1][3][0] = (u_3)[-1];
+    u[2][3][0] = (u_3 + along)[-1];
     u[0][3][5] = (u_3 - along)[u_right_4];
     u[1][3][5] = (u_3)[u_right_4];
+    u[2][3][5] = (u_3 + along)[u_right_4];
     for (int at = first; at < last;) {
         {
-            vp_load<4>(&u[2][0][1], u_0 + along);
-            vp_load<4>(&u[2][1][1], u_1 + along);
-            vp_load<4>(&u[2][2][1], u_2 + along);
-            vp_load<4>(&u[2][3][1], u_3 + along);
-            u[2][0][0] = (u_0 + along)[-1];
-            u[2][0][5] = (u_0 + along)[u_right_4];
-            u[2][1][0] = (u_1 + along)[-1];
-            u[2][1][5] = (u_1 + along)[u_right_4];
-            u[2][2][0] = (u_2 + along)[-1];
-            u[2][2][5] = (u_2 + along)[u_right_4];
-            u[2][3][0] = (u_3 + along)[-1];
-            u[2][3][5] = (u_3 + along)[u_right_4];
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[3][0][1], u_0 + next + along);
+            vp_load<4>(&u[3][1][1], u_1 + next + along);
+            vp_load<4>(&u[3][2][1], u_2 + next + along);
+            vp_load<4>(&u[3][3][1], u_3 + next + along);
+            u[3][0][0] = (u_0 + next + along)[-1];
+            u[3][0][5] = (u_0 + next + along)[u_right_4];
+            u[3][1][0] = (u_1 + next + along)[-1];
+            u[3][1][5] = (u_1 + next + along)[u_right_4];
+            u[3][2][0] = (u_2 + next + along)[-1];
+            u[3][2][5] = (u_2 + next + along)[u_right_4];
+            u[3][3][0] = (u_3 + next + along)[-1];
+            u[3][3][5] = (u_3 + next + along)[u_right_4];
             float out_new[2][4];
             #pragma unroll
             for (int r = 0; r < 2; ++r)
@@ -145,37 +158,148 @@ box_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_reg
                         (out_to + across)[l] = out_new[1][l];
                     }
             }
-            for (int l = 0; l < 4; ++l) u[0][0][l + 1] = u[1][0][l + 1];
-            for (int l = 0; l < 4; ++l) u[1][0][l + 1] = u[2][0][l + 1];
-            for (int l = 0; l < 4; ++l) u[0][1][l + 1] = u[1][1][l + 1];
-            for (int l = 0; l < 4; ++l) u[1][1][l + 1] = u[2][1][l + 1];
-            for (int l = 0; l < 4; ++l) u[0][2][l + 1] = u[1][2][l + 1];
-            for (int l = 0; l < 4; ++l) u[1][2][l + 1] = u[2][2][l + 1];
-            for (int l = 0; l < 4; ++l) u[0][3][l + 1] = u[1][3][l + 1];
-            for (int l = 0; l < 4; ++l) u[1][3][l + 1] = u[2][3][l + 1];
-            u[0][0][0] = u[1][0][0];
-            u[1][0][0] = u[2][0][0];
-            u[0][0][5] = u[1][0][5];
-            u[1][0][5] = u[2][0][5];
-            u[0][1][0] = u[1][1][0];
-            u[1][1][0] = u[2][1][0];
-            u[0][1][5] = u[1][1][5];
-            u[1][1][5] = u[2][1][5];
-            u[0][2][0] = u[1][2][0];
-            u[1][2][0] = u[2][2][0];
-            u[0][2][5] = u[1][2][5];
-            u[1][2][5] = u[2][2][5];
-            u[0][3][0] = u[1][3][0];
-            u[1][3][0] = u[2][3][0];
-            u[0][3][5] = u[1][3][5];
-            u[1][3][5] = u[2][3][5];
             u_0 += along;
             u_1 += along;
             u_2 += along;
             u_3 += along;
             out_to += along;
         }
-        ++at;
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[0][0][1], u_0 + next + along);
+            vp_load<4>(&u[0][1][1], u_1 + next + along);
+            vp_load<4>(&u[0][2][1], u_2 + next + along);
+            vp_load<4>(&u[0][3][1], u_3 + next + along);
+            u[0][0][0] = (u_0 + next + along)[-1];
+            u[0][0][5] = (u_0 + next + along)[u_right_4];
+            u[0][1][0] = (u_1 + next + along)[-1];
+            u[0][1][5] = (u_1 + next + along)[u_right_4];
+            u[0][2][0] = (u_2 + next + along)[-1];
+            u[0][2][5] = (u_2 + next + along)[u_right_4];
+            u[0][3][0] = (u_3 + next + along)[-1];
+            u[0][3][5] = (u_3 + next + along)[u_right_4];
+            float out_new[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    box_cell(out_new[r][l], u[3][r + 2][l + 1], u[3][r][l + 1], u[3][r + 1][l + 2], u[3][r + 1][l], u[1][r + 2][l + 1], u[1][r][l + 1], u[1][r + 1][l + 2], u[1][r + 1][l], u[2][r + 2][l + 2], u[2][r + 2][l], u[2][r][l + 2], u[2][r][l], u[3][r + 2][l + 2], u[3][r + 2][l], u[3][r][l + 2], u[3][r][l], u[1][r + 2][l + 2], u[1][r + 2][l], u[1][r][l + 2], u[1][r][l], u[2][r + 1][l + 1], u[3][r + 1][l + 1], u[1][r + 1][l + 1], u[2][r + 2][l + 1], u[2][r][l + 1], u[2][r + 1][l + 2], u[2][r + 1][l], COEFFICIENTS);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 4 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<4>(out_to + across, out_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to + across)[l] = out_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[1][0][1], u_0 + next + along);
+            vp_load<4>(&u[1][1][1], u_1 + next + along);
+            vp_load<4>(&u[1][2][1], u_2 + next + along);
+            vp_load<4>(&u[1][3][1], u_3 + next + along);
+            u[1][0][0] = (u_0 + next + along)[-1];
+            u[1][0][5] = (u_0 + next + along)[u_right_4];
+            u[1][1][0] = (u_1 + next + along)[-1];
+            u[1][1][5] = (u_1 + next + along)[u_right_4];
+            u[1][2][0] = (u_2 + next + along)[-1];
+            u[1][2][5] = (u_2 + next + along)[u_right_4];
+            u[1][3][0] = (u_3 + next + along)[-1];
+            u[1][3][5] = (u_3 + next + along)[u_right_4];
+            float out_new[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    box_cell(out_new[r][l], u[0][r + 2][l + 1], u[0][r][l + 1], u[0][r + 1][l + 2], u[0][r + 1][l], u[2][r + 2][l + 1], u[2][r][l + 1], u[2][r + 1][l + 2], u[2][r + 1][l], u[3][r + 2][l + 2], u[3][r + 2][l], u[3][r][l + 2], u[3][r][l], u[0][r + 2][l + 2], u[0][r + 2][l], u[0][r][l + 2], u[0][r][l], u[2][r + 2][l + 2], u[2][r + 2][l], u[2][r][l + 2], u[2][r][l], u[3][r + 1][l + 1], u[0][r + 1][l + 1], u[2][r + 1][l + 1], u[3][r + 2][l + 1], u[3][r][l + 1], u[3][r + 1][l + 2], u[3][r + 1][l], COEFFICIENTS);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 4 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<4>(out_to + across, out_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to + across)[l] = out_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<4>(&u[2][0][1], u_0 + next + along);
+            vp_load<4>(&u[2][1][1], u_1 + next + along);
+            vp_load<4>(&u[2][2][1], u_2 + next + along);
+            vp_load<4>(&u[2][3][1], u_3 + next + along);
+            u[2][0][0] = (u_0 + next + along)[-1];
+            u[2][0][5] = (u_0 + next + along)[u_right_4];
+            u[2][1][0] = (u_1 + next + along)[-1];
+            u[2][1][5] = (u_1 + next + along)[u_right_4];
+            u[2][2][0] = (u_2 + next + along)[-1];
+            u[2][2][5] = (u_2 + next + along)[u_right_4];
+            u[2][3][0] = (u_3 + next + along)[-1];
+            u[2][3][5] = (u_3 + next + along)[u_right_4];
+            float out_new[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    box_cell(out_new[r][l], u[1][r + 2][l + 1], u[1][r][l + 1], u[1][r + 1][l + 2], u[1][r + 1][l], u[3][r + 2][l + 1], u[3][r][l + 1], u[3][r + 1][l + 2], u[3][r + 1][l], u[0][r + 2][l + 2], u[0][r + 2][l], u[0][r][l + 2], u[0][r][l], u[1][r + 2][l + 2], u[1][r + 2][l], u[1][r][l + 2], u[1][r][l], u[3][r + 2][l + 2], u[3][r + 2][l], u[3][r][l + 2], u[3][r][l], u[0][r + 1][l + 1], u[1][r + 1][l + 1], u[3][r + 1][l + 1], u[0][r + 2][l + 1], u[0][r][l + 1], u[0][r + 1][l + 2], u[0][r + 1][l], COEFFICIENTS);
+            if (x >= region.low[2] && x + 4 <= region.high[2]) {
+                vp_store<4>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 4 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<4>(out_to + across, out_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to + across)[l] = out_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
     }
 #endif
 }

@@ -73,7 +73,7 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
     if (x >= region.high[2] || row >= region.high[1]) return;
     const int at_x = x;
-    double u[5][6][6];
+    double u[6][6][6];
     const double* u_0 = u_in + first * along + (row - 2) * across + at_x;
     const double* u_1 = u_in + first * along + (row - 1) * across + at_x;
     const double* u_2 = u_in + first * along + (row) * across + at_x;
@@ -87,14 +87,17 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
     vp_load<2>(&u[1][2][2], u_2 - along);
     vp_load<2>(&u[2][2][2], u_2);
     vp_load<2>(&u[3][2][2], u_2 + along);
+    vp_load<2>(&u[4][2][2], u_2 + 2 * along);
     vp_load<2>(&u[0][3][2], u_3 - 2 * along);
     vp_load<2>(&u[1][3][2], u_3 - along);
     vp_load<2>(&u[2][3][2], u_3);
     vp_load<2>(&u[3][3][2], u_3 + along);
+    vp_load<2>(&u[4][3][2], u_3 + 2 * along);
     for (int at = first; at < last;) {
         {
-            vp_load<2>(&u[4][2][2], u_2 + 2 * along);
-            vp_load<2>(&u[4][3][2], u_3 + 2 * along);
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<2>(&u[5][2][2], u_2 + next + 2 * along);
+            vp_load<2>(&u[5][3][2], u_3 + next + 2 * along);
             vp_load<2>(&u[2][0][2], u_0);
             vp_load<2>(&u[2][1][2], u_1);
             vp_load<2>(&u[2][4][2], u_4);
@@ -131,14 +134,6 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
                         (out_to + across)[l] = out_new[1][l];
                     }
             }
-            for (int l = 0; l < 2; ++l) u[0][2][l + 2] = u[1][2][l + 2];
-            for (int l = 0; l < 2; ++l) u[1][2][l + 2] = u[2][2][l + 2];
-            for (int l = 0; l < 2; ++l) u[2][2][l + 2] = u[3][2][l + 2];
-            for (int l = 0; l < 2; ++l) u[3][2][l + 2] = u[4][2][l + 2];
-            for (int l = 0; l < 2; ++l) u[0][3][l + 2] = u[1][3][l + 2];
-            for (int l = 0; l < 2; ++l) u[1][3][l + 2] = u[2][3][l + 2];
-            for (int l = 0; l < 2; ++l) u[2][3][l + 2] = u[3][3][l + 2];
-            for (int l = 0; l < 2; ++l) u[3][3][l + 2] = u[4][3][l + 2];
             u_0 += along;
             u_1 += along;
             u_2 += along;
@@ -147,7 +142,252 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
             u_5 += along;
             out_to += along;
         }
-        ++at;
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<2>(&u[0][2][2], u_2 + next + 2 * along);
+            vp_load<2>(&u[0][3][2], u_3 + next + 2 * along);
+            vp_load<2>(&u[3][0][2], u_0);
+            vp_load<2>(&u[3][1][2], u_1);
+            vp_load<2>(&u[3][4][2], u_4);
+            vp_load<2>(&u[3][5][2], u_5);
+            u[3][2][1] = (u_2)[-1];
+            u[3][2][0] = (u_2)[-2];
+            u[3][2][4] = (u_2)[u_right_2];
+            u[3][2][5] = (u_2)[u_right_3];
+            u[3][3][1] = (u_3)[-1];
+            u[3][3][0] = (u_3)[-2];
+            u[3][3][4] = (u_3)[u_right_2];
+            u[3][3][5] = (u_3)[u_right_3];
+            double out_new[2][2];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    wide_cell(out_new[r][l], u[4][r + 2][l + 2], u[2][r + 2][l + 2], u[3][r + 3][l + 2], u[3][r + 1][l + 2], u[3][r + 2][l + 3], u[3][r + 2][l + 1], u[5][r + 2][l + 2], u[1][r + 2][l + 2], u[3][r + 4][l + 2], u[3][r][l + 2], u[3][r + 2][l + 4], u[3][r + 2][l], u[3][r + 2][l + 2], k);
+            if (x >= region.low[2] && x + 2 <= region.high[2]) {
+                vp_store<2>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<2>(out_to + across, out_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to + across)[l] = out_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            u_4 += along;
+            u_5 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<2>(&u[1][2][2], u_2 + next + 2 * along);
+            vp_load<2>(&u[1][3][2], u_3 + next + 2 * along);
+            vp_load<2>(&u[4][0][2], u_0);
+            vp_load<2>(&u[4][1][2], u_1);
+            vp_load<2>(&u[4][4][2], u_4);
+            vp_load<2>(&u[4][5][2], u_5);
+            u[4][2][1] = (u_2)[-1];
+            u[4][2][0] = (u_2)[-2];
+            u[4][2][4] = (u_2)[u_right_2];
+            u[4][2][5] = (u_2)[u_right_3];
+            u[4][3][1] = (u_3)[-1];
+            u[4][3][0] = (u_3)[-2];
+            u[4][3][4] = (u_3)[u_right_2];
+            u[4][3][5] = (u_3)[u_right_3];
+            double out_new[2][2];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    wide_cell(out_new[r][l], u[5][r + 2][l + 2], u[3][r + 2][l + 2], u[4][r + 3][l + 2], u[4][r + 1][l + 2], u[4][r + 2][l + 3], u[4][r + 2][l + 1], u[0][r + 2][l + 2], u[2][r + 2][l + 2], u[4][r + 4][l + 2], u[4][r][l + 2], u[4][r + 2][l + 4], u[4][r + 2][l], u[4][r + 2][l + 2], k);
+            if (x >= region.low[2] && x + 2 <= region.high[2]) {
+                vp_store<2>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<2>(out_to + across, out_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to + across)[l] = out_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            u_4 += along;
+            u_5 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<2>(&u[2][2][2], u_2 + next + 2 * along);
+            vp_load<2>(&u[2][3][2], u_3 + next + 2 * along);
+            vp_load<2>(&u[5][0][2], u_0);
+            vp_load<2>(&u[5][1][2], u_1);
+            vp_load<2>(&u[5][4][2], u_4);
+            vp_load<2>(&u[5][5][2], u_5);
+            u[5][2][1] = (u_2)[-1];
+            u[5][2][0] = (u_2)[-2];
+            u[5][2][4] = (u_2)[u_right_2];
+            u[5][2][5] = (u_2)[u_right_3];
+            u[5][3][1] = (u_3)[-1];
+            u[5][3][0] = (u_3)[-2];
+            u[5][3][4] = (u_3)[u_right_2];
+            u[5][3][5] = (u_3)[u_right_3];
+            double out_new[2][2];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    wide_cell(out_new[r][l], u[0][r + 2][l + 2], u[4][r + 2][l + 2], u[5][r + 3][l + 2], u[5][r + 1][l + 2], u[5][r + 2][l + 3], u[5][r + 2][l + 1], u[1][r + 2][l + 2], u[3][r + 2][l + 2], u[5][r + 4][l + 2], u[5][r][l + 2], u[5][r + 2][l + 4], u[5][r + 2][l], u[5][r + 2][l + 2], k);
+            if (x >= region.low[2] && x + 2 <= region.high[2]) {
+                vp_store<2>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<2>(out_to + across, out_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to + across)[l] = out_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            u_4 += along;
+            u_5 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<2>(&u[3][2][2], u_2 + next + 2 * along);
+            vp_load<2>(&u[3][3][2], u_3 + next + 2 * along);
+            vp_load<2>(&u[0][0][2], u_0);
+            vp_load<2>(&u[0][1][2], u_1);
+            vp_load<2>(&u[0][4][2], u_4);
+            vp_load<2>(&u[0][5][2], u_5);
+            u[0][2][1] = (u_2)[-1];
+            u[0][2][0] = (u_2)[-2];
+            u[0][2][4] = (u_2)[u_right_2];
+            u[0][2][5] = (u_2)[u_right_3];
+            u[0][3][1] = (u_3)[-1];
+            u[0][3][0] = (u_3)[-2];
+            u[0][3][4] = (u_3)[u_right_2];
+            u[0][3][5] = (u_3)[u_right_3];
+            double out_new[2][2];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    wide_cell(out_new[r][l], u[1][r + 2][l + 2], u[5][r + 2][l + 2], u[0][r + 3][l + 2], u[0][r + 1][l + 2], u[0][r + 2][l + 3], u[0][r + 2][l + 1], u[2][r + 2][l + 2], u[4][r + 2][l + 2], u[0][r + 4][l + 2], u[0][r][l + 2], u[0][r + 2][l + 4], u[0][r + 2][l], u[0][r + 2][l + 2], k);
+            if (x >= region.low[2] && x + 2 <= region.high[2]) {
+                vp_store<2>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<2>(out_to + across, out_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to + across)[l] = out_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            u_4 += along;
+            u_5 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
+        {
+            const long long next = min(1, last - 1 - at) * along;
+            vp_load<2>(&u[4][2][2], u_2 + next + 2 * along);
+            vp_load<2>(&u[4][3][2], u_3 + next + 2 * along);
+            vp_load<2>(&u[1][0][2], u_0);
+            vp_load<2>(&u[1][1][2], u_1);
+            vp_load<2>(&u[1][4][2], u_4);
+            vp_load<2>(&u[1][5][2], u_5);
+            u[1][2][1] = (u_2)[-1];
+            u[1][2][0] = (u_2)[-2];
+            u[1][2][4] = (u_2)[u_right_2];
+            u[1][2][5] = (u_2)[u_right_3];
+            u[1][3][1] = (u_3)[-1];
+            u[1][3][0] = (u_3)[-2];
+            u[1][3][4] = (u_3)[u_right_2];
+            u[1][3][5] = (u_3)[u_right_3];
+            double out_new[2][2];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    wide_cell(out_new[r][l], u[2][r + 2][l + 2], u[0][r + 2][l + 2], u[1][r + 3][l + 2], u[1][r + 1][l + 2], u[1][r + 2][l + 3], u[1][r + 2][l + 1], u[3][r + 2][l + 2], u[5][r + 2][l + 2], u[1][r + 4][l + 2], u[1][r][l + 2], u[1][r + 2][l + 4], u[1][r + 2][l], u[1][r + 2][l + 2], k);
+            if (x >= region.low[2] && x + 2 <= region.high[2]) {
+                vp_store<2>(out_to, out_new[0]);
+            } else {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to)[l] = out_new[0][l];
+                    }
+            }
+            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
+                vp_store<2>(out_to + across, out_new[1]);
+            } else if (row + 1 < region.high[1]) {
+                #pragma unroll
+                for (int l = 0; l < 2; ++l)
+                    if (x + l >= region.low[2] && x + l < region.high[2]) {
+                        (out_to + across)[l] = out_new[1][l];
+                    }
+            }
+            u_0 += along;
+            u_1 += along;
+            u_2 += along;
+            u_3 += along;
+            u_4 += along;
+            u_5 += along;
+            out_to += along;
+        }
+        if (++at >= last) break;
     }
 #endif
 }
