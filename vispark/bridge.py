@@ -333,7 +333,6 @@ class Relay:
     home: Home
     shipment: Shipment
     released: tuple[int, ...]
-    retained: tuple[tuple[int, tuple[int, ...]], ...]
 
     def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
         runtime_dir = self.home.runtime_dir if self.home.here else None
@@ -341,17 +340,11 @@ class Relay:
         if Home(client.runtime_dir, machine()) != self.home:
             yield None
             return
-        if self.released or self.retained:
-            _answered(self.credentials, runtime_dir, self._tidy)
+        if self.released:
+            _answered(self.credentials, runtime_dir,
+                      lambda client: client.request(messages.Release(client.next_number(), self.released)))
         client, reply, data = run(self.credentials, self.shipment, runtime_dir=client.runtime_dir)
         yield client.epoch, reply, data.array.tobytes()
-
-    def _tidy(self, client: Client) -> None:
-        """Pass on what the worker is to forget."""
-        for number, partitions in self.retained:
-            client.request(messages.Retain(client.next_number(), number, partitions))
-        if self.released:
-            client.request(messages.Release(client.next_number(), self.released))
 
 
 def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, Content]:

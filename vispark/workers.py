@@ -66,7 +66,6 @@ class Worker:
         self._busy: dict[int, Lane] = {}
         self._lease: Lease | None = None
         self._released: list[int] = []
-        self._retained: dict[int, tuple[int, ...]] = {}
         self._lock = threading.Lock()
         transport = credentials.options.transport
         self.direct = transport == "direct" or (transport == "auto" and home.here)
@@ -88,7 +87,7 @@ class Worker:
         self.plans += 1
         if not self.direct:
             self._defer(released)
-            task = Relay(self._credentials, self.home, shipment, *self._take_deferred())
+            task = Relay(self._credentials, self.home, shipment, self._take_deferred())
             return Sent(None, None, lambda: relay(task))
         lane = self._lane()
         try:
@@ -144,13 +143,13 @@ class Worker:
         return epoch, contents(reply)
 
     def retain(self, number: int, partitions: list[int]) -> None:
-        """Let the worker forget all other partitions of a VRDD; where it is relayed to, with the next plan."""
-        if not self.direct:
-            with self._lock:
-                self._retained[number] = tuple(partitions)
-            return
-        with suppress(WorkerError):
-            self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
+        """Let the worker forget all other partitions of a VRDD, and take no others.
+
+        Not where it is relayed to: it would hear of partitions that are coming after they came.
+        """
+        if self.direct:
+            with suppress(WorkerError):
+                self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Let the worker forget VRDDs, after the plans on their way; where it is relayed to, with the next plan."""
@@ -170,14 +169,11 @@ class Worker:
     def _defer(self, numbers: tuple[int, ...]) -> None:
         with self._lock:
             self._released.extend(numbers)
-            for number in numbers:
-                self._retained.pop(number, None)
 
-    def _take_deferred(self) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
+    def _take_deferred(self) -> tuple[int, ...]:
         with self._lock:
             released, self._released = tuple(self._released), []
-            retained, self._retained = tuple(self._retained.items()), {}
-        return released, retained
+        return released
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
