@@ -9,7 +9,19 @@ template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
     const T rest = a % b;
     return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
 }
-template <class T> __device__ __forceinline__ T absolute(T a) { return a < 0 ? (T)(0ull - (unsigned long long)a) : a; }
+// Short integers are negated in 32 bits: on a GPU the negation in 16 lost its sign where a shift or max() followed.
+template <class T> __device__ __forceinline__ T wrapped_negative(T a)
+{
+#ifndef __CUDA_ON_HOST__
+    if (sizeof(T) < 4) {
+        int negated;
+        asm("neg.s32 %0, %1;" : "=r"(negated) : "r"((int)a));
+        return (T)negated;
+    }
+#endif
+    return (T)(0ull - (unsigned long long)a);
+}
+template <class T> __device__ __forceinline__ T absolute(T a) { return a < 0 ? wrapped_negative<T>(a) : a; }
 // An index that counts from the end if it is negative. Outside the array the kernel ends with a fault.
 template <int length> __device__ __forceinline__ int checked_index(long long i)
 {

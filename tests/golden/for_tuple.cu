@@ -11,7 +11,7 @@ weights(const float x, float& out_value)
     out_value = s;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
 weights_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
     const rows::Work work(works, ports, 2);

@@ -18,7 +18,7 @@ lambda(const float* __restrict__ p, float& out_value)
     out_value = sum;
 }
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 5)
 lambda_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
     const rows::Work work(works, ports, 2);

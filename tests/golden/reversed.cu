@@ -16,7 +16,7 @@ backwards(const float* __restrict__ p, float& out_value)
     out_value = s;
 }
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 5)
 backwards_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
 {
     const rows::Work work(works, ports, 2);

@@ -95,8 +95,19 @@ template <class T> __device__ __forceinline__ T shift_right(T a, T b)
     return by < 8 * sizeof(T) ? (T)(a >> by) : a < 0 ? T(-1) : T(0);
 }
 
-template <class T> __device__ __forceinline__ T wrapped_negative(T a) { return (T)(0ull - (unsigned long long)a); }
-template <class T> __device__ __forceinline__ T absolute(T a) { return a < 0 ? (T)(0ull - (unsigned long long)a) : a; }
+// Short integers are negated in 32 bits: on a GPU the negation in 16 lost its sign where a shift or max() followed.
+template <class T> __device__ __forceinline__ T wrapped_negative(T a)
+{
+#ifndef __CUDA_ON_HOST__
+    if (sizeof(T) < 4) {
+        int negated;
+        asm("neg.s32 %0, %1;" : "=r"(negated) : "r"((int)a));
+        return (T)negated;
+    }
+#endif
+    return (T)(0ull - (unsigned long long)a);
+}
+template <class T> __device__ __forceinline__ T absolute(T a) { return a < 0 ? wrapped_negative<T>(a) : a; }
 template <class T> __device__ __forceinline__ T power2(T a) { return a * a; }
 template <class T> __device__ __forceinline__ T power3(T a) { return a * a * a; }
 template <class T> __device__ __forceinline__ T power4(T a) { return (a * a) * (a * a); }

@@ -36,7 +36,7 @@ _KEEP_ROWS["u"] = _KEEP_ROWS["i"]
 
 _MAY_RAISE = re.compile(r"math\.|int\(|round\(|\*\*|\.item|//|%|power|pow")
 #: Pieces of the probes that give tuples, which a dict's fields may not be.
-_TUPLES = ("pair(", "divmod(", ".shape", "({a}, (")
+_TUPLES = ("pair(", "divmod(", ".shape", "({a}, (", "({a},) * 2")
 
 
 @dataclass(frozen=True, eq=False)

@@ -101,7 +101,7 @@ def _operators() -> list[Probe]:
         "K * {m}", "({a} + K)", "W[1] + {m}", "(W * {m})", "len(W)", "W[:2]", "np.dot(W, W)", "np.max(W)",
         "twice({m})", "chosen({a}, {m})", "chosen({a}, low={m})", "pair({a}, {b})", "(lambda z: z * 2)({m})")]
     found += [Probe(text) for text in (
-        "({a} in ({m}, {b}))", "({a} not in (1, 2))", "({m} in range(3))", "pair(*({a}, {b}))", "sum([{a}, {m}])",
+        "({m} in ({n}, 2, {b}))", "({a} not in (1, 2))", "({m} in range(3))", "pair(*({a}, {b}))", "sum([{a}, {m}])",
         "[v for v in ({a}, {m})][1]", "np.array([v for v in ({a}, {m})])", "sum(v for v in ({m}, {n}))",
         "any(v for v in ({a}, {m}))", "({a},) * 2", "np.isclose({a}, {m})", "np.allclose({m}, {n})",
         "np.round({m}, 1)", "round({m}, 1)", "np.hstack(({a}, {m}))", "chosen(*({a}, {m}))")]
