@@ -51,6 +51,11 @@ class Names:
         with self._lock:
             self._state.give_back(vrdds)
 
+    def require(self, vrdd: int, partitions: Iterable[int]) -> None:
+        """Raise PartitionMissing where one of some partitions is not held."""
+        for partition in partitions:
+            self.lookup(vrdd, partition).close()
+
     def share(self, vrdd: int) -> list[Partition]:
         """All that is held of a VRDD, shared with the caller."""
         with self._lock:

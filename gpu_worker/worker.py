@@ -16,6 +16,7 @@ from gpu_worker.device import open_devices
 from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.session import Grids
+from gpu_worker.mpi.world import World
 from gpu_worker.names import Names
 from gpu_worker.payloads import Payloads
 from gpu_worker.plans import Plans, Prepared
@@ -25,6 +26,7 @@ from gpu_worker.protocol.messages import (
     Described,
     DeviceMemory,
     Done,
+    Load,
     Ran,
     Release,
     Reply,
@@ -194,14 +196,25 @@ class Worker:
         lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
         streams = Streams(self._pool, lanes, record=recording is not None)
         try:
+            self._grids.await_turn(request.world, time.monotonic() + request.seconds)
             with self._grids.turns(plan.plan):
-                world = self._grids.world(request.world, time.monotonic() + min(request.seconds, _WORLD_SECONDS))
-                return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
-                                 world).run()
+                world = self._joined(request, plan)
+                answer = Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
+                                   world).run()
+            self._grids.turn_done(request.world)
+            return answer
         finally:
             streams.close()
             if recording is not None:
                 self._keep(request, plan, recording)
+
+    def _joined(self, request: Run, plan: Prepared) -> World | None:
+        """The MPI world that a plan wants, which is joined if need be."""
+        wanted, first = request.world, plan.plan.steps[0] if plan.plan.steps else None
+        if wanted is not None and not self._grids.is_joined(wanted) and isinstance(first, Load):
+            # A process that lacks the data need not come, and the others need not wait until it did.
+            self._names.require(request.vrdds[first.slot], [part.partition for part in plan.plan.inputs])
+        return self._grids.world(wanted, time.monotonic() + min(request.seconds, _WORLD_SECONDS))
 
     def _keep(self, request: Run, plan: Prepared, recording: Recording) -> None:
         """Keep a recording, if it became one that is of use."""

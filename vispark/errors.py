@@ -23,6 +23,7 @@ from gpu_worker.protocol.errors import (
     WorkerError,
     WorkerLost,
     WorkerUnavailable,
+    WorldLost,
 )
 
 __all__ = [
@@ -48,4 +49,5 @@ __all__ = [
     "WorkerError",
     "WorkerLost",
     "WorkerUnavailable",
+    "WorldLost",
 ]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Output, Run
 from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
 from vispark import plan
@@ -92,13 +93,15 @@ def value_of(nodes: Chain, origin: Given) -> ArrayValue:
 
 @dataclass(frozen=True)
 class Shipment:
-    """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, and whether to profile it.
+    """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, whether to profile it,
+    and the workers that run it too.
     """
 
     prepared: Prepared
     vrdds: tuple[int, ...]
     values: Values
     profile: bool = False
+    world: World | None = None
 
     @property
     def partitions(self) -> Sequence[int]:
@@ -114,4 +117,4 @@ class Shipment:
         constants, size = self.values.constants(offset)
         prepared = self.prepared
         return Run(number, epoch, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
-                   constants, None, released, self.profile), size
+                   constants, self.world, released, self.profile), size

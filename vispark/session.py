@@ -37,6 +37,7 @@ from vispark.prepared import Prepared, Shipment
 from vispark.rewrite import KEEP, Goal, after_start
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
 from vispark.workers import LOST, Relayed, Sent, Worker, Workers
+from vispark.worlds import Worlds
 
 log = logging.getLogger(__name__)
 
@@ -166,6 +167,7 @@ class Session:
         self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options)
         self.options = options
         self.workers = Workers(self.credentials)
+        self.worlds = Worlds()
         self.plans = Plans()
         self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
@@ -353,6 +355,7 @@ class Session:
                 return once()
             except LOST as error:
                 log.warning("lost under a plan, repeating it: %s", error)
+                self.worlds.renew()
                 if attempt >= self.options.attempts:
                     raise
 
@@ -427,9 +430,10 @@ class Session:
         values = ready.shares[0][1].values(nodes)
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
         released = self.released.take()
-        for home, prepared in ready.shares:
+        worlds = self.worlds.of([home for home, _ in ready.shares], nodes)
+        for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
-            shipment = Shipment(prepared, numbers, values, profiling.current() is not None)
+            shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world)
             arguments = shipment, self._relayed(residency, shipment), released
             sent = worker.send(*arguments) if errors is None else _trying(errors, worker.send, *arguments)
             if sent is not None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
@@ -16,14 +17,16 @@ from gpu_worker.protocol.messages import Ran, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
 from vispark.bridge import Credentials, Home, Relay, blame, contents
 from vispark.content import Content
-from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost
+from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost, WorldLost
 from vispark.lanes import Lane, Ticket
 from vispark.prepared import Shipment
 
 log = logging.getLogger(__name__)
 
+_Given = TypeVar("_Given")
+
 #: What a plan is repeated after: the data is rebuilt, or found elsewhere.
-LOST = (WorkerLost, Fenced, PartitionMissing)
+LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
 
 #: Runs a task where a partition's token lies, by a Spark job.
 Relayed = Callable[[Relay], "tuple[int, Ran, bytes] | None"]
@@ -88,6 +91,9 @@ class Worker:
         if not self.direct:
             self._defer(released)
             task = Relay(self._credentials, self.home, shipment, self._take_deferred())
+            if shipment.world is not None:
+                # The tasks of all workers must run at the same time.
+                return Sent(None, None, _started(lambda: relay(task)))
             return Sent(None, None, lambda: relay(task))
         lane = self._lane()
         try:
@@ -261,6 +267,14 @@ class Worker:
             lease.close()
             with suppress(WorkerError):
                 finish(self._credentials.hello("finish", 0), runtime_dir=self.home.runtime_dir)
+
+
+def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
+    """Waits for an action, which another thread has started."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="vispark relay")
+    future = pool.submit(action)
+    pool.shutdown(wait=False)
+    return future.result
 
 
 class Workers:

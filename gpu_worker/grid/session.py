@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+import time
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 from gpu_worker.device.base import Device
 from gpu_worker.grid.patches import Domain
 from gpu_worker.mpi.world import World, join
+from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Stencil
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import Plan
@@ -28,6 +30,9 @@ class Grids:
         self._turn = threading.Lock()
         self._domains: OrderedDict[tuple, Domain] = OrderedDict()
         self._world: World | None = None
+        self._turned = threading.Condition()
+        #: The next turn in each world.
+        self._next: defaultdict[bytes, int] = defaultdict(int)
 
     def turns(self, plan: Plan) -> AbstractContextManager[object]:
         """Within it, no other plan fills ghost cells, if this one does."""
@@ -54,6 +59,31 @@ class Grids:
                 self._domains.popitem(last=False)
         self._domains.move_to_end(key)
         return self._domains[key]
+
+    def await_turn(self, wanted: Wanted | None, deadline: float) -> None:
+        """Wait until the plans of the same world that come before have been run.
+
+        Raises
+        ------
+        WorldLost
+            If one of them has not come until the deadline.
+        """
+        if wanted is None or wanted.turn < 0:
+            return
+        with self._turned:
+            if not self._turned.wait_for(lambda: self._next[wanted.key] >= wanted.turn, deadline - time.monotonic()):
+                raise WorldLost(f"plan {self._next[wanted.key]} of a world did not come, and plan {wanted.turn} waited")
+
+    def turn_done(self, wanted: Wanted | None) -> None:
+        """Let the next plan of a world have its turn."""
+        if wanted is not None:
+            with self._turned:
+                self._next[wanted.key] = max(self._next[wanted.key], wanted.turn + 1)
+                self._turned.notify_all()
+
+    def is_joined(self, wanted: Wanted) -> bool:
+        """Whether it is the present world."""
+        return self._world is not None and self._world.key == wanted.key
 
     def world(self, wanted: Wanted | None, deadline: float) -> World | None:
         """The world that a plan wants, which is joined if need be; a plan without leaves the one there is as it is.

@@ -25,6 +25,7 @@ from gpu_worker.mpi.nodes import start_prted
 from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import OptionError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.grids import place_name
 from gpu_worker.protocol.messages import AdminReply, Done, Failure, StartPrted
 from gpu_worker.protocol.wire import Connection, error_of, failure_of
 
@@ -73,6 +74,7 @@ class Cluster:
         self._others = tuple(others)
         self._listen = listen
         self._key = _read(key) if key is not None else b""
+        self._place = place_name(Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(directory.path))
         self._started: list[subprocess.Popen] = []
         self._listener: socket.socket | None = None
         if not self._key and (listen or any(_address(other) for other in self._others)):
@@ -102,7 +104,7 @@ class Cluster:
         WorkerUnavailable
             If no daemon that this one knows is that worker's, or it does not answer.
         """
-        if request.worker == self._directory.worker:
+        if request.worker in (self._directory.worker, self._place):
             self._started = [process for process in self._started if process.poll() is None]
             self._started.append(start_prted(self._directory, request.arguments))
             _log.info("prted %d is started for an MPI world", self._started[-1].pid)

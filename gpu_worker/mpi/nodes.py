@@ -63,7 +63,7 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
                "-np", str(len(workers)), sys.executable, "-P", "-m", "gpu_worker.mpi.rank"]
     # Where this process ends, mpirun does, and with it the ranks.
     supervised = [sys.executable, "-P", "-m", "gpu_worker.mpi.supervise"]
-    variables = environment(directory) | {KEY: key.hex(), WORKERS: ",".join(workers)}
+    variables = environment(directory) | {KEY: key.hex(), WORKERS: "\n".join(workers)}
     output = log.open_for_output(directory.process_log)
     try:
         return subprocess.Popen([*supervised, *command], stdin=subprocess.PIPE, stdout=output, stderr=output,
@@ -75,7 +75,7 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
 def worker_of(node: str, variables: Mapping[str, str]) -> str:
     """The worker that mpirun calls by a node's name."""
     match = _NODE.fullmatch(node)
-    workers = variables.get(WORKERS, "").split(",")
+    workers = variables.get(WORKERS, "").split("\n")
     if not match or int(match[1]) >= len(workers):
         raise ProtocolError(f"mpirun asks for a node {node!r}, which is not of this world")
     return workers[int(match[1])]

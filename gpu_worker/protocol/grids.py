@@ -123,11 +123,19 @@ class World:
     """The workers among which a plan exchanges ghost cells, and the place of this one among them.
 
     All of them run the plan with the same ``key``, which names an MPI world of the session: a new one where it is new.
+    Plans of one world are run in the order of their ``turn``, from 0 on; -1 where the client sends one at a time.
+    Workers are named by their places (:func:`place_name`).
     """
 
     key: bytes
     rank: int
     workers: tuple[str, ...]
+    turn: int = -1
+
+
+def place_name(machine: str, runtime_dir: str) -> str:
+    """The name of the worker in a runtime directory of a machine that was booted under that name."""
+    return f"{machine}:{runtime_dir}"
 
 
 @dataclass(frozen=True, slots=True)

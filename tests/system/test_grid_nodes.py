@@ -1,0 +1,86 @@
+"""A grid over two nodes of a Spark cluster, whose workers exchange halos by MPI."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from gpu_worker.client import administer
+from gpu_worker.protocol.messages import Status
+from tests.grid_reference import applied
+from tests.system.topology import Topology
+from vispark import Grid, stencil
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
+
+SHAPE, SPLITS = (12, 10, 8), (2, 2, 1)
+
+
+@stencil
+def heat(u, k):
+    return u[0, 0, 0] + k * (u[1, 0, 0] + u[-1, 0, 0] + u[0, 1, 0] + u[0, -1, 0]
+                             + u[0, 0, 1] + u[0, 0, -1] - 6 * u[0, 0, 0])
+
+
+def expected(initial: np.ndarray, steps: int) -> np.ndarray:
+    for _ in range(steps):
+        initial = applied(heat, initial, np.float32(0.1), halo=(1, 1, 1), rules=[(0.0, 0.0)] * 3)
+    return initial
+
+
+@pytest.fixture(scope="module")
+def cluster(standalone: Topology) -> Iterator[Topology]:
+    """Two nodes whose daemons know each other."""
+    for node in standalone.nodes:
+        others = ",".join(str(other.runtime_dir) for other in standalone.nodes if other is not node)
+        subprocess.run([sys.executable, "-m", "gpu_worker", "start", "--hosts", others], check=True, timeout=60,
+                       env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)}, capture_output=True)
+    yield standalone
+
+
+@pytest.fixture(scope="module", params=["direct", "relay"])
+def sc(request: pytest.FixtureRequest, cluster: Topology) -> Iterator[SparkContext]:
+    with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": request.param}) as context:
+        yield context
+
+
+def sessions(cluster: Topology) -> list:
+    """What the nodes' workers say of the application's session."""
+    found = [administer(Status(), runtime_dir=str(node.runtime_dir)).sessions for node in cluster.nodes]
+    return [each[-1] for each in found if each]
+
+
+def test_a_loop_over_two_nodes(sc: SparkContext, cluster: Topology):
+    initial = np.random.default_rng(7).random(SHAPE, "f4")
+    blocks = Grid(SHAPE, splits=SPLITS).scatter(sc, initial, partitions=4).cache("GPU")
+    blocks.count()
+    held = sessions(cluster)
+    assert len(held) == 2 and all(each.report.vrdds for each in held), "each node is to have some blocks"
+    np.testing.assert_allclose(Grid.gather(blocks.iterate(heat, 0.1, steps=25)), expected(initial, 25), rtol=1e-5)
+    assert all(each.report.sent for each in sessions(cluster))             # halos went through MPI
+
+
+def test_the_listing_over_two_nodes(sc: SparkContext):
+    initial = np.random.default_rng(8).random(SHAPE, "f4")
+    grids = Grid(SHAPE, splits=SPLITS).scatter(sc, initial, partitions=4).cache("GPU")
+    for _ in range(4):
+        grids.halo_extract().halo_shuffle()
+        grids = grids.halo_append()
+        grids = grids.vmap(heat, 0.1).cache()
+    np.testing.assert_allclose(Grid.gather(grids), expected(initial, 4), rtol=1e-5)
+
+
+def test_a_node_that_loses_its_process_costs_time_only(sc: SparkContext, cluster: Topology):
+    initial = np.random.default_rng(9).random(SHAPE, "f4")
+    grids = Grid(SHAPE, splits=SPLITS).scatter(sc, initial, partitions=4).cache("GPU")
+    before = grids.iterate(heat, 0.1, steps=10)
+    np.testing.assert_allclose(Grid.gather(before), expected(initial, 10), rtol=1e-5)
+    os.kill(sessions(cluster)[0].pid, signal.SIGKILL)
+    np.testing.assert_allclose(Grid.gather(before.iterate(heat, 0.1, steps=10)), expected(initial, 20), rtol=1e-5)

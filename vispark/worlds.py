@@ -1,0 +1,39 @@
+"""The MPI worlds of a session: who exchanges halos with whom, and in which order plans do so."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Sequence
+
+from gpu_worker.protocol.grids import World, place_name
+from vispark.bridge import Home
+from vispark.plan import Chain, needs_neighbours
+
+
+class Worlds:
+    """The present world of a session, whose plans have turns, so that they reach all workers in one order."""
+
+    def __init__(self) -> None:
+        self._homes: tuple[Home, ...] = ()
+        self._key = b""
+        self._turn = 0
+        self._lock = threading.Lock()
+
+    def of(self, homes: Sequence[Home], nodes: Chain) -> list[World | None]:
+        """The world of a plan for each of its workers; none where it needs no neighbours, or one worker has them all.
+        """
+        if len(homes) < 2 or not any(needs_neighbours(nodes, position) for position in range(len(nodes))):
+            return [None] * len(homes)
+        with self._lock:
+            members = tuple(sorted(homes, key=lambda home: (home.machine, home.runtime_dir)))
+            if not self._key or members != self._homes:
+                self._homes, self._key, self._turn = members, secrets.token_bytes(16), 0
+            turn, self._turn = self._turn, self._turn + 1
+            names = tuple(place_name(home.machine, home.runtime_dir) for home in members)
+            return [World(self._key, members.index(home), names, turn) for home in homes]
+
+    def renew(self) -> None:
+        """Let the next plan have a new world: something was lost, or a plan has failed."""
+        with self._lock:
+            self._key = b""
