@@ -59,6 +59,8 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
     agent = f"{shlex.quote(sys.executable)} -P -m gpu_worker.mpi.agent"
     command = [program("mpirun"), *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
                "--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1", "--bind-to", "none",
+               # A rank is alone on its node; and the segments of those that are killed would stay.
+               "--mca", "btl", "^sm",
                "-x", KEY, "--host", ",".join(f"vispark-{rank}:1" for rank in range(len(workers))),
                "-np", str(len(workers)), sys.executable, "-P", "-m", "gpu_worker.mpi.rank"]
     # Where this process ends, mpirun does, and with it the ranks.

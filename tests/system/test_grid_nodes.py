@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from gpu_worker.client import administer
 from gpu_worker.protocol.messages import Status
 from tests.grid_reference import applied
-from tests.system.topology import Topology
+from tests.system.topology import Node, Topology
 from vispark import Grid, stencil
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(300)]
@@ -35,19 +35,30 @@ def expected(initial: np.ndarray, steps: int) -> np.ndarray:
     return initial
 
 
+def gpu_worker(node: Node, *arguments: str) -> None:
+    """Run a command of a node's worker."""
+    subprocess.run([sys.executable, "-m", "gpu_worker", *arguments], check=True, timeout=60, capture_output=True,
+                   env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
+
+
 @pytest.fixture(scope="module")
 def cluster(standalone: Topology) -> Iterator[Topology]:
     """Two nodes whose daemons know each other."""
     for node in standalone.nodes:
         others = ",".join(str(other.runtime_dir) for other in standalone.nodes if other is not node)
-        subprocess.run([sys.executable, "-m", "gpu_worker", "start", "--hosts", others], check=True, timeout=60,
-                       env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)}, capture_output=True)
+        gpu_worker(node, "start", "--hosts", others)
     yield standalone
+    for node in standalone.nodes:
+        gpu_worker(node, "stop")
 
 
-@pytest.fixture(scope="module", params=["direct", "relay"])
-def sc(request: pytest.FixtureRequest, cluster: Topology) -> Iterator[SparkContext]:
-    with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": request.param}) as context:
+@pytest.fixture(scope="module")
+def sc(cluster: Topology) -> Iterator[SparkContext]:
+    """A context whose session is up, with all that it keeps open to its end."""
+    with cluster.context({"spark.vispark.device": "host"}) as context:
+        blocks = Grid(SHAPE, splits=SPLITS).scatter(context, np.zeros(SHAPE, "f4"), partitions=4).cache("GPU")
+        Grid.gather(blocks.iterate(heat, 0.1, steps=2))
+        del blocks
         yield context
 
 
