@@ -82,7 +82,7 @@ def test_steps_at_once_are_the_steps_apart(fn, names, dtype, steps, periodic, fr
     fields = {name: values(tuple(n + 2 * steps for n in shape), dtype, seed) for seed, name in enumerate(names)}
     wanted = apart(fn, fields, (0.1,), steps, periodic, shape)
     fields, kernel = filled(fields, steps, periodic), at_once(fn, fields, (0.1,), steps, periodic)
-    assert kernel.steps == steps and kernel.halo == ((steps, steps),) * 3
+    assert kernel.steps == steps and kernel.halo == ((steps, steps),) * 3 and kernel.shared <= 163 * 1024
     found = grids.run(kernel, kernel.values(trace(fn, (0.1,)), (0.1,)), fields, (steps,) * 3, shape=shape,
                       options=frame)
     for output, array in zip(kernel.outputs, found, strict=True):

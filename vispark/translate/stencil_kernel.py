@@ -32,7 +32,9 @@ _MOST_LANES = 8
 _MOST_REGISTERS = {1: 96, 2: 96, 3: 64}
 #: The most time steps at once, by the number of fields that they go through.
 _MOST_STEPS = {1: 3, 2: 2}
-_STEP_WARPS, _STEP_ROWS, _STEP_CHUNK = 16, 2, 128
+#: The warps of a block, by the number of fields: what the shared memory of an A100, 163 KB, holds.
+_STEP_WARPS = {1: 16, 2: 10}
+_STEP_ROWS, _STEP_CHUNK = 2, 128
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def most_steps(function: Function, fields: Sequence[Field], args: Sequence[Any] 
         As :func:`specialise_stencil`.
     """
     made = _specialised(function, tuple(fields), args, dims, None)
-    return 1 if why_apart(made.cell) else _MOST_STEPS.get(len(made.cell.reads), 1)
+    return 1 if why_apart(made.cell) else _MOST_STEPS[len(made.cell.reads)]
 
 
 def _specialised(function: Function, fields: tuple[Field, ...], args: Sequence[Any], dims: int,
@@ -243,7 +245,8 @@ def _reach(read: Read, dims: int) -> Halo:
 def _fused(definition: Definition, made: Made, steps: int, kept: tuple[bool, ...]) -> StencilKernel:
     """The kernel of several time steps around a function of a cell."""
     z, y, x = kept
-    how, name = Steps(steps, _STEP_WARPS, _STEP_ROWS, _STEP_CHUNK, (z, y, x)), f"{definition.name}_{steps}_steps"
+    how = Steps(steps, _STEP_WARPS[len(made.cell.reads)], _STEP_ROWS, _STEP_CHUNK, (z, y, x))
+    name = f"{definition.name}_{steps}_steps"
     source, shared = fused(made.cell, name, how)
     tile = Tile.of(made.cell, how)
     halo = ((steps, steps),) * made.cell.dims

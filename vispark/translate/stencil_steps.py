@@ -32,9 +32,12 @@ from vispark.translate.stencil_steps_host import host_steps
 
 #: The C++ types that threads can give each other, with 16 bytes for a thread.
 _SHUFFLED = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
-#: Planes of each step in registers. The loop's body is written out for as many turns as bring these, and the buffers of
-#: outer rows in shared memory, back to where they were: so none is ever moved, and all places are known.
+#: Planes of each step in registers, and buffers of outer rows in shared memory. The loop's body is written out for as
+#: many turns as bring both back to where they were: so none is ever moved, and all places are known.
 _PLANES = 3
+_BUFFERS = 2
+#: For more the registers do not suffice.
+_MOST_FIELDS = 2
 
 _HELPERS = """#ifndef __CUDA_ON_HOST__
 static __device__ __forceinline__ void vp_copy(void* to, const void* from)
@@ -85,6 +88,8 @@ def why_apart(cell: Cell) -> str:
         return "the grid has fewer than 3 axes"
     if fields != written:
         return "it does not write just the fields that it reads"
+    if len(fields) > _MOST_FIELDS:
+        return "it goes through more than two fields"
     if len(types) > 1 or not types <= set(_SHUFFLED):
         return "its fields are not of one type of 4 or 8 bytes"
     if any(abs(step) > 1 for read in cell.reads for offset in read.offsets for step in offset):
@@ -107,9 +112,7 @@ class _Fuser:
         self.cell, self.kernel, self.how, self.tile = cell, kernel, how, Tile.of(cell, how)
         self.outer = min(how.rows, 2)
         self.type = cell.reads[0].c
-        # Two buffers do, where the loop goes around twice as far; three of several fields would not fit.
-        self.buffers = _PLANES if len(cell.reads) == 1 else 2
-        self.edges = self.buffers * how.steps * how.warps * self.outer * self.tile.width
+        self.edges = _BUFFERS * how.steps * how.warps * self.outer * self.tile.width
         self.plane = self.tile.height * self.tile.width
         self.shared = (self.edges + _PLANES * self.plane) * len(cell.reads) * cell.reads[0].itemsize
         self.results = {write.field: write for write in cell.writes}
@@ -165,7 +168,7 @@ class _Fuser:
         self._registers()
         self._prologue()
         self.add(1, f"for (int s = first - {self.how.steps}; s < last + {self.how.steps};) {{")
-        for turn in range(math.lcm(_PLANES, self.buffers)):
+        for turn in range(math.lcm(_PLANES, _BUFFERS)):
             self._turn(turn)
         self.add(1, "}")
 
@@ -253,7 +256,7 @@ class _Fuser:
 
     def _edge(self, turn: int, read: Read, level: int, warp: str, row: int) -> str:
         """Where a warp's outer row is in the turn's buffer."""
-        number = (turn % self.buffers * len(self.cell.reads) + self.cell.reads.index(read)) * self.how.steps + level
+        number = (turn % _BUFFERS * len(self.cell.reads) + self.cell.reads.index(read)) * self.how.steps + level
         return f"&edges[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
 
     def _give_edges(self, level: int, turn: int) -> None:
@@ -306,9 +309,9 @@ class _Fuser:
         rows, lanes, own = self.how.rows, self.tile.lanes, f"{read.name}[{level}][{middle}][r]"
         if read.reach(1) != (0, 0):
             self.add(3, f"vp_load<{lanes}>({read.name}_around[0] + 1, "
-                        f"{self._edge(turn + self.buffers - 1, read, level, 'warp_above', self.outer - 1)});",
+                        f"{self._edge(turn + _BUFFERS - 1, read, level, 'warp_above', self.outer - 1)});",
                      f"vp_load<{lanes}>({read.name}_around[{rows + 1}] + 1, "
-                     f"{self._edge(turn + self.buffers - 1, read, level, 'warp_below', 0)});")
+                     f"{self._edge(turn + _BUFFERS - 1, read, level, 'warp_below', 0)});")
         self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r) {{",
                  f"    for (int l = 0; l < {lanes}; ++l) {read.name}_around[r + 1][l + 1] = {own}[l];")
         if read.reach(2) != (0, 0):

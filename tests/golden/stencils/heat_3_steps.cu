@@ -99,7 +99,7 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
     typedef float (*Edges)[16][2][128];
     typedef float (*Planes)[16][2][128];
     const Edges edges = (Edges)shared;
-    const Planes u_ring = (Planes)((float*)shared + 36864);
+    const Planes u_ring = (Planes)((float*)shared + 24576);
     float u[3][3][2][4] = {};
     const int warp_above = max(warp - 1, 0), warp_below = min(warp + 1, 15);
     if (first - 3 + 0 < last + 3) {
@@ -134,8 +134,8 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
         vp_move<4>(&edges[0][warp][1][lane * 4], u[0][2][1]);
         {
             float u_around[4][6];
-            vp_load<4>(u_around[0] + 1, &edges[6][warp_above][1][lane * 4]);
-            vp_load<4>(u_around[3] + 1, &edges[6][warp_below][0][lane * 4]);
+            vp_load<4>(u_around[0] + 1, &edges[3][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[3][warp_below][0][lane * 4]);
             #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[0][1][r][l];
@@ -162,8 +162,8 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
         }
         {
             float u_around[4][6];
-            vp_load<4>(u_around[0] + 1, &edges[7][warp_above][1][lane * 4]);
-            vp_load<4>(u_around[3] + 1, &edges[7][warp_below][0][lane * 4]);
+            vp_load<4>(u_around[0] + 1, &edges[4][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[4][warp_below][0][lane * 4]);
             #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[1][1][r][l];
@@ -190,8 +190,8 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
         }
         {
             float u_around[4][6];
-            vp_load<4>(u_around[0] + 1, &edges[8][warp_above][1][lane * 4]);
-            vp_load<4>(u_around[3] + 1, &edges[8][warp_below][0][lane * 4]);
+            vp_load<4>(u_around[0] + 1, &edges[5][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[5][warp_below][0][lane * 4]);
             #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[2][1][r][l];
@@ -350,8 +350,8 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
             u_from += region.plane;
         }
         vp_commit();
-        vp_move<4>(&edges[6][warp][0][lane * 4], u[0][1][0]);
-        vp_move<4>(&edges[6][warp][1][lane * 4], u[0][1][1]);
+        vp_move<4>(&edges[0][warp][0][lane * 4], u[0][1][0]);
+        vp_move<4>(&edges[0][warp][1][lane * 4], u[0][1][1]);
         {
             float u_around[4][6];
             vp_load<4>(u_around[0] + 1, &edges[3][warp_above][1][lane * 4]);
@@ -377,8 +377,8 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                         u[1][1][r][l] = vp_pick(mask, u[1][1][r][l], u[0][0][r][l]);
                     }
             }
-        vp_move<4>(&edges[7][warp][0][lane * 4], u[1][1][0]);
-        vp_move<4>(&edges[7][warp][1][lane * 4], u[1][1][1]);
+        vp_move<4>(&edges[1][warp][0][lane * 4], u[1][1][0]);
+        vp_move<4>(&edges[1][warp][1][lane * 4], u[1][1][1]);
         }
         {
             float u_around[4][6];
@@ -405,13 +405,343 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                         u[2][1][r][l] = vp_pick(mask, u[2][1][r][l], u[1][0][r][l]);
                     }
             }
-        vp_move<4>(&edges[8][warp][0][lane * 4], u[2][1][0]);
-        vp_move<4>(&edges[8][warp][1][lane * 4], u[2][1][1]);
+        vp_move<4>(&edges[2][warp][0][lane * 4], u[2][1][0]);
+        vp_move<4>(&edges[2][warp][1][lane * 4], u[2][1][1]);
         }
         {
             float u_around[4][6];
             vp_load<4>(u_around[0] + 1, &edges[5][warp_above][1][lane * 4]);
             vp_load<4>(u_around[3] + 1, &edges[5][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[2][0][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[2][0][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[2][0][r][0], 1);
+            }
+            float out_made[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][1][r][l], u[2][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][0][r][l]);
+                    }
+            }
+            if (written && s - 3 >= first)
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    if (written >> r & 1) {
+                        if (whole) {
+                            vp_store<4>(out_to + r * region.pitch, out_made[r]);
+                        } else {
+                            for (int l = 0; l < 4; ++l)
+                                if (x + l >= region.low[2] && x + l < region.high[2]) {
+                                    out_to[r * region.pitch + l] = out_made[r][l];
+                                }
+                        }
+                    }
+        }
+        __syncthreads();
+        out_to += region.plane;
+        if (++s >= last + 3) break;
+        vp_wait<2>();
+        vp_load<4>(u[0][2][0], &u_ring[0][warp][0][lane * 4]);
+        vp_load<4>(u[0][2][1], &u_ring[0][warp][1][lane * 4]);
+        if (s + 3 < last + 3) {
+            vp_copy(&u_ring[0][warp][0][lane * 4], u_from + row_0);
+            vp_copy(&u_ring[0][warp][1][lane * 4], u_from + row_1);
+            u_from += region.plane;
+        }
+        vp_commit();
+        vp_move<4>(&edges[3][warp][0][lane * 4], u[0][2][0]);
+        vp_move<4>(&edges[3][warp][1][lane * 4], u[0][2][1]);
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[0][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[0][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[0][1][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[0][1][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[0][1][r][0], 1);
+            }
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(u[1][2][r][l], u_around[r + 1][l + 1], u[0][2][r][l], u[0][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        u[1][2][r][l] = vp_pick(mask, u[1][2][r][l], u[0][1][r][l]);
+                    }
+            }
+        vp_move<4>(&edges[4][warp][0][lane * 4], u[1][2][0]);
+        vp_move<4>(&edges[4][warp][1][lane * 4], u[1][2][1]);
+        }
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[1][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[1][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[1][1][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[1][1][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[1][1][r][0], 1);
+            }
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(u[2][2][r][l], u_around[r + 1][l + 1], u[1][2][r][l], u[1][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        u[2][2][r][l] = vp_pick(mask, u[2][2][r][l], u[1][1][r][l]);
+                    }
+            }
+        vp_move<4>(&edges[5][warp][0][lane * 4], u[2][2][0]);
+        vp_move<4>(&edges[5][warp][1][lane * 4], u[2][2][1]);
+        }
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[2][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[2][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[2][1][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[2][1][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[2][1][r][0], 1);
+            }
+            float out_made[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][2][r][l], u[2][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][1][r][l]);
+                    }
+            }
+            if (written && s - 3 >= first)
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    if (written >> r & 1) {
+                        if (whole) {
+                            vp_store<4>(out_to + r * region.pitch, out_made[r]);
+                        } else {
+                            for (int l = 0; l < 4; ++l)
+                                if (x + l >= region.low[2] && x + l < region.high[2]) {
+                                    out_to[r * region.pitch + l] = out_made[r][l];
+                                }
+                        }
+                    }
+        }
+        __syncthreads();
+        out_to += region.plane;
+        if (++s >= last + 3) break;
+        vp_wait<2>();
+        vp_load<4>(u[0][0][0], &u_ring[1][warp][0][lane * 4]);
+        vp_load<4>(u[0][0][1], &u_ring[1][warp][1][lane * 4]);
+        if (s + 3 < last + 3) {
+            vp_copy(&u_ring[1][warp][0][lane * 4], u_from + row_0);
+            vp_copy(&u_ring[1][warp][1][lane * 4], u_from + row_1);
+            u_from += region.plane;
+        }
+        vp_commit();
+        vp_move<4>(&edges[0][warp][0][lane * 4], u[0][0][0]);
+        vp_move<4>(&edges[0][warp][1][lane * 4], u[0][0][1]);
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[3][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[3][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[0][2][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[0][2][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[0][2][r][0], 1);
+            }
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(u[1][0][r][l], u_around[r + 1][l + 1], u[0][0][r][l], u[0][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        u[1][0][r][l] = vp_pick(mask, u[1][0][r][l], u[0][2][r][l]);
+                    }
+            }
+        vp_move<4>(&edges[1][warp][0][lane * 4], u[1][0][0]);
+        vp_move<4>(&edges[1][warp][1][lane * 4], u[1][0][1]);
+        }
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[4][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[4][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[1][2][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[1][2][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[1][2][r][0], 1);
+            }
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(u[2][0][r][l], u_around[r + 1][l + 1], u[1][0][r][l], u[1][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        u[2][0][r][l] = vp_pick(mask, u[2][0][r][l], u[1][2][r][l]);
+                    }
+            }
+        vp_move<4>(&edges[2][warp][0][lane * 4], u[2][0][0]);
+        vp_move<4>(&edges[2][warp][1][lane * 4], u[2][0][1]);
+        }
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[5][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[5][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[2][2][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[2][2][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[2][2][r][0], 1);
+            }
+            float out_made[2][4];
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][0][r][l], u[2][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][2][r][l]);
+                    }
+            }
+            if (written && s - 3 >= first)
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    if (written >> r & 1) {
+                        if (whole) {
+                            vp_store<4>(out_to + r * region.pitch, out_made[r]);
+                        } else {
+                            for (int l = 0; l < 4; ++l)
+                                if (x + l >= region.low[2] && x + l < region.high[2]) {
+                                    out_to[r * region.pitch + l] = out_made[r][l];
+                                }
+                        }
+                    }
+        }
+        __syncthreads();
+        out_to += region.plane;
+        if (++s >= last + 3) break;
+        vp_wait<2>();
+        vp_load<4>(u[0][1][0], &u_ring[2][warp][0][lane * 4]);
+        vp_load<4>(u[0][1][1], &u_ring[2][warp][1][lane * 4]);
+        if (s + 3 < last + 3) {
+            vp_copy(&u_ring[2][warp][0][lane * 4], u_from + row_0);
+            vp_copy(&u_ring[2][warp][1][lane * 4], u_from + row_1);
+            u_from += region.plane;
+        }
+        vp_commit();
+        vp_move<4>(&edges[3][warp][0][lane * 4], u[0][1][0]);
+        vp_move<4>(&edges[3][warp][1][lane * 4], u[0][1][1]);
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[0][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[0][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[0][0][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[0][0][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[0][0][r][0], 1);
+            }
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(u[1][1][r][l], u_around[r + 1][l + 1], u[0][1][r][l], u[0][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        u[1][1][r][l] = vp_pick(mask, u[1][1][r][l], u[0][0][r][l]);
+                    }
+            }
+        vp_move<4>(&edges[4][warp][0][lane * 4], u[1][1][0]);
+        vp_move<4>(&edges[4][warp][1][lane * 4], u[1][1][1]);
+        }
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[1][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[1][warp_below][0][lane * 4]);
+            #pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[1][0][r][l];
+                u_around[r + 1][0] = __shfl_up_sync(0xffffffffu, u[1][0][r][3], 1);
+                u_around[r + 1][5] = __shfl_down_sync(0xffffffffu, u[1][0][r][0], 1);
+            }
+            #pragma unroll
+            for (int r = 0; r < 2; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    heat_cell(u[2][1][r][l], u_around[r + 1][l + 1], u[1][1][r][l], u[1][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
+            if (kept_ends) {
+                const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
+                #pragma unroll
+                for (int r = 0; r < 2; ++r)
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l) {
+                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        u[2][1][r][l] = vp_pick(mask, u[2][1][r][l], u[1][0][r][l]);
+                    }
+            }
+        vp_move<4>(&edges[5][warp][0][lane * 4], u[2][1][0]);
+        vp_move<4>(&edges[5][warp][1][lane * 4], u[2][1][1]);
+        }
+        {
+            float u_around[4][6];
+            vp_load<4>(u_around[0] + 1, &edges[2][warp_above][1][lane * 4]);
+            vp_load<4>(u_around[3] + 1, &edges[2][warp_below][0][lane * 4]);
             #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 for (int l = 0; l < 4; ++l) u_around[r + 1][l + 1] = u[2][0][r][l];
