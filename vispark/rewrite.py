@@ -25,6 +25,9 @@ class Goal:
     fold: FoldRequest | None = None
 
 
+#: The most operations that become one step: a kernel of a whole loop, replayed from its lineage, is for no compiler.
+LONGEST = 16
+
 #: The records themselves; nothing but what is kept on the way.
 FETCH = Goal()
 KEEP = Goal(fetch=False)
@@ -64,8 +67,8 @@ def stages(nodes: Sequence[Node], fold: bool, apart: Set[int] = frozenset()) -> 
     while first < len(nodes):
         stop = first + 1
         folded = False
-        while stop < len(nodes) and _joins(nodes, stop, folded) and (stop not in apart or _narrows(nodes, stop)) \
-                and isinstance(nodes[first].op, plan.Map):
+        while stop < len(nodes) and isinstance(nodes[first].op, plan.Map) and _joins(nodes, stop, folded) \
+                and (_narrows(nodes, stop) or (stop not in apart and stop - first < LONGEST)):
             folded |= isinstance(nodes[stop].op, plan.FoldInside)
             stop += 1
         last = fold and stop == len(nodes) and len(nodes) not in apart and isinstance(nodes[first].op, plan.Map) \

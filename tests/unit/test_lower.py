@@ -132,6 +132,11 @@ def test_stages(ops, kept, fold, found):
     assert list(stages(chain(*ops, kept=kept)[2:], fold)) == found
 
 
+def test_a_loop_that_is_replayed_is_no_single_kernel():
+    found = stages(chain(*[mapping(doubled)] * 40)[2:], True)
+    assert found == (Stage(0, 16), Stage(16, 32), Stage(32, 40, True))
+
+
 def test_what_stands_apart():
     nodes = chain(mapping(doubled), mapping(squared), INSIDE)[2:]
     assert stages(nodes, True, {1}) == (Stage(0, 1), Stage(1, 3, True))
