@@ -30,8 +30,8 @@ class Scale:
     ----------
     rows : tuple of int
         Of logistic regression, a run for each.
-    clouds : tuple of (int, int, int)
-        Rows, features and centres of K-means, a run for each.
+    clouds : tuple of (int, int, tuple of int)
+        Rows and features of K-means, and the numbers of centres that are looked for in each.
     cubes : tuple of Cube
         Of the heat equation, a run for each.
     partitions : int
@@ -45,7 +45,7 @@ class Scale:
     """
 
     rows: tuple[int, ...]
-    clouds: tuple[tuple[int, int, int], ...]
+    clouds: tuple[tuple[int, int, tuple[int, ...]], ...]
     cubes: tuple[Cube, ...]
     partitions: int
     block: int
@@ -54,9 +54,9 @@ class Scale:
 
 
 SCALES = {
-    "small": Scale((200_000,), ((20_000, 64, 10), (20_000, 784, 40)),
+    "small": Scale((200_000,), ((20_000, 64, (10,)), (20_000, 784, (40,))),
                    (Cube((128, 128, 128), (2, 2, 2), 20),), 4, 64 << 20, 7, 20),
-    "full": Scale((8_000_000, 32_000_000), tuple((2_870_000, 784, k) for k in (40, 80, 160)),
+    "full": Scale((8_000_000, 32_000_000), ((2_870_000, 784, (40, 80, 160)),),
                   (Cube((2000, 1000, 1000), (4, 4, 4), 100),), 0, 256 << 20, 9, 30),
 }
 BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat")
@@ -81,10 +81,11 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         with context(device, cores) as sc:
             settings = Settings(*_units(device_of(sc), cores), scale.samples)
             yield regression.run(sc, Points(rows, partitions), settings, _progress(f"regression, {rows:,} rows"))
-    for size in scale.clouds if "kmeans" in only else ():
+    for rows, features, centers in scale.clouds if "kmeans" in only else ():
         with context(device, cores) as sc:
             settings = Settings(*_units(device_of(sc), cores), scale.samples)
-            yield kmeans.run(sc, Cloud(*size, partitions), settings, _progress(f"K-means, K = {size[-1]}"))
+            cloud = Cloud(rows, features, max(centers), partitions)
+            yield from kmeans.run(sc, cloud, centers, settings, _progress("K-means"))
     for cube in scale.cubes if "heat" in only else ():
         with context(device, cores) as sc:
             settings = Settings(*_units(device_of(sc), cores), scale.samples)

@@ -17,8 +17,8 @@ class Cloud:
     """So many points of so many features around as many centres, in so many partitions.
 
     >>> cloud = Cloud(10, 3, 2, 4)
-    >>> cloud.rows_of(3), cloud.block(0).shape, cloud.first_centers().shape
-    (2, (3, 3), (2, 3))
+    >>> cloud.rows_of(3), cloud.block(0).shape, cloud.first_centers(5).shape
+    (2, (3, 3), (5, 3))
     """
 
     rows: int
@@ -38,10 +38,10 @@ class Cloud:
         """What the points lie around; float32 of shape (centers, features), in [0, 1)."""
         return np.random.default_rng(12345).random((self.centers, self.features), np.float32)
 
-    def first_centers(self) -> np.ndarray:
-        """Centres to begin with: near those that the points lie around, and not the same."""
-        off = np.random.default_rng(54321).random((self.centers, self.features), np.float32) - np.float32(0.5)
-        return self.true_centers() + off / 4
+    def first_centers(self, number: int) -> np.ndarray:
+        """So many centres to begin with: near those that the points lie around, and not the same."""
+        off = np.random.default_rng(54321).random((number, self.features), np.float32) - np.float32(0.5)
+        return self.true_centers()[np.arange(number) % self.centers] + off / 4
 
     def block(self, partition: int) -> np.ndarray:
         """A partition's points, float32 of shape (rows, features); the same each time."""

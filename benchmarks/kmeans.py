@@ -5,7 +5,7 @@ An iteration takes centres and gives the sum and the number of the points that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from math import inf
@@ -32,6 +32,9 @@ KERNELS = Path(__file__).parent / "kernels" / "kmeans.cu"
 #: How far a new centre may be from the one in float64, as a share of the points' range.
 TOLERANCE = 1e-3
 
+#: Samples of ways with a Spark job an iteration.
+_JOBS = 2
+
 _ROWS, _COLUMNS, _SHARES = 128, 64, 128
 
 
@@ -50,26 +53,33 @@ def assign(p, centers):
     return closest_point(p, centers), (p, 1)
 
 
-def run(sc: SparkContext, cloud: Cloud, settings: Settings, done: Callable[[str], None]) -> Group:
-    """Measure all ways on the same points."""
-    group = Group(f"K-means, {cloud.rows:,} x {cloud.features}, K = {cloud.centers}", {
-        "rows": cloud.rows, "features": cloud.features, "centers": cloud.centers, "dtype": "float32",
-        "partitions": cloud.partitions, "bytes": cloud.nbytes, "samples": settings.samples, "device": settings.kind})
+def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settings,
+        done: Callable[[str], None]) -> Iterator[Group]:
+    """Measure all ways on the same points, for so many centres after the other."""
     with ExitStack() as stack:
         device = open_devices(settings.kind)[0]
         stack.callback(device.close)
-        ways = stack.enter_context(_ours(sc, cloud))
-        ways |= stack.enter_context(_spark(sc, cloud, settings.kind))
-        exact = _exact(sc, cloud)
-        ways |= stack.enter_context(_single(device, cloud, settings.kind))
-        for name, way in ways.items():
-            group.checks[name] = _off(name, way, cloud, exact)
+        ours = stack.enter_context(_ours(sc, cloud))
+        single = stack.enter_context(_single(device, cloud, settings.kind))
+        jobs = stack.enter_context(_spark(sc, cloud, settings.kind))
         copy = Copy(device, max(64 << 20, min(cloud.nbytes, 1 << 30)), 1 if settings.kind == "cuda" else settings.units)
         stack.callback(copy.close)
-        cases = [Case(name, Iteration(way, cloud).run, cloud.nbytes, _against(name, ways))
-                 for name, way in ways.items()]
-        group.series = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
-    return group
+        for number in centers:
+            group = Group(f"K-means, {cloud.rows:,} x {cloud.features}, K = {number}", {
+                "rows": cloud.rows, "features": cloud.features, "centers": number, "around": cloud.centers,
+                "dtype": "float32", "partitions": cloud.partitions, "bytes": cloud.nbytes,
+                "samples": settings.samples, "samples_of_jobs": _JOBS, "device": settings.kind})
+            ways = ours | {name: make(number) for name, make in single.items()}
+            first = cloud.first_centers(number)
+            exact = _exact(sc, cloud, first)
+            for name, way in (ways | jobs).items():
+                group.checks[name] = _off(name, way, first, exact)
+            quick, slow = ([Case(name, Iteration(way, first).run, cloud.nbytes, _against(name, ways),
+                                 repeat=each is ways) for name, way in each.items()] for each in (ways, jobs))
+            group.series = interleave([*quick, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
+            group.series += interleave(slow, _JOBS, warm_up=0, done=done)
+            ways.clear()
+            yield group
 
 
 def _against(name: str, ways: dict[str, Step]) -> tuple[str, ...]:
@@ -81,14 +91,14 @@ def _against(name: str, ways: dict[str, Step]) -> tuple[str, ...]:
 class Iteration:
     """K-means by one way: each run is an iteration on from the last one's centres."""
 
-    def __init__(self, step: Step, cloud: Cloud):
+    def __init__(self, step: Step, centers: np.ndarray):
         self._step = step
-        self._centers = cloud.first_centers()
+        self.centers = centers.copy()
 
     def run(self) -> None:
-        sums, counts = self._step(self._centers)
+        sums, counts = self._step(self.centers)
         held = counts > 0
-        self._centers[held] = sums[held] / counts[held, None]
+        self.centers[held] = sums[held] / counts[held, None]
 
 
 @contextmanager
@@ -129,22 +139,24 @@ def _joined(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) 
 
 
 @contextmanager
-def _single(device: Device, cloud: Cloud, kind: str) -> Iterator[dict[str, Step]]:
-    """Ways in one process, without Spark, on one array of all points."""
+def _single(device: Device, cloud: Cloud, kind: str) -> Iterator[dict[str, Callable[[int], Step]]]:
+    """Ways in one process, without Spark, on one array of all points; each for a number of centres."""
     if kind != "cuda":
         points = np.concatenate([cloud.block(index) for index in range(cloud.partitions)])
-        yield {"NumPy": peers.numpy_kmeans(points)} | (
-            {"Numba": peers.numba_kmeans(points)} if peers.numba is not None else {})
+        ways: dict[str, Callable[[int], Step]] = {"NumPy": lambda _: peers.numpy_kmeans(points)}
+        if peers.numba is not None:
+            ways["Numba"] = lambda _: peers.numba_kmeans(points)
+        yield ways
         return
     buffer = filled(device, cloud)
-    ways: dict[str, Step] = {BY_HAND: ByHand(device, buffer, cloud).step}
+    ways = {BY_HAND: lambda number: ByHand(device, buffer, cloud, number).step}
     if peers.cupy is not None:
-        points = peers.on_device(buffer.address, (cloud.rows, cloud.features))
-        ways["CuPy"] = peers.cupy_kmeans(points)
+        given = peers.on_device(buffer.address, (cloud.rows, cloud.features))
+        ways["CuPy"] = lambda _: peers.cupy_kmeans(given)
         if peers.jax is not None:
-            ways |= {"JAX": peers.jax_kmeans(points, "highest"), "JAX, TF32": peers.jax_kmeans(points, "default")}
+            ways["JAX"] = lambda _: peers.jax_kmeans(given, "highest")
+            ways["JAX, TF32"] = lambda _: peers.jax_kmeans(given, "default")
     yield ways
-    ways.clear()
     buffer.close()
 
 
@@ -169,14 +181,14 @@ def filled(device: Device, cloud: Cloud) -> Buffer:
 class ByHand:
     """The kernels of :data:`KERNELS`."""
 
-    def __init__(self, device: Device, points: Buffer, cloud: Cloud):
+    def __init__(self, device: Device, points: Buffer, cloud: Cloud, centers: int):
         self._device, self._points, self._cloud = device, points, cloud
-        source = Source(KERNELS.read_text(), KERNELS.name, (f"-DK={cloud.centers}", f"-DD={cloud.features}"))
+        source = Source(KERNELS.read_text(), KERNELS.name, (f"-DK={centers}", f"-DD={cloud.features}"))
         self._nearest, self._accumulate = (device.compile(source, name) for name in ("nearest", "accumulate"))
         self._stream = device.stream()
-        size = cloud.centers * cloud.features * 4
+        size = centers * cloud.features * 4
         self._centers, self._sums = self._new(size), self._new(size)
-        self._squares, self._counts = self._new(cloud.centers * 4), self._new(cloud.centers * 4)
+        self._squares, self._counts = self._new(centers * 4), self._new(centers * 4)
         self._labels = self._new(cloud.rows * 4)
 
     def step(self, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -189,7 +201,7 @@ class ByHand:
                       [self._points, self._centers, self._squares, self._labels, n], stream=stream)
         device.launch(self._accumulate, (-(-cloud.features // _COLUMNS), _SHARES), (256,),
                       [self._points, self._labels, self._sums, self._counts, n],
-                      shared=cloud.centers * _COLUMNS * 4, stream=stream)
+                      shared=len(centers) * _COLUMNS * 4, stream=stream)
         device.copy_out(sums.reshape(-1).view(np.uint8), self._sums, stream=stream)
         device.copy_out(counts.view(np.uint8), self._counts, stream=stream)
         device.synchronize(stream=stream)
@@ -199,19 +211,19 @@ class ByHand:
         return self._device.allocate(nbytes, stream=self._stream)
 
 
-def _exact(sc: SparkContext, cloud: Cloud) -> np.ndarray:
+def _exact(sc: SparkContext, cloud: Cloud, first: np.ndarray) -> np.ndarray:
     """The centres after one iteration, in float64."""
-    centers = cloud.first_centers().astype(np.float64)
+    centers = first.astype(np.float64)
     sums, counts = cloud.blocks(sc).map(
         lambda block: peers.numpy_kmeans(block.astype(np.float64))(centers)).reduce(_joined)
     return np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centers)
 
 
-def _off(name: str, way: Step, cloud: Cloud, exact: np.ndarray) -> dict[str, Any]:
+def _off(name: str, way: Step, first: np.ndarray, exact: np.ndarray) -> dict[str, Any]:
     """Raise AssertionError for a way whose new centres are not those in float64."""
-    iteration = Iteration(way, cloud)
+    iteration = Iteration(way, first)
     iteration.run()
-    off = float(np.abs(iteration._centers - exact).max())
+    off = float(np.abs(iteration.centers - exact).max())
     if not off <= TOLERANCE:
         raise AssertionError(f"{name} is off by {off:.2g}")
     return {"off": off, "allowed": TOLERANCE}
