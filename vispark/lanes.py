@@ -128,14 +128,14 @@ class Lane:
 
     def _take(self) -> None:
         """Take the oldest answer."""
-        ticket = self._waiting.popleft()
+        ticket = self._waiting[0]       # which is on its way, and uses what it starts from, until it is answered
         try:
-            reply, descriptors = self.client.receive(ticket.number)
+            try:
+                reply, descriptors = self.client.receive(ticket.number)
+            finally:
+                self._waiting.popleft()
             if ticket.shipment:
                 ticket.answer = reply, results(reply.data, descriptors)
-                if ticket.payload:
-                    self.client.recycle(ticket.payload)
-                    ticket.payload = None
         except PlanUnknown as error:
             self._unknown(ticket, error)
             return
