@@ -1,3 +1,6 @@
+// kernels: largest_change<float>, largest_change<double>, largest_change<Complex<float>>, largest_change<unsigned char>,
+// largest_change<long long>, first_not_finite<float>, first_not_finite<Complex<double>>
+
 // What a loop asks of its cells: how much they changed, and whether they are finite.
 struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
 
