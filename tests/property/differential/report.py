@@ -61,8 +61,8 @@ def written(file: str, given: Namespace, tally: Tally, verdicts: dict[Key, tuple
         "device": given.device, "seed": given.seed, "functions": tally.cases, "elements": tally.elements,
         "differences": tally.differences, "seconds": round(seconds, 1), "jobs": given.jobs,
         "machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__,
-        "verdicts": dict(kinds), "pairs": len(tally.pairs), "met less than wanted": short_of(tally),
-        "not in the language": sorted({f"{text}: {words}" for text, _, words in lacks}),
+        "verdicts": dict(kinds), "pairs": len(tally.pairs), "met often enough": len(tally.pairs) - len(short_of(tally)),
+        "not in the language": sorted({words for _, _, words in lacks}),
     }
     Path(file).write_text(json.dumps(kept, indent=1) + "\n")
     words = summary(tally, verdicts, seconds).replace("\n", "\n\n")
