@@ -19,8 +19,7 @@ from pathlib import Path
 
 import tests.conftest  # It sets the environment before Spark is started.
 from benchmarks import machine
-from gpu_worker.failpoints import NAMES
-from tests.chaos.arena import PLANS, Arena, Strike, expected_of, opened, plans_through, strike
+from tests.chaos.arena import PLANS, POINTS, Arena, Strike, expected_of, opened, plans_through, strike
 from tests.system import topology
 
 __all__ = ["main", "tests"]
@@ -29,7 +28,7 @@ __all__ = ["main", "tests"]
 def campaign(arena: Arena, kills: int) -> dict[str, dict]:
     """Kill at every point; the figures by point."""
     expected, found = expected_of(arena), {}
-    for shift, point in enumerate(NAMES):
+    for shift, point in enumerate(POINTS):
         plans = plans_through(point)
         names = [plans[(shift + number) % len(plans)] for number in range(kills)]
         came = [strike(arena, point, name, expected[name], number) for number, name in enumerate(names)]

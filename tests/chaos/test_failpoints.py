@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_worker.failpoints import NAMES
-from tests.chaos.arena import KILLS, Arena, expected_of, plans_through, strike
+from tests.chaos.arena import KILLS, POINTS, Arena, expected_of, plans_through, strike
 
 pytestmark = pytest.mark.chaos
 
@@ -21,10 +20,10 @@ def expected(arena: Arena) -> dict[str, object]:
     return found
 
 
-@pytest.mark.parametrize("point", NAMES)
+@pytest.mark.parametrize("point", POINTS)
 def test_a_kill_costs_time_only(arena: Arena, expected: dict[str, object], point: str):
     plans = plans_through(point)
-    shift = list(NAMES).index(point)
+    shift = POINTS.index(point)
     for number in range(KILLS):
         name = plans[(shift + number) % len(plans)]
         came = strike(arena, point, name, expected[name], shift + number)
@@ -34,6 +33,6 @@ def test_a_kill_costs_time_only(arena: Arena, expected: dict[str, object], point
 
 
 def test_every_plan_and_every_point_meet():
-    assert {name for point in NAMES for name in plans_through(point)} == {
+    assert {name for point in POINTS for name in plans_through(point)} == {
         "materialise", "collect", "keep", "reduce", "recv"}
-    assert all(len(plans_through(point)) >= 2 for point in NAMES)
+    assert all(len(plans_through(point)) >= 2 for point in POINTS)
