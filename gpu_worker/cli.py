@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gpu_worker import log, service
-from gpu_worker.client import administer
+from gpu_worker.admin import administer
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.paths import VARIABLE, locate
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import secrets
 import socket
 import threading
@@ -18,13 +17,14 @@ from typing import Any, NoReturn
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
 
-from gpu_worker import launcher, log
+from gpu_worker import log
+from gpu_worker.admin import administer as administer
+from gpu_worker.admin import exchange_descriptors as exchange_descriptors
+from gpu_worker.admin import open_connection
 from gpu_worker.failpoints import failpoint as failpoint
 from gpu_worker.paths import RuntimeDirectory, locate
-from gpu_worker.peer import check_peer
 from gpu_worker.protocol.errors import (
     ProtocolError,
-    Unauthorized,
     VisparkError,
     WorkerLost,
     WorkerUnavailable,
@@ -32,7 +32,6 @@ from gpu_worker.protocol.errors import (
 from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
-    AdminRequest,
     Autopsy,
     Death,
     Failure,
@@ -40,7 +39,6 @@ from gpu_worker.protocol.messages import (
     Hello,
     Reply,
     Request,
-    SessionOptions,
     Welcome,
 )
 from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload
@@ -185,7 +183,7 @@ def connect(hello: Hello, *, runtime_dir: str | None = None, start: bool = True,
     directory.session_socket(hello.session)
     for attempt in _attempts(timeout, directory):
         with attempt, contextlib.ExitStack() as stack:
-            connection = stack.enter_context(_open(directory, start, hello.options.log_level, timeout))
+            connection = stack.enter_context(open_connection(directory, start, hello.options.log_level, timeout))
             welcome = _greeted(connection, hello, Greeting)
             if welcome.version != VERSION:
                 raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client "
@@ -231,7 +229,7 @@ class Lease:
         for attempt in _attempts(self._timeout, self._directory):
             with attempt, contextlib.ExitStack() as stack:
                 connection = stack.enter_context(
-                    _open(self._directory, True, self._hello.options.log_level, self._timeout))
+                    open_connection(self._directory, True, self._hello.options.log_level, self._timeout))
                 leased = _greeted(connection, self._hello, AdminReply)
                 connection.socket.settimeout(None)
                 stack.pop_all()
@@ -275,40 +273,8 @@ def finish(hello: Hello, *, runtime_dir: str | None = None, timeout: float = 60.
     WorkerUnavailable
         If there is no daemon.
     """
-    with _open(locate(runtime_dir), False, "", timeout) as connection:
+    with open_connection(locate(runtime_dir), False, "", timeout) as connection:
         _greeted(connection, replace(hello, role="finish"), AdminReply)
-
-
-def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout: float = 60.0) -> Any:
-    """Ask the daemon of this node, which is never started for that; a member of ``AdminReply``.
-
-    Raises
-    ------
-    WorkerUnavailable
-        If there is none.
-    """
-    hello = Hello(VERSION, "admin", "", b"", "", 0, SessionOptions("", 0, 0.0, "", ""))
-    with _open(locate(runtime_dir), False, "", timeout) as connection:
-        connection.send(hello, Hello)
-        connection.send(request, AdminRequest)
-        reply, descriptors = connection.receive(AdminReply)
-    close_all(descriptors)
-    if isinstance(reply, Failure):
-        raise error_of(reply)
-    return reply
-
-
-def exchange_descriptors(request: AdminRequest, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
-    """As :func:`administer`, with descriptors beside the request, and those that come with the reply."""
-    hello = Hello(VERSION, "admin", "", b"", "", 0, SessionOptions("", 0, 0.0, "", ""))
-    with _open(locate(), False, "", 60.0) as connection:
-        connection.send(hello, Hello)
-        connection.send(request, AdminRequest, descriptors)
-        reply, received = connection.receive(AdminReply)
-    if isinstance(reply, Failure):
-        close_all(received)
-        raise error_of(reply)
-    return reply, received
 
 
 def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
@@ -328,46 +294,6 @@ def _attempts(timeout: float, directory: RuntimeDirectory) -> Retrying:
 
     return Retrying(retry=retry_if_exception_type(WorkerLost), stop=stop_after_delay(timeout),
                     wait=wait_exponential(multiplier=0.02, max=1.0), retry_error_callback=unavailable)
-
-
-def _open(directory: RuntimeDirectory, start: bool, log_level: str, timeout: float) -> Connection:
-    """A connection to the daemon, whose user is checked."""
-    path = directory.socket
-    if start:
-        directory.ensure()
-    elif directory.path.exists():
-        directory.check()
-    sock = _connected(path, timeout)
-    if sock is None and start:
-        launcher.start_from_client(directory, log_level)
-        sock = _connected(path, timeout)
-        if sock is None:
-            raise WorkerLost("the daemon ended as soon as it was started")
-    if sock is None:
-        raise WorkerUnavailable(f"no GPU worker runs in {directory.path}; start one with 'gpu-worker start'")
-    return Connection(sock)
-
-
-def _connected(path: os.PathLike[str], timeout: float) -> socket.socket | None:
-    """A socket connected to the daemon; ``None`` where nobody listens."""
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.settimeout(timeout)
-        sock.connect(os.fspath(path))
-        check_peer(sock, f"the worker at {path}")
-    except (FileNotFoundError, ConnectionRefusedError):
-        sock.close()
-        return None
-    except Unauthorized:
-        sock.close()
-        raise
-    except PermissionError as error:
-        sock.close()
-        raise Unauthorized(f"the worker at {path} is not open to user {os.geteuid()}") from error
-    except OSError as error:
-        sock.close()
-        raise WorkerLost(f"the worker at {path} does not accept: {error}") from error
-    return sock
 
 
 def _greeted(connection: Connection, hello: Hello, of: object) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_worker.client import exchange_descriptors
+from gpu_worker.admin import exchange_descriptors
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.boxes import Box, Triple

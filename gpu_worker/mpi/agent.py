@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from gpu_worker.client import administer
+from gpu_worker.admin import administer
 from gpu_worker.mpi.nodes import arguments_of_prted, worker_of
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.messages import StartPrted

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_worker.client import administer
+from gpu_worker.admin import administer
 from gpu_worker.mpi.nodes import start_prted
 from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.protocol.codec import decode, encode
