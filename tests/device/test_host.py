@@ -128,13 +128,15 @@ def test_parts_of_a_warp_wait_apart(host: Bench):
 
 
 def test_a_divergent_barrier_is_a_fault_that_stays(cache_dir: str):
-    bench = Bench(opened("host", cache_dir), None)
+    device = opened("host", cache_dir)
+    bench = Bench(device, device.stream())
     text = """__global__ void k(int n) { if (threadIdx.x < n) __syncthreads(); else __shfl_sync(0xffffffffu, n, 0); }"""
     with pytest.raises(KernelFault, match="7 wait at __syncthreads and 25"):
         launch(bench, text, np.int32(7), grid=(64,), block=(32,))
     with pytest.raises(KernelFault):
         bench.device.synchronize(stream=bench.stream)
-    other = Bench(opened("host", cache_dir), None)
+    device = opened("host", cache_dir)
+    other = Bench(device, device.stream())
     out = other.put(np.zeros(64, "i4"))
     launch(other, "__global__ void k(int* x) { __syncthreads(); x[threadIdx.x] = 1; }", out, block=(64,))
     assert other.get(out, 64, "i4").all()
