@@ -11,6 +11,19 @@
 // join_works<Add, Twofold, double, 4>, join_works<Multiply, double, float, 2>
 #include "vispark/fold.h"
 
+// Join the first `count` rows of a block's accumulators into row 0 by a tree; a thread outside only waits with it.
+template <typename Op, typename A, int Y, int X>
+__device__ void join_rows(A (&tile)[Y][X], bool inside, long long count)
+{
+    const int x = threadIdx.x, y = threadIdx.y;
+    __syncthreads();
+    for (int half = Y / 2; half > 0; half /= 2) {
+        if (inside && y < half && y + half < count)
+            tile[y][x] = Op::of(tile[y][x], tile[y + half][x]);
+        __syncthreads();
+    }
+}
+
 // Fold rows [blockIdx.y * chunk, ...) of a (rows, columns) array into row blockIdx.y of out. A block's X threads side
 // by side take neighbouring columns, its 256 / X threads above each other take rows in turn, and a tree joins them.
 template <typename Op, typename Of, typename T, typename A, int X>
@@ -28,12 +41,7 @@ __global__ void fold_rows(const T* in, A* out, long long rows, long long columns
             folded = Op::of(folded, Of::template of<A>(in[(first + row) * columns + column]));
         tile[y][x] = folded;
     }
-    __syncthreads();
-    for (int half = Y / 2; half > 0; half /= 2) {
-        if (column < columns && y < half && y + half < count)
-            tile[y][x] = Op::of(tile[y][x], tile[y + half][x]);
-        __syncthreads();
-    }
+    join_rows<Op>(tile, column < columns, count);
     if (column < columns && y == 0)
         out[(long long)blockIdx.y * columns + column] = tile[0][x];
 }
@@ -148,12 +156,7 @@ __global__ void join_works(const A* partials, const long long* starts, void* con
                 folded = Op::of(folded, from[work * columns]);
             tile[y][x] = folded;
         }
-        __syncthreads();
-        for (int half = Y / 2; half > 0; half /= 2) {
-            if (column < columns && y < half && y + half < count)
-                tile[y][x] = Op::of(tile[y][x], tile[y + half][x]);
-            __syncthreads();
-        }
+        join_rows<Op>(tile, column < columns, count);
         if (column < columns && y == 0)
             target[column] = count ? (T)tile[0][x] : (T)(Op::template identity<A>() + (A)0);
         __syncthreads();

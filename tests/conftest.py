@@ -29,12 +29,13 @@ os.environ.update({
 for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"):
     os.environ.pop(name, None)
 
+#: Programs of the environment's wheels come before the system's.
+_PROGRAMS = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
 _MISSING = {
     "gpu": "no CUDA device on this machine" if not list(Path("/dev").glob("nvidia[0-9]*")) else "",
     "mpi": "no mpi4py or no mpirun in this environment"
-           if importlib.util.find_spec("mpi4py") is None
-           or shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])) is None
-           else "",
+           if importlib.util.find_spec("mpi4py") is None or shutil.which("mpirun", path=_PROGRAMS) is None else "",
 }
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from vispark.translate.errors import Refusal
-from vispark.translate.form import Constant
+from vispark.translate.form import Constant, Definition
+from vispark.translate.text import at_definition
 from vispark.translate.types import scalar_of
 
 _INT64 = np.iinfo(np.int64)
@@ -46,6 +47,20 @@ def constant(value: Any, what: str) -> Constant:
         return Constant(held.str, value.shape, data)
     raise Refusal(f"{what} is {_article(type(value).__name__)}, which a kernel cannot take; it takes numbers and NumPy"
                   " arrays")
+
+
+def argument(definition: Definition, value: Any, number: int) -> Constant:
+    """A function's argument by value; ``number`` counts from 0.
+
+    Raises
+    ------
+    TranslationError
+        As :func:`constant`, at the function's definition.
+    """
+    try:
+        return constant(value, f"argument {number + 1}")
+    except Refusal as error:
+        raise at_definition(definition, str(error)) from error
 
 
 @functools.lru_cache(maxsize=256)

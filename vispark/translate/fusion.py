@@ -9,19 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate import form
-from vispark.translate.capture import constant
+from vispark.translate.capture import argument
 from vispark.translate.chain import ChainWriter, Given, Link, Place, RowFunction
-from vispark.translate.errors import Refusal, TranslationError
+from vispark.translate.errors import Refusal
 from vispark.translate.folding import Accumulated, Folding, accumulated, of_keys
-from vispark.translate.form import Constant, Definition
+from vispark.translate.form import Constant
 from vispark.translate.frames import Folded, Frame
 from vispark.translate.interface import Call, Record, TableKernel
 from vispark.translate.keyed import KeyedFrame
 from vispark.translate.matrix_kernel import instead_of
 from vispark.translate.scalars import NeedsStatic
 from vispark.translate.table import WARP, keyed_table, lanes_for, lanes_for_key, table_for
-from vispark.translate.text import complain
+from vispark.translate.text import at_definition
 from vispark.translate.types import Scalar
 from vispark.translate.writer import Serial
 
@@ -64,11 +63,11 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
     definition = calls[0].function.definition
     for call in calls:
         if call.function.definition.halo is not None:
-            raise _at_definition(call.function.definition, "a stencil needs a Grid: its neighbours are other cells")
+            raise at_definition(call.function.definition, "a stencil needs a Grid: its neighbours are other cells")
     arguments = [(call, arg) for call in calls for arg in call.args]
     captures = [capture for call in calls for capture in call.function.captures]
     values: dict[Place, Constant] = {("capture", i): capture.value for i, capture in enumerate(captures)}
-    values |= {("argument", i): _described(call.function.definition, arg, i) for i, (call, arg) in enumerate(arguments)}
+    values |= {("argument", i): argument(call.function.definition, arg, i) for i, (call, arg) in enumerate(arguments)}
     statics = {place: value.number for place, value in values.items()
                if not value.shape and value.weak and np.dtype(value.dtype) == np.bool_}
     given = tuple((place, Given.of(value)) for place, value in values.items())
@@ -81,18 +80,7 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except Refusal as error:
-            raise _at_definition(definition, str(error)) from error
-
-
-def _described(definition: Definition, value: Any, number: int) -> Constant:
-    try:
-        return constant(value, f"argument {number + 1}")
-    except Refusal as error:
-        raise _at_definition(definition, str(error)) from error
-
-
-def _at_definition(definition: Definition, message: str) -> TranslationError:
-    return complain(message, form.At(definition.text.first, 0), definition.text, definition.name)
+            raise at_definition(definition, str(error)) from error
 
 
 @functools.lru_cache(maxsize=512)

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate import form
-from vispark.translate.capture import constant
-from vispark.translate.errors import Refusal, TranslationError
+from vispark.translate.capture import argument
+from vispark.translate.errors import Refusal
 from vispark.translate.form import Constant, Definition, Function
 from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.scalars import NeedsStatic
@@ -20,7 +19,7 @@ from vispark.translate.stencil_cell import CellWriter, Made
 from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Read, Steps, Tile
 from vispark.translate.stencil_march import March, march, registers_of
 from vispark.translate.stencil_steps import fused, why_apart
-from vispark.translate.text import complain
+from vispark.translate.text import at_definition
 
 #: How stencil kernels are compiled: products and sums are rounded each, as NumPy does, so that every frame, device and
 #: split of the grid gives the same bits.
@@ -101,7 +100,7 @@ class StencilKernel:
         for parameter in self.parameters:
             if parameter.kind in ("argument", "capture"):
                 value = function.captures[parameter.number].value if parameter.kind == "capture" else \
-                    constant(args[parameter.number], f"argument {parameter.number + 1}")
+                    argument(function.definition, args[parameter.number], parameter.number)
                 found.append(value.array if parameter.pointer else value.array[()])
         return tuple(found)
 
@@ -166,7 +165,7 @@ def specialise_steps(function: Function, fields: Sequence[Field], args: Sequence
     made = _specialised(function, tuple(fields), args, dims, None)
     definition, reason = function.definition, why_apart(made.cell)
     if reason:
-        raise _at_definition(definition, f"the steps of {definition.name} cannot be done at once: {reason}")
+        raise at_definition(definition, f"the steps of {definition.name} cannot be done at once: {reason}")
     return _fused(definition, made, steps, tuple(kept))
 
 
@@ -187,7 +186,7 @@ def _specialised(function: Function, fields: tuple[Field, ...], args: Sequence[A
     """The function of a cell; a number becomes part of it only where it must."""
     definition = function.definition
     values: dict[tuple[str, int], Constant] = {("capture", i): one.value for i, one in enumerate(function.captures)}
-    values |= {("argument", i): _described(definition, arg, i) for i, arg in enumerate(args)}
+    values |= {("argument", i): argument(definition, arg, i) for i, arg in enumerate(args)}
     statics: Mapping[tuple[str, int], Any] = {place: value.number for place, value in values.items()
                                               if not value.shape and value.weak and np.dtype(value.dtype) == np.bool_}
     given = tuple((place, _typed(value)) for place, value in values.items())
@@ -211,18 +210,7 @@ def _write(definition: Definition, fields: tuple[Field, ...], dims: int, halo: H
     try:
         return CellWriter(definition, fields, dims, halo, names, dict(given), dict(statics)).write()
     except Refusal as error:
-        raise _at_definition(definition, str(error)) from error
-
-
-def _described(definition: Definition, value: Any, number: int) -> Constant:
-    try:
-        return constant(value, f"argument {number + 1}")
-    except Refusal as error:
-        raise _at_definition(definition, str(error)) from error
-
-
-def _at_definition(definition: Definition, message: str) -> TranslationError:
-    return complain(message, form.At(definition.text.first, 0), definition.text, definition.name)
+        raise at_definition(definition, str(error)) from error
 
 
 @functools.lru_cache(maxsize=512)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vispark.translate.errors import TranslationError
-from vispark.translate.form import At, Text
+from vispark.translate.form import At, Definition, Text
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -78,6 +78,11 @@ def complain(message: str, at: At, text: Text, name: str) -> TranslationError:
         indent = len(line) - len(line.lstrip())
         shown += f"\n    {line.strip()}\n    {' ' * max(0, start - indent)}{'^' * max(1, end - start)}"
     return TranslationError(shown, file=text.file, line=at.line, column=at.column + 1)
+
+
+def at_definition(definition: Definition, message: str) -> TranslationError:
+    """An error where a function begins."""
+    return complain(message, At(definition.text.first, 0), definition.text, definition.name)
 
 
 @functools.lru_cache(maxsize=64)
