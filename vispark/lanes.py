@@ -136,6 +136,9 @@ class Lane:
                 self._waiting.popleft()
             if ticket.shipment:
                 ticket.answer = reply, results(reply.data, descriptors)
+                if ticket.payload:
+                    self.client.recycle(ticket.payload)
+                    ticket.payload = None
         except PlanUnknown as error:
             self._unknown(ticket, error)
             return

@@ -1,0 +1,79 @@
+"""Plans that follow one another on a connection: what is on its way, and the memory that their values travel in."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from gpu_worker.client import Client
+from gpu_worker.protocol.messages import Ran, Reply, Request, Times, Welcome
+from gpu_worker.protocol.wire import Connection, close_all
+from vispark.kernels import ArrayValue
+from vispark.lanes import Lane
+from vispark.prepared import Prepared, Shipment
+from vispark.tables import Values
+
+
+class Watched(Client):
+    """A client that notes, whenever it looks for an answer, whether VRDD 7 counts as used."""
+
+    lane: Lane
+
+    def __init__(self, *arguments) -> None:
+        super().__init__(*arguments)
+        self.used: list[bool] = []
+
+    def receive(self, number: int):
+        self.used.append(self.lane.uses(7))
+        return super().receive(number)
+
+
+@pytest.fixture
+def lane() -> Iterator[tuple[Lane, Connection]]:
+    """A lane, and the worker's end of its connection."""
+    ours, theirs = socket.socketpair()
+    with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, ()), "") as client:
+        client.lane = Lane(client, 30.0, lambda *_: None)
+        yield client.lane, worker
+
+
+def shipment(*values: np.ndarray) -> Shipment:
+    given = tuple(ArrayValue(value.dtype.str, value.shape, value.tobytes()) for value in values)
+    return Shipment(Prepared(b"k" * 16, b"plan", (), (), (), {}, (), -1), (7, 8), Values(given))
+
+
+def answer(worker: Connection) -> tuple[int, int]:
+    """Answer one request; the file that its values came in, and its size."""
+    request, descriptors = worker.receive(Request)
+    status = [os.fstat(descriptor) for descriptor in descriptors]
+    close_all(descriptors)
+    worker.send(Ran(request.number, (), None, (), False, Times(0.0, 0.0), b""), Reply)
+    return (status[0].st_ino, status[0].st_size) if status else (0, 0)
+
+
+def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(lane: tuple[Lane, Connection]):
+    sending, worker = lane
+    tickets = [sending.send(shipment()) for _ in range(2)]
+    for _ in tickets:
+        answer(worker)
+    for ticket in tickets:
+        sending.wait(ticket)
+    # A thread that sees it unused lets the worker release it, maybe before the plan has begun.
+    assert sending.client.used == [True, True] and not sending.uses(7) and sending.idle
+
+
+def test_large_values_travel_in_the_same_memory_once_it_is_free(lane: tuple[Lane, Connection]):
+    sending, worker = lane
+    large = np.zeros(100_000)
+    first, second = sending.send(shipment(large)), sending.send(shipment(large))
+    one, other = answer(worker), answer(worker)
+    assert one != other
+    sending.wait(first)
+    third = sending.send(shipment(large))
+    assert answer(worker) == one
+    for ticket in (second, third):
+        sending.wait(ticket)
