@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,9 @@ from gpu_worker.protocol.messages import Array as ArrayArgument
 #: What a stencil's kernel knows of the cells that it computes; axes z, y, x.
 REGION = np.dtype([("pitch", "i8"), ("plane", "i8"), ("low", "i4", 3), ("high", "i4", 3), ("origin", "i8", 3),
                    ("shape", "i8", 3)])
+
+#: The most thread blocks of a launch along y and along z; along x there may be 2**31 - 1.
+MOST_BLOCKS = 65_535
 
 
 def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Mapping[str, Cells],
@@ -42,13 +45,29 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
         sides = exchanged.late[place]
         inner, outer = shells(patch.layout.box, [width * side[0] for width, side in zip(below, sides, strict=True)],
                               [width * side[1] for width, side in zip(above, sides, strict=True)])
-        for box, operations in ((inner, early), *((box, late) for box in outer)):
-            if box.size:
+        for whole, operations in ((inner, early), *((box, late) for box in outer)):
+            for box in launched(whole, launch.tile):
                 arguments = _arguments(launch, domain, place, content, results, box, desk)
                 operations.append(partial(
                     patch.device.launch, kernels[patch.device], grid_of(box.shape, launch.tile), launch.block,
                     arguments, shared=launch.shared, stream=desk.stream(patch.device)))
     return [*exchanged.first, *exchanged.beside, *early, *exchanged.after, *late, *exchanged.settled]
+
+
+def launched(box: Box, tile: Sequence[int]) -> Iterator[Box]:
+    """The cells of a box in as few parts as one launch each can compute; none of an empty one.
+
+    Examples
+    --------
+    >>> [part.shape for part in launched(Box((0, 0, 0), (1, 300_000, 10)), (1024, 4, 8))]
+    [(1, 262140, 10), (1, 37860, 10)]
+    """
+    if not box.size:
+        return
+    most = [cells * MOST_BLOCKS for cells in reversed(tile[1:])]
+    for z in range(box.low[0], box.high[0], most[0]):
+        for y in range(box.low[1], box.high[1], most[1]):
+            yield Box((z, y, box.low[2]), (min(z + most[0], box.high[0]), min(y + most[1], box.high[1]), box.high[2]))
 
 
 def grid_of(shape: Triple, tile: Sequence[int]) -> tuple[int, ...]:

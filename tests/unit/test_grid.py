@@ -48,6 +48,8 @@ def test_blocks_are_cut_as_numpy_cuts(grid):
     ({"shape": (4, 4), "splits": (5, 1)}, "5 blocks along axis 0, which has 4 cells"),
     ({"shape": (4, 4), "splits": (2, 1), "halo": 3}, "smallest block has 2 cells"),
     ({"shape": (7,), "splits": (2,), "halo": 4}, "smallest block has 3 cells"),
+    ({"shape": 400, "splits": 2, "halo": 33}, "halo= is 33 wide along axis 0; 32 at most"),
+    ({"shape": (2, 2**31)}, "shape= has 2,147,483,648 cells along axis 1"),
     ({"shape": (4, 4), "splits": 2}, "splits=(2,) has 1 items for a grid of 2 axes"),
     ({"shape": (4, 4), "halo": (1, 1, 1)}, "halo=(1, 1, 1) has 3 items"),
     ({"shape": (4, 4, 4, 4)}, "a grid has 1 to 3"),

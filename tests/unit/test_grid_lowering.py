@@ -236,6 +236,8 @@ def test_a_window_has_the_cells_that_numpy_gives():
                       sum(bool(cells & set(column)) for column in whole[key.slices].T)) for key in GRID.blocks()]
     assert sum(np.prod(shape) for shape in found) == len(cells)
     assert result.layout.kind == "blocks" and result.layout.keyed and result.positions == ()
+    values = lowered(GRID, plan.Window((1, 3), (9, 12), (2, 4)), plan.Values(), goal=FETCH).results()[0]
+    assert values.signatures == result.signatures and not values.layout.keyed
 
 
 def test_without_their_keys_blocks_are_plain_ones():

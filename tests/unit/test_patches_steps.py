@@ -17,11 +17,12 @@ from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from gpu_worker.device.null import NullDevice
-from gpu_worker.grid.boxes import Lattice, whole
+from gpu_worker.grid.boxes import Box, Lattice, whole
 from gpu_worker.grid.desk import Desk
 from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC
 from gpu_worker.grid.patches import lattice_of, number_of
 from gpu_worker.grid.session import Grids
+from gpu_worker.grid.stencils import MOST_BLOCKS, grid_of, launched
 from gpu_worker.grid.steps import GridSteps
 from gpu_worker.progress import Progress
 from gpu_worker.protocol.errors import NotFinite, PlanError
@@ -31,7 +32,7 @@ from gpu_worker.protocol.messages import Constant, Field, Scalar, StencilLaunch
 from gpu_worker.scratch import Arguments, Scratch
 from gpu_worker.store import Array, Partition
 from gpu_worker.streams import StreamPool, Streams
-from tests.unit.grids import AXES, Case, cases, padded
+from tests.unit.grids import AXES, Case, cases, padded, triples
 
 REGION = "struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };\n"
 
@@ -208,6 +209,32 @@ def test_steps_are_those_of_numpy(devices, box, case: Case, count: int, steps: i
             machine.become(machine.steps.stencil(Stencil("around", 0), machine.values))
     np.testing.assert_allclose(machine.get(), stepped(full, case, steps), rtol=1e-11, atol=1e-9)
     machine.close()
+
+
+def test_more_rows_than_a_launch_has_thread_blocks(box):
+    case = Case(Lattice((2, 70_001, 2), (1, 2, 1)), (0, 1, 1), ((GIVEN, GIVEN),) * 3, ((0, 0),) * 3, False, (0, 0))
+    device = HostDevice(cache=KernelCache())
+    machine = Machine([device], box, case)
+    full = np.random.default_rng(3).random(case.lattice.shape)
+    machine.put(full)
+    machine.become(machine.steps.assembled(machine.values))
+    machine.steps.exchange(Exchange("exchange", (halo(case, False),)))
+    machine.become(machine.steps.stencil(Stencil("around", 0), machine.values))
+    np.testing.assert_allclose(machine.get(), stepped(full, case, 1), rtol=1e-11, atol=1e-12)
+    machine.close()
+    device.close()
+
+
+@given(low=triples(0, 9), shape=st.tuples(st.integers(0, 3 * MOST_BLOCKS), st.integers(0, 5 * MOST_BLOCKS),
+                                          st.integers(0, 9)), tile=triples(1, 4))
+@_SETTINGS
+def test_launches_share_a_box_and_are_within_cudas_limits(low, shape, tile):
+    box = Box(low, tuple(map(sum, zip(low, shape, strict=True))))
+    parts = list(launched(box, tile))
+    assert all(max(grid_of(part.shape, tile)[1:]) <= MOST_BLOCKS for part in parts)
+    assert sum(part.size for part in parts) == box.size
+    assert all(one == other or not one.shared(other).size for one in parts for other in parts)
+    assert all(part.shared(box) == part for part in parts)
 
 
 class Apart(HostDevice):

@@ -16,6 +16,11 @@ from vispark.grid.boundary import functions_of, learn, read_boundary
 from vispark.grid.description import Description
 from vispark.grid.key import BlockKey
 
+#: The most cells along an axis: kernels number them in 32 bits, and go a little beyond the last.
+MOST_CELLS = 2**31 - 2**16
+#: The widest halo: rows of cells in a device's memory have so much room before them.
+MOST_HALO = 32
+
 _NUMERIC = frozenset("?bhilqBHILQfdFD")
 
 
@@ -43,7 +48,8 @@ class Grid:
     Raises
     ------
     PlanError
-        If the splits are more than the cells, the halo is wider than a block, or something is not of its kind.
+        If the splits are more than the cells, the halo is wider than a block or than 32 cells, an axis has 2**31 cells
+        or about as many, or something is not of its kind.
 
     Examples
     --------
@@ -237,6 +243,10 @@ def _extents(name: str, given: Any, least: int) -> tuple[int, ...]:
 
 
 def _check_axis(axis: int, extent: int, parts: int, width: int) -> None:
+    if extent > MOST_CELLS:
+        raise PlanError(f"shape= has {extent:,} cells along axis {axis}; {MOST_CELLS:,} at most are possible")
+    if width > MOST_HALO:
+        raise PlanError(f"halo= is {width} wide along axis {axis}; {MOST_HALO} at most is possible")
     if parts > extent:
         raise PlanError(f"splits= has {parts} blocks along axis {axis}, which has {extent} cells; at most that many "
                         "blocks are possible")

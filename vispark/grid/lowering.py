@@ -102,11 +102,13 @@ class GridLowering(Lowering):
     def _content(self, partition: int, behind: int) -> Content:
         content = super()._content(partition, behind)
         window = next((node.op for node in self.nodes[:behind] if isinstance(node.op, plan.Window)), None)
-        if window is None:
+        if window is None or not content.signatures:
             return content
+        # Values without their keys are at no place of the grid any more.
+        positions = self._given[partition][0].positions
         cells = Cells(window.starts, window.stops, window.steps)
         signatures = []
-        for number, signature in zip(content.positions, content.signatures, strict=True):
+        for number, signature in zip(positions, content.signatures, strict=True):
             shape = cells.shape_within(self.description, self.description.position_of(number))
             signatures.append(Signature(tuple(replace(each, shape=shape) for each in signature.fields)))
         return replace(content, layout=content.layout.as_blocks(), signatures=tuple(signatures), positions=())
