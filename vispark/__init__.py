@@ -30,7 +30,9 @@ from vispark.grid.key import BlockKey
 from vispark.install import install as _install
 from vispark.kernels import Kernel, Kernels
 from vispark.profiling import Profile, profile
+from vispark.records.rows import Rows
 from vispark.symbols import IN, OUT
+from vispark.text import read_text
 from vispark.translate import TranslationError, coordinate, extent, stencil
 from vispark.vrdd import VRDD
 
@@ -57,6 +59,7 @@ __all__ = [
     "PlanError",
     "Profile",
     "RecordError",
+    "Rows",
     "SparkConnectError",
     "TranslationError",
     "VisparkError",
@@ -65,6 +68,7 @@ __all__ = [
     "coordinate",
     "extent",
     "profile",
+    "read_text",
     "stencil",
     "translate",
 ]

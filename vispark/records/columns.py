@@ -62,12 +62,22 @@ class Column:
         row = self.part.dtype.itemsize * self.items[0].size
         at_once = max(1, _SCRATCH_BYTES // max(row, 1))
         for first in range(0, len(self.items), at_once):
-            rows = np.concatenate(self.items[first:first + at_once], dtype=self.part.dtype, casting="equiv")
-            payload.put(offset + first * row, rows)
+            payload.put(offset + first * row, _joined(self.items[first:first + at_once], self.part.dtype))
 
     def write(self, index: int, payload: Payload, offset: int) -> None:
         """Write one record to ``offset``, in native byte order."""
         payload.put(offset, self.items[index].astype(self.part.dtype, copy=False, casting="equiv"))
+
+
+def _joined(rows: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    """Rows one after another, in native byte order."""
+    if rows[0].dtype == dtype:
+        try:
+            # Half the time of np.concatenate where rows are short.
+            return np.frombuffer(b"".join(rows), dtype)     # type: ignore[arg-type]
+        except TypeError:
+            pass        # one of them is strided
+    return np.concatenate(rows, dtype=dtype, casting="equiv")
 
 
 def columns(values: list[Any], keyed: bool) -> list[Column]:

@@ -17,6 +17,7 @@ from vispark.records.columns import Column, columns
 from vispark.records.keys import pack_keys
 from vispark.records.layout import Layout
 from vispark.records.refusals import Subject, is_pair, mixed
+from vispark.records.rows import Rows
 
 
 class Packed:
@@ -86,7 +87,7 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     ----------
     records : iterable
         Numbers, arrays, tuples of numbers, dicts of numbers and arrays, or (key, value) pairs with such values; all
-        alike.
+        alike. Of :class:`Rows` the arrays are taken as they are.
     seal : callable
         Puts a tag before the keys' blob, as :meth:`Keyring.seal` does.
 
@@ -101,6 +102,10 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     >>> packed.signatures
     [Signature(fields=(Field(name='', dtype='<f8', shape=(3,)),))]
     """
+    if isinstance(records, Rows):
+        found = records.columns()
+        parts = tuple(column.part for column in found)
+        return Packed(Layout("elements", False, parts), len(found[0].items) if found else 0, b"", found)
     records = list(records)
     if not records:
         return Packed(Layout("elements", False, ()), 0, b"", [])

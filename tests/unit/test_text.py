@@ -1,0 +1,107 @@
+"""Text files of numbers, without Spark: how files are cut, how lines are parsed, and rows as records."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol.payload import Payload
+from vispark.errors import PlanError, RecordError
+from vispark.records import Rows, pack
+from vispark.text import reader
+from vispark.text.parsing import Format
+from vispark.text.reader import Reader
+from vispark.text.splits import Split, splits
+
+THREE = Format("", "float32", 3, (("", (0, 1, 2)),))
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+@pytest.mark.parametrize("text", [b"", b"\n", b"1 2\n33 4\n\n555 6", b"1 2\r\n3 4\r\n", b"h\nh\n" + b"12 3456\n" * 9])
+def test_every_line_is_in_one_split(tmp_path: Path, monkeypatch, text, piece):
+    monkeypatch.setattr(reader, "_PIECE", piece)
+    monkeypatch.setattr(reader, "_FEW", piece)
+    path = tmp_path / "lines.txt"
+    path.write_bytes(text)
+    for skip in (0, 2):
+        for parts in range(1, len(text) + 2):
+            found = []
+            for split in splits(str(path), parts):
+                with path.open("rb") as file:
+                    for start, data in reader.lines(file, split, skip):
+                        assert text[start:start + len(data)] == data
+                        found += data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n")
+            assert found == (text.removesuffix(b"\n").split(b"\n")[skip:] if text.strip() else found)
+
+
+def test_files_are_found_and_cut(tmp_path: Path):
+    for name, size in (("b.txt", 100), ("a.txt", 45), ("c.txt.gz", 200), ("_SUCCESS", 1), (".hidden", 1), ("empty", 0)):
+        (tmp_path / name).write_bytes(b"1\n" * (size // 2) + b"2" * (size % 2))
+    found = [(Path(split.path).name, split.start, split.end) for split in splits(str(tmp_path), 6)]
+    # A split is a sixth of all, and at most a tenth of one more is left to the last.
+    assert found == [("a.txt", 0, 45), ("b.txt", 0, 57), ("b.txt", 57, 100), ("c.txt.gz", 0, 200)]
+    assert [split.end for split in splits(f"{tmp_path}/a.txt, {tmp_path}/b*", 1)] == [45, 100]
+    assert splits(f"file://{tmp_path}/a.txt", 1) == [Split(f"file://{tmp_path}/a.txt", 0, 45)]
+    assert splits(f"file://{tmp_path}", 1)[1].path == f"file://{tmp_path}/b.txt"
+    with pytest.raises(PlanError, match="no text file"):
+        splits(f"{tmp_path}/nothing", 1)
+
+
+@pytest.mark.parametrize("text", [b"1 2 3\n4 5 6", b" 1  2\t3 \r\n\n\t4 5   6  \n", b"1.0e0 +2 3.\n  \n 4 5 6   "])
+def test_blanks_between_numbers_may_be_any(text):
+    np.testing.assert_array_equal(THREE.parsed(text)[""], np.float32([[1, 2, 3], [4, 5, 6]]))
+
+
+def test_numbers_are_read_as_numpy_reads_them():
+    text = ["1e-46", "3.4028235e38", "nan", "-inf", "16777217", "0.1", "-0.0", "1e400"]
+    found = Format(",", "float32", 1, (("", 0),)).parsed("\n".join(text).encode())[""]
+    with np.errstate(over="ignore"):
+        assert found.tobytes() == np.array(list(map(float, text))).astype(np.float32).tobytes()
+
+
+def test_columns_become_fields():
+    found = Format(",", "int64", 3, (("y", 2), ("x", (1, 0)))).parsed(b'1,2,"3"\n4, 5 ,9007199254740993\n')
+    assert found["x"].tolist() == [[2, 1], [5, 4]] and found["y"].tolist() == [3, 9007199254740993]
+    assert THREE.parsed(b"   ")[""].shape == (0, 3)
+
+
+@pytest.mark.parametrize(("line", "fault"), [
+    ("1 2", "has 2 columns, where the first line has 3: '1 2'"), ("1 x 3", "column 1: 'x' is no float32"),
+    ("1 2 3 4", "has 4 columns, where"), ("0x1 2 3", "column 0: '0x1' is no float32")])
+@pytest.mark.parametrize("name", ["f.txt", "f.txt.gz"])
+def test_a_bad_line_is_named(tmp_path: Path, monkeypatch, line, fault, name):
+    monkeypatch.setattr(reader, "_PIECE", 64)
+    path, text = tmp_path / name, "# a head\n" + "1 2 3\n\n" * 40 + line + "\n" + "oh no\n" * 3
+    with gzip.open(path, "wt") if name.endswith("gz") else path.open("w") as file:
+        file.write(text)
+    with pytest.raises(RecordError) as raised:
+        list(Reader(THREE, 1, False)(splits(str(path), 5)))
+    assert f"{path}, line 82: {fault}" in str(raised.value)
+
+
+def test_rows_are_packed_as_the_records_they_stand_for():
+    rng = np.random.default_rng(1)
+    for arrays in ([rng.random((5, 3), np.float32), rng.random((2, 3), np.float32)], [rng.integers(9, size=4)],
+                   [rng.random((3, 2)).astype(">f8")], [rng.random(3).astype(">f4")], [np.empty((0, 4))], [],
+                   [{"x": rng.random((3, 2)), "y": np.arange(3)}, {"x": rng.random((1, 2)), "y": np.arange(1)}]):
+        whole, single = pack(Rows(iter(arrays)), seal=bytes), pack(list(Rows(arrays)), seal=bytes)
+        assert (whole.layout, whole.count, whole.signatures) == (single.layout, single.count, single.signatures)
+        assert _bytes(whole) == _bytes(single)
+
+
+def _bytes(packed) -> bytes:
+    with Payload.create(max(packed.nbytes, 1)) as payload:
+        packed.write(payload, 0)
+        return payload.array.tobytes()
+
+
+@pytest.mark.parametrize(("arrays", "message"), [
+    ([np.ones((2, 3)), np.ones((2, 4))], "array 1 of Rows is float64 of shape"),
+    ([np.ones((2, 3, 1))], "one or two dimensions"), ([["a"]], "is a list"), ([np.array(["a"])], "array of numbers"),
+    ([{"x": np.ones(2)}, {"y": np.ones(2)}], "has the fields"), ([{"x": np.ones(2), "y": np.ones(3)}], "as many rows")])
+def test_rows_that_are_not_alike_are_refused(arrays, message):
+    with pytest.raises(RecordError, match=message):
+        pack(Rows(arrays), seal=bytes)
