@@ -2,9 +2,9 @@
 //
 // Squared distances are |c|^2 - 2 x.c but for |x|^2, which is the same for all centres, so the products x.c, taken from
 // the centres' mean, are matrix work. They are computed on tensor cores from pairs of bfloat16 (tensor.h), with a bound
-// on what that can be off. A row whose two best centres are no further apart than the bound is computed again, in
-// double, for the centres in question: every row gets the label that exact arithmetic gives it, up to a rounding of
-// double.
+// on what that can be off. A row whose two best centres are no further apart than the bound is computed again for the
+// centres in question, in float and, where that does not tell either, in double: every row gets the label that exact
+// arithmetic gives it, up to a rounding of double.
 //
 // A thread block has the rows of one work. It labels them, sorts their numbers by label, and gathers each label's rows:
 // sums of a few floats, added up in double in a fixed order.
@@ -24,6 +24,7 @@ enum Nan { NEVER, FIRST };
 #ifdef VISPARK_ON_HOST
 #include "vispark/nearest_host.h"
 #else
+#include "vispark/nearest_sums.h"
 #include "vispark/tensor.h"
 
 namespace nearest {
@@ -144,25 +145,68 @@ template <int D, class C> __device__ __forceinline__ double exactly(const float*
     return over_warp(sum);
 }
 
-// The label of one row by exact distances from the centres that its four lanes have in their masks.
-template <int N, int K, int D, Nan nan, class C>
-__device__ int again(unsigned long long mask, int from, bool all, const float* x, const C* centres)
+// The squared distance in float, by a warp: of D items, off by a rounding for each item of a lane and for each join.
+template <int D> __device__ __forceinline__ constexpr float doubt() { return 2 * (D / 32 + 12) * 0x1p-24f; }
+template <int D, class C> __device__ __forceinline__ float roughly(const float* x, const C* c)
 {
-    double least = far_away();
-    int where = 0;
+    constexpr int AHEAD = 13;
+    float sum = 0;
+    for (int i = threadIdx.x % 32; i < D; i += 32 * AHEAD) {
+        float a[AHEAD], b[AHEAD];
+        #pragma unroll
+        for (int u = 0; u < AHEAD; u++) {
+            const bool there = i + 32 * u < D;
+            a[u] = there ? x[i + 32 * u] : 0.0f;
+            b[u] = there ? (float)c[i + 32 * u] : 0.0f;
+        }
+        #pragma unroll
+        for (int u = 0; u < AHEAD; u++) sum = fmaf(a[u] - b[u], a[u] - b[u], sum);
+    }
+    return over_warp(sum);
+}
+
+// Does `take(n)` for each centre that the four lanes of a row have in their masks.
+template <int N, int K, class Take>
+__device__ __forceinline__ void over_masks(unsigned long long mask, int from, bool all, Take take)
+{
     for (int q = 0; q < 4; q++) {
         unsigned long long rest = all ? ~0ull >> (64 - N / 4) : __shfl_sync(~0u, mask, from + q);
         for (; rest; rest &= rest - 1) {
             const int bit = __ffsll(rest) - 1, n = 8 * (bit / 2) + 2 * q + bit % 2;
-            if (n >= K) continue;
-            double distance = exactly<D>(x, centres + (long long)n * D);
-            if (nan == FIRST && distance != distance) distance = -1;
-            if (distance < least || (distance == least && n < where)) {
-                least = distance;
-                where = n;
-            }
+            if (n < K) take(n);
         }
     }
+}
+
+// The label of one row by its distances from the centres in its masks: in float where these tell, else in double.
+template <int N, int K, int D, Nan nan, class C>
+__device__ __forceinline__ int again(unsigned long long mask, int from, bool all, const float* x, const C* centres)
+{
+    int where = 0;
+    if (!all && sizeof(C) == 4) {
+        float least = far_away(), second = far_away();
+        over_masks<N, K>(mask, from, false, [&](int n) {
+            const float distance = roughly<D>(x, centres + (long long)n * D);
+            if (distance < least) {
+                second = least;
+                least = distance;
+                where = n;
+            } else {
+                second = fminf(second, distance);
+            }
+        });
+        if (second > least * (1 + 2 * doubt<D>()) && second > 1e-30f && second < 1e30f) return where;
+        where = 0;
+    }
+    double least = far_away();
+    over_masks<N, K>(mask, from, all, [&](int n) {
+        double distance = exactly<D>(x, centres + (long long)n * D);
+        if (nan == FIRST && distance != distance) distance = -1;
+        if (distance < least || (distance == least && n < where)) {
+            least = distance;
+            where = n;
+        }
+    });
     return where;
 }
 
@@ -336,96 +380,6 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
             for (int i = 0; i < 2 * RING; i++) tensor::forget(full + 8 * i);
     }
 #endif
-}
-
-// -- sums by label ---------------------------------------------------------------------------------------------------
-
-// Numbers of rows in the order of their labels, each label's in ascending order: start[k] is where label k begins.
-template <int K, int T>
-__device__ void sort(const unsigned char* labels, int rows, unsigned short* order, int* places, int* start)
-{
-    constexpr int W = T / 32;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int share = ((rows + W - 1) / W + 31) / 32 * 32, from = warp * share, to = min(rows, from + share);
-    for (int i = threadIdx.x; i < W * K; i += T) places[i] = 0;
-    __syncthreads();
-    for (int i = from + lane; i < to; i += 32) atomicAdd(&places[warp * K + labels[i]], 1);
-    __syncthreads();
-    if (warp == 0) {
-        int total = 0;
-        for (int base = 0; base < K; base += 32) {
-            const int k = base + lane;
-            int sum = 0;
-            if (k < K)
-                for (int w = 0; w < W; w++) {
-                    const int count = places[w * K + k];
-                    places[w * K + k] = sum;
-                    sum += count;
-                }
-            int scan = sum;
-            for (int apart = 1; apart < 32; apart *= 2) {
-                const int up = __shfl_up_sync(~0u, scan, apart);
-                if (lane >= apart) scan += up;
-            }
-            if (k < K) {
-                start[k] = total + scan - sum;
-                for (int w = 0; w < W; w++) places[w * K + k] += total + scan - sum;
-            }
-            total += __shfl_sync(~0u, scan, 31);
-        }
-        if (lane == 0) start[K] = total;
-    }
-    __syncthreads();
-    for (int i = from; i < to; i += 32) {
-        const bool there = i + lane < to;
-        const int label = there ? labels[i + lane] : -1;
-        const unsigned peers = __match_any_sync(~0u, label);
-        const int place = there ? places[warp * K + label] + __popc(peers & ((1u << lane) - 1)) : 0;
-        __syncwarp();
-        if (there) {
-            order[place] = (unsigned short)(i + lane);
-            if (peers >> lane == 1) places[warp * K + label] = place + 1;
-        }
-        __syncwarp();
-    }
-    __syncthreads();
-}
-
-// Adds the rows of x to the sums of their labels; the first time they start them.
-template <int K, int D, int T, int AHEAD>
-__device__ void gather(const float* x, const unsigned short* order, const int* start, double* sums, bool first)
-{
-    constexpr int FOURS = D / 4, LANES = FOURS < T ? FOURS : T, SIDE = T / LANES;
-    const int side = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    if (side >= SIDE) return;
-    for (int k = side; k < K; k += SIDE)
-        for (int four = lane; four < FOURS; four += LANES) {
-            const float* column = x + 4 * four;
-            double sum[4] = {0, 0, 0, 0};
-            const int end = start[k + 1];
-            for (int i = start[k]; i < end; i += AHEAD) {
-                float4 row[AHEAD];
-                #pragma unroll
-                for (int u = 0; u < AHEAD; u++)
-                    row[u] = i + u < end ? tensor::stream(column + (long long)order[i + u] * D)
-                                         : make_float4(0, 0, 0, 0);
-                #pragma unroll
-                for (int apart = 1; apart < AHEAD; apart *= 2)
-                    #pragma unroll
-                    for (int u = 0; u < AHEAD; u += 2 * apart) {
-                        row[u].x += row[u + apart].x;
-                        row[u].y += row[u + apart].y;
-                        row[u].z += row[u + apart].z;
-                        row[u].w += row[u + apart].w;
-                    }
-                sum[0] += row[0].x;
-                sum[1] += row[0].y;
-                sum[2] += row[0].z;
-                sum[3] += row[0].w;
-            }
-            double* out = sums + (long long)k * D + 4 * four;
-            for (int i = 0; i < 4; i++) out[i] = first ? sum[i] : out[i] + sum[i];
-        }
 }
 
 // -- kernels ---------------------------------------------------------------------------------------------------------
