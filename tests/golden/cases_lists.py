@@ -4,6 +4,7 @@
 # ruff: noqa: B905, C419
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -285,3 +286,109 @@ case("sum of a long row of float16", rows(3, 30, "float16"), tolerance=16)(lambd
 def _chosen_row(p):
     q = p if p[0] > 0 else p[::-1]
     return q + q[0], q
+
+
+# -- names with a star, :=, methods, decorators ------------------------------------------------------------------------
+
+class Line:
+    """Something with methods that compute."""
+
+    def __init__(self, slope, row):
+        self.slope, self.row = slope, row
+
+    def at(self, x, k=2):
+        return self.slope * x + k
+
+    def __call__(self, p):
+        return np.dot(p, self.row) + self.at(p[0], k=1)
+
+
+class Compiled:
+    """As Numba keeps the function that it compiles."""
+
+    def __init__(self, function):
+        self.py_func = function
+
+    def __call__(self, x):
+        return self.py_func(x)
+
+
+def _handed_on(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kw):
+        return function(*args, **kw)
+    return wrapper
+
+
+line = Line(0.5, np.float32([1, 2, 3, 4, 5]))
+compiled = Compiled(lambda x: x * x)
+
+
+def total(*values, scale=1):
+    return scale * sum(values)
+
+
+case("a method", F32)(line.at)
+case("an object that can be called", rows(6, 5), tolerance=8)(line)
+case("a method in a function", F32)(lambda x: line.at(x, 3) + line.slope)
+case("a function that Numba compiles", F32)(lambda x: compiled(x))
+case("float(\"inf\")", F32, promoted=True)(
+    lambda x: (min(x, float("inf")), x if x > -float("infinity") else float("nan")))
+
+
+@case("x.dtype", rows(6, 5, "int16"))
+def _like(p):
+    return np.ones(2, p.dtype) + p[0]
+
+
+@case("a decorator that hands its arguments on", F32, 2.0)
+@_handed_on
+def _decorated(x, k):
+    return k * x
+
+
+@case("*args in a called function", F32)
+def _several(x):
+    return total(x, x * x, 3) + total(x, scale=2) + total(1)
+
+
+@case("*args of the arguments", F32, 2.0, 3.0, 4.0)
+def _coefficients(x, *c):
+    s = 0.0
+    for a in c:
+        s = s * x + a
+    return s
+
+
+@case("a, *b = p", rows(6, 5))
+def _starred(p):
+    first, *middle, last = p
+    return first - last, sum(middle), len(middle), middle[1]
+
+
+@case(":= in an if", F32)
+def _named(x):
+    if (y := x * 2) > 1:
+        return y
+    elif (z := x + 1) > y:
+        return z
+    return (h := x / 2) * h
+
+
+@case(":= in a while", F64, promoted=True)
+def _named_in_while(x):
+    n = 0
+    z = min(abs(x), 3.0) + 1
+    while (z := z * 1.5) < 100:
+        if n > 6:
+            continue
+        n += 1
+    return n, z
+
+
+@case("items that a mask selects", rows(6, 5))
+def _masked(p):
+    q = p * 2
+    q[p > 1] *= 3
+    q[q < 0] = 0
+    return q

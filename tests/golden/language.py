@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from pathlib import Path
 
 from tests.golden import cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
@@ -27,10 +28,7 @@ def tables() -> str:
 
 
 def _module(case: Case) -> str:
-    function = case.fn
-    while not hasattr(function, "__code__"):
-        function = getattr(function, "__wrapped__", None) or function.func
-    return function.__module__.rpartition(".")[2]
+    return Path(trace(case.fn, case.args).definition.text.file).stem
 
 
 def _rows(cases: list[Case]) -> str:

@@ -6,6 +6,7 @@ is if the type is the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,9 @@ from vispark.translate.liveness import Names
 from vispark.translate.types import INT
 from vispark.translate.values import Array, Function, List, Named, Nothing, Number, Tuple, Value, describe, reindexed
 from vispark.translate.writer import Serial
+
+#: The most items that a name with a * takes some of.
+MOST_UNPACKED = 64
 
 
 class Assignments(Expressions):
@@ -46,20 +50,28 @@ class Assignments(Expressions):
                 self.bind(target.name, value)
         elif isinstance(target, form.TupleOf):
             with self.told_at(target):
-                items = self._unpacked(value, len(target.items))
+                items = self._unpacked(value, target.items)
             for one, item in zip(target.items, items, strict=True):
-                self.store(one, item)
+                self.store(one.value if isinstance(one, form.Spread) else one, item)
         else:
             with self.told_at(target):
                 self._store_elements(target, value)
 
-    def _unpacked(self, value: Value, wanted: int) -> tuple[Value, ...]:
+    def _unpacked(self, value: Value, targets: tuple[form.Expression, ...]) -> tuple[Value, ...]:
+        """The items that several names get; the one with a * gets a list of the rest."""
+        starred = [place for place, target in enumerate(targets) if isinstance(target, form.Spread)]
+        wanted = len(targets)
         if isinstance(value, Array) and value.shape:
             items: tuple[Value, ...] = tuple(self.element_of(value, str(i)) for i in range(value.shape[0]))
         elif isinstance(value, Tuple | List):
             items = value.items
         else:
             raise Refusal(f"{describe(value)} cannot be unpacked")
+        if starred and wanted - 1 <= len(items) <= MOST_UNPACKED:
+            start, rest = starred[0], len(items) - wanted + 1
+            return (*items[:start], List(items[start:start + rest]), *items[start + rest:])
+        if starred and len(items) > MOST_UNPACKED:
+            raise Refusal(f"* takes a list of at most {MOST_UNPACKED} items here; write a slice, as in p[1:]")
         if len(items) != wanted:
             raise Refusal(f"{len(items)} values cannot be unpacked into {wanted} names")
         return items
@@ -127,6 +139,11 @@ class Assignments(Expressions):
                           f"np.array([...]) or .copy(); this is {describe(array)}")
         if self.dealt(array.size) or any(self.dealt(held.size) for held in self._held(target.value)):
             raise Serial
+        mask = self._mask(array, target.indices)
+        if mask is not None:
+            number = self.fixed(self.as_number(value, "where a mask selects, a number"))
+            self._store_masked(array, mask, lambda _: number)
+            return
         place: Any = self.indexed(array, target.indices)
         if isinstance(place, Number):
             number = self.as_number(value, "a number")
@@ -140,6 +157,22 @@ class Assignments(Expressions):
             one = whole if isinstance(whole, Number) else whole.at(*stretched(whole.shape, indices))
             self.line(f"{place.element(*indices)} = {scalars.cast(one, array.type).text};")
 
+    def _mask(self, array: Array, indices: tuple[form.Expression, ...]) -> Array | None:
+        """The bools that an array of its shape is indexed by, as they are now; None for other indices."""
+        if len(indices) != 1 or isinstance(indices[0], form.Slice):
+            return None
+        with self.apart():
+            found = self.expression(indices[0])
+        if not isinstance(found, Array) or found.type.kind != "b" or found.shape != array.shape:
+            return None
+        return self.materialised(self.expression(indices[0]), "mask")
+
+    def _store_masked(self, array: Array, mask: Array, value: Callable[[Number], Number]) -> None:
+        """Assign to the items that a mask selects what becomes of each."""
+        with self.over(array.shape) as indices:
+            one = array.at(*indices)
+            self.line(f"if ({mask.element(*indices)}) {one.text} = {scalars.cast(value(one), array.type).text};")
+
     def _held(self, node: form.Expression) -> tuple[Array, ...]:
         """The array of the function's own that an expression is an item or a slice of."""
         while isinstance(node, form.Index):
@@ -152,6 +185,18 @@ class Assignments(Expressions):
         return any(held.storage for held in self._held(node))
 
     def _do_Augment(self, statement: form.Augment, after: Names) -> bool:
+        target: Any = statement.target
+        if isinstance(target, form.Index):
+            with self.told_at(target):
+                array = self.expression(target.value)
+                mask = self._mask(array, target.indices) if isinstance(array, Array) and array.storage else None
+            if mask is not None:
+                if self.dealt(array.size):
+                    raise Serial
+                number = self.fixed(self.number(statement.value))
+                self._store_masked(array, mask, lambda one: self.as_number(
+                    self.operate(statement.operator, one, number)))
+                return True
         current = self.expression(statement.target)
         value = self.expression(statement.value)
         if isinstance(current, Array) and isinstance(statement.target, form.Local):

@@ -10,7 +10,7 @@ from vispark.translate.comprehensions import Comprehensions
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame, settled
 from vispark.translate.liveness import NONE, Names
-from vispark.translate.values import Array, Function, Nothing, Number, Type, Value, join_types, shown, type_of
+from vispark.translate.values import Array, Function, Nothing, Number, Tuple, Type, Value, join_types, shown, type_of
 
 _DEEPEST = 40
 
@@ -113,9 +113,10 @@ class Calls(Comprehensions):
         """The parameters' values in a call."""
         definition = function.definition
         taken = [parameter.name for parameter in definition.parameters if not parameter.keyword_only]
-        if len(arguments) > len(taken):
+        many = [parameter.name for parameter in definition.parameters if parameter.many]
+        if len(arguments) > len(taken) and not many:
             raise Refusal(f"{definition.name} takes {len(taken)} arguments, and {len(arguments)} are given")
-        found = dict(zip(taken, arguments, strict=False))
+        found = dict(zip(taken, arguments, strict=False)) | {name: Tuple(arguments[len(taken):]) for name in many}
         for name, value in keywords.items():
             if name in found or name not in {parameter.name for parameter in definition.parameters}:
                 raise Refusal(f"{definition.name} has no parameter {name}" if name not in found else
@@ -132,4 +133,6 @@ class Calls(Comprehensions):
         """An argument is computed once, however often the function reads it."""
         if isinstance(value, Number) and not value.known:
             return self.fixed(value, name)
+        if isinstance(value, Tuple):
+            return Tuple(tuple(self._argument(name, item) for item in value.items))
         return value

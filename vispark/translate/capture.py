@@ -45,8 +45,9 @@ def constant(value: Any, what: str) -> Constant:
         held = _held(value.dtype, what)
         data = value.tobytes() if value.dtype is held else np.asarray(value, dtype=held).tobytes()
         return Constant(held.str, value.shape, data)
+    instead = "; make it one: np.array([...])" if isinstance(value, list | tuple) else ""
     raise Refusal(f"{what} is {_article(type(value).__name__)}, which a kernel cannot take; it takes numbers and NumPy"
-                  " arrays")
+                  f" arrays{instead}")
 
 
 def argument(definition: Definition, value: Any, number: int) -> Constant:

@@ -215,18 +215,25 @@ class ChainWriter(Calls):
         """The parameters' values: fields, arguments in order, defaults."""
         definition = link.definition
         taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
-        if not taken:
+        many = next((parameter.name for parameter in definition.parameters if parameter.many), "")
+        if not taken and not (many and "" in fields):
             raise Refusal(f"{definition.name} has no parameter for the element")
         found: dict[str, Value] = {}
-        if "" in fields:
+        first_of: tuple[Value, ...] = ()
+        if not taken:
+            found[many] = Tuple(first_of := (self._taken(many, fields[""]),))
+        elif "" in fields:
             found[taken[0].name] = self._taken(taken[0].name, fields[""])
-        names = {parameter.name for parameter in definition.parameters}
+        names = {parameter.name for parameter in definition.parameters if not parameter.many}
         found |= {name: self._taken(name, field) for name, field in fields.items() if name in names}
         if not found:
             raise Refusal(f"no parameter of {definition.name} is named after a field; the record's fields are "
                           + ", ".join(fields))
         rest = [parameter for parameter in taken if parameter.name not in found]
-        if link.arguments > len(rest):
+        if link.arguments > len(rest) and many:
+            found[many] = Tuple((*first_of, *(self._value(("argument", number), f"{many}_{number - first - len(rest)}")
+                                              for number in range(first + len(rest), first + link.arguments))))
+        elif link.arguments > len(rest):
             raise Refusal(f"{definition.name} takes {len(rest)} arguments beside the element, and "
                           f"{link.arguments} are given")
         for parameter, number in zip(rest, range(first, first + link.arguments), strict=False):

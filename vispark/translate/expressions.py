@@ -299,18 +299,21 @@ class Expressions(Iterables):
 
     def _Attribute(self, node: form.Attribute) -> Value:
         value = self.expression(node.value)
-        if isinstance(value, Number | Array) and node.name in _PROPERTIES:
+        if isinstance(value, Number | Array) and node.name in _PROPERTIES and not (
+                node.name == "dtype" and value.type.weak):
             return self.property(value, node.name)
         if isinstance(value, Number | Array) and node.name in _METHODS:
             return Method(value, node.name)
-        raise Refusal(f"{describe(value)} has no .{node.name} here; there are .shape, .size, .ndim, .T, .real, .imag"
-                      " and the methods ." + "(), .".join(sorted(_METHODS)) + "()")
+        there = ", .".join(_PROPERTIES) + " and the methods ." + "(), .".join(sorted(_METHODS))
+        raise Refusal(f"{describe(value)} has no .{node.name} here; there are .{there}()")
 
     def property(self, value: Number | Array, name: str) -> Value:
         """``value.name`` of a number or an array."""
         shape = value.shape if isinstance(value, Array) else ()
         if name == "shape":
             return Tuple(tuple(map(literal, shape)))
+        if name == "dtype":
+            return Named(f"numpy.{value.type.dtype}")
         if name in ("size", "ndim"):
             return literal(len(shape) if name == "ndim" else (value.size if isinstance(value, Array) else 1))
         if name == "T":
@@ -350,7 +353,7 @@ class Expressions(Iterables):
                 maps.append((start, step, len(shape)))
                 shape.append(count)
             else:
-                maps.append(self.index(self.number(node, "an index"), extent))
+                maps.append(self.index(self._index_of(node), extent))
         places = [entry for entry in maps if entry is not None]
 
         def where(*indices: str) -> tuple[str, ...]:
@@ -376,6 +379,15 @@ class Expressions(Iterables):
             else:
                 found.append(node)
         return found + [whole] * missing
+
+    def _index_of(self, node: form.Expression) -> Number:
+        value = self.expression(node)
+        if isinstance(value, Array) and value.type.kind == "b":
+            with self.told_at(node):
+                raise Refusal("how many items a mask selects is not known before the kernel runs; write np.where(mask, "
+                              "p, 0), with what those that are left out count for in place of 0")
+        with self.told_at(node):
+            return self.as_number(value, "an index")
 
     def index(self, number: Number, extent: int) -> str:
         """A C++ index expression; outside the array is an error where it is known, a fault where it is not."""
@@ -521,7 +533,7 @@ def _simple(text: str) -> bool:
 
 #: The longest row that * spreads.
 _SPREAD = 64
-_PROPERTIES = ("shape", "size", "ndim", "T", "real", "imag")
+_PROPERTIES = ("shape", "size", "ndim", "T", "real", "imag", "dtype")
 _METHODS = {name: f"numpy.{name}" for name in ("sum", "prod", "mean", "min", "max", "argmin", "argmax", "dot", "any",
                                                "all", "copy", "clip", "var", "std", "transpose", "cumsum",
                                                "cumprod", "reshape", "ravel", "trace", "round")}

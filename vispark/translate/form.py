@@ -259,7 +259,7 @@ class Listed(Expression):
 
 @dataclass(frozen=True)
 class Spread(Expression):
-    """``*value`` among a call's arguments."""
+    """``*value`` among a call's arguments, or among the names that are assigned to."""
 
     value: Expression
 
@@ -333,11 +333,12 @@ class Return(Statement):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter, and what it is where no argument is given."""
+    """A parameter, and what it is where no argument is given; ``many`` takes the arguments that others do not."""
 
     name: str
-    default: Expression | None = None
-    keyword_only: bool = False
+    default: Expression | None = field(default=None, repr=False)
+    keyword_only: bool = field(default=False, repr=False)
+    many: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True)

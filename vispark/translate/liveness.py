@@ -41,13 +41,15 @@ def stored(target: form.Expression) -> Names:
         return frozenset({target.name})
     if isinstance(target, form.TupleOf):
         return NONE.union(*map(stored, target.items))
-    return NONE
+    return stored(target.value) if isinstance(target, form.Spread) else NONE
 
 
 def _read_by(target: form.Expression) -> Names:
     """The names that an assignment to a target reads: the array and the indices of ``a[i] = ...``."""
     if isinstance(target, form.TupleOf):
         return NONE.union(*map(_read_by, target.items))
+    if isinstance(target, form.Spread):
+        return _read_by(target.value)
     return NONE if isinstance(target, form.Local) else reads(target)
 
 

@@ -15,43 +15,11 @@ from vispark.translate import form, library, recipe
 from vispark.translate.capture import Unbound, constant, lookup
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.form import Definition, Expression, Function, Parameter
+from vispark.translate.lacking import BINARY, COMPARE, LACKING, METHODS_WITH_EFFECT, UNARY, why_not
+from vispark.translate.named import spelled_out
 from vispark.translate.recipe import Recipe, Recipes
 from vispark.translate.stencil import Stencil, halo_of
-from vispark.translate.text import FunctionNode, complain, find, place
-
-_BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-           ast.LShift: "<<", ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.MatMult: "@"}
-_UNARY = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not"}
-_COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is",
-            ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
-
-_LACKING = {
-    ast.Try: "try is not supported: a kernel cannot raise; test for the case with if",
-    ast.Raise: "raise is not supported: a kernel cannot raise; return a value that marks the case",
-    ast.Assert: "assert is not supported: a kernel cannot raise; return a value that marks the case",
-    ast.With: "with is not supported: a kernel holds no resources",
-    ast.Import: "import is not supported inside a translated function; import at the top of the module",
-    ast.ImportFrom: "import is not supported inside a translated function; import at the top of the module",
-    ast.Global: "global is not supported: a kernel cannot change what is outside it; return the value",
-    ast.Nonlocal: "nonlocal is not supported: a kernel cannot change what is outside it; return the value",
-    ast.Delete: "del is not supported; a local ends with the function",
-    ast.ClassDef: "a class is not supported inside a translated function; use tuples",
-    ast.AsyncFunctionDef: "async is not supported; write a plain function",
-    ast.AsyncFor: "async is not supported; write a plain loop",
-    ast.AsyncWith: "async is not supported; a kernel holds no resources",
-    ast.Match: "match is not supported; use if, elif and else",
-    ast.Yield: "yield is not supported: a kernel gives one result per element; return a tuple or an array",
-    ast.YieldFrom: "yield is not supported: a kernel gives one result per element; return a tuple or an array",
-    ast.Await: "await is not supported; write a plain function",
-    ast.SetComp: "a set is not supported; use an array of fixed length",
-    ast.Set: "a set is not supported; use an array of fixed length",
-    ast.DictComp: "a dict comprehension is not supported; write the dict with its names",
-    ast.JoinedStr: "a string is not supported: kernels work on numbers",
-    ast.NamedExpr: "the := operator is not supported; assign on a line of its own",
-    ast.Starred: "* before an argument or a target is not supported; write the items out",
-}
-_METHODS_WITH_EFFECT = ("append", "extend", "insert", "pop", "remove", "sort", "fill", "update", "add", "write",
-                        "resize", "put", "itemset", "clear", "setdefault", "reverse")
+from vispark.translate.text import FunctionNode, bound_names, complain, find, label_of, place, starred
 
 
 def trace(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> Function:
@@ -78,7 +46,7 @@ def trace(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> Function:
     >>> def scaled(x, k):
     ...     return k * x
     >>> trace(scaled, (2.0,)).definition.parameters
-    (Parameter(name='x', default=None, keyword_only=False), Parameter(name='k', default=None, keyword_only=False))
+    (Parameter(name='x'), Parameter(name='k'))
     """
     return trace_call(fn, args)[0]
 
@@ -101,7 +69,7 @@ def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function,
 def _by_value(definition: Definition, args: tuple[Any, ...]) -> tuple[form.Constant, ...]:
     taken = sum(not parameter.keyword_only for parameter in definition.parameters)
     at = form.At(definition.text.first, 0)
-    if len(args) >= max(1, taken):
+    if len(args) >= max(1, taken) and not any(parameter.many for parameter in definition.parameters):
         raise complain(f"{definition.name} takes {taken} parameters, the element and {max(0, taken - 1)} "
                        f"arguments; {len(args)} arguments were given", at, definition.text, definition.name)
     try:
@@ -148,6 +116,12 @@ class _Pool:
         if isinstance(fn, functools._lru_cache_wrapper):
             self.recipe.expect_kind(found, fn)
             return self.read(fn.__wrapped__, self.recipe.follow(found, getattr, "__wrapped__"))
+        if isinstance(fn, types.MethodType):
+            return self._method(fn, found)
+        inner = recipe.inside(fn)
+        if inner:
+            self.recipe.expect_kind(found, fn)
+            return self.read(getattr(fn, inner), self.recipe.follow(found, getattr, inner))
         if not isinstance(fn, types.FunctionType):
             raise TranslationError(f"{fn!r} cannot be translated: it is a {type(fn).__name__}, not a function written "
                                    "in Python" + (f"; call it in one: lambda x: {fn.__name__}(x)"
@@ -155,8 +129,26 @@ class _Pool:
         self.recipe.expect_function(found, fn)
         node, text = find(fn)
         self.reading.append(fn.__code__)
-        reader = _Reader(self, fn, text, _label(node), number=found)
-        definition = reader.definition(node, defaults=_defaults(fn))
+        reader = _Reader(self, fn, text, label_of(node), number=found)
+        try:
+            definition = reader.definition(node, defaults=_defaults(fn))
+        except TranslationError as error:
+            raise _of_decorated(fn, error) from error
+        self.reading.pop()
+        return definition
+
+    def _method(self, fn: types.MethodType, found: int) -> Definition:
+        """The method's function, in which its first parameter stands for the object."""
+        self.recipe.expect_kind(found, fn)
+        function, number = fn.__func__, self.recipe.follow(found, getattr, "__func__")
+        if not isinstance(function, types.FunctionType):
+            return self.read(function, number)
+        self.recipe.expect_function(number, function)
+        node, text = find(function)
+        self.reading.append(function.__code__)
+        reader = _Reader(self, function, text, label_of(node), number=number)
+        reader.owner = fn.__self__, self.recipe.follow(found, getattr, "__self__")
+        definition = reader.definition(node, defaults=_defaults(function))
         self.reading.pop()
         return definition
 
@@ -164,12 +156,17 @@ class _Pool:
         """The bound arguments become the body's first assignments."""
         self.recipe.expect_partial(found, fn)
         inner = self.read(fn.func, self.recipe.follow(found, getattr, "func"))
-        taken = [parameter.name for parameter in inner.parameters]
+        taken = [parameter.name for parameter in inner.parameters if not parameter.keyword_only]
         keys = dict(zip(taken, range(len(fn.args)), strict=False)) | {name: name for name in fn.keywords}
         reader = _Reader(self, None, inner.text, inner.name)
         here = form.At(inner.text.first, 0)
-        start = tuple(form.Assign((form.Local(name),), reader.static(
-            recipe.bound_argument(fn, key), name, here, self.recipe.follow(found, recipe.bound_argument, key)))
+        unknown = set(keys) - {parameter.name for parameter in inner.parameters if not parameter.many}
+        if unknown or len(fn.args) > len(taken):
+            raise complain(f"functools.partial gives {inner.name} " + (f"{unknown.pop()}, which it has no parameter for"
+                           if unknown else f"{len(fn.args)} arguments, and it takes {len(taken)} by position"), here,
+                           inner.text, inner.name)
+        start = tuple(form.Assign((form.Local(name),), reader._function(reader.static(
+            recipe.bound_argument(fn, key), name, here, self.recipe.follow(found, recipe.bound_argument, key)), here))
             for name, key in keys.items())
         rest = tuple(parameter for parameter in inner.parameters if parameter.name not in keys)
         return Definition(inner.name, rest, (*start, *inner.body), inner.free, inner.halo, inner.text)
@@ -191,6 +188,10 @@ class _Reader:
                  outer: _Reader | None = None, number: int = 0):
         self.pool, self.function, self.text, self.name, self.outer = pool, function, text, name, outer
         self.number = number
+        #: What the first parameter of a method stands for, and the lookup that found it.
+        self.owner: tuple[Any, int] | None = None
+        #: The parameter with **, which nothing is ever in.
+        self.rest = ""
         self.locals: set[str] = set()
         self.free: set[str] = set()
 
@@ -199,21 +200,19 @@ class _Reader:
     def definition(self, node: FunctionNode, defaults: dict[str, Any] | None) -> Definition:
         """A function; ``defaults`` are values, or None to read them as expressions of the enclosing function."""
         if isinstance(node, ast.AsyncFunctionDef):
-            raise self.error(node, _LACKING[ast.AsyncFunctionDef])
-        self._check_signature(node)
-        self.locals = _bound_names(node)
+            raise self.error(node, LACKING[ast.AsyncFunctionDef])
+        self.rest = node.args.kwarg.arg if node.args.kwarg else ""
+        self.locals = bound_names(node)
         parameters = self._parameters(node, defaults)
+        if self.owner is not None:
+            self.locals -= {parameters[0].name}
+            self.owned, parameters = parameters[0].name, parameters[1:]
         if isinstance(node, ast.Lambda):
-            body: form.Block = (form.Return(self.expression(node.body), at=place(node.body)),)
+            body = self.block([ast.copy_location(ast.Return(node.body), node.body)])
         else:
             body = self.block(node.body)
         self._check_stores(node, {parameter.name for parameter in parameters})
         return Definition(self.name, parameters, body, tuple(sorted(self.free)), None, self.text)
-
-    def _check_signature(self, node: FunctionNode) -> None:
-        for star in (node.args.vararg, node.args.kwarg):
-            if star is not None:
-                raise self.error(star, f"*{star.arg} is not supported: a kernel's parameters are fixed; name each")
 
     def _parameters(self, node: FunctionNode, defaults: dict[str, Any] | None) -> tuple[Parameter, ...]:
         positional = [*node.args.posonlyargs, *node.args.args]
@@ -221,12 +220,16 @@ class _Reader:
         written |= {one.arg: default for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
                     if default is not None}
         found = []
-        for one in [*positional, *node.args.kwonlyargs]:
+        for one in [*positional, *starred(node), *node.args.kwonlyargs]:
             default = None
+            if one is node.args.vararg:
+                found.append(Parameter(one.arg, form.TupleOf(()), True, True))
+                continue
             if one.arg in written:
                 default = (self.outer.expression(written[one.arg]) if defaults is None else
-                           self.static(defaults[one.arg], one.arg, place(written[one.arg]),
-                                       self.pool.recipe.follow(self.number, recipe.default, one.arg)))
+                           self._function(self.static(
+                               defaults[one.arg], one.arg, place(written[one.arg]),
+                               self.pool.recipe.follow(self.number, recipe.default, one.arg)), place(written[one.arg])))
             found.append(Parameter(one.arg, default, one in node.args.kwonlyargs))
         return tuple(found)
 
@@ -247,6 +250,7 @@ class _Reader:
     def block(self, nodes: Sequence[ast.stmt]) -> form.Block:
         """A suite. What follows an ``if`` that always leaves becomes its ``else``, so that returns come last."""
         found: list[form.Statement] = []
+        nodes = spelled_out(nodes, self.error)
         for number, node in enumerate(nodes):
             statement = self.statement(node)
             if statement is None:
@@ -264,7 +268,7 @@ class _Reader:
         """A statement, or None for one without an effect."""
         method = getattr(self, f"_{type(node).__name__}", None)
         if method is None:
-            raise self.error(node, _LACKING.get(type(node), f"{type(node).__name__} is not supported"))
+            raise self.error(node, LACKING.get(type(node), f"{type(node).__name__} is not supported"))
         return method(node)
 
     def _Pass(self, node: ast.Pass) -> None:
@@ -280,7 +284,7 @@ class _Reader:
                                "assign it or return it")
 
     def _refuse_effect(self, call: ast.Call) -> None:
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS_WITH_EFFECT:
+        if isinstance(call.func, ast.Attribute) and call.func.attr in METHODS_WITH_EFFECT:
             raise self.error(call, f".{call.func.attr}() is not supported: a translated function has no side effects; "
                                    "assign to the items of an array made by np.zeros(n), or return the value")
 
@@ -293,7 +297,7 @@ class _Reader:
         return form.Assign((self.target(node.target),), self.expression(node.value), at=place(node))
 
     def _AugAssign(self, node: ast.AugAssign) -> form.Statement:
-        return form.Augment(self.target(node.target), _BINARY[type(node.op)], self.expression(node.value),
+        return form.Augment(self.target(node.target), BINARY[type(node.op)], self.expression(node.value),
                             at=place(node))
 
     def _If(self, node: ast.If) -> form.Statement:
@@ -327,7 +331,7 @@ class _Reader:
         return form.Assign((form.Local(node.name, at=place(node)),), value, at=place(node))
 
     def _inner(self, node: FunctionNode) -> Definition:
-        reader = _Reader(self.pool, self.function, self.text, _label(node), self, self.number)
+        reader = _Reader(self.pool, self.function, self.text, label_of(node), self, self.number)
         definition = reader.definition(node, defaults=None)
         self.free |= set(definition.free) - self.locals
         return definition
@@ -338,13 +342,15 @@ class _Reader:
             return form.Local(node.id, at=place(node))
         if isinstance(node, ast.Tuple | ast.List):
             return form.TupleOf(tuple(map(self.target, node.elts)), at=place(node))
+        if isinstance(node, ast.Starred):
+            return form.Spread(self.target(node.value), at=place(node))
         if isinstance(node, ast.Subscript):
             found = self.expression(node.value)
             return form.Index(found, self._indices(node.slice), at=place(node))
         if isinstance(node, ast.Attribute):
             raise self.error(node, f"assigning to .{node.attr} is not supported: a translated function has no side "
                                    "effects; return the value")
-        raise self.error(node, _LACKING.get(type(node), f"assigning to {type(node).__name__} is not supported"))
+        raise self.error(node, LACKING.get(type(node), f"assigning to {type(node).__name__} is not supported"))
 
     # -- expressions --------------------------------------------------------------------------------------------------
 
@@ -352,14 +358,14 @@ class _Reader:
         """An expression with a value."""
         found = self.loose(node)
         if isinstance(found, _Outside):
-            raise self.error(node, self._why_not(found))
+            raise self.error(node, why_not(found.value, found.name))
         return found
 
     def loose(self, node: ast.expr) -> Expression:
         """An expression, or an object from outside that has attributes."""
         method = getattr(self, f"_{type(node).__name__}", None)
         if method is None or isinstance(node, ast.stmt):
-            raise self.error(node, _LACKING.get(type(node), f"{type(node).__name__} is not supported"))
+            raise self.error(node, LACKING.get(type(node), f"{type(node).__name__} is not supported"))
         return method(node)
 
     def _Constant(self, node: ast.Constant) -> Expression:
@@ -372,10 +378,15 @@ class _Reader:
     def _Name(self, node: ast.Name) -> Expression:
         reader: _Reader | None = self
         while reader is not None:
+            if reader.rest == node.id:
+                raise self.error(node, f"**{node.id} can only be handed on, as in f(**{node.id}): a kernel's "
+                                       "parameters are fixed; name each")
             if node.id in reader.locals:
                 if reader is not self:
                     self.free.add(node.id)
                 return form.Local(node.id, at=place(node))
+            if reader.owner is not None and node.id == reader.owned:
+                return self.static(reader.owner[0], node.id, place(node), reader.owner[1])
             reader = reader.outer
         try:
             value = lookup(self.function, node.id)
@@ -405,32 +416,13 @@ class _Reader:
         if isinstance(value, Stencil):
             self.pool.recipe.expect_kind(found, value)
             return self.static(value.function, name, at, self.pool.recipe.follow(found, getattr, "function"))
-        if isinstance(value, types.FunctionType | functools.partial | functools._lru_cache_wrapper):
+        if isinstance(value, types.FunctionType | types.MethodType | functools.partial | functools._lru_cache_wrapper):
             if getattr(value, "__code__", None) in self.pool.reading:
                 raise complain(f"{name} calls itself: recursion is not supported; write a loop", at, self.text,
                                self.name)
             return form.Called(self.pool.read(value, found), at=at)
         self.pool.recipe.expect_kind(found, value)
         return _Outside(value, name, found, at=at)
-
-    def _why_not(self, found: _Outside) -> str:
-        value, name = found.value, found.name
-        if value is print:
-            return ("print is not supported: a kernel has no output; return the value, and print what collect() or "
-                    "take() gives")
-        if isinstance(value, types.ModuleType):
-            return f"the module {name} is no value; use one of its functions"
-        if isinstance(value, list):
-            return f"{name} is a list, whose length may change; make it a tuple or an array: np.array({name})"
-        if isinstance(value, dict | set | frozenset | str | bytes):
-            return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays and "
-                    "tuples")
-        if library.is_library(value):
-            return f"{name} is not among the functions that can be translated; docs/translator.md lists them"
-        if isinstance(value, types.MethodType):
-            return f"{name} is a method; call a plain function with the numbers it needs"
-        return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays, tuples and "
-                "plain functions")
 
     def _Attribute(self, node: ast.Attribute) -> Expression:
         value = self.loose(node.value)
@@ -451,14 +443,14 @@ class _Reader:
         if isinstance(node.op, ast.USub) and isinstance(operand, form.Literal) \
                 and type(operand.value) in (int, float, complex):
             return form.Literal(-operand.value, at=place(node))
-        return form.Unary(_UNARY[type(node.op)], operand, at=place(node))
+        return form.Unary(UNARY[type(node.op)], operand, at=place(node))
 
     def _BinOp(self, node: ast.BinOp) -> Expression:
-        return form.Binary(_BINARY[type(node.op)], self.expression(node.left), self.expression(node.right),
+        return form.Binary(BINARY[type(node.op)], self.expression(node.left), self.expression(node.right),
                            at=place(node))
 
     def _Compare(self, node: ast.Compare) -> Expression:
-        return form.Compare(self.expression(node.left), tuple(_COMPARE[type(operator)] for operator in node.ops),
+        return form.Compare(self.expression(node.left), tuple(COMPARE[type(operator)] for operator in node.ops),
                             tuple(map(self.expression, node.comparators)), at=place(node))
 
     def _BoolOp(self, node: ast.BoolOp) -> Expression:
@@ -470,18 +462,32 @@ class _Reader:
                            at=place(node))
 
     def _Call(self, node: ast.Call) -> Expression:
-        if any(keyword.arg is None for keyword in node.keywords):
-            raise self.error(node, "** in a call is not supported; write the arguments out")
-        function = self.expression(node.func)
+        for keyword in node.keywords:
+            if keyword.arg is None and not (self.rest and isinstance(keyword.value, ast.Name)
+                                            and keyword.value.id == self.rest):
+                raise self.error(node, "** in a call is not supported; write the arguments out")
+        function = self._function(self.loose(node.func), place(node.func))
+        if function == form.Library("float") and len(node.args) == 1:
+            spelled = _spelled(node.args[0])
+            if spelled is not None:
+                return form.Literal(spelled, at=place(node))
         arguments = tuple(form.Spread(self.expression(one.value), at=place(one)) if isinstance(one, ast.Starred) else
                           self.expression(one) for one in node.args)
-        keywords = tuple((keyword.arg, self.expression(keyword.value)) for keyword in node.keywords)
+        keywords = tuple((keyword.arg, self.expression(keyword.value)) for keyword in node.keywords if keyword.arg)
         return form.Call(function, arguments, keywords, at=place(node))
+
+    def _function(self, found: Expression, at: form.At) -> Expression:
+        """What is found around the function as a value, or as what an object that can be called does."""
+        if not isinstance(found, _Outside):
+            return found
+        if not recipe.inside(found.value):
+            raise complain(why_not(found.value, found.name), at, self.text, self.name)
+        return form.Called(self.pool.read(found.value, found.found), at=at)
 
     def _Subscript(self, node: ast.Subscript) -> Expression:
         value = self.loose(node.value)
         if isinstance(value, _Outside):
-            raise self.error(node.value, self._why_not(value))
+            raise self.error(node.value, why_not(value.value, value.name))
         return form.Index(value, self._indices(node.slice), at=place(node))
 
     def _indices(self, node: ast.expr) -> tuple[Expression, ...]:
@@ -538,8 +544,15 @@ class _Reader:
         return complain(message, place(node), self.text, self.name)
 
 
-def _label(node: FunctionNode) -> str:
-    return "lambda" if isinstance(node, ast.Lambda) else node.name
+def _of_decorated(fn: types.FunctionType, error: TranslationError) -> TranslationError:
+    """What is wrong with a decorator's function names what it was put around."""
+    inner = getattr(fn, "__wrapped__", None)
+    if not isinstance(inner, types.FunctionType) or error.file != fn.__code__.co_filename:
+        return error
+    return TranslationError(f"{error.message}\n  {inner.__name__} is decorated, and this is its decorator's function; "
+                            f"what it is around is {inner.__name__}.__wrapped__", file=error.file, line=error.line,
+                            column=error.column)
+
 
 
 def _defaults(fn: types.FunctionType) -> dict[str, Any]:
@@ -548,20 +561,13 @@ def _defaults(fn: types.FunctionType) -> dict[str, Any]:
     return dict(zip(names[len(names) - len(values):], values, strict=True)) | (fn.__kwdefaults__ or {})
 
 
-def _bound_names(node: FunctionNode) -> set[str]:
-    """The names that are local to a function: parameters, targets, inner functions; not those of functions inside."""
-    arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    found = {argument.arg for argument in arguments}
-    todo: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
-    while todo:
-        part = todo.pop()
-        if isinstance(part, ast.FunctionDef):
-            found.add(part.name)
-        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            found.add(part.id)
-        if not isinstance(part, ast.FunctionDef | ast.Lambda | ast.GeneratorExp | ast.ListComp):
-            todo.extend(ast.iter_child_nodes(part))
-    return found
+
+def _spelled(node: ast.expr) -> float | None:
+    """The number of ``float("inf")`` and its like."""
+    try:
+        return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+    except ValueError:
+        return None
 
 
 def _leaves(block: form.Block) -> bool:

@@ -20,6 +20,7 @@ import numpy as np
 from vispark.translate.capture import Unbound, constant, lookup
 from vispark.translate.errors import Refusal
 from vispark.translate.form import Capture, Definition
+from vispark.translate.library import is_library
 from vispark.translate.stencil import Stencil
 
 #: The most definitions that are kept of one code, and the most codes.
@@ -147,6 +148,15 @@ def default(function: types.FunctionType, name: str) -> Any:
     return values[code.co_varnames.index(name) - code.co_argcount + len(values)]
 
 
+def inside(value: Any) -> str:
+    """The attribute in which an object that stands for a function has that function: what Numba compiles, an object
+    that can be called; empty for others."""
+    if isinstance(getattr(value, "py_func", None), types.FunctionType):
+        return "py_func"
+    written = any(isinstance(vars(kind).get("__call__"), types.FunctionType) for kind in type(value).__mro__)
+    return "__call__" if written and not is_library(type(value)) else ""
+
+
 def code_of(function: Any) -> types.CodeType | None:
     """The code by which recipes are kept; None of what is no function."""
     while not isinstance(function, types.FunctionType):
@@ -156,6 +166,10 @@ def code_of(function: Any) -> types.CodeType | None:
             function = function.func
         elif isinstance(function, functools._lru_cache_wrapper):
             function = function.__wrapped__
+        elif isinstance(function, types.MethodType):
+            function = function.__func__
+        elif inside(function):
+            function = getattr(function, inside(function))
         else:
             return None
     return function.__code__

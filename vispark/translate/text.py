@@ -124,3 +124,27 @@ def _shown(code: types.CodeType) -> str:
     return "the lambda" if code.co_name == "<lambda>" else code.co_name
 
 
+def label_of(node: FunctionNode) -> str:
+    """A function's name."""
+    return "lambda" if isinstance(node, ast.Lambda) else node.name
+
+
+def bound_names(node: FunctionNode) -> set[str]:
+    """The names that are local to a function: parameters, targets, inner functions; not those of functions inside."""
+    arguments = [*node.args.posonlyargs, *node.args.args, *starred(node), *node.args.kwonlyargs]
+    found = {argument.arg for argument in arguments}
+    todo: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, ast.FunctionDef):
+            found.add(part.name)
+        elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            found.add(part.id)
+        if not isinstance(part, ast.FunctionDef | ast.Lambda | ast.GeneratorExp | ast.ListComp):
+            todo.extend(ast.iter_child_nodes(part))
+    return found
+
+
+def starred(node: FunctionNode) -> list[ast.arg]:
+    """The parameter with a *, if there is one."""
+    return [] if node.args.vararg is None else [node.args.vararg]

@@ -222,7 +222,8 @@ def type_of(value: Value) -> Type:
         return DictType(value.names, tuple(map(type_of, value.items)))
     if isinstance(value, Nothing):
         return value
-    raise Refusal(f"{describe(value)} cannot be chosen while the kernel runs, or returned")
+    instead = "; make it an array, np.array([...]), or a tuple" if isinstance(value, List) else ""
+    raise Refusal(f"{describe(value)} cannot be chosen while the kernel runs, or returned{instead}")
 
 
 def join_types(a: Type, b: Type) -> Type:

@@ -1,0 +1,53 @@
+"""Where functions come from: files, cells of a notebook, ``exec``, partials."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import linecache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vispark.translate import TranslationError, trace
+
+
+def _half(x):
+    return x / 2
+
+
+@pytest.mark.parametrize(("fn", "message"), [
+    (functools.partial(_half, 1, 2), "gives _half 2 arguments, and it takes 1"),
+    (functools.partial(_half, k=1), "gives _half k, which it has no parameter for")])
+def test_a_partial_that_does_not_fit(fn: object, message: str):
+    with pytest.raises(TranslationError, match=message):
+        trace(fn)
+
+
+def test_a_function_of_a_notebooks_cell():
+    source = "def f(x):\n    return print(x)\n"
+    linecache.cache["<ipython-input-7>"] = len(source), None, source.splitlines(True), "<ipython-input-7>"
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "<ipython-input-7>", "exec"), namespace)
+    with pytest.raises(TranslationError, match=r"(?s)print is not supported.*return print\(x\)\n +\^") as caught:
+        trace(namespace["f"])
+    assert (caught.value.file, caught.value.line, caught.value.column) == ("<ipython-input-7>", 2, 12)
+
+
+def test_a_function_without_source():
+    namespace: dict[str, Any] = {}
+    exec("def f(x): return x", namespace)
+    with pytest.raises(TranslationError, match="the source of f was not found"):
+        trace(namespace["f"])
+
+
+def test_an_import_inside(tmp_path: Path):
+    file = tmp_path / "inside.py"
+    file.write_text("def f(x):\n    import math\n    return math.sqrt(x)\n")
+    spec = importlib.util.spec_from_file_location("inside", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(TranslationError, match="import is not supported inside a translated function") as caught:
+        trace(module.f)
+    assert (caught.value.file, caught.value.line, caught.value.column) == (str(file), 2, 5)
