@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.util
 import os
 import shutil
@@ -15,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: Short, because a socket's path in it may have no more than 107 bytes.
 _runtime = tempfile.TemporaryDirectory(prefix="vt-")
+atexit.register(_runtime.cleanup)
 
 # Python workers of Spark import the code under test and the tests' own modules, and run the same interpreter. No test
 # ever meets the daemon that the user runs, nor an address beyond this machine.
@@ -25,6 +27,8 @@ os.environ.update({
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
     "VISPARK_RUNTIME_DIR": _runtime.name,
+    # Whatever this run starts, or what that starts, has it: see tests/leaks.py.
+    "VISPARK_TEST_RUN": _runtime.name,
 })
 for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"):
     os.environ.pop(name, None)
@@ -44,7 +48,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in _MISSING.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
-
-
-def pytest_unconfigure() -> None:
-    _runtime.cleanup()

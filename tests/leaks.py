@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -70,7 +71,7 @@ class Snapshot:
             *(f"mapping: {name} (+{count})" for name, count in (now.mappings - self.mappings).items()),
             *(f"thread: {thread.name}" for thread in now.threads - self.threads),
             *(f"child {process}" for process in children() if process.pid not in self.children),
-            *(f"/dev/shm/{name}" for name in now.shared_memory - self.shared_memory),
+            *(f"/dev/shm/{name}" for name in _of_no_other_run(now.shared_memory - self.shared_memory)),
         ]
 
 
@@ -163,6 +164,18 @@ def _pooled_by_spark() -> set[str]:
             if {int(end.rpartition(":")[2], 16) for end in columns[1:3]} & ports:
                 found.add(f"socket:[{columns[9]}]")
     return found
+
+
+def _of_no_other_run(names: frozenset[str]) -> frozenset[str]:
+    """Those of /dev/shm's files that no living process of another test run, or of another program, has mapped."""
+    if not names:
+        return names
+    mark = f"\0VISPARK_TEST_RUN={os.environ['VISPARK_TEST_RUN']}\0"
+    for process in processes(lambda _, environment: mark not in "\0" + environment):
+        with contextlib.suppress(OSError):  # It ended meanwhile.
+            maps = Path(f"/proc/{process.pid}/maps").read_text()
+            names = frozenset(name for name in names if f"/dev/shm/{name}\n" not in maps)
+    return names
 
 
 def _mappings() -> Counter[str]:

@@ -67,6 +67,23 @@ def test_shared_memory(before):
     os.unlink(path)
 
 
+def test_shared_memory_of_another_run(before):
+    code = ("import mmap, sys; file = open(sys.argv[1], 'x+b'); file.truncate(4096); "
+            "held = mmap.mmap(file.fileno(), 0); print(flush=True); sys.stdin.read()")
+    path = f"/dev/shm/leaked-{uuid.uuid4().hex}"
+    environment = os.environ | {"VISPARK_TEST_RUN": "another"}
+    with subprocess.Popen([sys.executable, "-c", code, path], env=environment, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        try:
+            assert path not in _left(before)
+            process.kill()
+            process.wait()
+            assert path in _left(before)
+        finally:
+            os.unlink(path)
+
+
 def test_processes_of_a_runtime_directory(tmp_path):
     code = "import time; time.sleep(60)"
     environment = os.environ | {"VISPARK_RUNTIME_DIR": str(tmp_path)}
