@@ -44,7 +44,6 @@ from gpu_worker.protocol.messages import (
     FoldInside,
     Input,
     Keep,
-    Kept,
     Keys,
     Load,
     MapFold,
@@ -158,28 +157,37 @@ class Execution:
                 undo.pop_all()      # the process ends
                 raise fault.at(**asdict(self.progress.suspects())) from fault.__cause__
             undo.pop_all()
-        kept = tuple(self._bind(keep, partition) for keep, partition in self.pending)
+        if self.recording is None:
+            for keep, partition in self.pending:
+                self.names.bind(self._vrdd(keep.slot), keep.name, partition)
+        else:
+            self._record(self.recording, outputs, data)
         failpoint("bound")
         self.pending.clear()
-        if self.recording is not None:
-            self._record(outputs, data)
         self._give_back()
         times = Times(time.monotonic() - self.started, self.launches.compiling,
                       **self.stopwatch.spent if self.request.profile else {})
         payload = data if isinstance(data, Payload) else None
         inline = data.array.tobytes() if data is not None and payload is None else b""
         iterated = tuple(self.grid.iterated) if self.grid else ()
-        return Ran(self.request.number, outputs, folded, kept, self.retained, times, inline, iterated), payload
+        return Ran(self.request.number, outputs, folded, self.retained, times, inline, iterated), payload
 
-    def _record(self, outputs: tuple[Output, ...], data: Data | None) -> None:
-        """Let the recording keep what was done."""
+    def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
+        """Let the recording keep what was done, and bind what it makes of what the plan keeps."""
         fold, partials = self.plan.fold, self.partials
+        if self.pending:
+            kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
+            for keep, partition in self.pending:
+                kept[keep.slot, keep.name].append(partition)
+            recording.keep(kept, self.scratch.numbered(), self.plan.recordings.alike)
+            for slot, vessel in recording.vessels.items():
+                self.names.bind_all(self._vrdd(slot), vessel)
 
         def answer() -> tuple[tuple[Output, ...], Folded | None, Data | None]:
             return (outputs, None, data) if fold is None else ((), *_folded(fold, partials))
 
-        self.recording.complete(self.streams, [*self.scratch.allocated, *self.arguments.buffers],
-                                self.progress.everything(), answer)
+        recording.complete(self.streams, [*self.scratch.allocated, *self.arguments.buffers],
+                           self.progress.everything(), answer)
 
     def _run(self) -> None:
         first, *steps = self.plan.plan.steps or (Keys(),)
@@ -189,12 +197,6 @@ class Execution:
             if self.request.profile:
                 self.streams.synchronize()
                 self.stopwatch.lap(_KINDS.get(type(step), ""), self.launches.compiling)
-
-    def _bind(self, keep: Keep, partition: Partition) -> Kept:
-        vrdd = self._vrdd(keep.slot)
-        described = Kept(vrdd, partition.index, partition.nbytes, partition.place)
-        self.names.bind(vrdd, keep.name, partition)
-        return described
 
     def _undo(self) -> None:
         """Give back all that a plan that failed had allocated."""
@@ -262,6 +264,8 @@ class Execution:
         if isinstance(step, Load):
             partition = self._use(self.names.lookup(self._vrdd(step.slot), part.partition))
             partition.variants, partition.positions = part.blocks, part.positions
+            if self.recording is not None:
+                self.recording.reads(partition)
             return partition
         raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
 

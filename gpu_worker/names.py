@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
 from gpu_worker.state import State
 from gpu_worker.store import Partition, signature_of
+from gpu_worker.vessels import Vessel
 
 
 class Names:
@@ -36,10 +37,14 @@ class Names:
         with self._lock:
             return self._state.lookup(vrdd, partition)
 
-    def versions(self, vrdds: Iterable[int]) -> dict[int, int]:
-        """The version of each of some VRDDs, as :meth:`State.version`."""
-        with self._lock:
-            return {vrdd: self._state.version(vrdd) for vrdd in vrdds}
+    def version(self, vrdd: int) -> int:
+        """As :meth:`State.version`."""
+        return self._state.version(vrdd)
+
+    def vessel(self, vrdd: int) -> Vessel | None:
+        """As :meth:`State.vessel`."""
+        found = self._state.vessel(vrdd)
+        return found if isinstance(found, Vessel) else None
 
     def borrow(self, versions: Mapping[int, int]) -> bool:
         """As :meth:`State.borrow`."""
@@ -65,6 +70,11 @@ class Names:
         """As :meth:`State.bind`."""
         with self._lock:
             return self._state.bind(vrdd, name, content)
+
+    def bind_all(self, vrdd: int, vessel: Vessel) -> None:
+        """As :meth:`State.bind_all`."""
+        with self._lock:
+            self._state.bind_all(vrdd, vessel)
 
     def release(self, vrdds: Iterable[int]) -> None:
         """As :meth:`State.release`."""

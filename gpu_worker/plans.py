@@ -12,6 +12,7 @@ from gpu_worker.protocol.errors import PlanError, PlanUnknown, ProtocolError
 from gpu_worker.protocol.grids import Exchange, Iterate, Stencil
 from gpu_worker.protocol.messages import (
     Exec,
+    Fetch,
     Fold,
     FoldByKey,
     FoldInside,
@@ -44,19 +45,25 @@ class Prepared:
         The step that folds all records into the reply.
     recordings : Recordings
         How it ran before.
+    source : int
+        The slot of the VRDD that it starts from; -1 where it brings records.
     may_be_recorded : bool
-        Whether it leaves nothing behind, so that running it again is doing the same again.
+        Whether it leaves nothing behind but what it keeps on devices, so that running it again is doing the same again.
     """
 
     def __init__(self, plan: Plan):
         self.plan = plan
-        self.recordings = Recordings()
-        self.may_be_recorded = plan.grid is None and not _once(plan.steps) and not any(
-            isinstance(step, Keep | ToHost) for step in plan.steps)
         self.positions = {id(step): position for kinds in ((Exec, MapFold), (Keep,)) for position, step in enumerate(
             step for step in plan.steps if isinstance(step, kinds))}
         self.fold = next((step for step in plan.steps if isinstance(step, Fold | FoldByKey)
                           or (isinstance(step, MapFold) and step.how != "inside")), None)
+        keeps = any(isinstance(step, Keep) for step in plan.steps)
+        self.recordings = Recordings(keeps=keeps)
+        first = plan.steps[0] if plan.steps else None
+        self.source = first.slot if isinstance(first, Load) else -1
+        self.may_be_recorded = self.source >= 0 and not any(
+            isinstance(step, ToHost | Iterate) or (isinstance(step, Keep) and step.place != "device")
+            or (keeps and (self.fold or isinstance(step, Fetch))) for step in plan.steps)
         launches = sum(isinstance(step, Exec | MapFold) for step in plan.steps)
         for variant in plan.variants:
             if len(variant.launches) != launches:
@@ -100,7 +107,9 @@ class Plans:
 
     def __init__(self, close: Callable[[Recording], None]):
         self._known: OrderedDict[bytes, Prepared] = OrderedDict()
-        self._reading: dict[int, list[tuple[Recordings, tuple[int, ...]]]] = {}
+        #: Recordings, with a version of what they read, by its number; and those of loops.
+        self._reading: dict[int, list[tuple[Recordings, int]]] = {}
+        self._loops: dict[int, Recordings] = {}
         self._close = close
         self._lock = threading.Lock()
 
@@ -132,25 +141,35 @@ class Plans:
                 self._close_all(each.recordings.clear())
         return prepared
 
-    def keep(self, plan: Prepared, vrdds: tuple[int, ...], recording: Recording) -> None:
-        """Keep how a plan ran on some VRDDs."""
+    def keep(self, plan: Prepared, vrdd: int, recording: Recording) -> None:
+        """Keep how a plan ran on a VRDD."""
         with self._lock:
-            for vrdd in vrdds:
-                self._reading.setdefault(vrdd, []).append((plan.recordings, vrdds))
-        self._close_all(plan.recordings.add(vrdds, recording))
+            if recording.source is None:
+                self._reading.setdefault(vrdd, []).append((plan.recordings, recording.version))
+            if recording.source is not None or recording.room is not None:
+                self._loops[id(plan.recordings)] = plan.recordings
+        self._close_all(plan.recordings.add(recording))
 
-    def release(self, vrdds: Iterable[int]) -> None:
-        """Forget how plans ran on VRDDs that are no more."""
+    def release(self, vrdds: Sequence[int]) -> None:
+        """Forget how plans ran on VRDDs that are no more, and what loops worked in that are over."""
+        if not vrdds:
+            return
         with self._lock:
             reading = [each for vrdd in vrdds for each in self._reading.pop(vrdd, ())]
-        for recordings, numbers in reading:
-            self._close_all(recordings.drop(numbers))
+            over = [each for each in self._loops.values() if not each.in_use]
+            for each in over:
+                del self._loops[id(each)]
+        for recordings, version in reading:
+            self._close_all(recordings.drop(version))
+        for each in over:
+            self._close_all(each.clear())
 
     def forget(self) -> bool:
         """Forget how all plans ran, which gives memory back; whether there were any that had."""
         with self._lock:
             plans = list(self._known.values())
             self._reading.clear()
+            self._loops.clear()
         gone = [recording for plan in plans for recording in plan.recordings.clear()]
         self._close_all(gone)
         return bool(gone)

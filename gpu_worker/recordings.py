@@ -1,16 +1,19 @@
 """Plans that come again and again: their work on the devices is noted once and then only told to start.
 
-A recording holds for as long as the names it reads hold the same content, and the values in its slots have the same
-types. It keeps what the plan allocated, tables of launches among it, so addresses stay as they are. What does change
-from one pass to the next, array arguments and values, is put where the noted work finds it.
+A recording holds for as long as what it reads lies where it lay, and the values in its slots have the same types. It
+keeps what the plan allocated, tables of launches among it, so addresses stay as they are. What does change from one
+pass to the next, array arguments and values, is put where the noted work finds it. What a plan keeps it writes into a
+:class:`~gpu_worker.vessels.Room`: a loop has a recording for each room that it reads from and writes to in turn.
 """
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,9 +25,11 @@ from gpu_worker.names import Names
 from gpu_worker.protocol.errors import KernelFault, Place
 from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
 from gpu_worker.protocol.payload import Data
+from gpu_worker.store import Partition
 from gpu_worker.streams import Streams
+from gpu_worker.vessels import Room, Vessel
 
-#: The most device memory that a recording may hold on to, in bytes.
+#: The most device memory that a recording may hold on to beside what its plan keeps, in bytes.
 MOST_BYTES = 512 << 20
 
 Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
@@ -45,21 +50,37 @@ class Recording:
     ----------
     request : Run
         The pass.
-    versions : dict of int to int
-        The version of each VRDD that the plan reads.
+    source : int
+        The slot of the VRDD that the plan reads.
+    names : Names
+        Where that is held.
+    room : Room, optional
+        What the plan keeps is to lie here; it is held.
     """
 
-    def __init__(self, request: Run, versions: dict[int, int]):
+    def __init__(self, request: Run, source: int, names: Names, room: Room | None = None):
         self.lock = threading.Lock()
-        self._versions = versions
+        self.slot = source
+        self.version = names.version(request.vrdds[source])
+        #: What it reads, where that is filled again and again itself.
+        self.source = names.vessel(request.vrdds[source])
+        self.room = room
+        self.vessels: dict[int, Vessel] = {}
+        self._reads = request.vrdds[source]
         self._shapes = _shapes(request.values)
         self._staged: dict[int, np.ndarray] = {}
         self._fixed: dict[int, bytes] = {}
         self._pinned: list[tuple[Device, np.ndarray]] = []
         self._buffers: list[Buffer] = []
+        self._streams: list[tuple[Device, Stream]] = []
         self._work: list[Recorded] = []
         self._place = Place()
         self._answer: Answer | None = None
+        #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
+        self._before = {buffer: buffer.ghosts for buffer in room.buffers.values()} if room else {}
+        #: The same of what it reads.
+        self._found: dict[Buffer, tuple | None] = {}
+        self._after: dict[Buffer, tuple | None] = {}
         #: Whether it turned out not to be of use.
         self.refused = False
 
@@ -80,19 +101,54 @@ class Recording:
         return self._staged[slot]
 
     def fix(self, slot: int, data: bytes) -> None:
-        """Hold only for this value in a slot, which a kernel was compiled with."""
+        """Hold only for this value in a slot, which the work depends on."""
         self._fixed[slot] = data
+
+    def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
+        """The buffer of the room for the plan's allocation of this number, shared with the caller."""
+        buffer = self.room.buffers.get(place) if self.room else None
+        return buffer.share() if buffer and buffer.nbytes == nbytes and buffer.device is device else None
+
+    def reads(self, partition: Partition) -> None:
+        """Note what the plan starts from."""
+        for array in partition.arrays:
+            if array.buffer is not None:
+                self._found[array.buffer] = array.buffer.ghosts
+
+    def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
+             alike: Callable[[Vessel], Vessel]) -> None:
+        """Take what the plan keeps, by slot and name, for vessels that are held from now on.
+
+        ``allocated`` are the buffers that it worked in, by the number of the allocation that gave each last. ``alike``
+        gives the vessel that lies where another one does, if there is one.
+        """
+        found = {array.buffer for partitions in kept.values() for partition in partitions
+                 for array in partition.arrays if array.buffer is not None}
+        fresh = {place: buffer for place, buffer in allocated.items() if buffer in found and buffer.nbytes}
+        if self.room is None:
+            self.room = Room(fresh)
+            self.room.hold()
+        self.refused |= fresh != self.room.buffers
+        for (slot, name), partitions in kept.items():
+            vessel = Vessel(name, partitions, (self.room, *(self.source.rooms if self.source else ())))
+            vessel.hold()
+            known = alike(vessel)
+            known.hold()
+            vessel.drop()
+            self.vessels[slot] = known
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
         """Keep what the plan did, once it is done, unless that would take too much memory."""
-        self.refused |= sum(buffer.nbytes for buffer in buffers) > MOST_BYTES
+        own = set() if self.room is None else set(self.room.buffers.values())
+        needed = [buffer for buffer in buffers if buffer not in own]
+        self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES
         if self.refused:
             return
-        self._buffers = [buffer.share() for buffer in buffers]
+        self._buffers = [buffer.share() for buffer in needed]
         self._place, self._answer = place, answer
-        for device, stream in streams.keep():
-            entries, stream.tape = stream.tape or [], None
-            self._work.append(device.recorded(entries, stream=stream))
+        self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if ghosts is not None}
+        self._after = {buffer: buffer.ghosts for buffer in (*self._found, *own)}
+        self._work, self._streams = streams.recorded(), streams.keep()
 
     @property
     def is_complete(self) -> bool:
@@ -102,15 +158,22 @@ class Recording:
     # -- at every further pass ----------------------------------------------------------------------------------------
 
     def holds(self, names: Names) -> bool:
-        """Whether the names it reads hold what they held when it was made."""
-        return names.versions(self._versions) == self._versions
+        """Whether what it reads is what it read when it was made."""
+        return names.version(self._reads) == self.version
 
     def fits(self, request: Run, arguments: Arguments, names: Names) -> bool:
         """Whether the plan can be done so with these values, while nothing else does; then :meth:`run` must follow."""
         if _shapes(request.values) != self._shapes or any(
-                arguments.fixed(slot) != data for slot, data in self._fixed.items()):
+                arguments.fixed(slot) != data for slot, data in self._fixed.items()) or any(
+                buffer.ghosts != ghosts for known in (self._found, self._before) for buffer, ghosts in known.items()):
             return False
-        return names.borrow(self._versions)
+        vrdd = request.vrdds[self.slot]
+        if not names.borrow({vrdd: self.version}):
+            return False
+        if self.room is not None and not self.room.take():
+            names.give_back((vrdd,))
+            return False
+        return True
 
     def run(self, request: Run, arguments: Arguments, box: BlackBox, names: Names) -> Ran:
         """Do it again.
@@ -130,34 +193,42 @@ class Recording:
             failpoint("fetched")
             outputs, folded, data = self._answer()
             failpoint("computed")
+            for buffer, ghosts in self._after.items():
+                buffer.ghosts = ghosts
+            for slot, vessel in self.vessels.items():
+                names.bind_all(request.vrdds[slot], vessel)
         except KernelFault as fault:
             raise fault.at(vrdd=self._place.vrdd, partition=self._place.partition, operation=self._place.operation,
                            device=self._place.device) from fault.__cause__
         finally:
-            names.give_back(self._versions)
+            if self.room is not None:
+                self.room.give()
+            names.give_back((request.vrdds[self.slot],))
         failpoint("bound")
         inline = b"" if data is None else data.array.tobytes()
-        return Ran(request.number, outputs, folded, (), False, Times(time.monotonic() - started, 0.0), inline)
+        return Ran(request.number, outputs, folded, False, Times(time.monotonic() - started, 0.0), inline)
 
     def _start(self, arguments: Arguments) -> None:
         for work in self._work:
             if work.late:
                 work.set(arguments.number)
             work.start()
-        for work in self._work:
-            if work.entries:
-                work.device.synchronize(stream=work.stream)
+        for device, stream in self._streams:
+            device.synchronize(stream=stream)
 
     def close(self, give: Callable[[Device, Stream], None]) -> None:
         """Give back what it holds, and its streams to whoever takes them."""
         for work in self._work:
             work.close()
-            give(work.device, work.stream)
+        for device, stream in self._streams:
+            give(device, stream)
         for buffer in self._buffers:
             buffer.close()
         for device, array in self._pinned:
             device.unpin(array)
-        self._work, self._buffers, self._pinned = [], [], []
+        for vessel in self.vessels.values():
+            vessel.drop()
+        self._work, self._streams, self._buffers, self._pinned, self.vessels = [], [], [], [], {}
 
 
 def _shapes(values: Sequence[Constant]) -> list[tuple]:
@@ -166,55 +237,101 @@ def _shapes(values: Sequence[Constant]) -> list[tuple]:
 
 
 class Recordings:
-    """The recordings of one plan, by the numbers of the VRDDs."""
+    """The recordings of one plan, and the rooms that they write."""
 
     #: The most of them; the one used least recently goes first.
-    MOST = 4
+    MOST = 8
+    #: How often a plan that keeps something is recorded without one of them having been of use.
+    PATIENCE = 12
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps: bool) -> None:
         self.lock = threading.Lock()
         #: Whether the plan turned out not to be one that can be recorded.
         self.refused = False
-        self._known: dict[tuple[int, ...], Recording] = {}
-        self._seen: dict[tuple[int, ...], None] = {}
+        self.rooms: list[Room] = []
+        self._keeps = keeps
+        self._patience = self.PATIENCE
+        self._numbers = itertools.count()
+        self._known: OrderedDict[int, Recording] = OrderedDict()
+        self._seen: dict[int, None] = {}
 
-    def find(self, request: Run, arguments: Arguments, names: Names) -> Recording | None:
+    def find(self, request: Run, arguments: Arguments, names: Names, source: int) -> Recording | None:
         """The recording that a request can be done with; it is locked, and its names are borrowed."""
-        found = self._known.get(request.vrdds)
-        if found is None or not found.lock.acquire(blocking=False):
+        if not self._known:
             return None
-        if found.fits(request, arguments, names):
-            return found
-        found.lock.release()
+        version = names.version(request.vrdds[source])
+        with self.lock:
+            alike = [(number, each) for number, each in self._known.items() if each.version == version]
+        for number, found in alike:
+            if found.lock.acquire(blocking=False):
+                if found.is_complete and found.fits(request, arguments, names):
+                    self._used(number)
+                    return found
+                found.lock.release()
         return None
 
-    def wanted(self, vrdds: tuple[int, ...]) -> bool:
-        """Whether a plan that is about to run on these is likely to come again: it has come before."""
+    def _used(self, number: int) -> None:
+        self._patience = self.PATIENCE
         with self.lock:
-            if self.refused or vrdds in self._seen:
-                return not self.refused
-            self._seen[vrdds] = None
+            if number in self._known:
+                self._known.move_to_end(number)
+
+    def wanted(self, version: int) -> bool:
+        """Whether a plan that is about to run on content of a version is likely to come again: it has come before."""
+        with self.lock:
+            if self.refused:
+                return False
+            seen = 0 if self._keeps else version
+            if seen in self._seen:
+                self._patience -= self._keeps
+                return self._patience > 0
+            self._seen[seen] = None
             if len(self._seen) > self.MOST:
                 del self._seen[next(iter(self._seen))]
             return False
 
-    def add(self, vrdds: tuple[int, ...], recording: Recording) -> list[Recording]:
+    def room(self) -> Room | None:
+        """A room to write to, held; None where a new one is needed."""
+        with self.lock:
+            return next((room for room in self.rooms if room.take()), None)
+
+    def alike(self, vessel: Vessel) -> Vessel:
+        """The vessel that lies where another one does, if a recording has one; else that one."""
+        with self.lock:
+            return next((each for recording in self._known.values() for each in recording.vessels.values()
+                         if each.place == vessel.place), vessel)
+
+    def add(self, recording: Recording) -> list[Recording]:
         """Keep a recording; those that it displaces, for the caller to close."""
         with self.lock:
-            gone = [self._known.pop(vrdds)] if vrdds in self._known else []
-            self._known[vrdds] = recording
-            if len(self._known) > self.MOST:
-                gone.append(self._known.pop(next(iter(self._known))))
-        return gone
+            if recording.room is not None and recording.room not in self.rooms:
+                self.rooms.append(recording.room)
+            # One that reads and writes the same, but did not fit, is of no more use.
+            gone = [number for number, each in self._known.items()
+                    if each.version == recording.version and each.room is recording.room]
+            self._known[next(self._numbers)] = recording
+            if len(self._known) - len(gone) > self.MOST:
+                gone.append(next(iter(self._known)))
+            return [self._known.pop(number) for number in gone]
 
-    def drop(self, vrdds: tuple[int, ...]) -> list[Recording]:
-        """Forget the one for these VRDDs, where there is one, for the caller to close."""
+    @property
+    def in_use(self) -> bool:
+        """Whether something is bound that lies in a room, or in what a recording would go on from."""
         with self.lock:
-            self._seen.pop(vrdds, None)
-            return [self._known.pop(vrdds)] if vrdds in self._known else []
+            return any(room.held for room in self.rooms) or any(
+                each.source.is_bound for each in self._known.values() if each.source)
+
+    def drop(self, version: int) -> list[Recording]:
+        """Forget those that read content of a version, for the caller to close."""
+        with self.lock:
+            self._seen.pop(version, None)
+            return [self._known.pop(number) for number, each in list(self._known.items()) if each.version == version]
 
     def clear(self) -> list[Recording]:
-        """Forget all of them, for the caller to close."""
+        """Forget all of them, for the caller to close, and the rooms."""
         with self.lock:
-            gone, self._known = list(self._known.values()), {}
+            gone, self._known = list(self._known.values()), OrderedDict()
+            rooms, self.rooms = self.rooms, []
+        for room in rooms:
+            room.close()
         return gone

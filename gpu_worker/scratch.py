@@ -24,15 +24,30 @@ class Scratch:
         self._recording = recording
         #: All that was allocated.
         self.allocated: list[Buffer] = []
+        #: What the allocations of the plan's own steps gave, by their number.
+        self._gave: list[Buffer] = []
         self._spare: dict[Stream, dict[int, list[Buffer]]] = defaultdict(lambda: defaultdict(list))
         #: Host memory that copies still read.
         self._reading: list[np.ndarray] = []
 
     def allocate(self, nbytes: int, device: Device, stream: Stream) -> Buffer:
         """A buffer for work on a stream."""
+        given = self._recording.given(len(self._gave), nbytes, device) if self._recording else None
+        buffer = given or self._allocate(nbytes, device, stream)
+        self._gave.append(buffer)
+        return buffer
+
+    def numbered(self) -> dict[int, Buffer]:
+        """The buffers that allocations gave, by the number of the last that gave each."""
+        numbers = {buffer: number for number, buffer in enumerate(self._gave)}
+        return {number: buffer for buffer, number in numbers.items()}
+
+    def _allocate(self, nbytes: int, device: Device, stream: Stream) -> Buffer:
         for usable in self._streams.before(device, stream):
             if self._spare[usable][nbytes]:
-                return self._spare[usable][nbytes].pop()
+                buffer = self._spare[usable][nbytes].pop()
+                buffer.ghosts = None
+                return buffer
         buffer = device.allocate(nbytes, stream=stream)
         self.allocated.append(buffer)
         return buffer
@@ -50,11 +65,20 @@ class Scratch:
 
     def upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
         """A buffer with an array's bytes, for :meth:`forget` to take back."""
-        buffer = self.allocate(array.nbytes, device, stream)
+        buffer = self._allocate(array.nbytes, device, stream)
+        self.write(buffer, array, device, stream)
+        return buffer
+
+    def write(self, buffer: Buffer, array: np.ndarray, device: Device, stream: Stream) -> None:
+        """Copy an array's bytes to a buffer, once: what is recorded finds it there."""
         self._reading.append(array)
-        tape, stream.tape = stream.tape, None       # what is recorded finds it there
+        tape, stream.tape = stream.tape, None
         device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
         stream.tape = tape
+
+    def adopt(self, buffer: Buffer) -> Buffer:
+        """Take account of a buffer that was allocated elsewhere; :meth:`forget` takes it back."""
+        self.allocated.append(buffer)
         return buffer
 
     def forget(self, buffer: Buffer, stream: Stream) -> None:

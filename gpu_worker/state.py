@@ -8,7 +8,7 @@ refused. Content is shared with whoever works on it, so a name can be released w
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -25,6 +25,25 @@ class Content(Protocol):
 
 
 C = TypeVar("C", bound=Content)
+D = TypeVar("D")
+
+
+class Vessel(Protocol[D]):
+    """All that is to be bound to a VRDD, in one."""
+
+    name: str
+    version: int
+
+    @property
+    def contents(self) -> dict[int, D]: ...
+    def enter(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Closable(Protocol):
+    """What was bound."""
+
+    def close(self) -> None: ...
 
 
 class Numbers:
@@ -79,7 +98,9 @@ class State(Generic[C]):
         self._versions: dict[int, int] = {}
         self._changes = 0
         self._borrowed: dict[int, int] = {}
-        self._parting: dict[int, list[C]] = {}
+        self._parting: dict[int, list[Closable]] = {}
+        #: Those VRDDs that are held in one; what they have in ``_held`` is the vessel's.
+        self._vessels: dict[int, Vessel[C]] = {}
 
     def admit(self, epoch: int) -> None:
         """Let a request of an epoch pass.
@@ -137,10 +158,35 @@ class State(Generic[C]):
         if unwanted or self.has(vrdd, content.index):
             content.close()
             return False
+        self._unpack(vrdd)
         self.names[vrdd] = name
         self._held.setdefault(vrdd, {})[content.index] = content
         self._change(vrdd)
         return True
+
+    def bind_all(self, vrdd: int, vessel: Vessel[C]) -> None:
+        """Bind all that a vessel has, complete, as :meth:`bind` does one by one."""
+        if vrdd in self._held or vrdd in self._only or vrdd in self._released:
+            for content in vessel.contents.values():
+                self.bind(vrdd, vessel.name, content.share())
+            return
+        vessel.enter()
+        self.names[vrdd], self._held[vrdd], self._vessels[vrdd] = vessel.name, vessel.contents, vessel
+        if not vessel.version:
+            self._changes += 1
+            vessel.version = self._changes
+        self._versions[vrdd] = vessel.version
+
+    def vessel(self, vrdd: int) -> Vessel[C] | None:
+        """What a VRDD is held in, where that is one."""
+        return self._vessels.get(vrdd)
+
+    def _unpack(self, vrdd: int) -> None:
+        """Hold what a vessel has one by one."""
+        vessel = self._vessels.pop(vrdd, None)
+        if vessel is not None:
+            self._held[vrdd] = {index: content.share() for index, content in vessel.contents.items()}
+            self._part(vrdd, [vessel])
 
     def release(self, vrdds: Iterable[int]) -> None:
         """Unbind whole VRDDs, for good: what a late twin still brings is dropped."""
@@ -165,19 +211,30 @@ class State(Generic[C]):
         return iter(list(self._held))
 
     def _drop(self, vrdd: int, partitions: list[int]) -> None:
-        bound = self._held.get(vrdd, {})
-        gone = [bound.pop(index) for index in partitions]
-        if gone:
-            self._change(vrdd)
+        gone: list[Closable]
+        if vrdd in self._vessels and len(partitions) == len(self._held[vrdd]):
+            gone = [self._vessels.pop(vrdd)]
+            bound = {}
+        else:
+            if partitions:
+                self._unpack(vrdd)
+            bound = self._held.get(vrdd, {})
+            gone = [bound.pop(index) for index in partitions]
+            if gone:
+                self._change(vrdd)
         if not bound:
             self._held.pop(vrdd, None)
             self.names.pop(vrdd, None)
             self._versions.pop(vrdd, None)
+        self._part(vrdd, gone)
+
+    def _part(self, vrdd: int, gone: Sequence[Closable]) -> None:
+        """Close what is unbound, once nobody borrows it."""
         if vrdd in self._borrowed:
             self._parting.setdefault(vrdd, []).extend(gone)
             return
-        for content in gone:
-            content.close()
+        for each in gone:
+            each.close()
 
     def _change(self, vrdd: int) -> None:
         self._changes += 1
@@ -188,3 +245,4 @@ class State(Generic[C]):
         assert all(self._held.values()), "a VRDD without partitions is listed"
         assert self._held.keys() == self.names.keys(), "names and content differ"
         assert not any(vrdd in self._released for vrdd in self._held), "a released VRDD is held"
+        assert all(self._held[vrdd] is vessel.contents for vrdd, vessel in self._vessels.items()), "a vessel was opened"

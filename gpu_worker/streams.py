@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from gpu_worker.device.base import Device, Stream
+from gpu_worker.device.base import Device, Entry, Recorded, Stream, Wait
 from gpu_worker.device.cuda_launch import ordinals
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.payload import Data, Payload
@@ -71,7 +71,7 @@ class Streams:
     def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False):
         self._pool = pool
         self._count = lanes
-        self._record = record
+        self._tape: list[Entry] | None = [] if record else None
         self._taken: dict[tuple[Device, int], Stream] = {}
         self._forked: dict[Device, set[Stream]] = defaultdict(set)
 
@@ -116,7 +116,7 @@ class Streams:
     def _stream(self, device: Device, number: int) -> Stream:
         if (device, number) not in self._taken:
             self._taken[device, number] = self._pool.take(device)
-            self._taken[device, number].tape = [] if self._record else None
+            self._taken[device, number].tape = self._tape
         return self._taken[device, number]
 
     def synchronize(self) -> None:
@@ -135,13 +135,22 @@ class Streams:
     def close(self) -> None:
         """Give the streams back."""
         for device, stream in self.keep():
-            stream.tape = None
             self._pool.give(device, stream)
+
+    def recorded(self) -> list[Recorded]:
+        """What does again what was noted: apart for each stream, unless one waits for another."""
+        tape = self._tape or []
+        if any(isinstance(entry, Wait) for _, entry in tape):
+            return [Recorded(tape)]
+        return [device.recorded([entry for entry in tape if entry[0] is stream], stream=stream)
+                for (device, _), stream in self._taken.items() if any(each is stream for each, _ in tape)]
 
     def keep(self) -> list[tuple[Device, Stream]]:
         """The streams that were used, now the caller's to give back."""
         taken = [(device, stream) for (device, _), stream in self._taken.items()]
         self._taken.clear()
+        for _, stream in taken:
+            stream.tape = None
         return taken
 
     @contextmanager

@@ -155,6 +155,7 @@ class Worker:
             failpoint("payload-mapped")
             self._names.admit(request.epoch)
             self._names.release(request.released)
+            self._plans.release(request.released)
             plan = self._plans.get(request.key, request.plan)
             try:
                 reply, fetched = self._again(request, plan, payload) or self._anew(request, plan, payload)
@@ -178,10 +179,10 @@ class Worker:
 
     def _again(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, None] | None:
         """The answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled."""
-        if request.profile:
+        if request.profile or not 0 <= plan.source < len(request.vrdds):
             return None
         arguments = Arguments(request.values, payload)
-        recording = plan.recordings.find(request, arguments, self._names)
+        recording = plan.recordings.find(request, arguments, self._names, plan.source)
         if recording is None:
             return None
         try:
@@ -190,9 +191,7 @@ class Worker:
             recording.lock.release()
 
     def _anew(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, Payload | None]:
-        recording = None
-        if plan.may_be_recorded and not request.profile and plan.recordings.wanted(request.vrdds):
-            recording = Recording(request, self._names.versions(request.vrdds))
+        recording = self._recording(request, plan)
         lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
         streams = Streams(self._pool, lanes, record=recording is not None)
         try:
@@ -208,6 +207,14 @@ class Worker:
             if recording is not None:
                 self._keep(request, plan, recording)
 
+    def _recording(self, request: Run, plan: Prepared) -> Recording | None:
+        """What is to note how a plan runs, where it is likely to come again."""
+        if request.profile or request.world or not plan.may_be_recorded or plan.source >= len(request.vrdds):
+            return None
+        if not plan.recordings.wanted(self._names.version(request.vrdds[plan.source])):
+            return None
+        return Recording(request, plan.source, self._names, plan.recordings.room())
+
     def _joined(self, request: Run, plan: Prepared) -> World | None:
         """The MPI world that a plan wants, which is joined if need be."""
         wanted, first = request.world, plan.plan.steps[0] if plan.plan.steps else None
@@ -220,9 +227,14 @@ class Worker:
         """Keep a recording, if it became one that is of use."""
         plan.recordings.refused |= recording.refused
         # Where a name changed while the plan ran, nobody knows which content it was recorded with.
-        if recording.is_complete and recording.holds(self._names):
-            self._plans.keep(plan, request.vrdds, recording)
-        else:
+        useful = recording.is_complete and recording.holds(self._names)
+        if useful:
+            self._plans.keep(plan, request.vrdds[plan.source], recording)
+        if recording.room is not None:
+            recording.room.give()
+            if not useful and recording.room not in plan.recordings.rooms:
+                recording.room.close()
+        if not useful:
             self._close_recording(recording)
 
     def _close_recording(self, recording: Recording) -> None:

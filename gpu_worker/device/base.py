@@ -45,6 +45,11 @@ class Buffer:
         """Whether it has a single user left."""
         return self._users == 1
 
+    @property
+    def users(self) -> int:
+        """How many users it has."""
+        return self._users
+
     def share(self) -> Buffer:
         """The same buffer for one more user, who must close it too."""
         with self.device.lock:
@@ -75,17 +80,17 @@ class Stream:
     marks : int
         How many marks were put on it, see :meth:`Device.mark`.
     tape : list or None
-        Where launches and copies are noted as they are enqueued, to be done again; see :meth:`Device.recorded`.
+        Where what is enqueued is noted, to be done again; see :meth:`Device.recorded`. Streams may share one.
     """
 
     def __init__(self) -> None:
         self.marks = 0
-        self.tape: list[Call | Copy] | None = None
+        self.tape: list[tuple[Stream, Call | Copy | Wait]] | None = None
 
     def note(self, do: Callable[..., None], target: Any, source: Any) -> None:
         """Note a copy, where there is a tape."""
         if self.tape is not None:
-            self.tape.append(Copy(do, target, source))
+            self.tape.append((self, Copy(do, target, source)))
 
     @property
     def passed(self) -> int:
@@ -148,24 +153,31 @@ class Copy:
     source: Any
 
 
+@dataclass(frozen=True)
+class Wait:
+    """A stream of one device that waits for all that another, of its own device, has so far."""
+
+    device: Device
+    other: Stream
+    of: Device
+
+
+#: What was noted on a tape, with the stream that it was enqueued on.
+Entry = tuple[Stream, Call | Copy | Wait]
+
+
 class Recorded:
-    """Work that was enqueued on a stream once, and can be again, with other values of its :class:`Late` arguments.
+    """Work that was enqueued once, and can be again, with other values of its :class:`Late` arguments.
 
     Parameters
     ----------
-    device : Device
-        The stream's device.
-    stream : Stream
-        The stream.
-    entries : sequence of Call and Copy
+    entries : sequence of Entry
         The work, in order.
     """
 
-    def __init__(self, device: Device, stream: Stream, entries: Sequence[Call | Copy]):
-        self.device = device
-        self.stream = stream
+    def __init__(self, entries: Sequence[Entry]):
         self.entries = entries
-        self.late = [entry for entry in entries if isinstance(entry, Call)
+        self.late = [entry for _, entry in entries if isinstance(entry, Call)
                      and any(isinstance(each, Late) for each in entry.arguments)]
 
     def set(self, values: Callable[[int], np.generic]) -> bool:
@@ -174,19 +186,20 @@ class Recorded:
         for call in self.late:
             arguments = [Late(each.slot, values(each.slot)) if isinstance(each, Late) else each
                          for each in call.arguments]
-            packed = self.device.packed(call.kernel, arguments)
+            packed = call.kernel.device.packed(call.kernel, arguments)
             changed |= packed != call.packed
             call.arguments, call.packed = arguments, packed
         return changed
 
     def start(self) -> None:
         """Enqueue the work."""
-        device, stream = self.device, self.stream
-        for entry in self.entries:
+        for stream, entry in self.entries:
             if isinstance(entry, Call):
-                device.start(entry, stream=stream)
-            else:
+                entry.kernel.device.start(entry, stream=stream)
+            elif isinstance(entry, Copy):
                 entry.do(entry.target, entry.source, stream=stream)
+            else:
+                entry.device.order(entry.other, stream=stream, of=entry.of)
 
     def close(self) -> None:
         """Forget it."""
@@ -277,7 +290,7 @@ class Device(ABC):
         call.packed = self.packed(kernel, arguments)
         self.start(call, stream=stream)
         if stream.tape is not None:
-            stream.tape.append(call)
+            stream.tape.append((stream, call))
 
     @abstractmethod
     def check(self, call: Call) -> None:
@@ -291,9 +304,9 @@ class Device(ABC):
     def start(self, call: Call, *, stream: Stream) -> None:
         """Enqueue a launch that was checked."""
 
-    def recorded(self, entries: Sequence[Call | Copy], *, stream: Stream) -> Recorded:
-        """What enqueues on a stream, as often as it is told, the work that was noted on its tape."""
-        return Recorded(self, stream, entries)
+    def recorded(self, entries: Sequence[Entry], *, stream: Stream) -> Recorded:
+        """What enqueues on a stream, as often as it is told, the work that was noted on a tape, all of that stream."""
+        return Recorded(entries)
 
     def mark(self, *, stream: Stream) -> int:
         """Put a mark behind all work enqueued so far; its number, counted from 1."""
@@ -302,6 +315,12 @@ class Device(ABC):
 
     def wait(self, other: Stream, *, stream: Stream, of: Device | None = None) -> None:
         """Let a stream of this device wait for all work enqueued so far on another one, which may be ``of`` another."""
+        if stream.tape is not None:
+            stream.tape.append((stream, Wait(self, other, of or self)))
+        self.order(other, stream=stream, of=of or self)
+
+    def order(self, other: Stream, *, stream: Stream, of: Device) -> None:
+        """As :meth:`wait`, for devices whose streams are not in order anyway."""
 
     def reaches(self, other: Device) -> bool:
         """Whether this device's kernels may read and write another's memory."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Call, Copy, Device, Given, Kernel, Memory, Recorded, Source, Stream
+from gpu_worker.device.base import Buffer, Call, Device, Entry, Given, Kernel, Memory, Recorded, Source, Stream
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
 from gpu_worker.device.cuda_graph import Graph
@@ -374,7 +374,7 @@ class CudaDevice(Device):
             # by a call that CUDA has deprecated.
             call.kernel.function._launch_kernel(call.grid, call.block, call.packed, call.shared, stream.native)
 
-    def recorded(self, entries: Sequence[Call | Copy], *, stream: Any) -> Recorded:
+    def recorded(self, entries: Sequence[Entry], *, stream: Any) -> Recorded:
         return Graph(self, stream, entries)
 
     def mark(self, *, stream: Any) -> int:
@@ -383,9 +383,9 @@ class CudaDevice(Device):
             stream.write_mark()
         return number
 
-    def wait(self, other: Any, *, stream: Any, of: Any = None) -> None:
+    def order(self, other: Any, *, stream: Any, of: Any) -> None:
         # An event belongs to the context of the stream that it is recorded on.
-        with (of or self)._active:
+        with of._active:
             event = check(bindings.cuEventCreate(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING))
             try:
                 check(bindings.cuEventRecord(event, other.handle))

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_worker.device.base import Call, Copy, Recorded
+from gpu_worker.device.base import Entry, Recorded
 from gpu_worker.device.cuda_driver import bindings, check
 from gpu_worker.protocol.errors import LaunchError
 
@@ -19,11 +19,10 @@ class Graph(Recorded):
     The graph has the values that the work had first; with others it is enqueued piece by piece.
     """
 
-    device: Any
-    stream: Any
-
-    def __init__(self, device: Any, stream: Any, entries: Sequence[Call | Copy]):
-        super().__init__(device, stream, entries)
+    def __init__(self, device: Any, stream: Any, entries: Sequence[Entry]):
+        super().__init__(entries)
+        self.device = device
+        self.stream = stream
         self._first = [call.packed for call in self.late]
         self._handle: Any = None
         if len(entries) > 1:

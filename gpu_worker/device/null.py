@@ -86,7 +86,7 @@ class NullDevice(Device):
     def start(self, call: Call, *, stream: Stream) -> None:
         self.calls.append(("launch", call.kernel.name, call.grid, call.block, tuple(call.arguments), call.shared))
 
-    def wait(self, other: Stream, *, stream: Stream, of: Device | None = None) -> None:
+    def order(self, other: Stream, *, stream: Stream, of: Device) -> None:
         self.calls.append(("wait",))
 
     def synchronize(self, *, stream: Stream) -> None:

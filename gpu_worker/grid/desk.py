@@ -39,8 +39,6 @@ class Desk:
         self.arguments = arguments
         self._patterns: dict[tuple[Device, bytes], Buffer] = {}
         self._taken: list[tuple[Buffer, Stream]] = []
-        #: Host memory that copies on streams beside still read.
-        self._reading: list[np.ndarray] = []
 
     def stream(self, device: Device) -> Stream:
         """A device's own stream, where it computes."""
@@ -85,22 +83,21 @@ class Desk:
             buffer = self.scratch.upload(array, device, stream)
         else:
             # Memory that served the device's own stream may still be in use there.
-            buffer = device.allocate(array.nbytes, stream=stream)
-            self._reading.append(array)
-            device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
+            buffer = self.scratch.adopt(device.allocate(array.nbytes, stream=stream))
+            self.scratch.write(buffer, array, device, stream)
         self._taken.append((buffer, stream))
         return buffer
 
     def held(self, nbytes: int, device: Device) -> Buffer:
         """Memory until the end of the step, for streams beside."""
         stream = self.beside(device)
-        buffer = device.allocate(nbytes, stream=stream)
+        buffer = self.scratch.adopt(device.allocate(nbytes, stream=stream))
         self._taken.append((buffer, stream))
         return buffer
 
     def close(self) -> None:
         """Let later work have the tables' memory."""
         for buffer, stream in self._taken:
-            self.scratch.recycle(buffer, stream)
+            self.scratch.forget(buffer, stream)
         self._taken.clear()
         self._patterns.clear()

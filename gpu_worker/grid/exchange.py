@@ -90,7 +90,7 @@ def _content(side: Side, dtype: np.dtype, desk: Desk) -> bytes:
     if side.rule != GIVEN:
         return b""
     if side.values >= 0:
-        return hashlib.blake2b(desk.arguments.data(side.values).tobytes(), digest_size=16).digest()
+        return hashlib.blake2b(desk.arguments.fixed(side.values), digest_size=16).digest()
     if len(side.value) != dtype.itemsize:
         raise PlanError(f"the value outside of a field of {dtype} has {len(side.value)} bytes")
     return side.value

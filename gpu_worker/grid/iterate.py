@@ -104,7 +104,9 @@ class Stepper:
         buffers = tuple(self.desk.allocate(patch.layout.elements * dtype.itemsize, patch.device)
                         for patch in self.domain.patches)
         for buffer in buffers:
-            buffer.ghosts = None
+            # Memory that held this field before, in an earlier plan, has ghost cells that were filled then.
+            if buffer.ghosts is not None:
+                self.tags[buffer], buffer.ghosts = buffer.ghosts, None
         self.owned[described.name].append(Cells(dtype, buffers))
         return self.owned[described.name][-1]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Device, Source
+from gpu_worker.device.base import Device, Late, Source
 from gpu_worker.grid.boxes import Box, Triple, shells
 from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.exchange import Exchange
@@ -100,7 +100,7 @@ def _argument(argument: Argument, device: Device, desk: Desk):
         case Scalar():
             return np.frombuffer(argument.value, np.dtype(argument.dtype))[0]
         case Value():
-            return desk.arguments.number(argument.slot)
+            return Late(argument.slot, desk.arguments.number(argument.slot))
         case ArrayArgument():
             return desk.arguments.buffer(argument.slot, device, desk.stream(device))
     raise PlanError(f"a stencil takes no {type(argument).__name__} argument")

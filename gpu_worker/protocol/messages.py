@@ -48,7 +48,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
 )
 
 #: Both sides must speak the same one.
-VERSION = 2
+VERSION = 3
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
@@ -183,16 +183,6 @@ class Folded:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A partition that is resident now: ``device`` names where, "host" for the worker's host memory."""
-
-    vrdd: int
-    partition: int
-    nbytes: int
-    device: str
-
-
-@dataclass(frozen=True, slots=True)
 class Times:
     """Seconds spent in the worker: in all, and compiling.
 
@@ -218,7 +208,6 @@ class Ran:
     number: int
     outputs: tuple[Output, ...]
     folded: Folded | None
-    kept: tuple[Kept, ...]
     retained: bool
     times: Times
     data: bytes

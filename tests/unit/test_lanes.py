@@ -51,7 +51,7 @@ def answer(worker: Connection) -> tuple[int, int]:
     request, descriptors = worker.receive(Request)
     status = [os.fstat(descriptor) for descriptor in descriptors]
     close_all(descriptors)
-    worker.send(Ran(request.number, (), None, (), False, Times(0.0, 0.0), b""), Reply)
+    worker.send(Ran(request.number, (), None, False, Times(0.0, 0.0), b""), Reply)
     return (status[0].st_ino, status[0].st_size) if status else (0, 0)
 
 

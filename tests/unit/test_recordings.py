@@ -190,5 +190,5 @@ def test_an_empty_plan(null: Bench):
     plan = null.plan(1, (), [], "")
     for _ in range(4):
         reply, data = null.run(plan, (1,))
-        assert (reply.outputs, reply.folded, reply.kept, data.size) == ((), None, (), 0)
+        assert (reply.outputs, reply.folded, data.size) == ((), None, 0)
     assert plan.steps == (Load(0),) and recorded(null) == 1
