@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,13 +14,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import heat, kmeans, latency, machine, regression, transport
+from benchmarks import heat, kmeans, latency, machine, plots, regression, text, transport, whole
 from benchmarks.cloud import Cloud
 from benchmarks.heat import Cube
 from benchmarks.points import Fused, Points
 from benchmarks.regression import Settings
 from benchmarks.results import Group, document, table
 from benchmarks.session import context, device_of, environment
+from benchmarks.whole import Programs
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,10 @@ class Scale:
         Of each case.
     jobs : int
         Samples of each Spark job, where latency is measured.
+    text : int
+        Bytes of the text that is read.
+    programs : Programs
+        The whole programs.
     """
 
     rows: tuple[int, ...]
@@ -51,15 +57,22 @@ class Scale:
     block: int
     samples: int
     jobs: int
+    text: int
+    programs: Programs
 
 
 SCALES = {
     "small": Scale((200_000,), ((20_000, 64, (10,)), (20_000, 784, (40,))),
-                   (Cube((128, 128, 128), (2, 2, 2), 20),), 4, 64 << 20, 7, 20),
-    "full": Scale((8_000_000, 32_000_000), ((2_870_000, 784, (40, 80, 160)),),
-                  (Cube((2000, 1000, 1000), (4, 4, 4), 100),), 0, 256 << 20, 9, 30),
+                   (Cube((128, 128, 128), (2, 2, 2), 20),), 4, 64 << 20, 7, 20, 32 << 20,
+                   Programs(8 << 20, (20_000, 64, 10), Cube((128, 128, 128), (2, 2, 2), 5), (1, 10))),
+    "full": Scale((8_000_000, 32_000_000), ((1_000_000, 784, (40,)), (2_870_000, 784, (40, 80, 160))),
+                  (Cube((2000, 1000, 1000), (4, 4, 4), 100),), 0, 256 << 20, 9, 30, 1 << 30,
+                  Programs(512 << 20, (500_000, 784, 40), Cube((500, 500, 500), (4, 4, 4), 10), (1, 10))),
 }
-BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat")
+#: Samples of whole programs.
+_WHOLE = 3
+
+BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "text", "whole")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
@@ -90,6 +103,15 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         with context(device, cores) as sc:
             settings = Settings(*_units(device_of(sc), cores), scale.samples)
             yield heat.run(sc, cube, settings, _progress("heat"))
+    with tempfile.TemporaryDirectory(prefix="vb-text-") as directory:
+        if "text" in only:
+            with context(device, cores) as sc:
+                yield text.run(sc, Path(directory), scale.text, scale.samples, _progress("text"))
+        if "whole" in only:
+            with context(device, cores) as sc:
+                kind, units = _units(device_of(sc), cores)
+                yield from whole.run(sc, scale.programs, Fused.on(kind, units), kind, Path(directory), _WHOLE,
+                                     _progress("whole programs"))
 
 
 def _units(kind: str, cores: int) -> tuple[str, int]:
@@ -114,23 +136,26 @@ def _arguments(out: Path | None) -> list[str]:
     return [argument.replace(str(out), out.name) if out else argument for argument in sys.argv[1:]]
 
 
-@click.command(help=__doc__)
+@click.group(invoke_without_command=True, help=__doc__)
 @click.option("--scale", type=click.Choice(list(SCALES)), default="small", show_default=True)
 @click.option("--device", type=click.Choice(["auto", "host", "cuda"]), default="auto", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the samples go, as JSON.")
 @click.option("--only", type=click.Choice(BENCHMARKS), multiple=True, help="May be given several times.")
 @click.option("--partitions", type=click.IntRange(1), help="Of latency and regression.")
 @click.option("--rows", type=click.IntRange(1), multiple=True, help="Of regression, instead of the scale's.")
-def main(scale: str, device: str, out: Path | None, only: tuple[str, ...], partitions: int | None,
-         rows: tuple[int, ...]) -> None:
+@click.pass_context
+def main(called: click.Context, scale: str, device: str, out: Path | None, only: tuple[str, ...],
+         partitions: int | None, rows: tuple[int, ...]) -> None:
+    if called.invoked_subcommand:
+        return
     chosen = SCALES[scale]
     if rows:
         chosen = replace(chosen, rows=rows)
-    about = {"command": ["python", "-m", "benchmarks", *_arguments(out)], "scale": scale, "device": device,
-             "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
-             "machine": machine.description()}
     start, groups = time.monotonic(), []
     with environment():
+        about = {"command": ["python", "-m", "benchmarks", *_arguments(out)], "scale": scale, "device": device,
+                 "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
+                 "machine": machine.description(), "gpus_used": machine.gpus_used()}
         for group in measured(chosen, device, partitions or 0, only or BENCHMARKS):
             groups.append(group)
             if out:
@@ -139,6 +164,16 @@ def main(scale: str, device: str, out: Path | None, only: tuple[str, ...], parti
         sys.stderr.write("\r\033[K")
     console.print(table(groups, f"{about['machine']['cpu']}, {machine.cores()} cores"))
     console.print(f"{time.monotonic() - start:.0f} s" + (f"; samples in {out}" if out else ""))
+
+
+@main.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="A directory.")
+@click.option("--format", type=click.Choice(["svg", "png", "pdf"]), default="svg", show_default=True)
+def plot(results: tuple[Path, ...], out: Path, format: str) -> None:
+    """Draw figures of results that are kept: of one run, or of several with other sizes or GPUs."""
+    for path in plots.draw(results, out, format):
+        console.print(path)
 
 
 if __name__ == "__main__":

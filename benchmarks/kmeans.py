@@ -18,6 +18,8 @@ from pyspark import SparkContext, StorageLevel
 from benchmarks import peers, tasks
 from benchmarks.bare import Copy, bytes_of
 from benchmarks.cloud import Cloud
+from benchmarks.kept import Kept
+from benchmarks.kept import kept as kept_by_workers
 from benchmarks.measure import Case, interleave
 from benchmarks.peers import Step
 from benchmarks.regression import FLOOR, SPARK_C, Settings
@@ -72,12 +74,17 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
             ways = ours | {name: make(number) for name, make in single.items()}
             first = cloud.first_centers(number)
             exact = _exact(sc, cloud, first)
-            for name, way in (ways | jobs).items():
+            keeping = _kept(sc, cloud, settings.kind, group)
+            by_jobs = jobs | keeping
+            for name, way in (ways | by_jobs).items():
                 group.checks[name] = _off(name, way, first, exact)
+            for way in keeping.values():
+                way.warm_up(first)
             quick, slow = ([Case(name, Iteration(way, first).run, cloud.nbytes, _against(name, ways),
-                                 repeat=each is ways) for name, way in each.items()] for each in (ways, jobs))
+                                 repeat=each is ways) for name, way in each.items()] for each in (ways, by_jobs))
             group.series = interleave([*quick, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
             group.series += interleave(slow, _JOBS, warm_up=0, done=done)
+            group.series = [keeping[each.name].noted(each) if each.name in keeping else each for each in group.series]
             ways.clear()
             yield group
 
@@ -132,6 +139,15 @@ def _spark(sc: SparkContext, cloud: Cloud, kind: str) -> Iterator[dict[str, Step
         ways["Spark-G: cached blocks, CuPy a task"] = job(tasks.kmeans_by_cupy)
     yield ways
     blocks.unpersist()
+
+
+def _kept(sc: SparkContext, cloud: Cloud, kind: str, group: Group) -> dict[str, Kept]:
+    """Blocks in the Python workers."""
+    ways = {"Spark-C+: blocks kept by Python workers": lambda index, centers: tasks.kmeans_of_kept(
+        cloud, index, centers)}
+    if kind == "cuda" and peers.cupy is not None:
+        ways["Spark-G+: the same on the GPU, CuPy"] = lambda index, centers: tasks.kmeans_by_kept(cloud, index, centers)
+    return kept_by_workers(sc, cloud.partitions, cloud.nbytes, ways, kind, group)
 
 
 def _joined(a: tuple[np.ndarray, np.ndarray], b: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -40,6 +40,12 @@ def gpus() -> list[Gpu]:
     return [Gpu(name, _multiprocessors(), int(memory) << 20) for name, memory in rows]
 
 
+def gpus_used() -> int:
+    """How many GPUs the processes of a run may use: those that ``CUDA_VISIBLE_DEVICES`` names."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return min(len(gpus()), len(named.split(","))) if named else len(gpus())
+
+
 def cores() -> int:
     """The cores that this process may keep busy: those it may run on, or fewer where its container has a quota."""
     found = len(os.sched_getaffinity(0))

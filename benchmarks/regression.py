@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import functools
 import operator
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp
 
 import numpy as np
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import SparkContext, StorageLevel
 
-from benchmarks import machine, peers, tasks
+from benchmarks import peers, tasks
 from benchmarks.bare import Copy, Loop
-from benchmarks.measure import Case, Series, interleave
+from benchmarks.kept import Kept
+from benchmarks.kept import kept as kept_by_workers
+from benchmarks.measure import Case, interleave
 from benchmarks.points import FEATURES, KERNELS, LISTING, SUM_BLOCK, Fused, Points, gradient
 from benchmarks.results import Group
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device
-from gpu_worker.device.cuda_on_host.memory import host_memory
 from vispark import IN, OUT, VRDD, Kernels
 
 FLOOR = "copy within the device"
@@ -32,12 +32,6 @@ BY_EXEC = "vispark: exec of a fused kernel"
 
 #: How far a gradient may be from the one in float64, as a share of its largest element.
 TOLERANCE = 1e-4
-
-#: Most seconds, and iterations, until every Python worker of Spark has met every partition.
-_WARM_UP = 25.0, 80
-
-#: What the Python workers together may keep: the JVM, the other ways and the tasks' temporaries need the rest.
-_HOST_SHARE, _GPU_SHARE = 0.4, 0.7
 
 Gradient = Callable[[np.ndarray], np.ndarray]
 
@@ -73,32 +67,6 @@ class Descent:
         self._w -= self._rate * self._gradient(self._w)
 
 
-@dataclass
-class Kept:
-    """A way that keeps blocks in Spark's Python workers, and how often these had to make one."""
-
-    job: Callable[[np.ndarray], tuple[np.ndarray, int]]
-    misses: int = 0
-
-    def gradient(self, w: np.ndarray) -> np.ndarray:
-        found, misses = self.job(w)
-        self.misses += misses
-        return found
-
-    def warm_up(self) -> int:
-        """Iterate until none is missing, or it takes too long; how many were."""
-        seconds, iterations = _WARM_UP
-        end, before = time.monotonic() + seconds, -1
-        for _ in range(iterations):
-            if self.misses == before or time.monotonic() > end:
-                break
-            before = self.misses
-            # As a task of one partition may come to any worker, a few iterations without a miss are asked for.
-            for _ in range(3):
-                self.gradient(np.zeros(FEATURES, np.float32))
-        return self.misses
-
-
 def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[str], None]) -> Group:
     """Measure all ways on the same points."""
     fused = Fused.on(settings.kind, settings.units)
@@ -111,7 +79,7 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
         ways = stack.enter_context(_ours(sc, points, fused))
         ways |= stack.enter_context(_spark(sc, points, fused, settings.kind))
         kept = _kept(sc, points, fused, settings.kind, group)
-        ways |= {name: way.gradient for name, way in kept.items()}
+        ways |= kept
         device, = open_devices(settings.kind)[:1]
         stack.callback(device.close)
         for name, together in ((LOOP, False), (ONE_LAUNCH, True)):
@@ -119,11 +87,12 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
             ways[name] = loop.gradient
         ways |= _libraries(points, loop, settings.kind)
         _check(sc, points, ways, group)
-        warm = {name: way.warm_up() for name, way in kept.items()}
+        for way in kept.values():
+            way.warm_up(np.zeros(FEATURES, np.float32))
         copy = stack.enter_context(closing(_copy(device, points, settings)))
         cases = [Case(name, Descent(way, points).run, points.nbytes, _against(name)) for name, way in ways.items()]
         group.series = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
-    group.series = [_noted(series, kept, warm) for series in group.series]
+    group.series = [kept[series.name].noted(series) if series.name in kept else series for series in group.series]
     return group
 
 
@@ -143,13 +112,6 @@ def _against(name: str) -> tuple[str, ...]:
     others = (FLOOR, SPARK_C, ONE_LAUNCH, "CuPy", "JAX", "NumPy", "Numba") if name in (OURS, BY_EXEC) else \
         (FLOOR, SPARK_C)
     return tuple(other for other in others if other != name)
-
-
-def _noted(series: Series, kept: dict[str, Kept], warm: dict[str, int]) -> Series:
-    if series.name not in kept:
-        return series
-    return replace(series, notes={"blocks_made_before": warm[series.name],
-                                  "blocks_made_meanwhile": kept[series.name].misses - warm[series.name]})
 
 
 def row_gradient(p, w):
@@ -211,29 +173,12 @@ def _spark(sc: SparkContext, points: Points, fused: Fused, kind: str) -> Iterato
 
 
 def _kept(sc: SparkContext, points: Points, fused: Fused, kind: str, group: Group) -> dict[str, Kept]:
-    """Blocks in the Python workers. Any of these may get any partition, so each comes to have all of them."""
-    numbers = sc.parallelize(range(points.partitions), points.partitions)
-    ways = {
-        "Spark-C+: blocks kept by Python workers": (
-            host_memory() * _HOST_SHARE, lambda index, w: tasks.gradient_of_kept(points, index, w)),
-        "Spark-G+: the same on the device": (
-            machine.gpus()[0].memory * _GPU_SHARE if kind == "cuda" else host_memory() * _HOST_SHARE,
-            lambda index, w: tasks.gradient_by_kept_kernel(points, index, w, kind, fused)),
-    }
-    needed, found = points.nbytes * sc.defaultParallelism, {}
-    for name, (room, task) in ways.items():
-        if needed > room:
-            group.skipped[name] = (f"{sc.defaultParallelism} workers that keep all of it need {needed / 1e9:.0f} GB, "
-                                   f"and may take {room / 1e9:.0f}")
-        else:
-            found[name] = Kept(_job(numbers, task))
-    return found
-
-
-def _job(numbers: RDD, task: Callable[[int, np.ndarray], tuple[np.ndarray, int]]) -> Callable:
-    def job(w: np.ndarray) -> tuple[np.ndarray, int]:
-        return numbers.map(lambda index: task(index, w)).reduce(lambda a, b: (a[0] + b[0], a[1] + b[1]))
-    return job
+    """Blocks in the Python workers."""
+    return kept_by_workers(sc, points.partitions, points.nbytes, {
+        "Spark-C+: blocks kept by Python workers": lambda index, w: tasks.gradient_of_kept(points, index, w),
+        "Spark-G+: the same on the device": lambda index, w: tasks.gradient_by_kept_kernel(points, index, w, kind,
+                                                                                            fused),
+    }, kind, group)
 
 
 def _check(sc: SparkContext, points: Points, ways: dict[str, Gradient], group: Group) -> None:

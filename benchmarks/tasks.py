@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import time
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.bare import bytes_of
+from benchmarks.cloud import Cloud
 from benchmarks.points import FEATURES, KERNELS, SUM_BLOCK, Fused, Points, gradient
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Source
@@ -108,6 +110,30 @@ def gradient_by_kernel(block: np.ndarray, w: np.ndarray, kind: str, fused: Fused
         gpu.drop(data)
 
 
+def timed_gradient(block: np.ndarray, w: np.ndarray, kind: str, fused: Fused) -> tuple[np.ndarray, dict[str, float]]:
+    """Spark-G, and the seconds of the copy and of the kernel."""
+    gpu = _gpu(kind, fused)
+    start = time.perf_counter()
+    data = gpu.put(block)
+    copied = time.perf_counter()
+    try:
+        found = gpu.gradient(data, w)
+        return found, {"host-to-device": copied - start, "kernel": time.perf_counter() - copied}
+    finally:
+        gpu.drop(data)
+
+
+def timed_kmeans(block: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    """Spark-G of K-means by CuPy: sums and counts beside each other, and the seconds of the copy and of the kernels."""
+    start = time.perf_counter()
+    data = cupy.asarray(block)
+    cupy.cuda.Stream.null.synchronize()
+    copied = time.perf_counter()
+    sums, counts = peers.cupy_kmeans(data)(centers)
+    parts = {"host-to-device": copied - start, "kernel": time.perf_counter() - copied}
+    return np.column_stack([sums, counts.astype(np.float32)]), parts
+
+
 def gradient_by_kept_kernel(points: Points, partition: int, w: np.ndarray, kind: str,
                             fused: Fused) -> tuple[np.ndarray, int]:
     """Spark-G+: the block is made and sent where this process has it not yet; the gradient, and 1 if it had not."""
@@ -125,6 +151,24 @@ def gradient_of_kept(points: Points, partition: int, w: np.ndarray) -> tuple[np.
     if missed:
         _kept[key] = points.block(partition)
     return gradient(_kept[key], w), int(missed)
+
+
+def kmeans_of_kept(cloud: Cloud, partition: int, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Spark-C+ of K-means: BLAS on a block that this process keeps; sums, counts, and 1 if it had to be made."""
+    key = "host", cloud, partition
+    missed = key not in _kept
+    if missed:
+        _kept[key] = cloud.block(partition)
+    return *peers.numpy_kmeans(_kept[key])(centers), int(missed)
+
+
+def kmeans_by_kept(cloud: Cloud, partition: int, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """Spark-G+ of K-means: CuPy on a block that this process keeps on the GPU; as above."""
+    key = "device", cloud, partition
+    missed = key not in _kept
+    if missed:
+        _kept[key] = cupy.asarray(cloud.block(partition))
+    return *peers.cupy_kmeans(_kept[key])(centers), int(missed)
 
 
 def kmeans_by_cupy(block: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks import machine
+from benchmarks import machine, plots, text, whole
 from benchmarks.bare import Copy, Loop
 from benchmarks.measure import Case, Series, interleave
 from benchmarks.points import FEATURES, KERNELS, Fused, Points, gradient
+from benchmarks.regression import FLOOR
 from benchmarks.results import Group, document, duration, read, table
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.nvrtc import compile_cubin
+from vispark.text.reader import Reader
+from vispark.text.splits import Split
 
 RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))
 
@@ -146,7 +149,41 @@ def test_kept_results_can_be_read(path):
     assert {"machine", "commit", "command", "scale"} <= found.keys()
     assert groups
     for group in groups:
-        # Jobs of seconds are sampled as often as the group says.
-        jobs = group.parameters.get("samples_of_jobs", 7)
-        assert all(len(series.samples) >= (jobs if series.name.startswith("Spark") else 7)
+        # Jobs of seconds, and whole programs, are sampled as often as the group says.
+        jobs, least = group.parameters.get("samples_of_jobs", 7), group.parameters.get("whole", 7)
+        assert all(len(series.samples) >= (min(jobs, least) if series.name.startswith("Spark") else least)
                    for series in group.series), group.name
+
+
+def test_figures_are_drawn_of_what_there_is(tmp_path):
+    def program(iterations: int) -> Group:
+        parts = {"parse": [1.0, 3.0], "kernel": [0.5, 0.5]}
+        return Group(f"p, {iterations}", {"program": "p", "iterations": iterations, "whole": 2}, [
+                     Series("vispark", (1.0, 2.0)), Series("Spark-C", (2.0, 4.0), notes={"parts": parts})])
+
+    def sized(nbytes: int) -> Group:
+        return Group(f"regression, {nbytes} rows", {"bytes": nbytes}, [
+            Series("vispark: vmap", (1.0, 2.0, 3.0)), Series("CuPy", (2.0, 3.0, 4.0)), Series(FLOOR, (1.0,), nbytes=9)])
+
+    paths = [tmp_path / name for name in ("one.json", "two.json")]
+    for gpus, path in enumerate(paths, 1):
+        made = document([program(1), program(10), sized(100), sized(1000)], machine={"gpus": []}, gpus_used=gpus)
+        path.write_text(json.dumps(made))
+    drawn = plots.draw(paths, tmp_path / "figures", "svg")
+    assert [path.stem for path in drawn] == ["ways", "breakdown", "iterations", "sizes", "gpus"]
+    assert ">CuPy<" in drawn[0].read_text() and ">kernel<" in drawn[1].read_text()
+    again = [path.read_bytes() for path in plots.draw(paths, tmp_path / "again", "svg")]
+    assert again == [path.read_bytes() for path in drawn]
+
+
+def test_what_tasks_say_of_their_time_is_kept_by_kind():
+    found = whole._by_kind([{"parse": 1.0}, {"parse": 2.0, "kernel": 3.0}])
+    assert found == {"parse": [1.0, 2.0], "kernel": [0.0, 3.0]}
+
+
+def test_the_text_that_is_measured_is_what_the_reader_reads(tmp_path):
+    nbytes = text.write(tmp_path / "points.txt", 1)
+    split = Split(str(tmp_path / "points.txt"), 0, nbytes)
+    points, = Reader(text.POINTS, 0, True)([split])
+    np.testing.assert_allclose(points, Points(4000, 1).block(0), rtol=1e-6)
+    assert list(text._read([split])) == [nbytes]
