@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.property.differential import campaign, data
+from tests.property.differential import campaign, data, verdicts
 from tests.property.differential.coverage import nodes
+from tests.property.differential.dealing import Unit
+from tests.property.differential.hands import Done, Lost, Task, by_hands
 from tests.property.differential.probes import PROBES
 
 #: Functions in a sample, each of which is one unit.
@@ -18,13 +22,13 @@ SAMPLE = 80
           suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6))
 def test_generated_functions_do_what_python_does(seed: int):
-    tally = campaign.check(list(campaign.drawn_functions(f"sample {seed}", SAMPLE)), "host")
+    tally = campaign.check(list(Unit("sample", seed).functions(SAMPLE)), "host")
     assert not tally.differences, "\n".join(tally.differences)
-    assert tally.cases == SAMPLE
+    assert tally.functions == SAMPLE
 
 
 def test_a_sample_meets_every_node_of_the_form():
-    tally = campaign.check(list(campaign.drawn_functions("nodes", 3 * SAMPLE)), "host")
+    tally = campaign.check(list(Unit("nodes", 0).functions(3 * SAMPLE)), "host")
     missed = set(nodes()) - {name for name, _ in tally.pairs}
     assert not missed and not tally.differences
 
@@ -33,14 +37,27 @@ def test_what_python_refuses_is_refused():
     wrong = []
     for number, probe in enumerate(PROBES):
         dtype = data.DTYPES[number % len(data.DTYPES)]
-        kind, words = campaign.verdict(probe, dtype, dtype, 3)
-        wrong += [f"{probe.text} of {dtype}: {words}"] if kind == campaign.WRONG else []
+        found = verdicts.verdict(verdicts.key_of(probe, dtype, dtype, 3))
+        wrong += [f"{probe.text} of {dtype}: {found.words}"] if found.kind == verdicts.WRONG else []
     assert not wrong
 
 
-def test_a_function_is_drawn_again_from_its_seed():
-    one, two = (list(campaign.drawn_functions("again", 5))[-1] for _ in range(2))
+def test_a_function_is_drawn_again_from_its_name():
+    steered = Unit("again", 7, "float16", ("numpy.sin", "<<", "unary -", ".T"))
+    one, two = (list(unit.functions(5))[-1] for unit in (steered, Unit.parse(steered.name)))
     assert one.source() == two.source()
     assert all(np.array_equal(one.fields[name], two.fields[name], equal_nan=one.fields[name].dtype.kind in "fc")
                for name in one.fields)
-    assert campaign.again("again.4", "host").cases == 1
+    assert two.dtype == "float16" and campaign.again(one.seed, "host").functions == 1
+
+
+def test_a_unit_that_ends_its_process_is_halved_down_to_the_function():
+    def work(task: Task) -> int:
+        if task.low <= 5 < task.high:
+            os._exit(3)
+        return task.high - task.low
+
+    found = list(by_hands(work, iter([Task(Unit("lost", 0), "host", 0, 9)]), 1))
+    lost = [one for one in found if isinstance(one, Lost)]
+    assert [(one.task.low, one.task.high, one.words) for one in lost] == [(5, 6, "ended with 3")]
+    assert sum(one.result for one in found if isinstance(one, Done)) == 8

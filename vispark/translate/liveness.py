@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 
 from vispark.translate import form
@@ -16,23 +17,33 @@ def reads(node: object) -> Names:
     return frozenset(_reads(node))
 
 
-def _reads(node: object) -> Iterator[str]:
+def _reads(node: object) -> list[str]:
+    """Every reading of a name."""
+    found: list[str] = []
+    _gather(node, found)
+    return found
+
+
+def _gather(node: object, found: list[str]) -> None:
     if isinstance(node, tuple):
         for item in node:
-            yield from _reads(item)
+            _gather(item, found)
     elif isinstance(node, form.Local):
-        yield node.name
+        found.append(node.name)
     elif isinstance(node, form.Called):
-        yield from node.definition.free
+        found += node.definition.free
         for parameter in node.definition.parameters:
-            yield from _reads(parameter.default)
+            _gather(parameter.default, found)
     elif isinstance(node, form.Each | form.Listed):
-        inner = reads((node.value, *node.conditions)) - stored(node.target)
-        yield from inner | reads(node.iterable)
+        found += (reads((node.value, *node.conditions)) - stored(node.target)) | reads(node.iterable)
     elif isinstance(node, form.Expression):
-        for part in dataclasses.fields(node):
-            if part.name != "at":
-                yield from _reads(getattr(node, part.name))
+        for name in _parts(type(node)):
+            _gather(getattr(node, name), found)
+
+
+@functools.cache
+def _parts(kind: type) -> tuple[str, ...]:
+    return tuple(part.name for part in dataclasses.fields(kind) if part.name != "at")
 
 
 def stored(target: form.Expression) -> Names:

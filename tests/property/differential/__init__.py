@@ -10,6 +10,10 @@ compiled in one unit. ``python -m tests.property.differential --help`` says how 
 ``units.py``            many kernels in one compilation, launched on a device: the only place that knows kernels' ABI
 ``compare.py``          the function with NumPy scalars, and what differs
 ``coverage.py``         which nodes and functions met which dtypes
-``campaign.py``         all of it over processes, and the table that is kept
+``verdicts.py``         which probes run for which dtypes, and which are errors, as in Python
+``dealing.py``          which probes a function has; the units that are steered to what was met least
+``hands.py``            processes that work on units; a unit that ends its process is halved
+``campaign.py``         all of it over processes
+``report.py``           the table that is kept
 ======================  ===============================================================================================
 """

@@ -6,11 +6,13 @@ Prints what differs, with how to run it again, and exits with 1 if anything does
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 
 from tests.property.differential.campaign import again, campaign
 from tests.property.differential.report import summary, written
+from tests.property.differential.verdicts import WRONG
 
 
 def main() -> int:
@@ -21,6 +23,7 @@ def main() -> int:
     parser.add_argument("--device", choices=("host", "cuda"), default="host")
     parser.add_argument("--seed", default="0", help="another seed draws other functions")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no unit later than this")
+    parser.add_argument("--state", default="", metavar="FILE", help="go on from here, and keep how far it is")
     parser.add_argument("--again", default="", metavar="CASE", help="run one function again, by its name")
     parser.add_argument("--keep", default="", metavar="FILE", help="keep the result as JSON, and as Markdown")
     parser.add_argument("--show", type=int, default=20, help="differences to print in full")
@@ -29,13 +32,14 @@ def main() -> int:
     if given.again:
         tally, verdicts = again(given.again, given.device), {}
     else:
-        tally, verdicts = campaign(given.seed, given.cases, given.jobs, given.device, given.seconds)
+        tally, verdicts = campaign(given.seed, given.cases, given.jobs, given.device, given.seconds, given.state)
     for words in tally.differences[:given.show]:
         print(f"----\n{words}")
     print(summary(tally, verdicts, time.monotonic() - start))
     if given.keep:
-        written(given.keep, given, tally, verdicts, time.monotonic() - start)
-    wrong = [key for key, (kind, _) in verdicts.items() if kind == "wrong"]
+        command = shlex.join(["python", "-m", "tests.property.differential", *sys.argv[1:]])
+        written(given, command, tally, verdicts, time.monotonic() - start)
+    wrong = any(one.kind == WRONG for one in verdicts.values())
     return 1 if tally.differences or wrong else 0
 
 

@@ -2,148 +2,106 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import pickle
+import resource
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from random import Random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from gpu_worker.protocol.errors import CompileError
 from tests.golden.harness import record_of
-from tests.property.differential import data
 from tests.property.differential.compare import Difference, compared, expected, imported
-from tests.property.differential.coverage import Pair, recording
-from tests.property.differential.functions import Drawn, draw
-from tests.property.differential.probes import PROBES, Probe
+from tests.property.differential.coverage import Pair, is_syntax, recording
+from tests.property.differential.dealing import Unit
+from tests.property.differential.functions import Drawn
+from tests.property.differential.hands import Lost, Task, by_hands
 from tests.property.differential.units import Launch, runner
+from tests.property.differential.verdicts import BROKEN, RUNS, Key, Verdict, digest, judge_all
 from vispark.translate import TranslationError, trace
 from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call
 
-#: Functions in a unit, and probes in a function.
-UNIT, MOST_PROBES = {"host": 240, "cuda": 48}, 10
-#: How a probe and dtypes stand to each other.
-RUNS, RAISES, LACKS, WRONG = "runs", "error in Python too", "not in the language", "wrong"
-#: What a mistake in the translator itself raises.
-BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-Key = tuple[str, str, str, int]
+#: Functions in a unit.
+UNIT = {"host": 240, "cuda": 120}
+#: How often each node of the form and each operator should meet each dtype in functions that differ, and each library
+#: function in records.
+WANTED = 500
+#: Units before every other one is steered, the dtypes that take turns, and the names that one unit is steered to.
+_FREE, _DTYPES, _NAMES = 30, 4, 12
+#: What a campaign that goes on must find as it was.
+_SOURCES = ("vispark/translate/*.py", "gpu_worker/device/**/*.h", "tests/property/differential/*.py")
+#: One unit of so many is compiled as carefully as tests are, the others as fast as it goes.
+_CAREFUL = 8
 
 
 @dataclass
 class Tally:
-    """What a run found."""
+    """What a run found.
 
-    cases: int = 0
-    elements: int = 0
+    Attributes
+    ----------
+    functions : int
+        Functions that were compared, each for its dtypes and lengths.
+    records : int
+        Records that they were compared on.
+    pairs : Counter of (str, str)
+        Functions in which a node, an operator or a library function met a dtype.
+    met : Counter of (str, str)
+        Records on which it did.
+    """
+
+    functions: int = 0
+    records: int = 0
     pairs: Counter[Pair] = field(default_factory=Counter)
-    met: Counter[tuple[str, str]] = field(default_factory=Counter)
+    met: Counter[Pair] = field(default_factory=Counter)
     differences: list[str] = field(default_factory=list)
     seconds: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Tally) -> None:
         """Another run's."""
-        self.cases += other.cases
-        self.elements += other.elements
+        self.functions += other.functions
+        self.records += other.records
         for mine, theirs in ((self.pairs, other.pairs), (self.met, other.met), (self.seconds, other.seconds)):
             mine.update(theirs)
         self.differences += other.differences
 
-
-# -- what goes together -----------------------------------------------------------------------------------------------
-
-_VERDICTS: dict[tuple[Probe, str, str, int], tuple[str, str]] = {}
-
-
-def verdict(probe: Probe, dtype: str, other: str, length: int) -> tuple[str, str]:
-    """Whether a probe runs for dtypes, and what was said where it does not.
-
-    What Python refuses for these types the translator must refuse.
-    """
-    key = probe, dtype, other, length
-    if key not in _VERDICTS:
-        _VERDICTS[key] = _judged(*key)
-    return _VERDICTS[key]
+    def times(self, pair: Pair) -> int:
+        """How often a pair was met, as :data:`WANTED` counts it."""
+        return (self.pairs if is_syntax(pair[0]) else self.met)[pair]
 
 
-def _judged(probe: Probe, dtype: str, other: str, length: int) -> tuple[str, str]:
-    drawn = draw(f"alone {probe.text} {dtype} {other} {length}", dtype, other, [probe], probe.rows, length, alone=True)
-    said = ""
-    try:
-        fn = imported(drawn)
-        fuse((Call(trace(fn)),), record_of(drawn.fields))
-    except TranslationError as error:
-        said = str(error).splitlines()[0]
-    except BROKEN as error:
-        return WRONG, f"{type(error).__name__}: {error}"
-    asked = expected(drawn)
-    if asked.mistyped and not said:
-        return WRONG, f"Python refuses it, the translator does not: {asked.refused}"
-    return (RAISES if asked.refused else LACKS if said else RUNS), said or asked.refused
+# -- one unit ---------------------------------------------------------------------------------------------------------
+
+class _Clock:
+    """Processor seconds of this process and of the compilers that it ran."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally, self.last = tally, self._now()
+
+    def _now(self) -> float:
+        return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+    def lap(self, name: str) -> None:
+        """Book what has passed."""
+        now = self._now()
+        self.tally.seconds[name] += now - self.last
+        self.last = now
 
 
-def _lengths(probe: Probe) -> tuple[int, ...]:
-    return (0, 1, 3) if probe.rows else (3,)
-
-
-def keys() -> list[tuple[Probe, str, str, int]]:
-    """All probes with the dtypes and lengths that they may meet."""
-    return [(probe, dtype, other, length) for probe in PROBES for dtype in data.DTYPES
-            for other in (data.DTYPES if probe.mixes else (dtype,)) for length in _lengths(probe)]
-
-
-# -- drawing ----------------------------------------------------------------------------------------------------------
-
-class Deck:
-    """Deals probes to functions so that all are met equally often."""
-
-    def __init__(self, seed: str):
-        self.random = Random(seed)
-        self.met: Counter[tuple[str, str]] = Counter()
-
-    def deal(self, dtype: str, other: str, rows: bool, length: int) -> list[Probe]:
-        """Probes that run for these dtypes, those met least among some."""
-        wanted, dealt = self.random.randint(4, MOST_PROBES), []
-        known = [probe for probe in PROBES if probe.rows == rows or (rows and self.random.random() < 0.2)]
-        self.random.shuffle(known)
-        for probe in sorted(known, key=lambda probe: self.met[probe.text, dtype]):
-            if len(dealt) < wanted and self._runs(probe, dtype, other, length):
-                dealt.append(probe)
-        self.met.update((probe.text, dtype) for probe in dealt)
-        return dealt
-
-    def _runs(self, probe: Probe, dtype: str, other: str, length: int) -> bool:
-        alike = min(length, 1 if length == 1 else 3) if probe.rows else 3
-        return verdict(probe, dtype, other if probe.mixes else dtype, alike)[0] == RUNS
-
-
-def drawn_functions(seed: str, count: int) -> Iterator[Drawn]:
-    """Functions of a seed."""
-    deck = Deck(seed)
-    for number in range(count):
-        one = f"{seed}.{number}"
-        random = Random(one)
-        dtype = deck.random.choice(data.DTYPES)
-        other = deck.random.choice(data.DTYPES) if deck.random.random() < 0.4 else dtype
-        rows, length = deck.random.random() < 0.45, random.choice([0, 1, 1, 2, 3, 3, 4, 5, 8, 17])
-        yield draw(one, dtype, other, deck.deal(dtype, other, rows, length), rows, length)
-
-
-# -- running ----------------------------------------------------------------------------------------------------------
-
-def check(functions: Sequence[Drawn], device: str) -> Tally:
+def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tally:
     """Functions of one unit, on a device and in Python."""
     tally, launches, kept = Tally(), [], []
-    start = time.perf_counter()
+    clock = _Clock(tally)
     with recording() as recorder:
         for drawn in functions:
-            fn = imported(drawn)
             recorder.clear(tuple({array.dtype.name for array in drawn.fields.values()}))
             try:
-                call = Call(trace(fn))
+                call = Call(trace(imported(drawn)))
                 kernel = fuse((call,), record_of(drawn.fields))
             except TranslationError as error:
                 tally.differences.append(_told(drawn, f"the translator refuses it: {error}"))
@@ -153,42 +111,42 @@ def check(functions: Sequence[Drawn], device: str) -> Tally:
                 continue
             launches.append(Launch(kernel, call, drawn.fields))
             kept.append((drawn, recorder.pairs))
-    tally.seconds["translate"] += time.perf_counter() - start
-    start = time.perf_counter()
-    outputs = _launched(launches, [drawn for drawn, *_ in kept], device, tally)
-    tally.seconds["compile and run"] += time.perf_counter() - start
-    start = time.perf_counter()
+    clock.lap("translate")
+    outputs = _launched(launches, [drawn for drawn, _ in kept], device, careful, tally)
+    clock.lap("compile and run")
     for (drawn, pairs), launch, given in zip(kept, launches, outputs, strict=True):
-        if given is None:
-            continue
-        asked = expected(drawn)
-        found, count = compared(launch.kernel, asked.results, given, drawn.equals,
-                                any(array.dtype.kind == "c" for array in drawn.fields.values()))
-        tally.cases += 1
-        tally.elements += count
-        if found is not None:
-            tally.differences.append(_told(drawn, _where(drawn, found)))
-        elif count:
-            tally.pairs.update(pairs)
-            tally.met.update((probe.text, drawn.dtype) for probe in drawn.probes)
-    tally.seconds["Python"] += time.perf_counter() - start
+        if given is not None:
+            _count(tally, drawn, pairs, launch, given)
+    clock.lap("Python")
     return tally
 
 
-def _launched(launches: list[Launch], drawn: list[Drawn], device: str,
+def _count(tally: Tally, drawn: Drawn, pairs: set[Pair], launch: Launch, given: list[np.ndarray]) -> None:
+    found, count = compared(launch.kernel, expected(drawn).results, given, drawn.equals,
+                            any(array.dtype.kind == "c" for array in drawn.fields.values()))
+    tally.functions += 1
+    tally.records += count
+    if found is not None:
+        tally.differences.append(_told(drawn, _where(drawn, found)))
+    elif count:
+        tally.pairs.update(pairs)
+        tally.met.update(dict.fromkeys(pairs, count))
+
+
+def _launched(launches: list[Launch], drawn: list[Drawn], device: str, careful: bool,
               tally: Tally) -> list[list[np.ndarray] | None]:
     """The outputs of each; one that does not compile is found by halves."""
     if not launches:
         return []
     try:
-        return list(runner(device).run(launches))
+        return list(runner(device, careful).run(launches))
     except CompileError as error:
         if len(launches) == 1:
             tally.differences.append(_told(drawn[0], f"its kernel does not compile: {error}"))
             return [None]
         half = len(launches) // 2
-        return [*_launched(launches[:half], drawn[:half], device, tally),
-                *_launched(launches[half:], drawn[half:], device, tally)]
+        return [*_launched(launches[:half], drawn[:half], device, careful, tally),
+                *_launched(launches[half:], drawn[half:], device, careful, tally)]
 
 
 def _where(drawn: Drawn, found: Difference) -> str:
@@ -201,38 +159,100 @@ def _told(drawn: Drawn, words: str) -> str:
             f"'{drawn.seed}'\n")
 
 
-def again(seed: str, device: str) -> Tally:
-    """One function of a seed once more, by itself."""
-    head, _, number = seed.rpartition(".")
-    return check([list(drawn_functions(head, int(number) + 1))[-1]], device)
+def again(name: str, device: str) -> Tally:
+    """One function once more, by itself."""
+    head, _, number = name.rpartition(".")
+    return check(list(Unit.parse(head).functions(int(number) + 1))[-1:], device)
 
 
-def _worker(task: tuple[str, int, str, float]) -> Tally:
-    seed, count, device, deadline = task
-    return check(list(drawn_functions(seed, count)), device) if time.time() < deadline else Tally()
+# -- many -------------------------------------------------------------------------------------------------------------
+
+def short_of(tally: Tally, verdicts: dict[Key, Verdict]) -> dict[Pair, int]:
+    """The pairs that were met less often than wanted, those that only templates met among them."""
+    reached = set(tally.pairs) | {(name, key.dtype) for key, one in verdicts.items() if one.kind == RUNS
+                                  for name in one.names}
+    return {pair: tally.times(pair) for pair in sorted(reached) if tally.times(pair) < WANTED}
 
 
-def _judge(key: tuple[Probe, str, str, int]) -> tuple[str, str]:
-    return verdict(*key)
+@dataclass
+class _State:
+    """How far a campaign is, for one that is interrupted."""
+
+    digest: str
+    tally: Tally = field(default_factory=Tally)
+    units: set[int] = field(default_factory=set)
+
+    @classmethod
+    def found(cls, file: str) -> _State:
+        """The kept one, if it is of the sources as they are."""
+        new = cls(digest(_SOURCES))
+        kept = pickle.loads(Path(file).read_bytes()) if file and Path(file).exists() else new
+        if kept.digest != new.digest:
+            raise ValueError(f"{file} is of other sources; name another file")
+        return kept
+
+    def keep(self, file: str) -> None:
+        """Write it, so that it is there whole or not at all."""
+        if file:
+            Path(f"{file}.new").write_bytes(pickle.dumps(self))
+            os.replace(f"{file}.new", file)
 
 
-def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9) -> tuple[Tally, dict[Key, tuple]]:
+def _steered(seed: str, number: int, tally: Tally, verdicts: dict[Key, Verdict]) -> Unit:
+    """A unit of what was met least, of a dtype that lacks much."""
+    unit = Unit(seed, number)
+    if number < _FREE or number % 2:
+        return unit
+    turn = number // 2
+    missing: dict[str, dict[str, int]] = {}
+    for (name, dtype), count in short_of(tally, verdicts).items():
+        missing.setdefault(dtype, {})[name] = WANTED - count
+    if not missing:
+        return unit
+    dtypes = sorted(missing, key=lambda dtype: -sum(missing[dtype].values()))
+    dtype = dtypes[turn % min(len(dtypes), _DTYPES)]
+    names = sorted(missing[dtype], key=lambda name: -missing[dtype][name])[:_NAMES]
+    return replace(unit, dtype=dtype, names=tuple(names))
+
+
+def _work(task: Task) -> Tally:
+    functions = list(task.unit.functions(task.high))[task.low:]
+    return check(functions, task.device, careful=task.unit.number % _CAREFUL == 0)
+
+
+def _lost(lost: Lost) -> Tally:
+    drawn = list(lost.task.unit.functions(lost.task.high))[-1]
+    return Tally(1, differences=[_told(drawn, f"its process {lost.words}")])
+
+
+def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9,
+             state: str = "") -> tuple[Tally, dict[Key, Verdict]]:
     """All of it, over processes.
 
     Parameters
     ----------
+    cases : int
+        Functions to draw.
     seconds : float
         No unit is started later than this.
+    state : str
+        A file from which a campaign goes on, and which is kept up to date.
     """
     os.environ["OMP_NUM_THREADS"] = "1"
-    tally, deadline, every = Tally(), time.time() + seconds, keys()
-    unit = UNIT[device]
-    units = [(f"{seed}/{number}", min(unit, cases - number * unit), device, deadline)
-             for number in range(-(-cases // unit))]
-    with multiprocessing.get_context("fork").Pool(jobs) as pool:
-        _VERDICTS.update(zip(every, pool.map(_judge, every, chunksize=50), strict=True))
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=20) as pool:
-        for one in pool.imap_unordered(_worker, units):
-            tally.add(one)
-    return tally, {(probe.text, dtype, other, length): _VERDICTS[probe, dtype, other, length]
-                   for probe, dtype, other, length in every}
+    deadline = time.monotonic() + seconds
+    verdicts, at = judge_all(jobs), _State.found(state)
+
+    def tasks() -> Iterator[Task]:
+        size = UNIT[device]
+        for number in range(-(-cases // size)):
+            if time.monotonic() > deadline:
+                return
+            if number in at.units:
+                continue
+            yield Task(_steered(seed, number, at.tally, verdicts), device, 0, min(size, cases - number * size))
+
+    for found in by_hands(_work, tasks(), jobs):
+        at.tally.add(_lost(found) if isinstance(found, Lost) else found.result)
+        at.units.add(found.task.unit.number)
+        at.keep(state)
+    return at.tally, verdicts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,12 +15,15 @@ from vispark.translate.values import Array, Dict, List, Method, Number, Tuple, V
 
 #: A node's or a function's name, and a dtype.
 Pair = tuple[str, str]
+#: Operators that are words.
+_WORDS = ("and", "or", "in", "not in", "is", "is not", "chained comparison")
 
 
 class Recorder:
     """What was met since :meth:`clear`.
 
-    A node counts for its own dtype, its operands', and that of the node it stands in: a literal has none of its own.
+    A node counts for its own dtype and its operands'; one that has neither, as a literal, for those of the node it
+    stands in.
     """
 
     def __init__(self) -> None:
@@ -43,7 +48,8 @@ class Recorder:
         self.pairs.update((name, dtype) for name in names | inside for dtype in operands | own)
         if self._operands:
             self._operands[-1] |= own
-            self._inside[-1] |= names
+            if not operands | own:
+                self._inside[-1] |= names | inside
         return value
 
     def statement(self, name: str) -> None:
@@ -112,7 +118,13 @@ def _counted(recorder: Recorder, name: str, method: Callable[..., Any]) -> Calla
     return write
 
 
+@functools.cache
 def nodes() -> tuple[str, ...]:
     """All nodes of the form."""
     return tuple(name for name, kind in vars(form).items() if isinstance(kind, type) and issubclass(kind, form.Node)
                  and kind not in (form.Node, form.Expression, form.Statement))
+
+
+def is_syntax(name: str) -> bool:
+    """Whether a name is that of a node or an operator, and not of a function or an attribute."""
+    return name in nodes() or name in _WORDS or name.startswith("unary ") or not re.match(r"[.\w]", name)

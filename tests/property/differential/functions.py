@@ -34,6 +34,12 @@ _KEEP_ROWS = {
 }
 _KEEP_ROWS["u"] = _KEEP_ROWS["i"]
 
+#: What a turn of a loop may do, and what it does to have a statement.
+_WAYS = ("assign", "if", "else", "elif", "break", "continue", "swap", "augment", "while", "tuple", "chain", "over")
+_TURNS = {"Break": "break", "Continue": "continue", "Augment": "augment", "While": "while", "For": "over"}
+_STEERED = 0.8
+_BODIES = ("straight", "straight", "straight", "loop", "loop", "early", "inner")
+
 _MAY_RAISE = re.compile(r"math\.|int\(|round\(|\*\*|\.item|//|%|power|pow")
 #: Pieces of the probes that give tuples, which a dict's fields may not be.
 _TUPLES = ("pair(", "divmod(", ".shape", "({a}, (", "({a},) * 2")
@@ -85,8 +91,8 @@ class _Scope:
 class Writer:
     """Draws one function of a dtype, with given probes in it."""
 
-    def __init__(self, random: Random, dtype: str, other: str, length: int):
-        self.random, self.dtype, self.other, self.length = random, dtype, other, length
+    def __init__(self, random: Random, dtype: str, other: str, length: int, names: frozenset[str] = frozenset()):
+        self.random, self.dtype, self.other, self.length, self.names = random, dtype, other, length, names
         self.kind = np.dtype(dtype).kind
         self.lines: list[str] = []
 
@@ -152,8 +158,9 @@ class Writer:
         """What one turn of a loop does to s and t."""
         random = self.random
         inner = _Scope([*scope.wild, "s", "t"], scope.plain, scope.moderate, scope.other, scope.rows)
-        for way in random.sample(["assign", "if", "else", "elif", "break", "continue", "swap", "augment", "while",
-                                  "tuple", "chain", "over"], random.randint(1, 4)):
+        ways = random.sample(_WAYS, random.randint(1, 4))
+        ways += [way for name, way in _TURNS.items() if name in self.names and way not in ways]
+        for way in ways:
             test = self.condition(inner)
             one, two = self.number(inner, 1), self.number(inner, 1)
             if way == "assign":
@@ -232,7 +239,7 @@ class Writer:
 
 
 def draw(seed: str, dtype: str, other: str, probes: Sequence[Probe], rows: bool, length: int = 3,
-         alone: bool = False) -> Drawn:
+         alone: bool = False, names: frozenset[str] = frozenset()) -> Drawn:
     """A function of a seed with given probes.
 
     Parameters
@@ -243,9 +250,11 @@ def draw(seed: str, dtype: str, other: str, probes: Sequence[Probe], rows: bool,
         Whether it has rows, of ``length`` numbers each.
     alone : bool
         Whether there is nothing in it but the probes.
+    names : frozenset of str
+        Statements that it should have, by their nodes.
     """
     random = Random(seed)
-    writer = Writer(random, dtype, other, length)
+    writer = Writer(random, dtype, other, length, names)
     fields = {"a": data.wild(random, dtype, (data.COUNT,)), "b": data.wild(random, other, (data.COUNT,)),
               "m": data.moderate(random, dtype, (data.COUNT,)), "n": data.moderate(random, dtype, (data.COUNT,))}
     scope = _Scope(["a", "m"] if other != dtype else ["a", "b", "m"], ["a"], ["m", "n"], ["b"])
@@ -272,7 +281,9 @@ def _body(writer: Writer, scope: _Scope, probes: Sequence[Probe], rows: bool,
           length: int, alone: bool) -> tuple[list[str], list[Equal]]:
     """The function's lines; the values that it returns, and how each is compared."""
     random = writer.random
-    way = "straight" if alone else random.choice(["straight", "loop", "loop", "early", "inner"])
+    way = "straight" if alone else random.choice(_BODIES)
+    if writer.names & _TURNS.keys() and random.random() < _STEERED:
+        way = "loop"
     values: list[str] = []
     if way == "loop":
         writer.add(1, f"s, t = {writer.number(scope, 1)}, {writer.number(scope, 1)}")

@@ -4,67 +4,116 @@ from __future__ import annotations
 
 import json
 import platform
+import subprocess
 from argparse import Namespace
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from tests.property.differential.campaign import LACKS, RAISES, RUNS, WRONG, Key, Tally
-from tests.property.differential.coverage import nodes
+from tests.property.differential.campaign import WANTED, Tally, short_of
+from tests.property.differential.coverage import is_syntax, nodes
 from tests.property.differential.data import DTYPES
+from tests.property.differential.verdicts import LACKS, RAISES, RUNS, WRONG, Key, Verdict
 
-#: How often each node and function should meet each dtype.
-WANTED = 500
-
-
-def short_of(tally: Tally) -> dict[str, int]:
-    """Nodes, operators and functions with the dtypes that they met less often than wanted."""
-    return {f"{name} of {dtype}": count for (name, dtype), count in sorted(tally.pairs.items()) if count < WANTED}
+_ROOT = Path(__file__).parents[3]
+Verdicts = Mapping[Key, Verdict]
 
 
-def summary(tally: Tally, verdicts: dict[Key, tuple[str, str]], seconds: float) -> str:
+def summary(tally: Tally, verdicts: Verdicts, seconds: float) -> str:
     """A few lines."""
-    kinds = Counter(kind for kind, _ in verdicts.values())
-    wrong = sorted({f"  {text} of {dtype} with {other}: {words}" for (text, dtype, other, _), (kind, words) in
-                    verdicts.items() if kind == WRONG})
-    lines = [f"{tally.cases:,} functions on {tally.elements:,} elements in {seconds:,.0f} s: "
-             f"{len(tally.differences)} differ"]
+    lines = [f"{tally.functions:,} functions, each of its own for its dtypes and lengths, on {tally.records:,} records "
+             f"in {seconds:,.0f} s: {len(tally.differences)} differ"]
     if verdicts:
+        kinds = Counter(one.kind for one in verdicts.values())
         lines.append(f"templates with dtypes: {kinds[RUNS]:,} run, {kinds[RAISES]:,} are errors in Python and here, "
                      f"{kinds[LACKS]:,} are errors here alone, {kinds[WRONG]} are none here and errors in Python")
-        short, least = short_of(tally), min(tally.pairs.values(), default=0)
-        lines.append(f"{len(tally.pairs) - len(short):,} of {len(tally.pairs):,} pairs of a node, operator or function "
-                     f"and a dtype were met {WANTED} times or more; the least {least} times")
-    lines += wrong[:20]
-    lines.append("seconds of all processes: " + ", ".join(f"{name} {value:,.0f}" for name, value in
-                                                          tally.seconds.items()))
+        lines += [_met(tally, verdicts, True), _met(tally, verdicts, False)]
+    lines += sorted({f"  {key.text} of {key.dtype} with {key.other}: {one.words}" for key, one in verdicts.items()
+                     if one.kind == WRONG})[:20]
+    lines.append("processor seconds: " + ", ".join(f"{name} {value:,.0f}" for name, value in tally.seconds.items()))
     return "\n".join(lines)
+
+
+def _met(tally: Tally, verdicts: Verdicts, syntax: bool) -> str:
+    """How many pairs of one sort were met often enough."""
+    pairs = [pair for pair in tally.pairs if is_syntax(pair[0]) == syntax]
+    short = [pair for pair in short_of(tally, verdicts) if is_syntax(pair[0]) == syntax]
+    least = min(pairs, key=lambda pair: tally.pairs[pair], default=("", ""))
+    fewest = min(pairs, key=lambda pair: tally.met[pair], default=("", ""))
+    sort, counted = ("a node or an operator", "functions") if syntax else ("a function or an attribute", "records")
+    return (f"{len(pairs):,} pairs of {sort} and a dtype were met, {len(short):,} in fewer than {WANTED} {counted}; "
+            f"the least in {tally.pairs[least]:,} functions ({' of '.join(least)}) and on "
+            f"{tally.met[fewest]:,} records ({' of '.join(fewest)})")
 
 
 def table(tally: Tally) -> str:
-    """How often each node, operator and function met each dtype."""
-    names = sorted({name for name, _ in tally.pairs}, key=lambda name: (name not in nodes(), name))
+    """The functions in which each node, operator and function met each dtype."""
+    names = sorted({name for name, _ in tally.pairs}, key=lambda name: (name not in nodes(), not is_syntax(name), name))
     lines = ["| | " + " | ".join(DTYPES) + " |", "|---" * (len(DTYPES) + 1) + "|"]
     for name in names:
         counts = (f"{tally.pairs[name, dtype]:,}" if tally.pairs[name, dtype] else "" for dtype in DTYPES)
-        shown = f"`{name}`".replace("|", "\\|")
-        lines.append(f"| {shown} | " + " | ".join(counts) + " |")
+        lines.append(f"| {_shown(name)} | " + " | ".join(counts) + " |")
     return "\n".join(lines)
 
 
-def written(file: str, given: Namespace, tally: Tally, verdicts: dict[Key, tuple[str, str]], seconds: float) -> None:
+def _shown(text: str) -> str:
+    return f"`{text}`".replace("|", "\\|")
+
+
+def impossible(tally: Tally, verdicts: Verdicts) -> str:
+    """The pairs that no function met, with what is said where one is written."""
+    having: dict[str, set[str]] = {}
+    for key, one in verdicts.items():
+        for name in one.names:
+            having.setdefault(name, set()).add(key.text)
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in sorted({name for name, _ in tally.pairs}):
+        for dtype in DTYPES:
+            if not tally.pairs[name, dtype]:
+                kind, words = _why(having.get(name, set()), dtype, verdicts)
+                found.setdefault((name, f"{kind}: {words}"), []).append(dtype)
+    lines = ["| | of | what is said |", "|---|---|---|"]
+    lines += [f"| {_shown(name)} | {', '.join(dtypes)} | {_shown(words)} |" for (name, words), dtypes in found.items()]
+    return "\n".join(lines)
+
+
+def _why(texts: set[str], dtype: str, verdicts: Verdicts) -> tuple[str, str]:
+    refused = [(len(key.text), one.kind, one.words) for key, one in verdicts.items()
+               if key.text in texts and key.dtype == dtype and one.kind != RUNS]
+    return min(refused)[1:] if refused else ("", "its templates run without it")
+
+
+def rounding() -> str:
+    """What each template may be off by."""
+    return "\n".join(["| template | may be off by |", "|---|---|"])
+
+
+def written(given: Namespace, command: str, tally: Tally, verdicts: Verdicts, seconds: float) -> None:
     """Keep a run."""
-    kinds = Counter(kind for kind, _ in verdicts.values())
-    lacks = sorted({(text, dtype, words) for (text, dtype, _, _), (kind, words) in verdicts.items() if kind == LACKS})
+    kinds = Counter(one.kind for one in verdicts.values())
+    short = short_of(tally, verdicts)
     kept = {
-        "device": given.device, "seed": given.seed, "functions": tally.cases, "elements": tally.elements,
-        "differences": tally.differences, "seconds": round(seconds, 1), "jobs": given.jobs,
+        "command": command, "commit": _commit(), "device": given.device, "seed": given.seed,
+        "functions": tally.functions, "records": tally.records, "differences": tally.differences,
+        "seconds": round(seconds, 1), "jobs": given.jobs,
+        "processor seconds": {name: round(value) for name, value in tally.seconds.items()},
         "machine": platform.machine(), "python": platform.python_version(), "numpy": np.__version__,
-        "verdicts": dict(kinds), "pairs": len(tally.pairs), "met often enough": len(tally.pairs) - len(short_of(tally)),
-        "not in the language": sorted({words for _, _, words in lacks}),
+        "verdicts": dict(kinds), "pairs": len(tally.pairs), "met often enough": len(tally.pairs) - len(short),
+        "not often enough": {" of ".join(pair): count for pair, count in short.items()},
+        "not in the language": sorted({one.words for one in verdicts.values() if one.kind == LACKS}),
     }
-    Path(file).write_text(json.dumps(kept, indent=1) + "\n")
+    Path(given.keep).write_text(json.dumps(kept, indent=1) + "\n")
     words = summary(tally, verdicts, seconds).replace("\n", "\n\n")
-    Path(file).with_suffix(".md").write_text(
-        f"# Generated functions on `{given.device}`\n\n{words}\n\n## How often each met each dtype\n\n{table(tally)}\n")
+    parts = [f"# Generated functions on `{given.device}`", f"`{command}` at {kept['commit']}", words,
+             "## Functions in which each met each dtype", table(tally), "## What cannot be met",
+             "What the shortest template of each says where it is written for the dtype.", impossible(tally, verdicts)]
+    Path(given.keep).with_suffix(".md").write_text("\n\n".join(parts) + "\n")
+
+
+def _commit() -> str:
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    changed = git("status", "--porcelain", "--", "vispark", "gpu_worker", "tests")
+    return git("rev-parse", "HEAD") + (" with changes" if changed else "")

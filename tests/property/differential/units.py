@@ -29,8 +29,8 @@ try:
 except ImportError:
     driver = None
 
-#: A light compilation: the code is that of the kernel, only less of it is moved about.
-LIGHT = "sh -c 'exec g++ \"$@\" -O1' g++"
+#: Light compilations: the code is that of the kernel, only less of it is moved about, or next to nothing.
+LIGHT = "sh -c 'exec g++ \"$@\" -O{}' g++"
 _INCLUDE = '#include "vispark/rows.h"\n'
 _ROW = re.compile(r"^(?:#ifndef VISPARK_ON_HOST\nstatic |static )", re.M)
 _GLOBAL = re.compile(r'extern "C" __global__ void __launch_bounds__\([\d, ]+\)\s+(\w+)\(')
@@ -77,9 +77,9 @@ class Runner(Protocol):
         """Each launch's outputs; ``kept``: the compiled unit will be met again."""
 
 
-def runner(device: str) -> Runner:
-    """The one for ``"host"`` or ``"cuda"``."""
-    return {"host": _host, "cuda": _cuda}[device]()
+def runner(device: str, careful: bool = True) -> Runner:
+    """The one for ``"host"`` or ``"cuda"``; one that is not ``careful`` compiles as fast as it can."""
+    return _cuda() if device == "cuda" else _host(1 if careful else 0)
 
 
 # -- the units' text --------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def _bodies(launches: Sequence[Launch], head: str) -> str:
     bodies = []
     for number, launch in enumerate(launches):
         text = launch.kernel.source
-        text = text[_ROW.search(text).start():]
+        text = text[_ROW.search(text).start():].replace("__device__ __forceinline__", "__device__ __noinline__")
         bodies.append(f"namespace unit_{number} {{\n{_GLOBAL.sub(head.format(number=number), text)}}}\n")
     text = "\n".join(bodies)
     return f"{_INCLUDE}{prelude_for(text)}\n{text}"
@@ -118,9 +118,9 @@ def cuda_text(launches: Sequence[Launch]) -> str:
 class _Host:
     """The ``host`` device, with a light compiler."""
 
-    def __init__(self) -> None:
+    def __init__(self, level: int) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("CXX", LIGHT)
+            patch.setenv("CXX", LIGHT.format(level))
             self.cache = _Cache()
             self.device = HostDevice(cache=self.cache)
 
@@ -253,8 +253,8 @@ class _Arena:
 
 
 @functools.cache
-def _host() -> _Host:
-    return _Host()
+def _host(level: int) -> _Host:
+    return _Host(level)
 
 
 @functools.cache

@@ -1,0 +1,92 @@
+"""Which functions a unit has: probes dealt to functions so that all are met equally often, or some more than others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from tests.property.differential import data
+from tests.property.differential.functions import Drawn, draw
+from tests.property.differential.probes import Probe
+from tests.property.differential.verdicts import runnable
+
+#: Probes in a function, and how many of them meet what a unit is steered to.
+_FEWEST, _MOST, _STEERED = 2, 6, 0.8
+#: Probes that are looked at for each that is dealt.
+_AMONG = 4
+_LENGTHS = (0, 1, 1, 2, 3, 3, 4, 5, 8, 17)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Functions that are compiled together, by what draws them.
+
+    Attributes
+    ----------
+    seed : str
+        The campaign's.
+    number : int
+        Which one of the campaign's it is.
+    dtype : str
+        What all of its functions are of; of any if it is empty.
+    names : tuple of str
+        The nodes and functions that most of its probes meet; any if there are none.
+    """
+
+    seed: str
+    number: int
+    dtype: str = ""
+    names: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What :meth:`parse` takes."""
+        steered = f"@{self.dtype}:{';'.join(self.names)}" if self.dtype else ""
+        return f"{self.seed}/{self.number}{steered}"
+
+    @classmethod
+    def parse(cls, name: str) -> Unit:
+        """Undo :attr:`name`."""
+        head, _, steered = name.partition("@")
+        seed, _, number = head.rpartition("/")
+        dtype, _, names = steered.partition(":")
+        return cls(seed, int(number), dtype, tuple(filter(None, names.split(";"))))
+
+    def functions(self, count: int) -> Iterator[Drawn]:
+        """The first ones of the unit."""
+        deck = _Deck(self)
+        for number in range(count):
+            one = f"{self.name}.{number}"
+            random = Random(one)
+            dtype = self.dtype or random.choice(data.DTYPES)
+            other = random.choice(data.DTYPES) if random.random() < 0.4 else dtype
+            rows, length = random.random() < 0.45, random.choice(_LENGTHS)
+            yield draw(one, dtype, other, deck.deal(random, dtype, other, rows, length), rows, length,
+                       names=frozenset(self.names))
+
+
+class _Deck:
+    """Deals a unit's probes, those met least before others."""
+
+    def __init__(self, unit: Unit):
+        self.names = frozenset(unit.names)
+        self.met: Counter[tuple[str, str]] = Counter()
+
+    def deal(self, random: Random, dtype: str, other: str, rows: bool, length: int) -> list[Probe]:
+        """Probes of a function."""
+        wanted = random.randint(_FEWEST, _MOST)
+        known = list(runnable(dtype, other, False, length))
+        if rows:
+            known = random.sample(known, len(known) // 5) + list(runnable(dtype, other, True, length))
+        steered = [one for one in known if one[1] & self.names]
+        dealt = self._least(random, dtype, steered, sum(random.random() < _STEERED for _ in range(wanted)))
+        dealt += self._least(random, dtype, known, wanted - len(dealt))
+        self.met.update((probe.text, dtype) for probe in dealt)
+        return dealt
+
+    def _least(self, random: Random, dtype: str, known: list[tuple[Probe, frozenset[str]]], wanted: int) -> list[Probe]:
+        among = random.sample(known, min(len(known), _AMONG * wanted))
+        least = sorted((probe for probe, _ in among), key=lambda probe: self.met[probe.text, dtype])
+        return least[:wanted]

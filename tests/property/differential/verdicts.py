@@ -1,0 +1,146 @@
+"""How each template and each dtype stand to each other: it runs, or is an error as in Python, or the language lacks it.
+
+All of them take some minutes to judge, so they are kept beside the machine's other temporary files, under a name that
+changes with the translator, these templates and NumPy.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import multiprocessing
+import os
+import pickle
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.golden.harness import record_of
+from tests.property.differential import data
+from tests.property.differential.compare import expected, imported
+from tests.property.differential.coverage import recording
+from tests.property.differential.functions import draw
+from tests.property.differential.probes import PROBES, Probe
+from vispark.translate import TranslationError, trace
+from vispark.translate.fusion import fuse
+from vispark.translate.interface import Call
+
+RUNS, RAISES, LACKS, WRONG = "runs", "error in Python too", "not in the language", "wrong"
+#: What a mistake in the translator itself raises.
+BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_ROOT = Path(__file__).parents[3]
+_SOURCES = ("vispark/translate/*.py", *(f"tests/property/differential/{name}.py" for name in (
+    "compare", "coverage", "data", "functions", "probes", "verdicts")))
+_CHUNK = 100
+#: Rows of this length or more are alike.
+_LONG = 3
+
+
+@dataclass(frozen=True)
+class Key:
+    """A template with the dtypes of its operands and the length of its rows."""
+
+    text: str
+    dtype: str
+    other: str
+    length: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is so, what was said where it does not run, and the nodes and functions that met the dtype."""
+
+    kind: str
+    words: str = ""
+    names: tuple[str, ...] = ()
+
+
+_PROBES = {probe.text: probe for probe in PROBES}
+_VERDICTS: dict[Key, Verdict] = {}
+
+
+def keys() -> list[Key]:
+    """All templates with the dtypes and lengths that they may meet."""
+    return [Key(probe.text, dtype, other, length) for probe in PROBES for dtype in data.DTYPES
+            for other in (data.DTYPES if probe.mixes else (dtype,)) for length in _lengths(probe)]
+
+
+def key_of(probe: Probe, dtype: str, other: str, length: int) -> Key:
+    """The key that decides for a function of these dtypes, with rows of a length."""
+    return Key(probe.text, dtype, other if probe.mixes else dtype, min(length, _LONG) if probe.rows else _LONG)
+
+
+def _lengths(probe: Probe) -> tuple[int, ...]:
+    return tuple(range(_LONG + 1)) if probe.rows else (_LONG,)
+
+
+def verdict(key: Key) -> Verdict:
+    """The verdict on a key: what Python refuses for these types the translator must refuse."""
+    if key not in _VERDICTS:
+        _VERDICTS[key] = _judged(key)
+    return _VERDICTS[key]
+
+
+def _judged(key: Key) -> Verdict:
+    probe, names = _PROBES[key.text], set()
+    drawn = draw(f"alone {key.text} {key.dtype} {key.other} {key.length}", key.dtype, key.other, [probe], probe.rows,
+                 key.length, alone=True)
+    said = ""
+    with recording() as recorder:
+        recorder.clear((key.dtype,))
+        try:
+            fuse((Call(trace(imported(drawn))),), record_of(drawn.fields))
+        except TranslationError as error:
+            said = str(error).splitlines()[0]
+        except BROKEN as error:
+            return Verdict(WRONG, f"{type(error).__name__}: {error}")
+        names |= {name for name, dtype in recorder.pairs if dtype == key.dtype}
+    asked = expected(drawn)
+    if asked.mistyped and not said:
+        return Verdict(WRONG, f"Python refuses it, the translator does not: {asked.refused}")
+    kind = RAISES if asked.refused else LACKS if said else RUNS
+    return Verdict(kind, said or asked.refused, tuple(sorted(names)) if kind == RUNS else ())
+
+
+def runnable(dtype: str, other: str, rows: bool, length: int) -> tuple[tuple[Probe, frozenset[str]], ...]:
+    """The probes that run for dtypes, of rows or of numbers, each with what meets the dtype in it."""
+    return _runnable(dtype, other, rows, min(length, _LONG))
+
+
+@functools.cache
+def _runnable(dtype: str, other: str, rows: bool, length: int) -> tuple[tuple[Probe, frozenset[str]], ...]:
+    found = ((probe, verdict(key_of(probe, dtype, other, length))) for probe in PROBES if probe.rows == rows)
+    return tuple((probe, frozenset(one.names)) for probe, one in found if one.kind == RUNS)
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------
+
+def judge_all(jobs: int) -> dict[Key, Verdict]:
+    """The verdicts on all keys, kept ones where they are."""
+    file = Path(tempfile.gettempdir()) / f"vispark-verdicts-{os.getuid()}-{digest(_SOURCES)[:16]}"
+    if file.exists():
+        _VERDICTS.update(pickle.loads(file.read_bytes()))
+        return _VERDICTS
+    every = keys()
+    chunks = [every[first:first + _CHUNK] for first in range(0, len(every), _CHUNK)]
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        for chunk, found in zip(chunks, pool.imap(_judge, chunks), strict=True):
+            _VERDICTS.update(zip(chunk, found, strict=True))
+    with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as made:
+        made.write(pickle.dumps(_VERDICTS))
+    os.replace(made.name, file)
+    return _VERDICTS
+
+
+def _judge(chunk: Sequence[Key]) -> list[Verdict]:
+    return [_judged(key) for key in chunk]
+
+
+def digest(patterns: Sequence[str]) -> str:
+    """Of the sources that patterns name, and of NumPy."""
+    files = sorted(path for pattern in patterns for path in _ROOT.glob(pattern) if path.is_file())
+    parts = [np.__version__.encode()] + [path.name.encode() + b"\0" + path.read_bytes() for path in files]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
