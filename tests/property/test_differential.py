@@ -44,7 +44,8 @@ def test_what_python_refuses_is_refused():
 
 def test_a_function_is_drawn_again_from_its_name():
     steered = Unit("again", 7, "float16", ("numpy.sin", "<<", "unary -", ".T"))
-    one, two = (list(unit.functions(5))[-1] for unit in (steered, Unit.parse(steered.name)))
+    assert Unit.parse(steered.name) == steered
+    one, two = (list(Unit.parse("again/7@float16").functions(5))[-1] for _ in range(2))
     assert one.source() == two.source()
     assert all(np.array_equal(one.fields[name], two.fields[name], equal_nan=one.fields[name].dtype.kind in "fc")
                for name in one.fields)

@@ -61,7 +61,7 @@ class Frame:
     def source(self) -> str:
         """The source."""
         functions = [*_row_function(self.function, self.table.lanes, self.folded)]
-        if self.function != self.host:
+        if self.function is not self.host:
             functions = ["#ifndef VISPARK_ON_HOST", *functions, "#else", *_row_function(self.host, 1, self.folded),
                          "#endif"]
         text = "\n".join([*functions, "", *self._kernel()]) + "\n"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterator
 
 from vispark.translate import form
 
 Names = frozenset[str]
 NONE: Names = frozenset()
+#: What each kind of expression is made of.
+_PARTS = {kind: tuple(part.name for part in dataclasses.fields(kind) if part.name != "at")
+          for kind in vars(form).values() if dataclasses.is_dataclass(kind)}
 
 
 def reads(node: object) -> Names:
@@ -37,13 +39,8 @@ def _gather(node: object, found: list[str]) -> None:
     elif isinstance(node, form.Each | form.Listed):
         found += (reads((node.value, *node.conditions)) - stored(node.target)) | reads(node.iterable)
     elif isinstance(node, form.Expression):
-        for name in _parts(type(node)):
+        for name in _PARTS[type(node)]:
             _gather(getattr(node, name), found)
-
-
-@functools.cache
-def _parts(kind: type) -> tuple[str, ...]:
-    return tuple(part.name for part in dataclasses.fields(kind) if part.name != "at")
 
 
 def stored(target: form.Expression) -> Names:

@@ -9,13 +9,17 @@ from random import Random
 
 from tests.property.differential import data
 from tests.property.differential.functions import Drawn, draw
-from tests.property.differential.probes import Probe
-from tests.property.differential.verdicts import runnable
+from tests.property.differential.probes import PROBES, Probe
+from tests.property.differential.verdicts import RUNS, key_of, verdict
 
 #: Probes in a function, and how many of them meet what a unit is steered to.
 _FEWEST, _MOST, _STEERED = 2, 6, 0.8
 #: Probes that are looked at for each that is dealt.
-_AMONG = 4
+_AMONG = 6
+_NUMBERS = tuple(probe for probe in PROBES if not probe.rows)
+_ROWS = tuple(probe for probe in PROBES if probe.rows)
+#: Probes of numbers among those that a function with rows may have.
+_SOME = len(_NUMBERS) // 5
 _LENGTHS = (0, 1, 1, 2, 3, 3, 4, 5, 8, 17)
 
 
@@ -77,16 +81,15 @@ class _Deck:
     def deal(self, random: Random, dtype: str, other: str, rows: bool, length: int) -> list[Probe]:
         """Probes of a function."""
         wanted = random.randint(_FEWEST, _MOST)
-        known = list(runnable(dtype, other, False, length))
-        if rows:
-            known = random.sample(known, len(known) // 5) + list(runnable(dtype, other, True, length))
-        steered = [one for one in known if one[1] & self.names]
-        dealt = self._least(random, dtype, steered, sum(random.random() < _STEERED for _ in range(wanted)))
-        dealt += self._least(random, dtype, known, wanted - len(dealt))
+        known = [*_ROWS, *random.sample(_NUMBERS, _SOME)] if rows else list(_NUMBERS)
+        random.shuffle(known)
+        dealt: list[Probe] = []
+        if self.names:
+            steered = sum(random.random() < _STEERED for _ in range(wanted))
+            fit = [probe for probe in known if verdict(key_of(probe, dtype, other, length)).names & self.names]
+            dealt = sorted(fit, key=lambda probe: self.met[probe.text, dtype])[:steered]
+        for probe in sorted(known[:_AMONG * wanted], key=lambda probe: self.met[probe.text, dtype]):
+            if len(dealt) < wanted and verdict(key_of(probe, dtype, other, length)).kind == RUNS:
+                dealt.append(probe)
         self.met.update((probe.text, dtype) for probe in dealt)
         return dealt
-
-    def _least(self, random: Random, dtype: str, known: list[tuple[Probe, frozenset[str]]], wanted: int) -> list[Probe]:
-        among = random.sample(known, min(len(known), _AMONG * wanted))
-        least = sorted((probe for probe, _ in among), key=lambda probe: self.met[probe.text, dtype])
-        return least[:wanted]

@@ -6,7 +6,6 @@ changes with the translator, these templates and NumPy.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import multiprocessing
 import os
@@ -55,7 +54,7 @@ class Verdict:
 
     kind: str
     words: str = ""
-    names: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
 
 
 _PROBES = {probe.text: probe for probe in PROBES}
@@ -102,18 +101,7 @@ def _judged(key: Key) -> Verdict:
     if asked.mistyped and not said:
         return Verdict(WRONG, f"Python refuses it, the translator does not: {asked.refused}")
     kind = RAISES if asked.refused else LACKS if said else RUNS
-    return Verdict(kind, said or asked.refused, tuple(sorted(names)) if kind == RUNS else ())
-
-
-def runnable(dtype: str, other: str, rows: bool, length: int) -> tuple[tuple[Probe, frozenset[str]], ...]:
-    """The probes that run for dtypes, of rows or of numbers, each with what meets the dtype in it."""
-    return _runnable(dtype, other, rows, min(length, _LONG))
-
-
-@functools.cache
-def _runnable(dtype: str, other: str, rows: bool, length: int) -> tuple[tuple[Probe, frozenset[str]], ...]:
-    found = ((probe, verdict(key_of(probe, dtype, other, length))) for probe in PROBES if probe.rows == rows)
-    return tuple((probe, frozenset(one.names)) for probe, one in found if one.kind == RUNS)
+    return Verdict(kind, said or asked.refused, frozenset(names) if kind == RUNS else frozenset())
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------
