@@ -28,7 +28,7 @@ def test_generated_functions_do_what_python_does(seed: int):
 
 
 def test_a_sample_meets_every_node_of_the_form():
-    tally = campaign.check(list(Unit("nodes", 0).functions(3 * SAMPLE)), "host")
+    tally = campaign.check(list(Unit("nodes", 0).functions(3 * SAMPLE)), "host", careful=False)
     missed = set(nodes()) - {name for name, _ in tally.pairs}
     assert not missed and not tally.differences
 
