@@ -61,17 +61,20 @@ def main() -> None:
               help="address:port where other nodes' daemons reach this one. [env: VISPARK_LISTEN]")
 @click.option("--key", envvar="VISPARK_KEY", type=click.Path(dir_okay=False, path_type=Path),
               help="A file with the key that all daemons share, mode 0600; needed for TCP. [env: VISPARK_KEY]")
+@click.option("--tcp-port", envvar="VISPARK_TCP_PORT", type=click.IntRange(0, 65535), default=0, show_default="any",
+              help="The port where drivers on other nodes reach their sessions; opened when one has to. "
+                   "[env: VISPARK_TCP_PORT]")
 def start(runtime_dir: str | None, foreground: bool, idle: float | None, log_level: str, hosts: str, listen: str,
-          key: Path | None) -> None:
+          key: Path | None, tcp_port: int) -> None:
     """Start the daemon; one that runs already is as good."""
     directory = locate(runtime_dir).ensure()
     cluster = Cluster(directory, [host.strip() for host in hosts.split(",") if host.strip()], listen, key)
     log.to_file(directory.log, log_level)
     if foreground:
         log.to_stderr(log_level)
-        started = service.serve(directory, idle, cluster=cluster)
+        started = service.serve(directory, idle, cluster=cluster, port=tcp_port)
     else:
-        started = service.detach(directory, idle, cluster)
+        started = service.detach(directory, idle, cluster, tcp_port)
     if not started:
         click.echo(f"a GPU worker runs already in {directory.path}")
     elif not foreground:

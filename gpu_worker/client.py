@@ -1,6 +1,6 @@
 """A client's side of a worker: connect, ask, lease, administer.
 
-Everything goes over one Unix socket per connection. A connection is used by one thread at a time.
+A connection is a Unix socket, or TCP to another node. It is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
@@ -32,21 +32,59 @@ from gpu_worker.protocol.errors import (
 from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
+    AdminRequest,
     Autopsy,
     Death,
     Failure,
     Greeting,
     Hello,
+    Reach,
     Reply,
     Request,
     Welcome,
 )
 from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, close_all, error_of
+from gpu_worker.tcp.visitor import visit
 
 _log = logging.getLogger(__name__)
 
 _RENEWAL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a worker is reached: by the socket in a runtime directory, or over TCP where ``reach`` is given."""
+
+    directory: RuntimeDirectory
+    reach: Reach | None
+    start: bool
+    timeout: float
+
+    @classmethod
+    def to(cls, runtime_dir: str | None, reach: Reach | None, start: bool, timeout: float) -> _Way:
+        return cls(locate(runtime_dir), reach, start, timeout)
+
+    def __str__(self) -> str:
+        return f"at {self.reach.host}, port {self.reach.port}" if self.reach else f"in {self.directory.path}"
+
+    def greet(self, hello: Hello, of: object) -> tuple[Connection, Any]:
+        """A connection on which was greeted, and the answer, which is of the union ``of``."""
+        with contextlib.ExitStack() as stack:
+            if self.reach is not None:
+                connection: Connection = stack.enter_context(visit(self.reach, hello, self.timeout))
+                answer = _greeted(connection, replace(hello, secret=b""), of)
+            else:
+                connection = stack.enter_context(
+                    open_connection(self.directory, self.start, hello.options.log_level, self.timeout))
+                answer = _greeted(connection, hello, of)
+            connection.patient()
+            stack.pop_all()
+        return connection, answer
+
+    def log(self) -> str:
+        """What the daemon wrote last, where that can be read here."""
+        return "" if self.reach else log.tail(self.directory.log, 20)
 
 
 class Client:
@@ -63,16 +101,24 @@ class Client:
     devices : tuple of str
         Its devices, such as "cuda:0".
     runtime_dir : str
-        The worker's runtime directory.
+        The worker's runtime directory; of no meaning on another node.
+    reach : Reach or None
+        Where drivers on other nodes reach the session's processes, if that was asked for.
+    shares_memory : bool
+        Whether payloads are memory that the worker shares; else they are copied to it.
     """
 
-    def __init__(self, connection: Connection, welcome: Welcome, runtime_dir: str):
+    def __init__(self, connection: Connection, welcome: Welcome, hello: Hello, way: _Way):
         self.worker = welcome.worker
         self.epoch = welcome.epoch
         self.pid = welcome.pid
         self.devices = welcome.devices
-        self.runtime_dir = runtime_dir
+        self.runtime_dir = str(way.directory.path)
+        self.reach = welcome.reach
+        self.shares_memory = connection.shares_memory
         self._connection = connection
+        self._hello = hello
+        self._way = way
         self._payload: Payload | None = None
         # Numbers must differ from those of all other clients of the session.
         self._numbers = itertools.count(secrets.randbits(39) << 24)
@@ -92,7 +138,7 @@ class Client:
 
     def recycle(self, payload: Payload) -> None:
         """Take a payload back that the worker uses no more."""
-        if payload.size <= RECYCLED_BYTES and self.fileno() >= 0:
+        if self.shares_memory and payload.size <= RECYCLED_BYTES and self.fileno() >= 0:
             payload, self._payload = self._payload, payload
         if payload is not None:
             payload.close()
@@ -139,6 +185,23 @@ class Client:
             raise ProtocolError(f"a reply to request {reply.number} came, not to {number}")
         return reply, descriptors
 
+    def autopsy(self) -> Death:
+        """How the process ended that this connection led to: ``signal`` is 0 where it is not known.
+
+        Raises
+        ------
+        WorkerError
+            If its daemon is gone too, and with it what it knew.
+        """
+        request: AdminRequest = Autopsy(self._hello.session, self.epoch)
+        if self._way.reach is None:
+            return administer(request, runtime_dir=self.runtime_dir)
+        connection = visit(self._way.reach, self._hello, self._way.timeout)
+        with connection:
+            connection.send(replace(self._hello, role="admin", secret=b""), Hello)
+            connection.send(request, AdminRequest)
+            return _answer(connection, AdminReply)
+
     def fileno(self) -> int:
         """The socket's descriptor, to wait for replies on; -1 once closed."""
         return self._connection.socket.fileno()
@@ -156,8 +219,9 @@ class Client:
         self.close()
 
 
-def connect(hello: Hello, *, runtime_dir: str | None = None, start: bool = True, timeout: float = 60.0) -> Client:
-    """Connect to the session's device process on this node, starting what is not there.
+def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, start: bool = True,
+            timeout: float = 60.0) -> Client:
+    """Connect to the session's device process, on this node starting what is not there.
 
     Parameters
     ----------
@@ -165,6 +229,8 @@ def connect(hello: Hello, *, runtime_dir: str | None = None, start: bool = True,
         With the role "driver" or "executor".
     runtime_dir : str, optional
         The worker's runtime directory; by the rule of :mod:`gpu_worker.paths` when left out.
+    reach : Reach, optional
+        Where a worker on another node is reached over TCP, by a driver.
     start : bool
         Whether to start a daemon where there is none.
     timeout : float
@@ -175,22 +241,20 @@ def connect(hello: Hello, *, runtime_dir: str | None = None, start: bool = True,
     WorkerUnavailable
         If there is no worker and none can be started; says why.
     Unauthorized
-        If the worker is another user's, or the session has another secret.
+        If the worker is another user's, the session has another secret, or the certificate is another one.
     ProtocolError
         If the worker is of another version.
     """
-    directory = locate(runtime_dir)
-    directory.session_socket(hello.session)
-    for attempt in _attempts(timeout, directory):
-        with attempt, contextlib.ExitStack() as stack:
-            connection = stack.enter_context(open_connection(directory, start, hello.options.log_level, timeout))
-            welcome = _greeted(connection, hello, Greeting)
+    way = _Way.to(runtime_dir, reach, start, timeout)
+    way.directory.session_socket(hello.session)
+    for attempt in _attempts(way):
+        with attempt:
+            connection, welcome = way.greet(hello, Greeting)
             if welcome.version != VERSION:
+                connection.close()
                 raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client "
                                     f"{VERSION}")
-            connection.socket.settimeout(None)
-            stack.pop_all()
-    return Client(connection, welcome, str(directory.path))
+    return Client(connection, welcome, hello, way)
 
 
 class Lease:
@@ -204,10 +268,9 @@ class Lease:
         The worker's name.
     """
 
-    def __init__(self, hello: Hello, directory: RuntimeDirectory, timeout: float):
+    def __init__(self, hello: Hello, way: _Way):
         self._hello = replace(hello, role="lease")
-        self._directory = directory
-        self._timeout = timeout
+        self._way = way
         self._closed = threading.Event()
         self._connection, self.worker = self._acquire()
         threading.Thread(target=self._hold, name="vispark-lease", daemon=True).start()
@@ -226,13 +289,9 @@ class Lease:
         self.close()
 
     def _acquire(self) -> tuple[Connection, str]:
-        for attempt in _attempts(self._timeout, self._directory):
-            with attempt, contextlib.ExitStack() as stack:
-                connection = stack.enter_context(
-                    open_connection(self._directory, True, self._hello.options.log_level, self._timeout))
-                leased = _greeted(connection, self._hello, AdminReply)
-                connection.socket.settimeout(None)
-                stack.pop_all()
+        for attempt in _attempts(self._way):
+            with attempt:
+                connection, leased = self._way.greet(self._hello, AdminReply)
         return connection, leased.worker
 
     def _hold(self) -> None:
@@ -258,14 +317,15 @@ class Lease:
             return False
 
 
-def open_lease(hello: Hello, *, runtime_dir: str | None = None, timeout: float = 60.0) -> Lease:
-    """Lease the session on this node, starting a daemon where there is none. Raises as :func:`connect` does."""
-    directory = locate(runtime_dir)
-    directory.session_socket(hello.session)
-    return Lease(hello, directory, timeout)
+def open_lease(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None,
+               timeout: float = 60.0) -> Lease:
+    """Lease the session, on this node starting a daemon where there is none. Raises as :func:`connect` does."""
+    way = _Way.to(runtime_dir, reach, True, timeout)
+    way.directory.session_socket(hello.session)
+    return Lease(hello, way)
 
 
-def finish(hello: Hello, *, runtime_dir: str | None = None, timeout: float = 60.0) -> None:
+def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, timeout: float = 60.0) -> None:
     """Say that a session's application is over; the daemon, which is never started for that, ends it at once.
 
     Raises
@@ -273,8 +333,8 @@ def finish(hello: Hello, *, runtime_dir: str | None = None, timeout: float = 60.
     WorkerUnavailable
         If there is no daemon.
     """
-    with open_connection(locate(runtime_dir), False, "", timeout) as connection:
-        _greeted(connection, replace(hello, role="finish"), AdminReply)
+    connection, _ = _Way.to(runtime_dir, reach, False, timeout).greet(replace(hello, role="finish"), AdminReply)
+    connection.close()
 
 
 def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
@@ -284,15 +344,15 @@ def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Deat
 
 # -- connecting -------------------------------------------------------------------------------------------------------
 
-def _attempts(timeout: float, directory: RuntimeDirectory) -> Retrying:
+def _attempts(way: _Way) -> Retrying:
     """Attempts to greet. A connection that breaks meanwhile is that of a process or a daemon that just died."""
 
     def unavailable(state: RetryCallState) -> NoReturn:
         cause = state.outcome.exception()
-        raise WorkerUnavailable(f"no GPU worker answered in {directory.path} within {timeout:g} s: {cause}",
-                                detail=log.tail(directory.log, 20)) from cause
+        raise WorkerUnavailable(f"no GPU worker answered {way} within {way.timeout:g} s: {cause}",
+                                detail=way.log()) from cause
 
-    return Retrying(retry=retry_if_exception_type(WorkerLost), stop=stop_after_delay(timeout),
+    return Retrying(retry=retry_if_exception_type(WorkerLost), stop=stop_after_delay(way.timeout),
                     wait=wait_exponential(multiplier=0.02, max=1.0), retry_error_callback=unavailable)
 
 
@@ -301,6 +361,10 @@ def _greeted(connection: Connection, hello: Hello, of: object) -> Any:
     with contextlib.suppress(WorkerLost):
         # A worker that refuses may do so, and close, before it has read anything.
         connection.send(hello, Hello)
+    return _answer(connection, of)
+
+
+def _answer(connection: Connection, of: object) -> Any:
     answer, descriptors = connection.receive(of)
     close_all(descriptors)
     if isinstance(answer, Failure):

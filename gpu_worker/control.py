@@ -9,7 +9,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_worker.protocol.messages import SessionOptions
+from gpu_worker.protocol.messages import Reach, SessionOptions
+
+#: The role of a connection that came over TCP.
+VISITOR = "visitor"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """What a session's processes on a node show over TCP: a certificate (DER), and its key (PEM)."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "KeyPair()"
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where the daemon takes connections for a session over TCP, and what its processes show there."""
+
+    host: str
+    port: int
+    pair: KeyPair
+
+    @property
+    def reach(self) -> Reach:
+        """What a client has to know of it."""
+        return Reach(self.host, self.port, self.pair.certificate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +64,21 @@ class Registration:
     epoch: int
     pid: int
     anchors: tuple[int, ...]
+    door: Door | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """A client's connection, greeted and authenticated; ``anchor`` is 0 where it has none."""
+    """A client's connection, greeted and authenticated; ``anchor`` is 0 where it has none.
+
+    Of the role :data:`VISITOR` it came over TCP, and is a stranger's until it has shown that it is not. The ``door`` is
+    the session's, for a visitor and for a client that asked for it.
+    """
 
     number: int
     role: str
     anchor: int
+    door: Door | None = None
 
 
 @dataclass(frozen=True, slots=True)

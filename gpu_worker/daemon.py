@@ -59,15 +59,18 @@ class Daemon:
         Seconds without a session after which :meth:`run` returns.
     cluster : Cluster, optional
         The nodes that it knows; none but its own where it is left out.
+    port : int
+        Where sessions that span nodes are reached over TCP; 0 for any port that is free.
     """
 
-    def __init__(self, directory: RuntimeDirectory, *, idle: float | None = None, cluster: Cluster | None = None):
+    def __init__(self, directory: RuntimeDirectory, *, idle: float | None = None, cluster: Cluster | None = None,
+                 port: int = 0):
         self._directory = directory
         self._idle = idle
         self._worker = directory.worker
         self._started = time.monotonic()
         self._watcher = Watcher()
-        self._keeper = Keeper(directory, self._watcher)
+        self._keeper = Keeper(directory, self._watcher, port)
         self._greeters = Greeters()
         self._cluster = cluster or Cluster(directory)
         self._listener: socket.socket | None = None
@@ -94,7 +97,7 @@ class Daemon:
         """Serve until :meth:`stop`, or until idle for long."""
         while not self._stopping:
             expiry, empty_since = self._keeper.expire()
-            due = [self._greeters.sweep(), expiry]
+            due = [self._greeters.sweep(), self._keeper.doors.sweep(), expiry]
             if self._idle is not None and empty_since is not None:
                 if time.monotonic() >= empty_since + self._idle:
                     _log.info("no session for %g s", self._idle)

@@ -7,10 +7,12 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
-from gpu_worker.control import Configuration
+from gpu_worker.control import VISITOR, Configuration, Door, HandOver
 from gpu_worker.failpoints import failpoint
 from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.peer import has_ended
@@ -30,6 +32,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
 from gpu_worker.sessions import End, Instruction, Session, Sessions, Start, Watch
+from gpu_worker.tcp.doors import Doors
 from gpu_worker.vault import Snapshot, Vault
 from gpu_worker.watcher import Watcher
 
@@ -50,10 +53,13 @@ class Keeper:
         Made and checked.
     watcher : Watcher
         Where processes and leases are waited for; woken when there is something new to wait for.
+    port : int
+        Where sessions that span nodes are reached; 0 for any port that is free.
     """
 
-    def __init__(self, directory: RuntimeDirectory, watcher: Watcher):
+    def __init__(self, directory: RuntimeDirectory, watcher: Watcher, port: int = 0):
         self._directory = directory
+        self.doors = Doors(directory, watcher, self.visit, port)
         self._watcher = watcher
         self._worker = directory.worker
         # A clock in milliseconds outruns any count of processes.
@@ -63,6 +69,7 @@ class Keeper:
         self._vault = Vault()
         self._anchors: dict[Watch, int] = {}
         self._lock = threading.Lock()
+        self._opening = threading.Lock()
         self._stopped = False
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -77,9 +84,10 @@ class Keeper:
                 _log.info("session %s is not adopted: %s", name, error)
                 self._remove_files(name)
                 continue
+            door = process.found.door and self.doors.open_again(process.found.door)
             with self._lock:
                 self._processes[name] = Future()
-                instructions = self._sessions.adopt(process.found)
+                instructions = self._sessions.adopt(replace(process.found, door=door))
             self._watch_process(process)
             self._processes[name].set_result(process)
             self._carry_out(instructions)
@@ -87,7 +95,7 @@ class Keeper:
 
     def lease(self, hello: Hello) -> None:
         """A driver leases its session; :meth:`lease_closed` must follow."""
-        self._greet(hello)
+        self._admit(hello.session, lambda: self._sessions.greet(hello))
         self._watcher.wake()
 
     def finish(self, hello: Hello) -> None:
@@ -110,16 +118,54 @@ class Keeper:
         VisparkError
             If the client is refused, or no process takes it.
         """
+        def coming() -> Future[DeviceProcess] | None:
+            return self._admit(hello.session, lambda: self._sessions.greet(hello))
+
+        first = coming()
+        door = self._door(hello) if hello.reach else None
+        self._hand_over(hello.session, first, coming, HandOver(0, hello.role, hello.anchor, door), client)
+
+    def visit(self, session: str, client: socket.socket) -> None:
+        """Hand on a connection over TCP, of somebody who names a session. Raises as :meth:`hand_over`."""
+        def coming() -> Future[DeviceProcess] | None:
+            return self._admit(session, lambda: self._sessions.visit(session))
+
+        first = coming()
+        with self._lock:
+            found = self._sessions.get(session)
+            door = found.door if found else None
+        self._hand_over(session, first, coming, HandOver(0, VISITOR, 0, door), client)
+
+    def _hand_over(self, session: str, first: Future[DeviceProcess] | None,
+                   again: Callable[[], Future[DeviceProcess] | None], message: HandOver, client: socket.socket) -> None:
+        coming = first
         for attempt in range(_HAND_OVER_ATTEMPTS):
-            coming = self._greet(hello)
-            if not attempt:
+            if attempt:
+                coming = again()
+            else:
                 failpoint("authenticated")
-            if self._handed_over(coming, hello, client):
+            if self._handed_over(coming, session, message, client):
                 failpoint("handed-over")
                 self._watcher.wake()
                 return
-        raise WorkerUnavailable(f"the device processes of session {hello.session} end as soon as they are started; "
+        raise WorkerUnavailable(f"the device processes of session {session} end as soon as they are started; "
                                 f"see {self._directory.process_log}")
+
+    def _door(self, hello: Hello) -> Door | None:
+        """Where a session is reached over TCP, which is seen to if need be; None where that cannot be."""
+        with self._opening:
+            with self._lock:
+                session = self._sessions.get(hello.session)
+                door = session.door if session else None
+            if door is None:
+                try:
+                    door = self.doors.open(hello.reach)
+                except VisparkError as error:
+                    _log.error("session %s is not reached over TCP: %s", hello.session, error)
+                    return None
+                with self._lock:
+                    self._sessions.opened(hello.session, door)
+            return door
 
     def deposit(self, request: Deposit, descriptors: list[int]) -> None:
         """Hold on to a snapshot until its session ends.
@@ -157,6 +203,7 @@ class Keeper:
 
     def stop(self) -> None:
         """End all sessions and take no more; returns when nothing is left of them."""
+        self.doors.close()
         with self._lock:
             self._stopped = True
             instructions = self._sessions.stop()
@@ -186,17 +233,17 @@ class Keeper:
 
     # -- instructions -------------------------------------------------------------------------------------------------
 
-    def _greet(self, hello: Hello) -> Future[DeviceProcess] | None:
-        """Greet, and start a process if need be; the session's process, which another thread may be starting."""
+    def _admit(self, name: str, decide: Callable[[], list[Instruction]]) -> Future[DeviceProcess] | None:
+        """Decide on a greeting, and start a process if need be; the session's, which another thread may be starting."""
         with self._lock:
             if self._stopped:
                 raise WorkerLost("the daemon stops")
-            instructions = self._sessions.greet(hello)
+            instructions = decide()
             starts = [one for one in instructions if isinstance(one, Start)]
             if starts:
-                self._processes[hello.session] = Future()
-            session, coming = self._sessions.get(hello.session), self._processes.get(hello.session)
-            ending = self._endings.get(hello.session)
+                self._processes[name] = Future()
+            session, coming = self._sessions.get(name), self._processes.get(name)
+            ending = self._endings.get(name)
         self._carry_out(instructions)
         for start in starts:
             if ending is not None:
@@ -205,7 +252,8 @@ class Keeper:
             self._start(session, start.epoch, coming)
         return coming
 
-    def _handed_over(self, coming: Future[DeviceProcess], hello: Hello, client: socket.socket) -> bool:
+    def _handed_over(self, coming: Future[DeviceProcess], session: str, message: HandOver,
+                     client: socket.socket) -> bool:
         """Hand over, unless the process turns out to be dead."""
         try:
             process = coming.result()
@@ -213,10 +261,10 @@ class Keeper:
             return False
         failpoint("before-hand-over")
         try:
-            process.hand_over(hello.role, hello.anchor, client)
+            process.hand_over(message, client)
             return True
         except WorkerLost as error:
-            _log.info("process %d of session %s does not take a client: %s", process.found.pid, hello.session, error)
+            _log.info("process %d of session %s does not take a client: %s", process.found.pid, session, error)
             if process.ended(_DEATH_SECONDS):
                 self._process_ended(process)
                 return False
@@ -339,7 +387,7 @@ def _report(process: DeviceProcess) -> tuple[int, Reported | None]:
     ours, theirs = socket.socketpair()
     with Connection(ours) as connection:
         with theirs:
-            clients = process.hand_over("driver", 0, theirs, _REPORT_SECONDS)
+            clients = process.hand_over(HandOver(0, "driver", 0), theirs, _REPORT_SECONDS)
         ours.settimeout(_REPORT_SECONDS)
         connection.receive(Greeting)
         connection.send(Report(0), Request)

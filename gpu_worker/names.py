@@ -81,10 +81,10 @@ class Names:
         with self._lock:
             self._state.release(vrdds)
 
-    def retain(self, vrdd: int, partitions: Iterable[int]) -> None:
+    def retain(self, vrdd: int, partitions: Iterable[int], *, only: bool = True) -> None:
         """As :meth:`State.retain`."""
         with self._lock:
-            self._state.retain(vrdd, partitions)
+            self._state.retain(vrdd, partitions, only=only)
 
     def close(self) -> None:
         """Release everything."""

@@ -27,7 +27,7 @@ from types import TracebackType
 
 from gpu_worker import log
 from gpu_worker.blackbox import BlackBox
-from gpu_worker.control import Configuration, HandOver, Registration, Taken
+from gpu_worker.control import VISITOR, Configuration, Door, HandOver, Registration, Taken
 from gpu_worker.failpoints import failpoint
 from gpu_worker.payloads import KEPT_SECONDS, Payloads
 from gpu_worker.peer import check_peer
@@ -35,6 +35,7 @@ from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import VERSION, Done, Greeting, Reply, Request, Welcome
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, close_all, failure_of
+from gpu_worker.tcp.guard import Guard
 from gpu_worker.watcher import Watcher
 from gpu_worker.worker import Worker
 
@@ -72,6 +73,8 @@ class Service:
         self._lingering = threading.Lock()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._anchors: dict[int, int] = {}
+        self._guard = Guard(configuration)
+        self._door: Door | None = None
         self._called = threading.Event()
         self._controlled = False
         self._lapsed: float | None = None
@@ -157,10 +160,11 @@ class Service:
 
     def _take(self, message: HandOver, descriptors: list[int], connection: Connection) -> None:
         threads = []
+        self._door = message.door or self._door
         for descriptor in descriptors:
             sock = socket.socket(fileno=descriptor)
             sock.settimeout(None)
-            threads.append(threading.Thread(target=self._serve, args=[sock], name=message.role, daemon=True))
+            threads.append(threading.Thread(target=self._serve, args=[sock, message], name=message.role, daemon=True))
             with self._lock:
                 self._clients[sock] = threads[-1]
         if message.anchor:
@@ -177,7 +181,7 @@ class Service:
         mine = self._configuration
         with self._lock:
             return Registration(mine.session, mine.secret, mine.application, mine.options, mine.epoch, os.getpid(),
-                                tuple(self._anchors))
+                                tuple(self._anchors), self._door)
 
     def _set_controlled(self, controlled: bool) -> None:
         self._controlled = controlled
@@ -197,12 +201,33 @@ class Service:
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def _serve(self, sock: socket.socket) -> None:
-        connection, of = Connection(sock), Greeting
+    def _serve(self, sock: socket.socket, message: HandOver) -> None:
+        try:
+            if message.role != VISITOR:
+                self._converse(Connection(sock), message)
+                return
+            connection, hello = self._guard.admit(sock, message.door)
+            with connection:
+                if hello.role == "driver":
+                    self._converse(connection, message)
+                else:
+                    self._guard.attend(hello, connection)
+        except WorkerLost as error:
+            _log.debug("a client is gone: %s", error)
+        except VisparkError as error:
+            _log.info("a client is refused: %s", error)
+        finally:
+            with self._lock:
+                del self._clients[sock]
+            sock.close()
+            self._watcher.wake()
+
+    def _converse(self, connection: Connection, message: HandOver) -> None:
+        """Welcome a client, and answer its requests."""
+        of: object = Greeting
         try:
             worker = self._worker.result()
-            connection.send(Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(),
-                                    worker.devices), Greeting)
+            connection.send(self._welcome(worker, message), Greeting)
             of = Reply
             failpoint("welcomed")
             with contextlib.closing(worker.payloads()) as payloads:
@@ -211,17 +236,16 @@ class Service:
                     self._linger(connection)
                     if payloads.any and not connection.wait(KEPT_SECONDS):
                         payloads.close()
-        except WorkerLost as error:
-            _log.debug("a client is gone: %s", error)
+        except WorkerLost:
+            raise
         except VisparkError as error:
-            _log.info("a client is refused: %s", error)
             with contextlib.suppress(WorkerLost):
                 connection.send(failure_of(error), of)
-        finally:
-            with self._lock:
-                del self._clients[sock]
-            sock.close()
-            self._watcher.wake()
+            raise
+
+    def _welcome(self, worker: Worker, message: HandOver) -> Welcome:
+        return Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(), worker.devices,
+                       message.door.reach if message.door else None)
 
     def _linger(self, connection: Connection) -> None:
         """Look for a connection's next request for a little while, on one connection at a time."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from dataclasses import replace
 
 from gpu_worker import blackbox, log
 from gpu_worker.control import Configuration, HandOver, Registration, Taken
@@ -126,8 +127,8 @@ class DeviceProcess:
             sock.close()
             raise
 
-    def hand_over(self, role: str, anchor: int, client: socket.socket, seconds: float = HAND_OVER_SECONDS) -> int:
-        """Pass a client's connection on; the process's number of clients then.
+    def hand_over(self, message: HandOver, client: socket.socket, seconds: float = HAND_OVER_SECONDS) -> int:
+        """Pass a client's connection on with a message, which gets a number here; the process's clients then.
 
         Raises
         ------
@@ -137,7 +138,7 @@ class DeviceProcess:
         with self._lock:
             number = next(self._numbers)
             self._control.socket.settimeout(seconds)
-            self._control.send(HandOver(number, role, anchor), HandOver, [client.fileno()])
+            self._control.send(replace(message, number=number), HandOver, [client.fileno()])
             while True:
                 taken, _ = self._control.receive(Taken, cap=64)
                 # Lower numbers are late answers to those who no longer waited.

@@ -19,7 +19,7 @@ _LOCK_SECONDS = 20.0
 _LOG_LINES = 20
 
 
-def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster | None = None,
+def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster | None = None, port: int = 0,
           ready: int | None = None) -> bool:
     """Be the daemon of a runtime directory until it is stopped; ``False`` if there is a live one already.
 
@@ -28,7 +28,7 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster |
     lock = _acquire(directory)
     if lock is None:
         return False
-    daemon = Daemon(directory, idle=idle, cluster=cluster)
+    daemon = Daemon(directory, idle=idle, cluster=cluster, port=port)
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
@@ -45,7 +45,7 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster |
     return True
 
 
-def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None = None) -> bool:
+def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None = None, port: int = 0) -> bool:
     """Start a daemon in a process of its own and wait until clients can connect; ``False`` if there is a live one.
 
     Raises
@@ -58,7 +58,7 @@ def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | N
     if not child:
         os.close(reader)
         _leave_terminal(directory)
-        os._exit(_run_detached(directory, idle, cluster, writer))
+        os._exit(_run_detached(directory, idle, cluster, port, writer))
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         said = pipe.read(1)
@@ -71,9 +71,10 @@ def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | N
                             detail=log.tail(directory.log, _LOG_LINES))
 
 
-def _run_detached(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None, writer: int) -> int:
+def _run_detached(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None, port: int,
+                  writer: int) -> int:
     try:
-        serve(directory, idle, cluster=cluster, ready=writer)
+        serve(directory, idle, cluster=cluster, port=port, ready=writer)
     except VisparkError as error:
         print(error, file=sys.stderr)
         return 1

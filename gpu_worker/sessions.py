@@ -19,16 +19,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gpu_worker.control import Registration
+from gpu_worker.control import Door, Registration
 from gpu_worker.log import checked_level
 from gpu_worker.paths import checked_session
-from gpu_worker.protocol.errors import ProtocolError, Unauthorized
+from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerUnavailable
 from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
 
 #: Roles of a greeting: those that are handed on to the session's device process, and those that the daemon answers.
 CLIENT_ROLES = ("driver", "executor")
 ADMIN_ROLES = ("lease", "finish", "admin")
 ROLES = CLIENT_ROLES + ADMIN_ROLES
+
+#: The longest name of a host.
+MAX_HOST = 253
 
 _DEATHS_KEPT = 16
 _UNKNOWN_DEATH = Death(False, 0, None)
@@ -79,6 +82,7 @@ class Session:
     anchors: set[int] = field(default_factory=set)
     lapsed: float | None = None
     deaths: dict[int, Death] = field(default_factory=dict)
+    door: Door | None = None
 
     @property
     def renewed(self) -> bool:
@@ -129,14 +133,26 @@ class Sessions:
             session.leased = True
             self._renew(session)
             return []
-        instructions = self._anchored(session, [hello.anchor])
         # Whoever greets is then handed on to the session's process.
-        if not session.running:
-            session.epoch += 1
-            session.running = True
-            self._last_epoch = max(self._last_epoch, session.epoch)
-            instructions.append(Start(session.name, session.epoch))
-        return instructions
+        return [*self._anchored(session, [hello.anchor]), *self._started(session)]
+
+    def visit(self, name: str) -> list[Instruction]:
+        """Somebody names a session over TCP, and is handed on to its process, which asks for the secret.
+
+        Raises
+        ------
+        WorkerUnavailable
+            If there is no such session, or it is not to be reached so.
+        """
+        session = self._sessions.get(name)
+        if session is None or session.door is None:
+            raise WorkerUnavailable("no session of this name is reached here")
+        return self._started(session)
+
+    def opened(self, name: str, door: Door) -> None:
+        """A session can be reached over TCP from now on."""
+        if name in self._sessions:
+            self._sessions[name].door = door
 
     def finish(self, hello: Hello) -> list[Instruction]:
         """A driver says that its application is over. Raises as :meth:`greet` does."""
@@ -168,7 +184,8 @@ class Sessions:
     def adopt(self, found: Registration) -> list[Instruction]:
         """A process that an earlier daemon started is still there."""
         self._last_epoch = max(self._last_epoch, found.epoch)
-        session = self._add(Session(found.session, found.application, found.options, found.secret, found.epoch, True))
+        session = self._add(Session(found.session, found.application, found.options, found.secret, found.epoch, True,
+                                    door=found.door))
         return self._anchored(session, found.anchors)
 
     def expire(self) -> list[Instruction]:
@@ -254,6 +271,15 @@ class Sessions:
         self._renew(session)
         return [Watch(session.name, pid) for pid in new]
 
+    def _started(self, session: Session) -> list[Instruction]:
+        """What starts a session's process, where it has none."""
+        if session.running:
+            return []
+        session.epoch += 1
+        session.running = True
+        self._last_epoch = max(self._last_epoch, session.epoch)
+        return [Start(session.name, session.epoch)]
+
     def _renew(self, session: Session) -> None:
         if session.renewed:
             session.lapsed = None
@@ -286,6 +312,8 @@ def check(hello: Hello) -> None:
         raise ProtocolError(f"a session's secret has 16 to 64 bytes, not {len(hello.secret)}")
     if not 0 <= hello.anchor < 1 << 31:
         raise ProtocolError(f"an anchor is a process's number or 0, not {hello.anchor}")
+    if len(hello.reach) > MAX_HOST:
+        raise ProtocolError(f"a node's address has at most {MAX_HOST} characters, not {len(hello.reach)}")
     if not 0 < hello.options.lease < math.inf:
         raise ProtocolError(f"a lease is a positive number of seconds, not {hello.options.lease}")
     if hello.options.memory < 0:

@@ -195,9 +195,14 @@ class State(Generic[C]):
             self._only.pop(vrdd, None)
             self._drop(vrdd, list(self._held.get(vrdd, {})))
 
-    def retain(self, vrdd: int, partitions: Iterable[int]) -> None:
-        """Unbind all partitions of a VRDD but these, and bind no others until told anew: late twins bring some."""
-        keep = self._only[vrdd] = frozenset(partitions)
+    def retain(self, vrdd: int, partitions: Iterable[int], *, only: bool = True) -> None:
+        """Unbind all partitions of a VRDD but these, and bind no others until told anew: late twins bring some.
+
+        Where it is not told of those that are coming, others are bound: not ``only`` these.
+        """
+        keep = frozenset(partitions)
+        if only:
+            self._only[vrdd] = keep
         self._drop(vrdd, [index for index in self._held.get(vrdd, {}) if index not in keep])
 
     def held(self, vrdd: int, partitions: Iterable[int] = ()) -> list[C]:

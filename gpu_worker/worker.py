@@ -251,7 +251,7 @@ class Worker:
         return Done(request.number), []
 
     def _retain(self, request: Retain) -> tuple[Reply, list[int]]:
-        self._names.retain(request.vrdd, request.partitions)
+        self._names.retain(request.vrdd, request.partitions, only=request.only)
         return Done(request.number), []
 
     def _snapshot(self, request: Snapshot) -> tuple[Reply, list[int]]:

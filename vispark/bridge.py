@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,9 +19,9 @@ from typing import TypeVar
 
 from pyspark import TaskContext
 
-from gpu_worker.client import Client, autopsy, connect, failpoint
+from gpu_worker.client import Client, connect, failpoint
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import VERSION, Hello, Ran
+from gpu_worker.protocol.messages import VERSION, Hello, Ran, Reach
 from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
@@ -41,20 +42,32 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Credentials:
-    """What lets a process speak for a Spark application; shipped with its tasks and nowhere else."""
+    """What lets a process speak for a Spark application; shipped with its tasks and nowhere else.
+
+    ``driver`` is the host of the driver, and ``machine`` the name of its machine's present boot.
+    """
 
     session: str
     secret: bytes
     application: str
     options: Options
+    driver: str = ""
+    machine: str = ""
 
     @cached_property
     def keyring(self) -> Keyring:
         return Keyring(self.secret)
 
-    def hello(self, role: str, anchor: int) -> Hello:
+    def hello(self, role: str, anchor: int = 0, reach: str = "") -> Hello:
         return Hello(VERSION, role, self.session, self.keyring.auth, self.application, anchor,
-                     self.options.for_worker())
+                     self.options.for_worker(), reach)
+
+    def reached_at(self) -> str:
+        """The address of this node at which the driver is to reach the worker over TCP; empty where it need not."""
+        transport = self.options.transport
+        if transport == "tcp" or (transport == "auto" and self.machine != machine()):
+            return _address_towards(self.driver)
+        return ""
 
     def __repr__(self) -> str:
         return f"Credentials({self.session})"
@@ -77,7 +90,8 @@ class Home:
 class Token:
     """What stands for a partition in Spark: where its content is, and what it looks like, by VRDD number.
 
-    ``seconds`` says what its task spent them on, where that is asked for.
+    ``seconds`` says what its task spent them on, where that is asked for, and ``reach`` where the worker is reached
+    over TCP, where it is.
     """
 
     partition: int
@@ -85,6 +99,20 @@ class Token:
     epoch: int
     contents: dict[int, Content]
     seconds: dict[str, float] | None = None
+    reach: Reach | None = None
+
+
+@cache
+def _address_towards(host: str) -> str:
+    """This node's address from which packets to a host leave; empty where none would."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as sock:
+            sock.connect(address)       # which sends nothing
+            return sock.getsockname()[0]
+    except OSError as error:
+        log.warning("no address of this node leads to the driver's host %s: %s", host, error)
+        return ""
 
 
 @cache
@@ -106,8 +134,8 @@ def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Cl
     """
     key = os.getpid(), credentials.session, runtime_dir or ""
     if key not in _clients:
-        _clients[key] = connect(credentials.hello("executor", _executor_process()), runtime_dir=runtime_dir,
-                                timeout=credentials.options.startTimeout)
+        hello = credentials.hello("executor", _executor_process(), credentials.reached_at())
+        _clients[key] = connect(hello, runtime_dir=runtime_dir, timeout=credentials.options.startTimeout)
     return _clients[key]
 
 
@@ -128,13 +156,13 @@ def _executor_process() -> int:
     return parent
 
 
-def blame(credentials: Credentials, client: Client, shipment: Shipment, number: int) -> None:
+def blame(client: Client, shipment: Shipment, number: int) -> None:
     """Raise the error of a kernel of the request ``number`` that ended the worker's process, if one did.
 
     Where the worker could not tell which of several requests it was, one with such a kernel on such a partition.
     """
     try:
-        failure = autopsy(credentials.session, client.epoch, runtime_dir=client.runtime_dir).failure
+        failure = client.autopsy().failure
     except WorkerError:
         return      # the daemon is gone too, and with it what it knew
     labels, ours = shipment.prepared.labels, {None, *shipment.partitions}
@@ -174,7 +202,7 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
             except (WorkerLost, Fenced):
                 forget(client)
                 # Not where it could not be sent: it has done nothing yet.
-                blame(credentials, client, shipment, request.number)
+                blame(client, shipment, request.number)
                 raise
             if payload and not reply.retained:
                 client.recycle(payload)
@@ -261,7 +289,7 @@ class Load:
         kept = {number: contents[partition]
                 for number, contents in zip(shipment.vrdds, shipment.prepared.kept, strict=True)}
         yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, kept,
-                    dict(spent.seconds) if self.profile else None)
+                    dict(spent.seconds) if self.profile else None, client.reach)
 
 
 @dataclass(frozen=True)
@@ -333,6 +361,7 @@ class Relay:
     home: Home
     shipment: Shipment
     released: tuple[int, ...]
+    retained: dict[int, tuple[int, ...]]
 
     def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
         runtime_dir = self.home.runtime_dir if self.home.here else None
@@ -340,11 +369,16 @@ class Relay:
         if Home(client.runtime_dir, machine()) != self.home:
             yield None
             return
-        if self.released:
-            _answered(self.credentials, runtime_dir,
-                      lambda client: client.request(messages.Release(client.next_number(), self.released)))
+        _answered(self.credentials, runtime_dir, self._settle)
         client, reply, data = run(self.credentials, self.shipment, runtime_dir=client.runtime_dir)
         yield client.epoch, reply, data.array.tobytes()
+
+    def _settle(self, client: Client) -> None:
+        """Tell the worker what the driver has let go of."""
+        if self.released:
+            client.request(messages.Release(client.next_number(), self.released))
+        for number, partitions in self.retained.items():
+            client.request(messages.Retain(client.next_number(), number, partitions, only=False))
 
 
 def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, Content]:

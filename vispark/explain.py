@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ from vispark.records import Layout
 from vispark.records.layout import Part
 from vispark.rewrite import FETCH, Goal
 from vispark.session import Session
+
+#: How a worker is reached.
+_TRANSPORTS = {"unix": "by socket", "tcp": "over TCP", "relay": "through Spark"}
 
 
 @dataclass(frozen=True)
@@ -261,7 +265,10 @@ def _way(session: Session, chain: Chain) -> Iterator[str]:
         yield "a Spark job: one request and one reply for each partition"
         return
     workers = session.workers.known()
-    relayed = sum(not worker.direct for worker in workers)
-    way = "direct: one request and one reply for each worker, no Spark job"
-    yield way + (f"; {relayed} of {len(workers)} workers through a Spark task each" if relayed else "")
+    workers = session.workers.known()
+    counts = Counter(worker.transport for worker in workers)
+    ways = ", ".join(f"{counts[name]} {words}" for name, words in _TRANSPORTS.items() if counts[name])
+    way = "a Spark task for each worker" if counts["relay"] else "no Spark job"
+    yield f"direct: one request and one reply for each worker, {way}" + (f"; workers: {ways}" if ways else "")
+    yield from (f"not over TCP: {worker.refused}" for worker in workers if worker.refused)
     yield f"plans: {session.plans.made} worked out so far; a repeated one is sent as it is, with its values"

@@ -63,9 +63,9 @@ OPTIONS = (
            "How long a worker keeps a session's data after its driver, or its last executor, has gone."),
     Option("deadline", 600.0, _positive, "s",
            "How long one plan may take in a worker before its process is ended."),
-    Option("transport", "auto", _choice("auto", "direct", "relay"), "",
-           "How plans on cached data reach the workers: `direct` from the driver, `relay` through one Spark task per "
-           "worker, or `auto`: direct where the driver can reach the worker's socket."),
+    Option("transport", "auto", _choice("auto", "unix", "tcp", "relay"), "",
+           "How plans on cached data go from the driver to a worker: `unix` by its socket on the same node, `tcp` to "
+           "another node, `relay` through one Spark task per worker, or `auto`: the first of them that works."),
     Option("attempts", 8, _count, "",
            "How often a plan is repeated after a worker was lost under it, before the loss is an error."),
     Option("startTimeout", 30.0, _positive, "s", "How long to wait for a worker that starts by itself."),

@@ -27,7 +27,7 @@ from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Fold, FoldByKey, Folded
 from gpu_worker.protocol.payload import Data
 from vispark import plan, profiling
-from vispark.bridge import Credentials, Home, Load, Relay, Token
+from vispark.bridge import Credentials, Home, Load, Relay, Token, machine
 from vispark.content import Content
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
 from vispark.options import Options
@@ -164,7 +164,8 @@ class Session:
     def __init__(self, context: SparkContext):
         options = Options.read(context.getConf().getAll())
         self.context = weakref.proxy(context)
-        self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options)
+        self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options,
+                                       context.getConf().get("spark.driver.host", ""), machine())
         self.options = options
         self.workers = Workers(self.credentials)
         self.worlds = Worlds()
@@ -507,7 +508,7 @@ class Session:
         return relayed
 
     def _place(self, token: Token) -> None:
-        self.workers.at(token.home).learn(token.epoch)
+        self.workers.at(token.home).learn(token.epoch, token.reach)
         for number, content in token.contents.items():
             residency = self.residencies.get(number)
             if residency:

@@ -1,4 +1,4 @@
-"""The workers that hold a session's data, as the driver reaches them: by their socket, or through a Spark task."""
+"""The workers that hold a session's data, as the driver reaches them: by socket, over TCP, or through a Spark task."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import Ran, Release, Request, Retain
+from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
 from vispark.bridge import Credentials, Home, Relay, blame, contents
 from vispark.content import Content
-from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost, WorldLost
+from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost, WorkerUnavailable, WorldLost
 from vispark.lanes import Lane, Ticket
 from vispark.prepared import Shipment
 
@@ -50,8 +49,12 @@ class Worker:
         Where it is.
     epoch : int
         Which of the session's device processes there answered last; content from before is gone.
-    direct : bool
-        Whether plans go to its socket from here.
+    reach : Reach or None
+        Where it is reached over TCP, if it is.
+    refused : str
+        Why it is not, although it should be.
+    gone : bool
+        Whether it was reached over TCP and is not any more: what it held counts as lost until a task comes from there.
     plans : int
         How many plans it was sent.
     fetched_bytes : int
@@ -69,13 +72,52 @@ class Worker:
         self._busy: dict[int, Lane] = {}
         self._lease: Lease | None = None
         self._released: list[int] = []
+        #: By number, what a worker that is relayed to is to hold.
+        self._retained: dict[int, tuple[int, ...]] = {}
         self._lock = threading.Lock()
-        transport = credentials.options.transport
-        self.direct = transport == "direct" or (transport == "auto" and home.here)
+        self._trying = threading.Lock()
+        self._here = home.here
+        self.reach: Reach | None = None
+        self.refused = ""
+        self.gone = False
 
-    def learn(self, epoch: int) -> None:
-        """Take note of the epoch that the worker is in."""
+    @property
+    def transport(self) -> str:
+        """How plans get there from here: "unix", "tcp", or "relay"."""
+        wanted = self._credentials.options.transport
+        if wanted != "auto":
+            return wanted
+        if self._here:
+            return "unix"
+        return "tcp" if self.reach is not None and not self.refused else "relay"
+
+    @property
+    def direct(self) -> bool:
+        """Whether plans go there without a Spark task."""
+        return self.transport != "relay"
+
+    def learn(self, epoch: int, reach: Reach | None = None) -> None:
+        """Take note of the epoch that the worker is in, and of where it is reached, which is tried.
+
+        Raises
+        ------
+        WorkerError
+            If it is to be reached over TCP and cannot be.
+        """
         self.epoch = max(self.epoch, epoch)
+        with self._trying:
+            if reach is None or (self._here and self.transport != "tcp") or (reach == self.reach and not self.gone):
+                return
+            self.reach, self.refused, self.gone = reach, "", False
+            if not self.direct:
+                return
+            try:
+                self._idle.append(self._connected(reach))
+            except WorkerError as error:
+                if self._credentials.options.transport == "tcp":
+                    raise
+                self.refused = error.message
+                log.warning("the worker at %s is sent plans through Spark tasks: %s", reach.host, error)
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
@@ -90,7 +132,7 @@ class Worker:
         self.plans += 1
         if not self.direct:
             self._defer(released)
-            task = Relay(self._credentials, self.home, shipment, self._take_deferred())
+            task = Relay(self._credentials, self.home, shipment, *self._take_deferred())
             if shipment.world is not None:
                 # The tasks of all workers must run at the same time.
                 return Sent(None, None, _started(lambda: relay(task)))
@@ -151,11 +193,15 @@ class Worker:
     def retain(self, number: int, partitions: list[int]) -> None:
         """Let the worker forget all other partitions of a VRDD, and take no others.
 
-        Not where it is relayed to: it would hear of partitions that are coming after they came.
+        Where it is relayed to, with the next plan; it may take others after that, for it hears too late of those that
+        are coming.
         """
         if self.direct:
             with suppress(WorkerError):
                 self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
+        else:
+            with self._lock:
+                self._retained[number] = tuple(partitions)
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Let the worker forget VRDDs, after the plans on their way; where it is relayed to, with the next plan."""
@@ -175,11 +221,14 @@ class Worker:
     def _defer(self, numbers: tuple[int, ...]) -> None:
         with self._lock:
             self._released.extend(numbers)
+            for number in numbers:
+                self._retained.pop(number, None)
 
-    def _take_deferred(self) -> tuple[int, ...]:
+    def _take_deferred(self) -> tuple[tuple[int, ...], dict[int, tuple[int, ...]]]:
         with self._lock:
             released, self._released = tuple(self._released), []
-        return released
+            retained, self._retained = self._retained, {}
+        return released, retained
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
@@ -193,7 +242,7 @@ class Worker:
                     return client.epoch, client.request(request(client))[0]
             except WorkerLost:
                 attempts -= 1
-                if attempts < 0:
+                if attempts < 0 or self.gone:
                     raise
 
     # -- connections --------------------------------------------------------------------------------------------------
@@ -219,14 +268,27 @@ class Worker:
                         self._idle.append(lane)
 
     def _open(self) -> Lane:
-        hello = self._credentials.hello("driver", 0)
-        options = self._credentials.options
-        client = connect(hello, runtime_dir=self.home.runtime_dir, timeout=options.startTimeout)
+        if self.transport != "tcp":
+            return self._connected(None)
+        if self.reach is None:
+            raise WorkerUnavailable(f"the worker in {self.home.runtime_dir} is not reached over TCP, and daemon.log "
+                                    "there says why; leave spark.vispark.transport to 'auto', and it is relayed to")
+        try:
+            return self._connected(self.reach)
+        except WorkerUnavailable as error:
+            # Spark finds another node, or a task starts another daemon on this one.
+            self.gone = True
+            raise WorkerLost(error.message, detail=error.detail) from error
+
+    def _connected(self, reach: Reach | None) -> Lane:
+        options, directory = self._credentials.options, self.home.runtime_dir
+        client = connect(self._credentials.hello("driver"), runtime_dir=directory, reach=reach,
+                         timeout=options.startTimeout)
         with self._lock:
             if self._lease is None:
-                self._lease = open_lease(self._credentials.hello("lease", 0), runtime_dir=self.home.runtime_dir)
-        self.learn(client.epoch)
-        return Lane(client, options.deadline, partial(blame, self._credentials))
+                self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach)
+        self.epoch = max(self.epoch, client.epoch)
+        return Lane(client, options.deadline, blame)
 
     def _drop(self, lane: Lane) -> None:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""
@@ -265,8 +327,9 @@ class Worker:
             lane.close()
         if lease:
             lease.close()
+            reach = self.reach if self.transport == "tcp" else None
             with suppress(WorkerError):
-                finish(self._credentials.hello("finish", 0), runtime_dir=self.home.runtime_dir)
+                finish(self._credentials.hello("finish"), runtime_dir=self.home.runtime_dir, reach=reach)
 
 
 def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
@@ -300,7 +363,8 @@ class Workers:
 
     def alive(self, home: Home, epoch: int) -> bool:
         """Whether the process that got some content then is, as far as is known, the one that is there now."""
-        return self.at(home).epoch <= epoch
+        worker = self.at(home)
+        return not worker.gone and worker.epoch <= epoch
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Let all workers forget VRDDs."""

@@ -107,11 +107,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """Of one VRDD let go of every partition but these."""
+    """Of one VRDD let go of every partition but these; where ``only``, take no others later."""
 
     number: int
     vrdd: int
     partitions: tuple[int, ...]
+    only: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +316,20 @@ class SessionOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a session's device processes on a node are reached over TCP, and the only certificate to trust there."""
+
+    host: str
+    port: int
+    certificate: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Hello:
-    """A client's first message. ``anchor`` is a process whose life renews the lease when no driver is connected."""
+    """A client's first message. ``anchor`` is a process whose life renews the lease when no driver is connected.
+
+    ``reach`` is this node's address towards a driver on another one, which is to be able to connect there; or empty.
+    """
 
     version: int
     role: str
@@ -325,6 +338,7 @@ class Hello:
     application: str
     anchor: int
     options: SessionOptions
+    reach: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +350,28 @@ class Welcome:
     epoch: int
     pid: int
     devices: tuple[str, ...]
+    reach: Reach | None = None
 
 
 Greeting = Welcome | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """A device process's first message over TLS: what the client has to answer to."""
+
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The proof that a side has the session's secret (:mod:`gpu_worker.tcp.proofs`), and the client's own challenge."""
+
+    nonce: bytes
+    proof: bytes
+
+
+Admission = Challenge | Proof | Failure
 
 
 # -- administration, answered by the daemon ---------------------------------------------------------------------------

@@ -48,6 +48,9 @@ _free = _Free()
 class Connection:
     """A stream of typed messages over a connected Unix socket. Not for several threads at once."""
 
+    #: Whether the other side shares the memory of the descriptors that it is sent, or has a copy of it.
+    shares_memory = True
+
     def __init__(self, sock: socket.socket):
         self.socket = sock
 
@@ -59,10 +62,7 @@ class Connection:
         WorkerLost
             If the peer is gone or does not take the message within the socket's timeout.
         """
-        body = encode(message, of)
-        if len(body) > MAX_FRAME:
-            raise ProtocolError(f"a message of {len(body)} bytes is over the cap of {MAX_FRAME}; "
-                                "use fewer partitions per worker or smaller array arguments")
+        body = encoded(message, of)
         frame = _LENGTH.pack(len(body)) + body
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         try:
@@ -136,6 +136,10 @@ class Connection:
             view = view[count:]
         return buffer
 
+    def patient(self) -> None:
+        """Let the peer be silent for as long as it wants, from now on."""
+        self.socket.settimeout(None)
+
     def close(self) -> None:
         self.socket.close()
 
@@ -144,6 +148,21 @@ class Connection:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def encoded(message: object, of: object) -> bytes:
+    """A message of the type or union ``of`` as bytes, which are within the cap.
+
+    Raises
+    ------
+    ProtocolError
+        If they are more.
+    """
+    body = encode(message, of)
+    if len(body) > MAX_FRAME:
+        raise ProtocolError(f"a message of {len(body)} bytes is over the cap of {MAX_FRAME}; "
+                            "use fewer partitions per worker or smaller array arguments")
+    return body
 
 
 def _processors_are_free() -> bool:
