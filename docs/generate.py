@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpu_worker import failpoints, greeters
-from gpu_worker.protocol import codec, errors, grids, messages, payload, wire
+from gpu_worker.protocol import codec, errors, grids, messages, payload, stream, wire
+from gpu_worker.tcp import proofs
 from vispark import options, tables
 
 DOCS = Path(__file__).resolve().parent
@@ -23,7 +24,7 @@ _PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTA
 
 def message_unions() -> str:
     """Each union of messages with its members, in the order of their numbers."""
-    unions = ("Greeting", "Request", "Reply", "AdminRequest", "AdminReply", "Step", "Argument")
+    unions = ("Greeting", "Admission", "Request", "Reply", "AdminRequest", "AdminReply", "Step", "Argument")
     rows = []
     for name in unions:
         members = typing.get_args(getattr(messages, name))
@@ -54,6 +55,12 @@ def caps() -> str:
         ("alignment within a payload", f"{payload.ALIGNMENT} bytes"),
         ("connections that have not greeted", f"{greeters.MAX_UNGREETED}"),
         ("time to greet", f"{greeters.GREETING_SECONDS:g} s"),
+        ("over TCP: a stranger's line, in the clear", f"{proofs.MAX_LINE} bytes"),
+        ("over TCP: time for line, TLS and challenge, each side", f"{proofs.ADMISSION_SECONDS:g} s"),
+        ("over TCP: a payload before the greeting", "0 bytes"),
+        ("over TCP: a payload, which comes in chunks", f"half of the memory; {stream.CHUNK_BYTES} bytes a chunk"),
+        ("over TCP: time for a message or a chunk that has begun", f"{stream.CHUNK_SECONDS:g} s"),
+        ("over TCP: time until a peer takes what is sent", f"{stream.TAKE_SECONDS:g} s"),
     ]
     return _table(("what", "limit"), [f"| {what} | {limit} |" for what, limit in known])
 

@@ -90,6 +90,10 @@ class Lane:
         key, client = shipment.prepared.key, self.client
         request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
                                            released=released)
+        if not client.shares_memory and (nbytes or key not in self._known):
+            # What is large is not sent towards a worker that waits for its own answers to be taken.
+            while self._waiting:
+                self._take()
         if nbytes:
             payload = client.payload(nbytes)
             shipment.values.write(payload, 0)

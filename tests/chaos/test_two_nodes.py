@@ -65,15 +65,15 @@ class Late:
         return found
 
 
-#: Contexts of the tests: with twins of tasks, and over both ways from the driver to the workers.
+#: Contexts of the tests: with twins of tasks, and over both ways from a driver to workers on other nodes.
 CONTEXTS = {
     "twins": topology.SPECULATION | {"spark.locality.wait": "0"},
-    "direct": {"spark.vispark.transport": "direct"},
+    "tcp": {"spark.vispark.transport": "tcp"},
     "relay": {"spark.vispark.transport": "relay"},
 }
 
 with_twins = pytest.mark.parametrize("arena", ["twins"], indirect=True)
-both_ways = pytest.mark.parametrize("arena", ["direct", "relay"], indirect=True)
+both_ways = pytest.mark.parametrize("arena", ["tcp", "relay"], indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_a_task_that_dies_after_it_has_sent_is_repeated_without_effect(arena: Ar
     assert exact(vrdd.collect()) == EXPECTED
     assert eventually(lambda: not armed.exists())
     assert loader.counts().total() == PARTITIONS + 1
-    if arena.session().options.transport == "direct":
+    if arena.session().options.transport == "tcp":
         assert sum(copies(arena, "repeated")) == PARTITIONS
 
 

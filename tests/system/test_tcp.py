@@ -2,39 +2,225 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import socket
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
-from gpu_worker.client import Client, connect
-from gpu_worker.protocol.errors import WorkerUnavailable
-from gpu_worker.protocol.messages import Reach
-from tests.system.worker_tools import SECONDS, Runtime, ask, hello, runtime
-
-__all__ = ["runtime"]
+from gpu_worker.client import Client, administer, connect, finish, open_lease
+from gpu_worker.greeters import MAX_UNGREETED
+from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import VERSION, AdminReply, AdminRequest, Autopsy, Hello, Reach, Status
+from gpu_worker.protocol.wire import MAX_FRAME
+from gpu_worker.tcp.proofs import MAX_LINE
+from gpu_worker.tcp.visitor import visit
+from tests.system.worker_tools import SECONDS, ask, hello, new_runtime
 
 HOST = "127.0.0.1"
 
 
+@pytest.fixture(scope="module")
+def executor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client of a worker that drivers elsewhere reach, which must not notice anything."""
+    with new_runtime(tmp_path_factory) as runtime, runtime.client(reach=HOST) as executor:
+        yield executor
+
+
 @pytest.fixture
-def reach(runtime: Runtime) -> Iterator[Reach]:
-    """Where a session of a worker is reached, whose executor must not notice anything."""
-    with runtime.client(reach=HOST) as executor:
-        yield executor.reach
-        ask(executor)
-        with runtime.client(reach=HOST) as again:
-            assert (again.pid, again.reach) == (executor.pid, executor.reach)
+def reach(executor: Client) -> Iterator[Reach]:
+    """Where its session is reached."""
+    yield executor.reach
+    ask(executor)
+    with connect(hello(reach=HOST), runtime_dir=executor.runtime_dir) as again:
+        assert (again.pid, again.reach) == (executor.pid, executor.reach)
 
 
 def visiting(reach: Reach, **changes) -> Client:
     return connect(hello(role="driver", anchor=0, **changes), reach=reach, timeout=SECONDS)
 
 
-def test_a_port_is_open_only_where_it_was_asked_for(runtime: Runtime):
-    with runtime.client() as local:
-        assert local.reach is None
-        with runtime.client("other", reach=HOST) as other:
-            with pytest.raises(WorkerUnavailable, match="no session of this name"):
-                visiting(other.reach)
-            with visiting(other.reach, session="other") as driver:
-                assert driver.pid == other.pid != local.pid
+def knocking(reach: Reach, data: bytes) -> socket.socket:
+    """A connection on which something was said in the clear."""
+    sock = socket.create_connection((reach.host, reach.port), SECONDS)
+    sock.sendall(data)
+    return sock
+
+
+def rest(sock: socket.socket) -> bytes:
+    """What is said until the connection is closed."""
+    found = bytearray()
+    with sock, contextlib.suppress(ConnectionResetError):
+        while data := sock.recv(4096):
+            found += data
+    return bytes(found)
+
+
+def knock(session: str = "app") -> bytes:
+    return f"vispark {VERSION} {session}\n".encode()
+
+
+# -- who is let in ----------------------------------------------------------------------------------------------------
+
+def test_a_port_is_open_only_where_it_was_asked_for(executor: Client):
+    local = hello("local"), executor.runtime_dir
+    with connect(local[0], runtime_dir=local[1]) as client:
+        assert client.reach is None
+        with pytest.raises(WorkerUnavailable, match="no session of this name"):
+            visiting(executor.reach, session="local")
+        finish(local[0], runtime_dir=local[1])
+
+
+def test_a_driver_leases_asks_and_ends_its_session(executor: Client):
+    with contextlib.ExitStack() as stack:
+        other = stack.enter_context(connect(hello("other", reach=HOST), runtime_dir=executor.runtime_dir))
+        assert other.reach.certificate != executor.reach.certificate
+        driver = stack.enter_context(visiting(other.reach, session="other"))
+        assert driver.pid == other.pid != executor.pid
+        lease = stack.enter_context(open_lease(hello("other", role="lease", anchor=0), reach=other.reach))
+        found = administer(Status(), runtime_dir=executor.runtime_dir).sessions
+        assert [session.lease for session in found if session.session == "other"] == ["driver"]
+        os.kill(driver.pid, signal.SIGKILL)
+        with pytest.raises(WorkerLost):
+            ask(driver)
+        death = driver.autopsy()
+        assert (death.alive, death.signal) == (False, signal.SIGKILL)
+        with visiting(other.reach, session="other") as again:
+            assert again.epoch > driver.epoch
+        lease.close()
+        finish(hello("other", role="finish", anchor=0), reach=other.reach)
+        with pytest.raises(WorkerUnavailable, match="no session of this name"):
+            visiting(other.reach, session="other")
+
+
+def test_another_certificate_is_refused_before_anything_is_said(reach: Reach):
+    with pytest.raises(Unauthorized, match="another certificate"):
+        visiting(replace(reach, certificate=b"another"))
+
+
+def test_another_secret_is_refused(reach: Reach):
+    with pytest.raises(Unauthorized, match="session app has another secret"):
+        visiting(reach, secret=b"t" * 32)
+
+
+def test_a_worker_that_does_not_know_the_secret_is_refused(reach: Reach, monkeypatch: pytest.MonkeyPatch):
+    def proof(secret, side, *named):
+        return secret if side == "worker" else genuine(secret, side, *named)
+
+    genuine = visit.__globals__["proof"]
+    monkeypatch.setitem(visit.__globals__, "proof", proof)
+    with pytest.raises(Unauthorized, match="did not show that it has the secret"):
+        visiting(reach)
+
+
+def test_a_closed_port():
+    with socket.create_server((HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(WorkerUnavailable, match=f"nobody answers over TCP at {HOST}, port {port}"):
+        visiting(Reach(HOST, port, b""))
+
+
+# -- strangers --------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("data", "says"), [
+    (b"GET / HTTP/1.1\r\n\r\n", b"refused ProtocolError"),
+    (b"x" * MAX_LINE, b"refused ProtocolError"),
+    (f"vispark {VERSION + 1} app\n".encode(), b"refused ProtocolError"),
+    (knock("nobody"), b"refused WorkerUnavailable"),
+    (knock("../app"), b"refused WorkerUnavailable"),
+    (knock() + b"\0" * 300, b"ready\n"),
+    (knock() + b"\x16\x03\x01\xff\xff" + b"\1" * 300, b"ready\n"),
+], ids=["http", "long", "version", "nobody", "path", "no-tls", "broken-tls"])
+def test_what_is_not_ours_is_refused(reach: Reach, data: bytes, says: bytes):
+    assert rest(knocking(reach, data)).startswith(says)
+
+
+def test_silent_strangers_keep_nobody_out(reach: Reach):
+    with contextlib.ExitStack() as stack:
+        for number in range(MAX_UNGREETED + 6):
+            stack.enter_context(knocking(reach, (b"", b"vispark", knock())[number % 3]))
+        with visiting(reach) as driver:
+            ask(driver)
+
+
+def test_sizes_are_checked_before_anything_is_allocated(reach: Reach):
+    for length, nbytes in ((MAX_FRAME + 1, 0), (10, 1 << 60)):
+        with visiting(reach) as driver:
+            driver._connection.socket.sendall(length.to_bytes(4, "big") + nbytes.to_bytes(8, "big"))
+            with pytest.raises(ProtocolError, match="over the cap"):
+                driver.receive(0)
+
+
+def test_a_driver_elsewhere_does_not_administer(reach: Reach):
+    for request in (Status(), Autopsy("other", 1)):
+        with visit(reach, hello(), SECONDS) as connection:
+            connection.send(hello(role="admin", secret=b""), Hello)
+            connection.send(request, AdminRequest)
+            answer, _ = connection.receive(AdminReply)
+            assert (answer.kind, "all that is told" in answer.message) == ("ProtocolError", True)
+
+
+# -- broken connections -----------------------------------------------------------------------------------------------
+
+def test_a_connection_that_is_lost_in_the_middle_of_a_reply(reach: Reach):
+    with Through(reach) as through, visiting(replace(reach, port=through.port)) as driver:
+        through.let_pass(40)
+        with pytest.raises(WorkerLost, match="the peer"):
+            ask(driver)
+        assert driver.fileno() < 0
+
+
+class Through:
+    """A stretch of the way to a worker that breaks after some bytes."""
+
+    def __init__(self, reach: Reach):
+        self._reach = reach
+        self._listener = socket.create_server((HOST, 0))
+        self.port = self._listener.getsockname()[1]
+        self._left = 1 << 30
+        self._threads: list[threading.Thread] = []
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> Through:
+        self._start(self._run)
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._break()
+        for thread in self._threads:
+            thread.join()
+
+    def let_pass(self, count: int) -> None:
+        """Break after so many more bytes of what the worker says."""
+        self._left = count
+
+    def _run(self) -> None:
+        with self._listener:
+            near, _ = self._listener.accept()
+        far = socket.create_connection((self._reach.host, self._reach.port))
+        self._sockets += [near, far]
+        self._start(self._pump, near, far)
+        self._pump(far, near, counted=True)
+
+    def _pump(self, source: socket.socket, target: socket.socket, counted: bool = False) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data[:self._left] if counted else data)
+                self._left -= len(data) if counted else 0
+                if self._left <= 0:
+                    break
+        self._break()
+
+    def _break(self) -> None:
+        for sock in self._sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
+
+    def _start(self, target, *arguments) -> None:
+        self._threads.append(threading.Thread(target=target, args=arguments))
+        self._threads[-1].start()

@@ -38,6 +38,9 @@ START = 60.0
 _JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MARK = "VISPARK_TEST_TOPOLOGY"
 
+#: How plans go from the driver to the workers in all tests that do not say: "unix", "tcp" or "relay".
+TRANSPORT = "VISPARK_TEST_TRANSPORT"
+
 _DRIVER_LOG = """\
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
@@ -261,6 +264,7 @@ def _common_conf() -> dict[str, str]:
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": _JVM,
         "spark.local.dir": str(_home() / "local"),
+        "spark.vispark.transport": os.environ.get(TRANSPORT, "auto"),
     }
 
 

@@ -101,16 +101,24 @@ class Runtime:
 
 
 @pytest.fixture
-def runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     """A worker's runtime directory, left without processes and files but logs."""
+    with new_runtime(tmp_path_factory) as runtime:
+        yield runtime
+
+
+@contextlib.contextmanager
+def new_runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    """As the fixture :func:`runtime`."""
     base = tmp_path_factory.mktemp("w")
     (base / "failpoints").mkdir()
-    monkeypatch.setenv("VISPARK_RUNTIME_DIR", str(base / "rt"))
-    monkeypatch.setenv("VISPARK_FAILPOINTS", str(base / "failpoints"))
-    runtime = Runtime(base / "rt", base / "failpoints")
-    yield runtime
-    if runtime.daemons():
-        runtime.run("stop")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VISPARK_RUNTIME_DIR", str(base / "rt"))
+        patch.setenv("VISPARK_FAILPOINTS", str(base / "failpoints"))
+        runtime = Runtime(base / "rt", base / "failpoints")
+        yield runtime
+        if runtime.daemons():
+            runtime.run("stop")
     left = leaks.wait_until_gone(lambda: leaks.processes_of(runtime.path))
     leaks.kill(left)
     print(runtime.logs())
