@@ -355,21 +355,27 @@ class Receive:
 
 @dataclass(frozen=True)
 class Relay:
-    """The task that carries a plan to the worker of a node for a driver that cannot reach it."""
+    """The task that carries a plan to the worker of a node for a driver that cannot reach it; or what it may forget."""
 
     credentials: Credentials
     home: Home
-    shipment: Shipment
+    shipment: Shipment | None
     released: tuple[int, ...]
     retained: dict[int, tuple[int, ...]]
 
     def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
         runtime_dir = self.home.runtime_dir if self.home.here else None
+        if runtime_dir is None and self.shipment is None:
+            yield None
+            return
         client = local_client(self.credentials, runtime_dir)
         if Home(client.runtime_dir, machine()) != self.home:
             yield None
             return
         _answered(self.credentials, runtime_dir, self._settle)
+        if self.shipment is None:
+            yield ()
+            return
         client, reply, data = run(self.credentials, self.shipment, runtime_dir=client.runtime_dir)
         yield client.epoch, reply, data.array.tobytes()
 

@@ -15,7 +15,6 @@ import threading
 import time
 import uuid
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -34,15 +33,13 @@ from vispark.options import Options
 from vispark.plan import Cached, Chain, Node
 from vispark.plans import Plans, Ready, Shape
 from vispark.prepared import Prepared, Shipment
+from vispark.released import Released, run_errands
 from vispark.rewrite import KEEP, Goal, after_start
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
 from vispark.workers import LOST, Relayed, Sent, Worker, Workers
 from vispark.worlds import Worlds
 
 log = logging.getLogger(__name__)
-
-#: For how long, in seconds, what was released waits for a plan to take it along.
-_PATIENCE = 0.005
 
 
 class Residency:
@@ -106,39 +103,6 @@ class Residency:
         self._release()
 
 
-class Released:
-    """The numbers of VRDDs that nobody refers to any more; finalizers put them here, anywhere, and do nothing else."""
-
-    def __init__(self) -> None:
-        self._numbers: deque[int] = deque()
-        self._some = threading.Event()
-        self._closed = False
-
-    def put(self, number: int) -> None:
-        self._numbers.append(number)
-        self._some.set()
-
-    def take(self) -> tuple[int, ...]:
-        """All of them, for the workers to forget."""
-        found = []
-        with suppress(IndexError):
-            while True:
-                found.append(self._numbers.popleft())
-        return tuple(found)
-
-    def wait(self) -> bool:
-        """Wait until some have been there for a while; False once no more are to come."""
-        self._some.wait()
-        self._some.clear()
-        if not self._closed:
-            time.sleep(_PATIENCE)
-        return not self._closed
-
-    def close(self) -> None:
-        self._closed = True
-        self._some.set()
-
-
 @dataclass
 class Answer:
     """What a plan gave so far: a list of records, or a fold, by partition or by the first of a worker's partitions.
@@ -173,6 +137,7 @@ class Session:
         self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
         self._numbers = itertools.count(1)
+        self._twins = context.getConf().get("spark.speculation", "false") == "true"
         self._keeper = threading.Thread(target=self._keep_house, name="vispark keeper", daemon=True)
         self._keeper.start()
         atexit.register(self.close)
@@ -223,6 +188,7 @@ class Session:
             numbers = self.released.take()
             if numbers:
                 self.workers.release(numbers)
+            run_errands(self.context, self.workers, self.released, twins=self._twins)
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
@@ -522,6 +488,8 @@ class Session:
             for worker in self.workers.known() if residency and residency.contents else ():
                 here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
                 worker.retain(residency.cached.number, sorted({*here, *coming}))
+        if self._twins and not coming:
+            self.released.wake()
 
     def job(self, action: Callable[[], object]):
         """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves."""

@@ -230,6 +230,18 @@ class Worker:
             retained, self._retained = self._retained, {}
         return released, retained
 
+    def errand(self, twins: bool) -> Relay | None:
+        """The task that tells the worker what it may forget, where that waits; copies of ``twins`` too, if they are."""
+        with self._lock:
+            waits = bool(self._released) or (twins and bool(self._retained))
+        return Relay(self._credentials, self.home, None, *self._take_deferred()) if waits else None
+
+    def failed(self, errand: Relay) -> None:
+        """A task did not come to the worker's node: what it had to tell goes with the next one."""
+        with self._lock:
+            self._released.extend(errand.released)
+            self._retained = errand.retained | self._retained
+
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
 
