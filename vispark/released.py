@@ -83,13 +83,14 @@ def run_errands(context: SparkContext, workers: Workers, released: Released, *, 
         task = worker.errand(twins)
         if task is None:
             continue
-        found: list[object] = []
+        came = False
         try:
             # Any task on its node will do.
             slots = 2 * context.defaultParallelism
-            found = context.parallelize(range(slots), slots).mapPartitionsWithIndex(task).collect()
+            tasks = context.parallelize(range(slots), slots).mapPartitionsWithIndex(task)
+            came = any(answer is not None for answer in tasks.collect())
         except (*SPARK_JOB_FAILED, ReferenceError, AttributeError) as error:
             # The context may be stopping.
             log.debug("a worker was not told what it may forget: %s", error)
-        if not any(each is not None for each in found):
+        if not came:
             worker.failed(task)
