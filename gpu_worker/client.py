@@ -108,12 +108,13 @@ class Client:
         Whether payloads are memory that the worker shares; else they are copied to it.
     """
 
-    def __init__(self, connection: Connection, welcome: Welcome, hello: Hello, way: _Way):
+    def __init__(self, connection: Connection, welcome: Welcome, runtime_dir: str, hello: Hello | None = None,
+                 way: _Way | None = None):
         self.worker = welcome.worker
         self.epoch = welcome.epoch
         self.pid = welcome.pid
         self.devices = welcome.devices
-        self.runtime_dir = str(way.directory.path)
+        self.runtime_dir = runtime_dir
         self.reach = welcome.reach
         self.shares_memory = connection.shares_memory
         self._connection = connection
@@ -254,7 +255,7 @@ def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None
                 connection.close()
                 raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client "
                                     f"{VERSION}")
-    return Client(connection, welcome, hello, way)
+    return Client(connection, welcome, str(way.directory.path), hello, way)
 
 
 class Lease:
