@@ -105,11 +105,12 @@ def _bars(panel: Axes, group: Group) -> None:
     panel.barh([each.name for each in series], medians, color=[_colour(each.name) for each in series], xerr=around,
                error_kw={"lw": 0.8, "ecolor": "black"}, height=0.75)
     panel.set_xscale("log")
-    panel.set_xlim(min(medians) / 2, max(medians) * 6)
+    floor = [group.parameters["bytes"] / copy.rate for copy in copies if "bytes" in group.parameters]
+    for seconds in floor:
+        panel.axvline(seconds, color="#9a9a9a", ls="--", lw=1)
+    panel.set_xlim(min(medians + floor) / 2, max(medians) * 6)
     panel.invert_yaxis()
     panel.set_title(group.name, loc="left")
-    if copies and "bytes" in group.parameters:
-        panel.axvline(group.parameters["bytes"] / copies[0].rate, color="#9a9a9a", ls="--", lw=1)
     for place, each in enumerate(series):
         panel.text(each.quantile(0.75) * 1.1, place, duration(each.median), va="center", fontsize=7)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gpu_worker.protocol import messages
+from gpu_worker.protocol.grids import Iterate, Stencil
 from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Input, Launch, Plan, Signature, Step, Variant
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.protocol.plans import sealed
@@ -255,7 +256,7 @@ class Lowering:
         named = tuple(self._given) if partitions is None else tuple(partitions)
         key, encoded = sealed(self._plan(named, devices))
         labels = [step.label for step in self.steps
-                  if isinstance(step, messages.Exec | messages.MapFold | messages.FoldInside)]
+                  if isinstance(step, messages.Exec | messages.MapFold | messages.FoldInside | Stencil | Iterate)]
         kept = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
         settled = tuple((origin, value_of(self.nodes, origin)) for origin in self._settled)
         return Prepared(key, encoded, self.slots.origins(), settled, tuple(labels),

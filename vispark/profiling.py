@@ -96,10 +96,12 @@ class Profile:
         return "\n".join([*lines, f"{'in all':<16}{self.total:>12.6f} s"])
 
     def save(self, path: str | Path) -> None:
-        """Write the trace, for https://ui.perfetto.dev or chrome://tracing."""
-        tracks = {track: number for number, track in enumerate(dict.fromkeys(event.track for event in self.events))}
-        names = [{"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": track}}
-                 for track, number in tracks.items()]
+        """Write the trace, for https://ui.perfetto.dev or chrome://tracing: the Trace Event Format's JSON object."""
+        numbers = enumerate(dict.fromkeys(event.track for event in self.events), 1)
+        tracks = {track: number for number, track in numbers}
+        names = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "vispark"}}]
+        names += [{"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": track}}
+                  for track, number in tracks.items()]
         spans = [{"ph": "X", "name": f"{event.name}: {event.kind}", "cat": event.kind, "pid": 1,
                   "tid": tracks[event.track], "ts": event.start * 1e6, "dur": event.seconds * 1e6}
                  for event in self.events]

@@ -423,7 +423,7 @@ class Session:
         profile = profiling.current()
         if profile and sent.relayed is None:
             parts = profiling.parts_of(reply.times, time.monotonic() - began)
-            profile.add(", ".join(prepared.labels) or "take", parts, began, worker.home.runtime_dir)
+            profile.add(", ".join(prepared.labels) or "take", parts, began, f"worker {worker.home.runtime_dir}")
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
                 target.bind(worker.home, epoch, contents)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from pyspark import SparkContext
 import vispark
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
+from tests.unit.test_profiling import trace
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,8 @@ def test_a_program_is_broken_down(sc: SparkContext, tmp_path: Path):
         assert found.seconds[kind] > 0, kind
     assert found.seconds["exchange"] == 0
     assert sum(found.seconds.values()) == pytest.approx(found.total)
-    names = {event["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    worker, = {event.track for event in found.events} - {"Spark"}
+    names = {span["name"] for span in trace(tmp_path / "trace.json", ["vispark", "Spark", worker])}
     assert {"load: parse", "vmap lambda: kernel", "job: scheduling"} <= names
     assert len(found.table().splitlines()) == len(found.seconds) + 1
 

@@ -31,6 +31,29 @@ def test_tasks_side_by_side_share_a_jobs_time():
     assert job_parts(1.0, [], 2) == {"scheduling": 1.0}
 
 
+def trace(path: Path, names: list[str]) -> list[dict]:
+    """The spans of a trace, which must be what the Trace Event Format says a JSON object of it is."""
+    document = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert document["displayTimeUnit"] in ("ms", "ns")
+    named = [event for event in document["traceEvents"] if event["ph"] == "M"]
+    spans = [event for event in document["traceEvents"] if event["ph"] == "X"]
+    assert len(named) + len(spans) == len(document["traceEvents"])
+    assert [event["name"] for event in named] == ["process_name"] + ["thread_name"] * (len(names) - 1)
+    assert [event["args"]["name"] for event in named] == names
+    for span in spans:
+        assert span.keys() == {"ph", "name", "cat", "pid", "tid", "ts", "dur"}
+        assert all(isinstance(span[key], int) for key in ("pid", "tid"))
+        assert all(isinstance(span[key], float) and span[key] >= 0 for key in ("ts", "dur"))
+    # Slices of a track lie side by side or within each other, or Perfetto drops them.
+    for tid in {span["tid"] for span in spans}:
+        ends: list[float] = []
+        for span in sorted((each for each in spans if each["tid"] == tid), key=lambda each: (each["ts"], -each["dur"])):
+            ends = [end for end in ends if end > span["ts"] + 1e-3]
+            assert not ends or span["ts"] + span["dur"] <= min(ends) + 1e-3
+            ends.append(span["ts"] + span["dur"])
+    return spans
+
+
 def test_kinds_add_up_to_the_whole(tmp_path: Path):
     with profile(tmp_path / "trace.json") as found:
         assert profiling.current() is found
@@ -42,11 +65,9 @@ def test_kinds_add_up_to_the_whole(tmp_path: Path):
     assert list(found.seconds) == list(KINDS)
     assert found.seconds["kernel"] == pytest.approx(2e-4) and found.seconds["exchange"] == 0.0
     assert sum(found.seconds.values()) == pytest.approx(max(found.total, 4e-4))
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert [event["args"]["name"] for event in events if event["ph"] == "M"] == ["one", "two"]
-    spans = [event for event in events if event["ph"] == "X"]
+    spans = trace(tmp_path / "trace.json", ["vispark", "one", "two"])
     assert [(span["name"], span["tid"]) for span in spans] == [
-        ("first: kernel", 0), ("second: parse", 1), ("second: kernel", 1)]
+        ("first: kernel", 1), ("second: parse", 2), ("second: kernel", 2)]
     assert spans[2]["ts"] == pytest.approx(200.0) and spans[2]["dur"] == pytest.approx(100.0)
 
 
