@@ -42,6 +42,13 @@ def pushed(x, v, dt):
     return {"x": x + v * dt, "speed": np.sum(v * v)}
 
 
+def mistakes(p, m):
+    """Of logistic regression with several classes, by rows of one more number than the matrix has: the class."""
+    scores = p[1:] @ m
+    shares = np.exp(scores - np.max(scores))
+    return shares / np.sum(shares), np.argmax(scores) == p[0]
+
+
 def energy(x, m):
     return {"e": m * np.sum(x * x)}
 
@@ -56,6 +63,9 @@ COUNTED = {"k": np.arange(6, dtype="i4") % 3, "v": rows(6, 1, seed=4)[:, 0]}
 ADD = (FieldFold("", "add"),)
 
 FUSED = {
+    "matrix_fold": Fused("a row times a matrix whose parts come one after the other, and sums of what follows",
+                         _calls((mistakes, rows(480, 17, seed=6))), rows(9, 481),
+                         Folding((FieldFold("0", "add"), FieldFold("1", "add", "", "i8")))),
     "chain": Fused("two functions one after the other; the first one's speed is not wanted",
                    _calls((pushed, 0.5), (energy,)), STARS, wanted=frozenset({"x", "e"})),
     "fold_rows": Fused("logistic regression: map and fold in one pass", _calls((gradient, W)), rows(6, 41),

@@ -6,7 +6,8 @@ is if the type is the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,18 @@ MOST_UNPACKED = 64
 
 class Assignments(Expressions):
     """Assignments in the function whose frame is current."""
+
+    #: Whether a name stands for the expression itself, for those that only look at it.
+    named_in_place = False
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Names that are given numbers stand for these expressions, without variables."""
+        before, self.named_in_place = self.named_in_place, True
+        try:
+            yield
+        finally:
+            self.named_in_place = before
 
     def _do_Assign(self, statement: form.Assign, after: Names) -> bool:
         value = self.expression(statement.value)
@@ -90,7 +103,7 @@ class Assignments(Expressions):
             if isinstance(old, Number) and old.variable and old.type == value.type:
                 self.assign(old, value)
                 return
-            settled = value.known or (value.text.isidentifier() and not value.variable)
+            settled = self.named_in_place or value.known or (value.text.isidentifier() and not value.variable)
             frame.variables[name] = value if settled else self._named(name, value)
         elif isinstance(value, Array):
             frame.variables[name] = self._bound_array(name, value)

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from vispark.translate import dead, form
-from vispark.translate.calls import Calls, Returns
+from vispark.translate.calls import Returns
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition
 from vispark.translate.interface import Field, Output, Parameter, Record, Structure
+from vispark.translate.products import Product, Products
 from vispark.translate.scalars import cast, literal
 from vispark.translate.types import INT, Scalar, scalar_of
 from vispark.translate.values import (
@@ -106,6 +107,8 @@ class RowFunction:
         Whether the fields of the chain's input stay beside the outputs.
     scratch : int
         Bytes of shared memory for each row.
+    products : tuple of Product
+        Products of its rows with matrices, which it is given.
     """
 
     name: str
@@ -117,9 +120,16 @@ class RowFunction:
     structure: Structure
     merge: bool
     scratch: int
+    products: tuple[Product, ...] = ()
+
+    @property
+    def read(self) -> tuple[Port, ...]:
+        """The inputs that the function itself reads: not those that are only multiplied."""
+        words = set(re.findall(r"\w+", "\n".join(self.lines)))
+        return tuple(port for port in self.inputs if port.local in words)
 
 
-class ChainWriter(Calls):
+class ChainWriter(Products):
     """Writes one row function.
 
     Parameters
@@ -138,13 +148,15 @@ class ChainWriter(Calls):
         Whether all fields of the result go out, into accumulators, of which each lane has its own.
     lanes : int
         The threads that share a row.
+    multiplied : bool
+        Whether the kernel around it can multiply rows with matrices.
     """
 
     def __init__(self, links: Sequence[Link], record: Record, given: dict[Place, Given], statics: dict[Place, Any],
-                 wanted: frozenset[str] | None, folded: bool, lanes: int):
+                 wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False):
         super().__init__(lanes)
         self.links, self.record, self.given_types, self.statics = links, record, given, statics
-        self.wanted, self.folded, self.hints = wanted, folded, True
+        self.wanted, self.folded, self.hints, self.multiplied = wanted, folded, True, multiplied
         self.title = self.outer_name("_then_".join(dict.fromkeys(link.definition.name for link in links)))
         self.frame = Frame(links[0].definition, {}, frozenset(), {})
         self.inputs: dict[str, Port] = {}
@@ -364,10 +376,22 @@ class ChainWriter(Calls):
     def _function(self, lines: list[str], results: list[Output], structure: Structure, merge: bool) -> RowFunction:
         lines = dead.without(lines)
         words = set(re.findall(r"\w+", "\n".join(lines)))
+        products = tuple(product for product in self.products.values() if product.name in words)
+        words |= {name for product in products for name in (product.row, product.matrix)}
         inputs = tuple(port for port in self.inputs.values() if port.local in words)
         given = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
         return RowFunction(self.title, tuple(lines), inputs, tuple(self.ports), given, tuple(results), structure, merge,
-                           self.scratch)
+                           self.scratch, products)
+
+    def factor_of(self, name: str) -> tuple[str, Scalar] | None:
+        """A row of the element, or an array argument, by its name."""
+        for port in self.inputs.values():
+            if port.local == name and not port.number:
+                return "row", Scalar(port.parameter.dtype)
+        for known, _, parameter in self.given:
+            if known == name and parameter.pointer:
+                return "matrix", Scalar(parameter.dtype)
+        return None
 
 
 def _count(shape: tuple[int, ...]) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from vispark.translate import form, liveness, numbers, scalars
 from vispark.translate.errors import Refusal
+from vispark.translate.expressions import Frame
 from vispark.translate.scalars import literal
 from vispark.translate.types import BOOL, Scalar
 from vispark.translate.values import Array, ArrayType, List, Number, Steps, Type, Value, join_types, shown, type_of
@@ -58,9 +59,24 @@ class Comprehensions(Ways):
         kind = literal(0).type
         for one in (*kinds, *kinds):
             kind = scalars.binary("+", Number(kind, "x"), Number(one, "y")).type
+        count = self.count_of(steps)
+        if count is not None and not node.conditions and not isinstance(node.value, form.Each):
+            here = replace(self.frame, variables=dict(self.frame.variables))
+            noted = self.noted(functools.partial(self._text_at, node, steps, here), count, kind)
+            if noted is not None:
+                return noted
         total = self.variable(kind, "sum", literal(0))
         self._turns_of_each(node, steps, lambda value: self._add(total, value))
         return replace(total, variable=False)
+
+    def _text_at(self, node: _Each, steps: Steps, here: Frame, number: int) -> str:
+        """The text of one value of a generator, by its number, in a frame as it was."""
+        kept, self.frame = self.frame, replace(here, variables=dict(here.variables))
+        with self.apart(), self.in_place():
+            self._bind_target(node.target, self._item_at(steps, number))
+            text = self.as_number(self.expression(node.value)).text
+        self.frame = kept
+        return text
 
     def _add(self, total: Number, value: Value) -> None:
         found = scalars.cast(scalars.binary("+", total, self.as_number(value)), total.type).text
@@ -105,6 +121,10 @@ class Comprehensions(Ways):
 
         self._turns_of_each(node, steps, step, undecided.text)
         return replace(found, variable=False)
+
+    def product_over(self, steps: Steps, target: form.Expression, value: form.Expression) -> Array | None:
+        """The items of a comprehension as a product of the element's row with a matrix; None where they are none."""
+        return None
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -163,6 +183,9 @@ class Comprehensions(Ways):
         """A list comprehension that becomes an array: a long one by a loop."""
         steps = self._steps_of_each(node)
         count = self.count_of(steps)
+        product = None if node.conditions else self.product_over(steps, node.target, node.value)
+        if product is not None:
+            return product
         if count is None or node.conditions or count <= _WRITTEN_OUT or self.items_of(steps) is not None:
             return self._Listed(node)
         kept = dict(self.frame.variables)

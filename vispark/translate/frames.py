@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from vispark.translate.chain import Port, RowFunction
 from vispark.translate.folding import Accumulated
 from vispark.translate.prelude import prelude_for
-from vispark.translate.table import FLUSHED, TOGETHER, WARP, Table, stride_of
+from vispark.translate.products import Product
+from vispark.translate.table import FLUSHED, TOGETHER, WARP, Multiplied, Table, multiplied, stride_of
 
 
 @dataclass
@@ -66,7 +67,8 @@ class Frame:
                          "#endif"]
         text = "\n".join([*functions, "", *self._kernel()]) + "\n"
         helpers = prelude_for(text)
-        return "#include \"vispark/rows.h\"\n\n" + (helpers + "\n" if helpers else "") + text
+        header = "products" if self.host.products else "rows"
+        return f"#include \"vispark/{header}.h\"\n\n" + (helpers + "\n" if helpers else "") + text
 
     # -- the kernel ---------------------------------------------------------------------------------------------------
 
@@ -101,6 +103,7 @@ class Frame:
     def _call(self, places: dict[str, str], lanes: bool) -> str:
         """A call of the row function; ``places`` are its inputs and outputs by their names."""
         given = [places[port.local] for port in (*self.function.inputs, *self.function.outputs)]
+        given += [places[product.name] for product in self.function.products]
         given += [_last_word(declared) for declared, _ in self.function.given]
         if lanes and self.table.lanes > 1:
             given += ["lane", "scratch"]
@@ -109,15 +112,34 @@ class Frame:
     # -- on the host --------------------------------------------------------------------------------------------------
 
     def _on_host(self, text: Text) -> None:
+        self._matrices_on_host(text)
         if self.folded:
             self._fold_on_host(text)
             return
+        places = {port.local: at_row(port, "row") for port in self.ports}
+        if self.host.products:
+            text.add("for (long long row = 0; row < work.count; ++row) {")
+            text.add(self._call(places | self._products_on_host(text, places), lanes=False), "}")
+            return
         text.add("VISPARK_EACH", "for (long long row = 0; row < work.count; ++row)",
-                 "    " + self._call({port.local: at_row(port, "row") for port in self.ports}, lanes=False))
+                 "    " + self._call(places, lanes=False))
+
+    def _matrices_on_host(self, text: Text) -> None:
+        for product in self.host.products:
+            text.add(f"const rows::Turned<{_matrix(product)}, {product.c}> {product.name}_matrix({{"
+                     f"{product.matrix}}});")
+
+    def _products_on_host(self, text: Text, places: dict[str, str]) -> dict[str, str]:
+        """Multiplies one row, and says where its products are."""
+        for product in self.host.products:
+            text.add(f"{product.c} {product.name}[{product.width}];",
+                     f"{product.name}_matrix.row({product.name}, {places[product.row]} + {product.first});")
+        return {product.name: product.name for product in self.host.products}
 
     def _fold_on_host(self, text: Text) -> None:
         """Rows one after the other; of numbers as many at once as fit a few vectors, each with its own accumulator."""
-        together = 1 if any(not folded.port.number for folded in self.folded) else TOGETHER
+        rows = self.host.products or any(not folded.port.number for folded in self.folded)
+        together = 1 if rows else TOGETHER
         columns = {folded.port.local: together if folded.port.number else folded.port.count for folded in self.folded}
         for folded in self.folded:
             for one in folded.accumulated:
@@ -132,6 +154,7 @@ class Frame:
             text.add(f"const int count = rows::least(work.count - first, {together});", "VISPARK_EACH",
                      "for (int i = 0; i < count; ++i)")
         places = {port.local: at_row(port, row) for port in self.function.inputs}
+        places |= self._products_on_host(text, places)
         places |= {folded.port.local: f"{folded.port.local}[{'i' if together > 1 else '0'}]" if folded.port.number else
                    folded.port.local for folded in self.folded}
         text.add(("    " if together > 1 else "") + self._call(places, lanes=False))
@@ -247,6 +270,7 @@ class Frame:
             text.add(f"{port.c}* const {port.local}_tile = ({port.c}*)(memory + {offset});")
             offset += self._tile_bytes(port)
         self._place_of_thread(text, offset)
+        self._declare_products(text)
         self._declare_folds(text)
         text.add(f"for (int ahead = 0; ahead < {table.stages - 1}; ++ahead) {{")
         self._fetch(text, f"ahead * {table.tile}ll", "ahead")
@@ -261,6 +285,7 @@ class Frame:
             self._fetch(text, f"first + {(table.stages - 1) * table.tile}",
                         f"(turn + {table.stages - 1}) % {table.stages}")
         text.add(f"const int count = rows::least(work.count - first, {table.tile});")
+        self._multiply(text)
         self._rows_of_tile(text)
         if self._flushes:
             text.add(f"if (turn % {self._flush_turns} == {self._flush_turns - 1}) {{")
@@ -273,6 +298,41 @@ class Frame:
                          f"{port.count}, {port.local}_tile, count);")
         text.add("}")
         self._leave(text)
+
+    @property
+    def _multiplied(self) -> list[tuple[Product, Multiplied]]:
+        table = self.table
+        return [(product, multiplied(product, table.tile, table.block, self.function))
+                for product in self.function.products]
+
+    @property
+    def products_at(self) -> int:
+        """Where products begin in shared memory: behind the tiles and the rows' own arrays."""
+        tiles = self.table.stages * sum(self._tile_bytes(port) for port in self.function.inputs)
+        tiles += sum(self._tile_bytes(port) for port in self._stored if not port.number)
+        return -(-(tiles + self.table.groups * self.function.scratch) // 16) * 16
+
+    def _declare_products(self, text: Text) -> None:
+        offset = self.products_at
+        for product, how in self._multiplied:
+            port = next(port for port in self.function.inputs if port.local == product.row)
+            text.add(f"typedef rows::Multiply<{_matrix(product)}, {how.rows}, {stride_of(port)}, {product.first}, "
+                     f"{how.apart}, {self.table.block}, {how.most}, {how.high}, {how.broad}, {how.read}> "
+                     f"{product.name}_multiply;",
+                     f"{product.c}* const {product.name}_part = ({product.c}*)(memory + {offset});",
+                     f"{product.c}* const {product.name}_tile = ({product.c}*)(memory + {offset + how.matrix_bytes});",
+                     f"{product.name}_multiply::bring({product.name}_part, {{{product.matrix}}});")
+            offset += how.nbytes
+
+    def _multiply(self, text: Text) -> None:
+        """The products of all rows of a tile, before the row function goes over them."""
+        places = self._tile_places()
+        for product in self.function.products:
+            tile = places[product.row].partition(" + row * ")[0]
+            text.add(f"{product.name}_multiply::tile({product.name}_tile, {tile}, {product.name}_part, "
+                     f"{{{product.matrix}}});")
+        if self.function.products:
+            text.add("rows::barrier();")
 
     @property
     def _stored(self) -> tuple[Port, ...]:
@@ -321,6 +381,8 @@ class Frame:
             tile = f"{port.local}_tiles" + (f" + {stage} * {self._tile_bytes(port) // port.itemsize}" if stage else "")
             at = f"{tile} + row * {stride_of(port)}" if stride_of(port) > 1 else f"{tile} + row"
             places[port.local] = f"*({at})" if port.number else at
+        for product, how in self._multiplied:
+            places[product.name] = f"{product.name}_tile + row * {how.apart}"
         for port in self.ports:
             if port.output:
                 tiled = port in self._stored and not port.number
@@ -373,11 +435,18 @@ def _row_function(function: RowFunction, lanes: int, folded: Sequence[Folded]) -
         parameters.append(f"{port.c}& {port.local}" if port.number else
                           f"{port.c} (&{port.local})[{slots[port.local]}]" if port.local in slots else
                           f"{port.c}* __restrict__ {port.local}")
+    parameters += [f"const {product.c}* __restrict__ {product.name}" for product in function.products]
     parameters += [declared for declared, _ in function.given]
     if lanes > 1:
         parameters += ["const int lane", "unsigned char* const scratch"]
     return ["static __device__ __forceinline__ void", f"{function.name}({', '.join(parameters)})", "{",
             *function.lines, "}"]
+
+
+def _matrix(product: Product) -> str:
+    """The C++ type of a product's matrix."""
+    return (f"rows::Matrix<{product.matrix_c}, {product.terms}, {product.width}, {product.base}, {product.down}, "
+            f"{product.across}>")
 
 
 def slots_of(width: int, lanes: int) -> int:

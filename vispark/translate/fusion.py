@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -88,18 +88,29 @@ def _kernel(links: tuple[Link, ...], record: Record, given: tuple[tuple[Place, G
             statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
             folding: Folding | None) -> TableKernel:
     """Cached by types: a chain with other values gives the kernel that there is."""
-    def written(lanes: int) -> RowFunction:
+    def written(lanes: int, multiplied: bool) -> RowFunction:
         return ChainWriter(links, record, dict(given), dict(statics), None if folding else wanted, folding is not None,
-                           lanes).write()
+                           lanes, multiplied).write()
 
+    for multiplied in (True, False):
+        kernel = _of_rows(functools.partial(written, multiplied=multiplied), folding)
+        if kernel is not None:
+            return kernel
+    raise AssertionError("rows that nothing is multiplied with have a kernel")
+
+
+def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None) -> TableKernel | None:
+    """The kernel around a row function; None if rows that are to be multiplied do not fit shared memory."""
     host = written(1)
     if folding and folding.key:
         return _by_key(host, written, folding)
     folded = _folded(host, folding) if folding else ()
     every = tuple(one for each in folded for one in each.accumulated)
-    rows = [(port.count, port.nbytes) for port in (*host.inputs, *(() if folding else host.outputs))]
+    rows = [(port.count, port.nbytes) for port in (*host.read, *(() if folding else host.outputs))]
     function = _shared_row(host, written, lanes := lanes_for(rows, every))
     table = table_for(function, 1 if function is host else lanes, every)
+    if host.products and table.kind != "tiled":
+        return None
     frame = Frame(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
     return _made(frame, every, float(table.resident) if folding else _WAVES)
 
@@ -148,6 +159,6 @@ def _shared_row(host: RowFunction, written: Any, lanes: int) -> RowFunction:
             function = written(lanes)
         except Serial:
             return host
-        if function.inputs == host.inputs and function.given == host.given:
+        if function.inputs == host.inputs and function.given == host.given and function.products == host.products:
             return function
     return host

@@ -16,17 +16,24 @@ class Iterables(Numerical):
 
     def steps(self, name: str, values: list[Value], keywords: dict[str, Value]) -> Steps:
         """A call of one of them."""
-        unknown = set(keywords) - ({"start"} if name == "enumerate" else set())
+        unknown = set(keywords) - {"enumerate": {"start"}, "zip": {"strict"}}.get(name, set())
         if unknown:
             raise Refusal(f"{name} takes no keyword {unknown.pop()} here")
+        if name == "zip":
+            return self._zipped([self.steps_of(value) for value in values], keywords.get("strict"))
         values = [*values, *keywords.values()]
         if name == "reversed":
             return self._reversed(values)
         if name == "enumerate":
             return self._enumerated(values)
-        if name == "range":
-            return self._counting(values)
-        return Steps(name, tuple(map(self.steps_of, values)))
+        return self._counting(values)
+
+    def _zipped(self, items: list[Steps], strict: Value | None) -> Steps:
+        if strict is not None and self.static(self.as_number(strict), "strict must be known before the kernel runs"):
+            counts = [self.count_of(one) for one in items]
+            if len(set(counts)) > 1 and None not in counts:
+                raise Refusal(f"zip() of {' and '.join(map(str, counts))} items is strict, and their numbers differ")
+        return Steps("zip", tuple(items))
 
     def _counting(self, values: list[Value]) -> Steps:
         if not 1 <= len(values) <= 3:
@@ -71,6 +78,10 @@ class Iterables(Numerical):
             return Steps("array", (value,))
         raise Refusal("for goes over range(), rows, tuples, enumerate() and zip() of them, and not over "
                       f"{describe(value)}")
+
+    def count_of(self, steps: Steps) -> int | None:
+        """How many turns there are, where it is known."""
+        raise NotImplementedError
 
     # -- numbers that must be of a kind -------------------------------------------------------------------------------
 

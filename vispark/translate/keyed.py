@@ -85,7 +85,7 @@ class KeyedFrame(Frame):
         self._declare_range(text)
         text.add("for (long long row = 0; row < work.count; ++row) {")
         places = {port.local: at_row(port, "row") for port in self.function.inputs}
-        places |= self._declared_results(text, 1)
+        places |= self._declared_results(text, 1) | self._products_on_host(text, places)
         text.add(self._call(places, lanes=False), f"const long long key = rows::key_of({self.key.local});")
         self._take_range(text)
         text.add(f"if (key >= 0 && key < {self.groups}) {{")
@@ -110,9 +110,8 @@ class KeyedFrame(Frame):
 
     @property
     def cells_at(self) -> int:
-        """Where cells begin in shared memory: behind the tiles and the rows' own arrays."""
-        tiles = self.table.stages * sum(self._tile_bytes(port) for port in self.function.inputs)
-        return -(-(tiles + self.table.groups * self.function.scratch) // 16) * 16
+        """Where cells begin in shared memory: behind all else."""
+        return self.products_at + sum(how.nbytes for _, how in self._multiplied)
 
     def _rows_of_tile(self, text: Text) -> None:
         """All rows of a tile; the threads of a warp go on together where they wait for each other."""

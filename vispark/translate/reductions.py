@@ -20,6 +20,10 @@ from vispark.translate.writer import Serial, Writer
 _SUMMED = 16
 
 
+#: What sums begin with.
+_NOTHING = ("0", "0.0", "0.0f")
+
+
 class Reductions(Writer):
     """Reductions of arrays, whole or along an axis."""
 
@@ -77,6 +81,11 @@ class Reductions(Writer):
 
         if not rest:
             return self._whole(name, array)
+        if name == "sum" and len(rest) == 1:
+            product = self.product_of(lambda j, k: line((str(j),)).element(str(k)), rest[0], array.shape[number],
+                                      array.type)
+            if product is not None:
+                return product
         with self.apart():
             kind = self._whole(name, line(("0",) * len(rest))).type
         result = self.storage(kind, rest, name)
@@ -107,6 +116,10 @@ class Reductions(Writer):
     def _fold(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
               start: Number | None = None) -> Number:
         """All elements, into one variable of a type; without a start from the first."""
+        if name in ("sum", "dot") and len(array.shape) == 1 and start is not None and start.text in _NOTHING:
+            noted = self.noted(lambda k: array.element(str(k)), array.size, kind)
+            if noted is not None:
+                return noted
         if self.dealt(array.size):
             return self._fold_along(array, step, name, kind, start)
         skip = start is None
@@ -243,11 +256,21 @@ class Reductions(Writer):
 
     def _products(self, a: Array, b: Array, rest: tuple[int, ...]) -> Array:
         kind = scalars.ufunc("multiply", a.at(*("0",) * len(a.shape)), b.at(*("0",) * len(b.shape))).type
-        result, split = self.storage(kind, rest, "product"), len(a.shape) - 1
+        split = len(a.shape) - 1
+
+        def factors(indices: tuple[str, ...]) -> tuple[Array, Array]:
+            return (reindexed(a, a.shape[-1:], lambda i: (*indices[:split], i)),
+                    reindexed(b, b.shape[:1], lambda i: (i, *indices[split:])))
+
+        if len(rest) == 1:
+            product = self.product_of(lambda j, k: self.elementwise(
+                lambda x, y: scalars.ufunc("multiply", x, y), *factors((str(j),))).element(str(k)), rest[0],
+                b.shape[0], kind)
+            if product is not None:
+                return product
+        result = self.storage(kind, rest, "product")
         with self.over(rest, "row") as indices:
-            one = reindexed(a, a.shape[-1:], lambda i: (*indices[:split], i))
-            other = reindexed(b, b.shape[:1], lambda i: (i, *indices[split:]))
-            self.line(f"{result.element(*indices)} = {self._inner_product(one, other).text};")
+            self.line(f"{result.element(*indices)} = {self._inner_product(*factors(indices)).text};")
         self.settle(result)
         return result
 
@@ -299,6 +322,14 @@ class Reductions(Writer):
         return self.elementwise(lambda x: scalars.ufunc("sqrt", x), total)
 
     # -- what the rest of the writer provides -------------------------------------------------------------------------
+
+    def noted(self, text: Callable[[int], str], terms: int, kind: Scalar) -> Number | None:
+        """What stands for a sum of terms where an expression is only asked about; None where it is written."""
+        return None
+
+    def product_of(self, text: Callable[[int, int], str], width: int, terms: int, kind: Scalar) -> Array | None:
+        """The sums of terms as a product of the element's row with a matrix; None where they are none."""
+        return None
 
     def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Any:
         """An operation on numbers, for numbers and arrays."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from vispark.translate.chain import Port, RowFunction
 from vispark.translate.folding import Accumulated
+from vispark.translate.products import Product
 
 #: Shared memory of a multiprocessor that thread blocks can have (H100 and H200, less a little), and what the
 #: system takes of it for each.
@@ -24,6 +25,10 @@ _OTHER_REGISTERS = 56
 _FLAT_REGISTERS = 36
 
 WARP = 32
+
+#: The fewest rows that are multiplied together, and the most bytes of a matrix that lie in shared memory.
+_MULTIPLIED_ROWS = 16
+_MATRIX_BYTES = 24 * 1024
 
 #: The widest row that one thread works on alone, in 4-byte words, and the most of a row's numbers that one of its lanes
 #: has.
@@ -80,6 +85,34 @@ class Table:
     def groups(self) -> int:
         """Rows that a thread block works on at once."""
         return self.block // self.lanes
+
+
+@dataclass(frozen=True)
+class Multiplied:
+    """How a thread block multiplies the rows of a tile with a matrix; see ``vispark/products.h``.
+
+    A thread has ``high`` rows and ``broad`` columns; ``most`` terms of the matrix, ``wide`` numbers each, lie in shared
+    memory at once; ``read`` numbers of a row are read at once; products of ``rows`` rows lie ``apart``.
+    """
+
+    high: int
+    broad: int
+    most: int
+    read: int
+    apart: int
+    rows: int
+    wide: int
+    itemsize: int
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Shared memory of the matrix."""
+        return -(-self.most * self.wide * self.itemsize // 16) * 16
+
+    @property
+    def nbytes(self) -> int:
+        """Shared memory of the matrix and of the products."""
+        return self.matrix_bytes + -(-self.rows * self.apart * self.itemsize // 16) * 16
 
 
 def stride_of(port: Port) -> int:
@@ -183,16 +216,35 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
     out = 0 if folds or lanes == WARP else \
         sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
     groups = block // lanes
-    tile = groups
+    tile = min(groups, _MULTIPLIED_ROWS) if function.products else groups
     while tile < _MOST_ROWS and 2 * tile * row <= nbytes and tile < FLUSHED * groups:
         tile *= 2
     while any(tile * port.nbytes % 16 for port in (*function.inputs, *function.outputs)):
         tile *= 2
     shared = stages * _aligned(tile * row, function.inputs) + _aligned(tile * out, function.outputs) \
         + groups * function.scratch
+    shared = -(-shared // 16) * 16 + sum(multiplied(product, tile, block, function).nbytes
+                                         for product in function.products)
     shared = max(shared, _joined_bytes(block, accumulated))
     registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
     return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers), shared)
+
+
+def multiplied(product: Product, rows: int, threads: int, function: RowFunction) -> Multiplied:
+    """How the rows of a tile are multiplied: with the blocks of registers that take the fewest turns."""
+    port = next(port for port in function.inputs if port.local == product.row)
+    shapes = [(high, broad) for high in (4, 2, 1) for broad in (8, 4, 2) if rows % high == 0]
+
+    def turns(shape: tuple[int, int]) -> int:
+        high, broad = shape
+        items = rows // high * -(-product.width // broad)
+        return -(-items // threads) * (high * broad + 2 * high + broad)
+
+    high, broad = min(shapes, key=turns)
+    wide = -(-product.width // broad) * broad
+    most = min(product.terms, max(4, _MATRIX_BYTES // (wide * product.itemsize) // 4 * 4))
+    fours = port.itemsize == 4 and not (stride_of(port) % 4 or product.first % 4 or product.terms % 4 or most % 4)
+    return Multiplied(high, broad, most, 4 if fours else 1, product.width | 1, rows, wide, product.itemsize)
 
 
 def _aligned(nbytes: int, ports: Sequence[Port]) -> int:

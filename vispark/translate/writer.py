@@ -77,6 +77,8 @@ class Writer:
     def __init__(self, lanes: int = 1) -> None:
         self.out = Lines()
         self.taken: set[str] = set(_RESERVED)
+        #: Names that nothing else gets, also where something is written again.
+        self.reserved: set[str] = set()
         self.lanes, self.scratch = lanes, 0
         self.hints = False
 
@@ -115,7 +117,7 @@ class Writer:
         base = f"v{base}" if base[0].isdigit() else base
         base = base if base.isascii() else "value"
         found, number = base, 0
-        while found in self.taken:
+        while found in self.taken or found in self.reserved:
             number += 1
             found = f"{base}_{number}"
         self.taken.add(found)

@@ -1,0 +1,140 @@
+"""Products of rows with a matrix: however they are written, the kernel multiplies the rows of a tile together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol.messages import FieldFold
+from tests.golden.case import rows
+from tests.golden.harness import difference, launch, plain, record_of, translated
+from vispark.translate import Call, Folding, fuse, trace
+
+ROWS, MATRIX = rows(70, 12), rows(12, 10, seed=2)
+ACROSS = np.ascontiguousarray(MATRIX.T)
+
+
+def _added(p, m):
+    out = np.zeros(len(m), np.float32)
+    for i in range(len(m)):
+        for j in range(len(p)):
+            out[i] += m[i, j] * p[j]
+    return out
+
+
+def _summed(p, m):
+    out = np.zeros(len(m), p.dtype)
+    for i in range(m.shape[0]):
+        s = 0.0
+        for j in range(m.shape[1]):
+            s += m[i][j] * p[j]
+        out[i] = s
+    return out
+
+
+def _assigned(p, m):
+    out = np.zeros(len(m), p.dtype)
+    for i in range(len(m)):
+        out[i] = np.dot(m[i], p)
+    return out
+
+
+#: Spellings with a matrix of 12 x 10, and with one of 10 x 12.
+DOWN = {"p @ m": lambda p, m: p @ m, "m.T @ p": lambda p, m: m.T @ p, "dot": lambda p, m: np.dot(p, m),
+        "p.dot": lambda p, m: p.dot(m), "matmul": lambda p, m: np.matmul(p, m),
+        "broadcast": lambda p, m: (p[:, None] * m).sum(axis=0),
+        "columns": lambda p, m: np.array([p @ m[:, j] for j in range(m.shape[1])])}
+OVER = {"m @ p": lambda p, m: m @ p, "inner": lambda p, m: np.inner(m, p),
+        "broadcast": lambda p, m: np.sum(m * p, axis=-1),
+        "dots": lambda p, m: np.array([np.dot(row, p) for row in m]),
+        "sums": lambda p, m: np.array([sum(a * b for a, b in zip(row, p, strict=True)) for row in m]),
+        "indices": lambda p, m: np.array([sum(m[i, j] * p[j] for j in range(12)) for i in range(10)])}
+def _loops(p, m):
+    return _added(p, m), _summed(p, m)
+
+
+def _kernel(fn: Callable[..., Any], data: np.ndarray, *args: Any, folding: Folding | None = None) -> Any:
+    return fuse((Call(trace(fn, args), args),), record_of(data), folding=folding)
+
+
+@pytest.mark.parametrize(("spellings", "matrix"), [(DOWN, MATRIX), (OVER, ACROSS)])
+def test_expressions_give_one_kernel(spellings: dict[str, Any], matrix: np.ndarray):
+    sources = {name: _kernel(fn, ROWS, matrix).source for name, fn in spellings.items()}
+    assert all("rows::Multiply" in source for source in sources.values())
+    assert len(set(sources.values())) == 1, sources.keys()
+
+
+@pytest.mark.parametrize("fn", [_added, _summed, _assigned])
+def test_loops_are_recognised(fn: Callable[..., Any]):
+    assert "rows::Multiply" in _kernel(fn, ROWS, ACROSS).source
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_terms_are_added_in_the_order_of_a_loop(staged: bool):
+    for one, other in zip(plain(_loops, ROWS, ACROSS), translated(_loops, ROWS, ACROSS, staged=staged), strict=True):
+        assert not difference(one, other)
+
+
+def _biased(p, m, b):
+    return np.maximum(p @ m + b, 0), p[0]
+
+
+def _mean(p, m):
+    scores = p[1:] @ m
+    return scores.max(), np.argmax(scores), p.sum()
+
+
+@pytest.mark.parametrize(("fn", "data", "args"), [
+    (_biased, ROWS.astype("f8"), (MATRIX, MATRIX[0])), (_biased, rows(37, 256), (rows(256, 9, seed=3), MATRIX[0, :9])),
+    (_mean, rows(21, 785), (rows(784, 40, seed=3),))], ids=["float64", "lanes", "parts"])
+def test_products_are_right_on_both_ways(fn: Callable[..., Any], data: np.ndarray, args: tuple[Any, ...]):
+    assert "rows::Multiply" in _kernel(fn, data, *args).source
+    exact = plain(fn, data.astype("f8"), *(one.astype("f8") for one in args))
+    for staged in (False, True):
+        for one, other in zip(exact, translated(fn, data, *args, staged=staged), strict=True):
+            for wanted, found in zip(one, other, strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def _class(p, m):
+    return int(np.argmax(p @ m)), (p, 1)
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_rows_are_folded_by_the_greatest_item(staged: bool):
+    folding = Folding((FieldFold("1.0", "add"), FieldFold("1.1", "add")), "0", 10)
+    kernel = _kernel(_class, ROWS, MATRIX, folding=folding)
+    assert "rows::Multiply" in kernel.source
+    left = launch(kernel, (Call(trace(_class, (MATRIX,)), (MATRIX,)),), (ROWS,),
+                  options=("-DVISPARK_AS_ON_GPU",) if staged else ())
+    labels = np.argmax(ROWS @ MATRIX, axis=1)
+    counts = sum(one["1.1"] for one in left)
+    assert np.array_equal(counts, np.bincount(labels, minlength=10))
+    sums = sum(one["1.0"] for one in left).reshape(10, 12)
+    np.testing.assert_allclose(sums, [ROWS[labels == k].sum(axis=0, dtype="f8") for k in range(10)], atol=1e-5)
+
+
+def _kept(p, m):
+    out = np.zeros(len(m), np.float32)
+    for i in range(len(m)):
+        s = 0.0
+        for j in range(len(p)):
+            s += m[i, j] * p[j]
+        out[i] = s
+    return out, s
+
+
+def _conditional(p, m):
+    return np.array([sum(a * b for a, b in zip(row, p, strict=True) if a > 0) for row in m])
+
+
+@pytest.mark.parametrize(("fn", "data", "matrix"), [
+    (lambda p, m: (p * 2) @ m, ROWS, MATRIX), (lambda p, m: p @ m, rows(3, 2000), rows(2000, 10)),
+    (lambda p, m: p @ m, rows(9, 12, "int32"), rows(12, 10, "int32")), (lambda p, m: p @ m, ROWS, rows(12, 4)),
+    (lambda p, m: p[::-1] @ m, ROWS, MATRIX), (_kept, ROWS, ACROSS), (_conditional, ROWS, ACROSS)],
+    ids=["computed", "long", "integers", "narrow", "turned", "read after", "conditional"])
+def test_other_products_are_written_row_by_row(fn: Callable[..., Any], data: np.ndarray, matrix: np.ndarray):
+    assert "rows::Multiply" not in _kernel(fn, data, matrix).source
