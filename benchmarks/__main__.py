@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -131,6 +132,11 @@ def _progress(name: str) -> Callable[[str], None]:
     return done
 
 
+def _so_far(start: float) -> dict[str, object]:
+    """How long a run has taken since ``start``, and how busy the machine is now."""
+    return {"seconds": time.monotonic() - start, "load_average_after": list(os.getloadavg())}
+
+
 def _arguments(out: Path | None) -> list[str]:
     """This run's arguments, with no more of the output file than its name: the rest is this machine's."""
     return [argument.replace(str(out), out.name) if out else argument for argument in sys.argv[1:]]
@@ -143,9 +149,10 @@ def _arguments(out: Path | None) -> list[str]:
 @click.option("--only", type=click.Choice(BENCHMARKS), multiple=True, help="May be given several times.")
 @click.option("--partitions", type=click.IntRange(1), help="Of latency and regression.")
 @click.option("--rows", type=click.IntRange(1), multiple=True, help="Of regression, instead of the scale's.")
+@click.option("--note", help="What else is to be said of the run; it is kept with the samples.")
 @click.pass_context
 def main(called: click.Context, scale: str, device: str, out: Path | None, only: tuple[str, ...],
-         partitions: int | None, rows: tuple[int, ...]) -> None:
+         partitions: int | None, rows: tuple[int, ...], note: str | None) -> None:
     if called.invoked_subcommand:
         return
     chosen = SCALES[scale]
@@ -155,11 +162,11 @@ def main(called: click.Context, scale: str, device: str, out: Path | None, only:
     with environment():
         about = {"command": ["python", "-m", "benchmarks", *_arguments(out)], "scale": scale, "device": device,
                  "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
-                 "machine": machine.description(), "gpus_used": machine.gpus_used()}
+                 "machine": machine.description(), "gpus_used": machine.gpus_used()} | ({"note": note} if note else {})
         for group in measured(chosen, device, partitions or 0, only or BENCHMARKS):
             groups.append(group)
             if out:
-                out.write_text(json.dumps(document(groups, **about, seconds=time.monotonic() - start), indent=1) + "\n")
+                out.write_text(json.dumps(document(groups, **about, **_so_far(start)), indent=1) + "\n")
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
     console.print(table(groups, f"{about['machine']['cpu']}, {machine.cores()} cores"))
