@@ -10,9 +10,9 @@ import shlex
 import sys
 import time
 
-from tests.property.differential.campaign import again, campaign
+from tests.property.differential.campaign import Tally, again, campaign
 from tests.property.differential.report import summary, written
-from tests.property.differential.verdicts import WRONG
+from tests.property.differential.verdicts import WRONG, judge_all
 
 
 def main() -> int:
@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", default="0", help="another seed draws other functions")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no unit later than this")
     parser.add_argument("--state", default="", metavar="FILE", help="go on from here, and keep how far it is")
+    parser.add_argument("--templates", action="store_true", help="only judge each template with each two dtypes")
     parser.add_argument("--again", default="", metavar="CASE", help="run one function again, by its name")
     parser.add_argument("--keep", default="", metavar="FILE", help="keep the result as JSON, and as Markdown")
     parser.add_argument("--show", type=int, default=20, help="differences to print in full")
@@ -31,6 +32,8 @@ def main() -> int:
     start = time.monotonic()
     if given.again:
         tally, verdicts = again(given.again, given.device), {}
+    elif given.templates:
+        tally, verdicts = Tally(), judge_all(given.jobs, mixed=True)
     else:
         tally, verdicts = campaign(given.seed, given.cases, given.jobs, given.device, given.seconds, given.state)
     for words in tally.differences[:given.show]:

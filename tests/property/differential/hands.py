@@ -14,7 +14,7 @@ from typing import Any
 from tests.property.differential.dealing import Unit
 
 #: Units of one process, which keeps what it has compiled.
-_TASKS = 8
+_TASKS = 50
 #: Seconds in which a unit ends, also on a machine that has much to do.
 _SECONDS = 1200.0
 _FORK = multiprocessing.get_context("fork")

@@ -29,6 +29,7 @@ def summary(tally: Tally, verdicts: Verdicts, seconds: float) -> str:
         kinds = Counter(one.kind for one in verdicts.values())
         lines.append(f"templates with dtypes: {kinds[RUNS]:,} run, {kinds[RAISES]:,} are errors in Python and here, "
                      f"{kinds[LACKS]:,} are errors here alone, {kinds[WRONG]} are none here and errors in Python")
+    if tally.functions and verdicts:
         lines += [_met(tally, verdicts, True), _met(tally, verdicts, False)]
     lines += sorted({f"  {key.text} of {key.dtype} with {key.other}: {one.words}" for key, one in verdicts.items()
                      if one.kind == WRONG})[:20]

@@ -1,7 +1,8 @@
 """How each template and each dtype stand to each other: it runs, or is an error as in Python, or the language lacks it.
 
-All of them take some minutes to judge, so they are kept beside the machine's other temporary files, under a name that
-changes with the translator, these templates and NumPy.
+All of them take a while to judge, so they are kept beside the machine's other temporary files, under a name that
+changes with the translator, these templates and NumPy. With operands of two dtypes there are five times as many; those
+that a function meets are judged then, and ``--templates`` judges all.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ _PROBES = {probe.text: probe for probe in PROBES}
 _VERDICTS: dict[Key, Verdict] = {}
 
 
-def keys() -> list[Key]:
-    """All templates with the dtypes and lengths that they may meet."""
+def keys(mixed: bool) -> list[Key]:
+    """All templates with the dtypes and lengths that they may meet; ``mixed``: also with operands of two dtypes."""
     return [Key(probe.text, dtype, other, length) for probe in PROBES for dtype in data.DTYPES
-            for other in (data.DTYPES if probe.mixes else (dtype,)) for length in _lengths(probe)]
+            for other in (data.DTYPES if probe.mixes and mixed else (dtype,)) for length in _lengths(probe)]
 
 
 def key_of(probe: Probe, dtype: str, other: str, length: int) -> Key:
@@ -106,13 +107,14 @@ def _judged(key: Key) -> Verdict:
 
 # -- all of them ------------------------------------------------------------------------------------------------------
 
-def judge_all(jobs: int) -> dict[Key, Verdict]:
+def judge_all(jobs: int, mixed: bool = False) -> dict[Key, Verdict]:
     """The verdicts on all keys, kept ones where they are."""
-    file = Path(tempfile.gettempdir()) / f"vispark-verdicts-{os.getuid()}-{digest(_SOURCES)[:16]}"
+    name = f"vispark-verdicts-{os.getuid()}-{digest(_SOURCES)[:16]}{'-mixed' * mixed}"
+    file = Path(tempfile.gettempdir()) / name
     if file.exists():
         _VERDICTS.update(pickle.loads(file.read_bytes()))
-        return _VERDICTS
-    every = keys()
+        return dict(_VERDICTS)
+    every = keys(mixed)
     chunks = [every[first:first + _CHUNK] for first in range(0, len(every), _CHUNK)]
     with multiprocessing.get_context("fork").Pool(jobs) as pool:
         for chunk, found in zip(chunks, pool.imap(_judge, chunks), strict=True):
@@ -120,7 +122,7 @@ def judge_all(jobs: int) -> dict[Key, Verdict]:
     with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as made:
         made.write(pickle.dumps(_VERDICTS))
     os.replace(made.name, file)
-    return _VERDICTS
+    return dict(_VERDICTS)
 
 
 def _judge(chunk: Sequence[Key]) -> list[Verdict]:
