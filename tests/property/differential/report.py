@@ -96,7 +96,7 @@ def written(given: Namespace, command: str, tally: Tally, verdicts: Verdicts, se
     kinds = Counter(one.kind for one in verdicts.values())
     short = short_of(tally, verdicts)
     kept = {
-        "command": command, "commit": _commit(), "device": given.device, "seed": given.seed,
+        "command": command, "commit": commit_of(_ROOT), "device": given.device, "seed": given.seed,
         "functions": tally.functions, "records": tally.records, "differences": tally.differences,
         "seconds": round(seconds, 1), "jobs": given.jobs,
         "processor seconds": {name: round(value) for name, value in tally.seconds.items()},
@@ -113,8 +113,9 @@ def written(given: Namespace, command: str, tally: Tally, verdicts: Verdicts, se
     Path(given.keep).with_suffix(".md").write_text("\n\n".join(parts) + "\n")
 
 
-def _commit() -> str:
+def commit_of(root: Path) -> str:
+    """The commit of a working tree, and whether it has changes that count."""
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=_ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
     changed = git("status", "--porcelain", "--", "vispark", "gpu_worker", "tests")
     return git("rev-parse", "HEAD") + (" with changes" if changed else "")

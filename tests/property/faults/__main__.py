@@ -11,7 +11,10 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.property.faults.sowing import FAULTS, Outcome, copy, run, table
+from tests.property.differential.report import commit_of
+from tests.property.faults.sowing import FAULTS, ROOT, Outcome, caught_before, copy, run, table
+
+KEPT = ROOT / "benchmarks" / "results" / "translator" / "faults.md"
 
 
 def main() -> int:
@@ -20,8 +23,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="faults at once")
     parser.add_argument("--only", default="", help="sow the faults whose name has this in it")
     parser.add_argument("--every", type=int, default=1, help="sow every so manieth fault")
+    parser.add_argument("--first", type=Path, default=KEPT, metavar="FILE", help="a table: its tests are run first")
     parser.add_argument("--keep", default="", metavar="FILE", help="write the table, as Markdown")
     given = parser.parse_args()
+    commit = commit_of(ROOT)
+    first = caught_before(given.first) if given.first.exists() else {}
     chosen = [fault for fault in FAULTS if given.only in fault.name][::given.every]
     with tempfile.TemporaryDirectory(prefix="vispark-faults-") as scratch:
         # The others are copies of this one, so that one may go on working on the sources.
@@ -31,13 +37,14 @@ def main() -> int:
             return 2
         with ThreadPoolExecutor(given.jobs) as pool:
             outcomes: list[Outcome] = []
-            for outcome in pool.map(lambda fault: run(copy(Path(scratch), fault.name, sound), fault), chosen):
+            for outcome in pool.map(lambda fault: run(copy(Path(scratch), fault.name, sound), fault,
+                                                      first.get(fault.name, "")), chosen):
                 print(f"{outcome.fault.name}: {outcome.caught or 'NOT CAUGHT'} ({outcome.seconds:.0f} s)", flush=True)
                 outcomes.append(outcome)
     missed = [outcome.fault.name for outcome in outcomes if not outcome.caught]
     print(f"{len(outcomes) - len(missed)} of {len(outcomes)} faults were caught")
     if given.keep:
-        Path(given.keep).write_text(table(outcomes))
+        Path(given.keep).write_text(table(outcomes, commit))
     return 1 if missed else 0
 
 
