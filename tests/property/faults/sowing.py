@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import multiprocessing
 import os
 import re
 import shutil
@@ -14,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+import tests.unit.test_translate_cases  # noqa: F401 - for the processes that are forked
+import vispark
 from tests.property.faults.seeds import FAULTS, Fault
 
 ROOT = Path(__file__).parents[3]
@@ -24,6 +28,8 @@ _PARTS = ("vispark", "gpu_worker", "tests", "pyproject.toml")
 #: A fault may make a loop without an end.
 _SECONDS = 600
 _CELLS = 3
+_CASE = "test_the_kernel_does_what_the_function_does"
+_FORK = multiprocessing.get_context("fork")
 
 
 @dataclass(frozen=True)
@@ -42,7 +48,7 @@ def copy(scratch: Path, name: str, root: Path = ROOT) -> Path:
     for part in _PARTS:
         source = root / part
         if source.is_dir():
-            shutil.copytree(source, found / part, ignore=shutil.ignore_patterns("__pycache__", "*.cu"))
+            shutil.copytree(source, found / part, ignore=shutil.ignore_patterns("*.cu"))
         else:
             shutil.copy(source, found / part)
     return found
@@ -57,23 +63,53 @@ def sow(root: Path, fault: Fault) -> None:
     file.write_text(text.replace(fault.sound, fault.sown))
 
 
-def run(root: Path, fault: Fault | None, first: str = "") -> Outcome:
-    """Run the fast tests on a copy with a fault in it; before all others the one that has caught it before."""
+def run(root: Path, fault: Fault | None, first: str = "", tests: Sequence[str] = FAST) -> Outcome:
+    """Run tests on a copy with a fault in it; before all others the one that has caught it before."""
     if fault is not None:
         sow(root, fault)
     start = time.monotonic()
     try:
-        caught = (first and _failure(root, [first])) or _failure(root, FAST)
+        file, _, case = first.partition(f"::{_CASE}[")
+        known = _failing_case(root, file, case[:-1]) if case else first and _failure(root, [first])
+        caught = known or _failure(root, tests)
     finally:
         if fault is not None:
             shutil.rmtree(root)
     return Outcome(fault, caught, time.monotonic() - start)
 
 
+def _failing_case(root: Path, file: str, construct: str) -> str:
+    """What a hand-picked case says, alone, in a process that has loaded all but the translator before."""
+    child = _FORK.Process(target=_try_case, args=(root, file, construct))
+    child.start()
+    child.join(_SECONDS)
+    if child.is_alive():
+        child.kill()
+        child.join()
+        return "a kernel or the translator does not end"
+    if child.exitcode < 0:
+        return f"the process ends with {child.exitcode}"
+    return f"{file.removeprefix('tests/')}: {_CASE}[{construct}]" if child.exitcode else ""
+
+
+def _try_case(root: Path, file: str, construct: str) -> None:
+    """Ends the process with what a case raises, if it does."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    sys.dont_write_bytecode = True
+    for name in [name for name in sys.modules if name.startswith(("tests.", "vispark.translate"))]:
+        del sys.modules[name]
+    vispark.__path__ = [str(root / "vispark")]
+    cases = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    cases.UNIT = 1
+    for case in cases.CASES:
+        if case.construct == construct:
+            getattr(cases, _CASE)(case)
+
+
 def _failure(root: Path, tests: Sequence[str]) -> str:
     """The first of some tests that fails; empty if none does."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-p",
-               "no:randomly", *tests]
+               "no:randomly", f"--timeout={_SECONDS}", *tests]
     environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     try:
         made = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, errors="replace",
@@ -106,8 +142,8 @@ def table(outcomes: Sequence[Outcome], commit: str) -> str:
     """The outcomes as Markdown."""
     caught = sum(bool(outcome.caught) for outcome in outcomes)
     lines = ["# Faults sown into the translator", "",
-             f"{len(outcomes)} faults at {commit}, each sown by itself: {caught} were caught, by the test that is named. "
-             "Without a fault all of these tests pass. `python -m tests.property.faults` makes this table.", "",
+             f"{len(outcomes)} faults at {commit}, each sown by itself: {caught} were caught, each by the test that is "
+             "named. Without a fault all of these tests pass. `python -m tests.property.faults` makes this table.", "",
              "| fault | in | caught by |", "|---|---|---|"]
     lines += [f"| {outcome.fault.name} | `{outcome.fault.file}` | {outcome.caught.replace('|', chr(92) + '|')} |"
               for outcome in outcomes]
