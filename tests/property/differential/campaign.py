@@ -21,7 +21,7 @@ from tests.property.differential.dealing import Unit
 from tests.property.differential.functions import Drawn
 from tests.property.differential.hands import Lost, Task, by_hands
 from tests.property.differential.units import Launch, runner
-from tests.property.differential.verdicts import BROKEN, RUNS, Key, Verdict, digest, judge_all
+from tests.property.differential.verdicts import BROKEN, RUNS, SOURCES, Key, Verdict, digest, judge_all
 from vispark.translate import TranslationError, trace
 from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call
@@ -34,7 +34,7 @@ WANTED = 500
 #: Units before every other one is steered, the dtypes that take turns, and the names that one unit is steered to.
 _FREE, _DTYPES, _NAMES = 30, 4, 12
 #: What a campaign that goes on must find as it was.
-_SOURCES = ("vispark/translate/*.py", "gpu_worker/device/**/*.h", "tests/property/differential/*.py")
+_SOURCES = (*SOURCES, "gpu_worker/device/**/*.h", "tests/property/differential/dealing.py")
 #: One unit of so many is compiled as carefully as tests are, the others as fast as it goes.
 _CAREFUL = 8
 
@@ -227,7 +227,7 @@ def _lost(lost: Lost) -> Tally:
 
 def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9,
              state: str = "") -> tuple[Tally, dict[Key, Verdict]]:
-    """All of it, over processes.
+    """All of it, over processes; the templates' verdicts are there if it was so long that it was steered by them.
 
     Parameters
     ----------
@@ -240,7 +240,8 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
     """
     os.environ["OMP_NUM_THREADS"] = "1"
     deadline = time.monotonic() + seconds
-    verdicts, at = judge_all(jobs), _State.found(state)
+    verdicts: dict[Key, Verdict] = {}
+    at = _State.found(state)
 
     def tasks() -> Iterator[Task]:
         size = UNIT[device]
@@ -249,6 +250,8 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
                 return
             if number in at.units:
                 continue
+            if number >= _FREE and not verdicts:
+                verdicts.update(judge_all(jobs))
             yield Task(_steered(seed, number, at.tally, verdicts), device, 0, min(size, cases - number * size))
 
     for found in by_hands(_work, tasks(), jobs):

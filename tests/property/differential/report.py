@@ -29,7 +29,7 @@ def summary(tally: Tally, verdicts: Verdicts, seconds: float) -> str:
         kinds = Counter(one.kind for one in verdicts.values())
         lines.append(f"templates with dtypes: {kinds[RUNS]:,} run, {kinds[RAISES]:,} are errors in Python and here, "
                      f"{kinds[LACKS]:,} are errors here alone, {kinds[WRONG]} are none here and errors in Python")
-    if tally.functions and verdicts:
+    if tally.functions:
         lines += [_met(tally, verdicts, True), _met(tally, verdicts, False)]
     lines += sorted({f"  {key.text} of {key.dtype} with {key.other}: {one.words}" for key, one in verdicts.items()
                      if one.kind == WRONG})[:20]
@@ -108,8 +108,11 @@ def written(given: Namespace, command: str, tally: Tally, verdicts: Verdicts, se
     Path(given.keep).write_text(json.dumps(kept, indent=1) + "\n")
     words = summary(tally, verdicts, seconds).replace("\n", "\n\n")
     parts = [f"# Generated functions on `{given.device}`", f"`{command}` at {kept['commit']}", words,
-             "## Functions in which each met each dtype", table(tally), "## What cannot be met",
-             "What the shortest template of each says where it is written for the dtype.", impossible(tally, verdicts)]
+             "## Functions in which each met each dtype", table(tally)]
+    if verdicts:
+        parts += ["## What cannot be met", "What the shortest template of each says where it is written for the dtype.",
+                  impossible(tally, verdicts)]
+    parts += ["## What counts as equal", rounding()]
     Path(given.keep).with_suffix(".md").write_text("\n\n".join(parts) + "\n")
 
 

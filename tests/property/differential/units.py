@@ -20,6 +20,7 @@ from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.protocol.errors import CompileError
 from vispark.translate.interface import Call, TableKernel
 from vispark.translate.prelude import prelude_for
 from vispark.translate.types import C_TYPES
@@ -79,7 +80,7 @@ class Runner(Protocol):
 
 def runner(device: str, careful: bool = True) -> Runner:
     """The one for ``"host"`` or ``"cuda"``; one that is not ``careful`` compiles as fast as it can."""
-    return _cuda() if device == "cuda" else _host(1 if careful else 0)
+    return _cuda(careful) if device == "cuda" else _host(1 if careful else 0)
 
 
 # -- the units' text --------------------------------------------------------------------------------------------------
@@ -155,13 +156,14 @@ class _Cuda:
     by some of each unit; the others go row after row, on one thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, careful: bool) -> None:
         self._do(driver.cuInit(0))
         device = self._do(driver.cuDeviceGet(0))
         self._do(driver.cuCtxSetCurrent(self._do(driver.cuDevicePrimaryCtxRetain(device))))
         self.arch = "sm_{}{}".format(*(self._do(driver.cuDeviceGetAttribute(getattr(
             driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_{part}"), device))
             for part in ("MAJOR", "MINOR")))
+        self.options = ("-fmad=false", *(() if careful or not _is_taken(_FAST, self.arch) else _FAST))
 
     def _do(self, outcome: tuple) -> Any:
         status, *values = outcome
@@ -175,7 +177,7 @@ class _Cuda:
     def _run(self, launches: Sequence[Launch], framed: bool) -> list[list[np.ndarray]]:
         if not launches:
             return []
-        options = ("-fmad=false", *(() if framed else ("-DVISPARK_ON_HOST=1",)))
+        options = (*self.options, *(() if framed else ("-DVISPARK_ON_HOST=1",)))
         cubin = compile_cubin(Source(cuda_text(launches), "unit.cu", options), "unit_0::kernel_0", self.arch)
         module = self._do(driver.cuModuleLoadData(cubin.code))
         found = [launch.outputs() for launch in launches]
@@ -216,8 +218,19 @@ class _Cuda:
 
 #: Kernels of a unit that take a GPU's way.
 _FRAMED = 6
+#: Halves the time of a compilation.
+_FAST = ("--Ofast-compile=min",)
 #: Dynamic shared memory that a kernel has without asking.
 _PLAIN_SHARED = 48 << 10
+
+
+def _is_taken(options: tuple[str, ...], arch: str) -> bool:
+    """Whether this NVRTC has options: older ones cannot hurry."""
+    try:
+        compile_cubin(Source('extern "C" __global__ void nothing() {}', "nothing.cu", options), "nothing", arch)
+    except CompileError:
+        return False
+    return True
 
 
 class _Arena:
@@ -258,5 +271,5 @@ def _host(level: int) -> _Host:
 
 
 @functools.cache
-def _cuda() -> _Cuda:
-    return _Cuda()
+def _cuda(careful: bool) -> _Cuda:
+    return _Cuda(careful)

@@ -32,7 +32,8 @@ RUNS, RAISES, LACKS, WRONG = "runs", "error in Python too", "not in the language
 #: What a mistake in the translator itself raises.
 BROKEN = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _ROOT = Path(__file__).parents[3]
-_SOURCES = ("vispark/translate/*.py", *(f"tests/property/differential/{name}.py" for name in (
+#: What verdicts depend on.
+SOURCES = ("vispark/translate/*.py", *(f"tests/property/differential/{name}.py" for name in (
     "compare", "coverage", "data", "functions", "probes", "verdicts")))
 _CHUNK = 100
 #: Rows of this length or more are alike.
@@ -109,7 +110,7 @@ def _judged(key: Key) -> Verdict:
 
 def judge_all(jobs: int, mixed: bool = False) -> dict[Key, Verdict]:
     """The verdicts on all keys, kept ones where they are."""
-    name = f"vispark-verdicts-{os.getuid()}-{digest(_SOURCES)[:16]}{'-mixed' * mixed}"
+    name = f"vispark-verdicts-{os.getuid()}-{digest(SOURCES)[:16]}{'-mixed' * mixed}"
     file = Path(tempfile.gettempdir()) / name
     if file.exists():
         _VERDICTS.update(pickle.loads(file.read_bytes()))
