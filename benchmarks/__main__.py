@@ -15,8 +15,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import heat, kmeans, latency, machine, plots, regression, text, transport, whole
+from benchmarks import flow, heat, hiding, kmeans, latency, machine, plots, regression, text, transport, whole
 from benchmarks.cloud import Cloud
+from benchmarks.flow import Plane
 from benchmarks.heat import Cube
 from benchmarks.points import Fused, Points
 from benchmarks.regression import Settings
@@ -37,6 +38,8 @@ class Scale:
         Rows and features of K-means, and the numbers of centres that are looked for in each.
     cubes : tuple of Cube
         Of the heat equation, a run for each.
+    planes : tuple of Plane
+        Of the Navier-Stokes equations, a run for each.
     partitions : int
         Of them; 0 for as many as there are cores.
     block : int
@@ -54,6 +57,7 @@ class Scale:
     rows: tuple[int, ...]
     clouds: tuple[tuple[int, int, tuple[int, ...]], ...]
     cubes: tuple[Cube, ...]
+    planes: tuple[Plane, ...]
     partitions: int
     block: int
     samples: int
@@ -64,22 +68,23 @@ class Scale:
 
 SCALES = {
     "small": Scale((200_000,), ((20_000, 64, (10,)), (20_000, 784, (40,))),
-                   (Cube((128, 128, 128), (2, 2, 2), 20),), 4, 64 << 20, 7, 20, 32 << 20,
-                   Programs(8 << 20, (20_000, 64, 10), Cube((128, 128, 128), (2, 2, 2), 5), (1, 10))),
+                   (Cube((128, 128, 128), (2, 2, 2), 20),), (Plane((1024, 512), (4, 2), 5),), 4, 64 << 20, 7, 20,
+                   32 << 20, Programs(8 << 20, (20_000, 64, 10), Cube((128, 128, 128), (2, 2, 2), 5), (1, 10))),
     "full": Scale((8_000_000, 32_000_000), ((1_000_000, 784, (40,)), (2_870_000, 784, (40, 80, 160))),
-                  (Cube((2000, 1000, 1000), (4, 4, 4), 100),), 0, 256 << 20, 9, 30, 256 << 20,
+                  (Cube((2000, 1000, 1000), (4, 4, 4), 100),), (Plane((32768, 8192), (16, 4), 10),), 0, 256 << 20, 9,
+                  30, 256 << 20,
                   Programs(128 << 20, (200_000, 784, 40), Cube((500, 500, 500), (4, 4, 4), 10), (1, 10))),
 }
 #: Samples of whole programs.
 _WHOLE = 3
 
-BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "text", "whole")
+BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "exchanges", "text", "whole")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
 
 def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) -> Iterator[Group]:
-    """The groups asked for, one after the other, each with a Spark context of its own."""
+    """The groups asked for, one after the other, each with a Spark context of its own; again where one has more."""
     cores = machine.cores()
     partitions = partitions or scale.partitions or cores
     if "transport" in only:
@@ -103,7 +108,14 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
     for cube in scale.cubes if "heat" in only else ():
         with context(device, cores) as sc:
             settings = Settings(*_units(device_of(sc), cores), scale.samples)
-            yield heat.run(sc, cube, settings, _progress("heat"))
+            yield from heat.run(sc, cube, settings, _progress("heat"))
+    for plane in scale.planes if "flow" in only else ():
+        with context(device, cores) as sc:
+            settings = Settings(*_units(device_of(sc), cores), scale.samples)
+            yield from flow.run(sc, plane, settings, _progress("Navier-Stokes"))
+    for solver in [*map(heat.solver, scale.cubes), *map(flow.solver, scale.planes)] if "exchanges" in only else ():
+        kind = "cuda" if device == "cuda" or (device == "auto" and machine.gpus()) else "host"
+        yield hiding.run(solver, kind, scale.samples, _progress(f"exchanges of {solver.name}"))
     with tempfile.TemporaryDirectory(prefix="vb-text-") as directory:
         if "text" in only:
             with context(device, cores) as sc:
@@ -148,23 +160,27 @@ def _arguments(out: Path | None) -> list[str]:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the samples go, as JSON.")
 @click.option("--only", type=click.Choice(BENCHMARKS), multiple=True, help="May be given several times.")
 @click.option("--partitions", type=click.IntRange(1), help="Of latency and regression.")
+@click.option("--samples", type=click.IntRange(1), help="Of each case, instead of the scale's.")
 @click.option("--rows", type=click.IntRange(1), multiple=True, help="Of regression, instead of the scale's.")
 @click.option("--note", help="What else is to be said of the run; it is kept with the samples.")
 @click.pass_context
 def main(called: click.Context, scale: str, device: str, out: Path | None, only: tuple[str, ...],
-         partitions: int | None, rows: tuple[int, ...], note: str | None) -> None:
+         partitions: int | None, samples: int | None, rows: tuple[int, ...], note: str | None) -> None:
     if called.invoked_subcommand:
         return
     chosen = SCALES[scale]
     if rows:
         chosen = replace(chosen, rows=rows)
+    if samples:
+        chosen = replace(chosen, samples=samples)
     start, groups = time.monotonic(), []
     with environment():
         about = {"command": ["python", "-m", "benchmarks", *_arguments(out)], "scale": scale, "device": device,
                  "began": datetime.now(UTC).isoformat(timespec="seconds"), **machine.commit(),
                  "machine": machine.description(), "gpus_used": machine.gpus_used()} | ({"note": note} if note else {})
         for group in measured(chosen, device, partitions or 0, only or BENCHMARKS):
-            groups.append(group)
+            if group not in groups:
+                groups.append(group)
             if out:
                 out.write_text(json.dumps(document(groups, **about, **_so_far(start)), indent=1) + "\n")
     if sys.stderr.isatty():

@@ -7,13 +7,14 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from benchmarks.halos import FACES, Position, listen, neighbour, owner
+from benchmarks.halos import Position, all_faces, listen, neighbour, owner
 
 
 def main(directory: str, splits: Position) -> None:
     world = MPI.COMM_WORLD
     mine = [position for position in np.ndindex(*splits) if owner(position, splits, world.size) == world.rank]
-    expected = sum(neighbour(position, face, splits) is not None for position in mine for face in FACES)
+    expected = sum(neighbour(position, face, splits) is not None for position in mine
+                   for face in all_faces(len(splits)))
     with listen(directory, world.rank) as listener:
         while True:
             with listener.accept() as connection:

@@ -18,13 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
-Position = tuple[int, int, int]
+Position = tuple[int, ...]
 Face = tuple[int, int]      # the axis, and -1 for the side below, 1 for that above
 
 #: Until all ranks listen.
 _START_SECONDS = 60
 
-FACES: tuple[Face, ...] = tuple(product(range(3), (-1, 1)))
+
+def all_faces(axes: int) -> Iterator[Face]:
+    """The faces of a block with so many axes."""
+    return product(range(axes), (-1, 1))
 
 
 def neighbour(position: Position, face: Face, splits: Position) -> Position | None:
@@ -43,7 +46,7 @@ def outermost(block: np.ndarray, face: Face) -> np.ndarray:
 def faces(position: Position, block: np.ndarray,
           splits: Position) -> Iterator[tuple[Position, tuple[Face, np.ndarray]]]:
     """What a block gives to others: to whom, at which of their faces, and the cells."""
-    for axis, side in FACES:
+    for axis, side in all_faces(len(splits)):
         other = neighbour(position, (axis, side), splits)
         if other is not None:
             yield other, ((axis, -side), outermost(block, (axis, side)))
@@ -57,7 +60,7 @@ def stepped(block: np.ndarray, halos: Iterable[tuple[Face, np.ndarray]], k: floa
         where[axis] = 0 if side < 0 else -1
         padded[tuple(where)] = cells
     around = np.zeros_like(block)
-    for axis, side in FACES:
+    for axis, side in all_faces(3):
         where = [slice(1, -1)] * 3
         where[axis] = slice(1 + side, padded.shape[axis] - 1 + side)
         around += padded[tuple(where)]

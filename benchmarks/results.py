@@ -115,11 +115,17 @@ def table(groups: Iterable[Group], title: str) -> Table:
                          duration(series.least), duration(series.spread),
                          duration(series.quantile(0.99)) if group.tail else "",
                          f"{series.rate / 1e9:.2f} GB/s" if series.nbytes else "",
-                         "\n".join(ratios.get(series.name, [])))
+                         "\n".join([*ratios.get(series.name, []), *_remarks(series)]))
         for name, why in group.skipped.items():
             made.add_row("", name, "not run", "", "", "", "", why)
         made.add_section()
     return made
+
+
+def _remarks(series: Series) -> list[str]:
+    """What was worked out beside the time."""
+    return [f"{name.replace('_', ' ')}: {value:.3g}" for name, value in series.notes.items()
+            if isinstance(value, float)]
 
 
 def duration(seconds: float) -> str:

@@ -51,16 +51,20 @@ def draw(sc, cells, picture, animation):
     """Half of the cube is hot at first; the slice through its middle."""
     grid = Grid((cells,) * 3, splits=SPLITS, halo=1, boundary=("mirrored", "periodic", 0.0))
     blocks = grid.scatter(sc, lambda z, y, x: np.float32(y + x / 2 < cells * 0.75)).cache("GPU")
-    figure, axes = plt.subplots(figsize=(4, 4))
-    image = axes.imshow(Grid.gather(blocks, np.s_[cells // 2]), cmap="inferno", vmin=0, vmax=1)
+    figure, axes = plt.subplots(figsize=(5, 4))
+    image = axes.imshow(Grid.gather(blocks, np.s_[cells // 2]), cmap="inferno", vmin=0, vmax=1, origin="lower")
+    figure.colorbar(image, label="temperature")
+    axes.set(xlabel="x", ylabel="y")
 
-    def later(_):
+    def later(frame):
         nonlocal blocks
         blocks = blocks.iterate(heat, NUMBER, steps=cells)
         image.set_data(Grid.gather(blocks, np.s_[cells // 2]))
+        axes.set_title(f"z = {cells // 2}, step {(frame + 1) * cells}")
 
     if animation:
-        FuncAnimation(figure, later, frames=50, repeat=False).save(animation, PillowWriter(fps=10))
+        frames = FuncAnimation(figure, later, frames=50, init_func=lambda: None, repeat=False)
+        frames.save(animation, PillowWriter(fps=10))
     else:
         later(0)
     figure.savefig(picture, dpi=120)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks import machine, plots, text, whole
+from benchmarks import flow, flow_peers, heat, hiding, machine, plots, text, whole
 from benchmarks.bare import Copy, Loop
 from benchmarks.measure import Case, Series, interleave
 from benchmarks.points import FEATURES, KERNELS, Fused, Points, gradient
@@ -126,6 +126,44 @@ def test_the_fused_kernel_gives_the_gradient(host, rows, partitions, together, k
 def test_the_kernels_compile_for_gpus(name, arch):
     source = Source(KERNELS.read_text(), KERNELS.name, Fused.on("cuda", 132).options)
     assert compile_cubin(source, name, arch).code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(("source", "name"), [
+    (heat.KERNELS, "plain"), (heat.KERNELS, "marching"), (flow.KERNELS, "sweep")])
+def test_the_solvers_kernels_compile_for_gpus(source, name):
+    options = "-DNZ=4", "-DNY=8", "-DNX=16"
+    assert compile_cubin(Source(source.read_text(), source.name, options), name, "sm_90").code.startswith(b"\x7fELF")
+
+
+def test_iterations_of_the_flow_are_those_of_float64_cut_or_whole():
+    plane = flow.Plane((45, 40), (1, 1), 1)
+    y, x = np.ogrid[:45, :40]
+    fields = {name: flow_peers.initial(name)(y, x) for name in "uv"}
+    sliced = flow_peers.SlicedFlow(np, fields)
+    sliced.advance(1)
+    np.testing.assert_allclose(sliced.corner((slice(0, 16),) * 2), flow.expected(plane, 1), atol=flow.TOLERANCE)
+    low, high = ((fields["u"][part], fields["v"][part]) for part in (np.s_[:20], np.s_[20:]))
+    cut = (flow_peers.swept(low, [((0, 1), high[0][0])], 0.5), flow_peers.swept(high, [((0, -1), low[0][-1])], 0.5))
+    np.testing.assert_array_equal(np.concatenate([p for p, _ in cut]),
+                                  flow_peers.swept((fields["u"], fields["v"]), (), 0.5)[0])
+
+
+def test_an_iteration_of_the_flow_is_24_maps_and_as_many_exchanges():
+    given = hiding.lowered(flow.solver(flow.Plane((64, 64), (2, 2), 1)))
+    assert len(given.step.phases) == 24 and all(phase.halos for phase in given.step.phases)
+    moved = sum(len(launch.inputs) + len(launch.outputs) for launch in
+                (given.kernels[phase.launch].launch for phase in given.step.phases))
+    assert moved == flow.STEP_FIELDS
+
+
+def test_what_is_not_hidden_of_exchanges_is_said_for_several_devices():
+    group = hiding.run(heat.solver(heat.Cube((12, 8, 8), (2, 2, 2), 2)), "host", 1, lambda name: None)
+    names = [f"{name}, {count}" for count in ("1 device", "2 devices")
+             for name in (hiding.LOOP, hiding.WITHOUT, hiding.ALONE)]
+    assert [series.name for series in group.series] == names
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(table([group], "t"))
+    assert "share of exchange not hidden: " in shown.getvalue() and "speedup: " in shown.getvalue()
 
 
 def test_points_are_the_same_each_time_and_their_labels_are_signs():

@@ -211,10 +211,9 @@ def test_steps_are_those_of_numpy(devices, box, case: Case, count: int, steps: i
     machine.close()
 
 
-def test_more_rows_than_a_launch_has_thread_blocks(box):
+def test_more_rows_than_a_launch_has_thread_blocks(devices, box):
     case = Case(Lattice((2, 70_001, 2), (1, 2, 1)), (0, 1, 1), ((GIVEN, GIVEN),) * 3, ((0, 0),) * 3, False, (0, 0))
-    device = HostDevice(cache=KernelCache())
-    machine = Machine([device], box, case)
+    machine = Machine(devices[:1], box, case)
     full = np.random.default_rng(3).random(case.lattice.shape)
     machine.put(full)
     machine.become(machine.steps.assembled(machine.values))
@@ -222,7 +221,6 @@ def test_more_rows_than_a_launch_has_thread_blocks(box):
     machine.become(machine.steps.stencil(Stencil("around", 0), machine.values))
     np.testing.assert_allclose(machine.get(), stepped(full, case, 1), rtol=1e-11, atol=1e-12)
     machine.close()
-    device.close()
 
 
 @given(low=triples(0, 9), shape=st.tuples(st.integers(0, 3 * MOST_BLOCKS), st.integers(0, 5 * MOST_BLOCKS),

@@ -1,0 +1,228 @@
+"""An inner iteration of ``flow.py`` in NumPy, CuPy, JAX and Numba, and a sweep as a Spark task does it.
+
+CuPy and NumPy work on slices of padded arrays, CuPy with each map as fused kernels; JAX compiles a loop of iterations
+as a whole. There is 0 outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from benchmarks.peers import cupy, jax, jnp, numba
+
+#: The steps in time and space, and the viscosity: a diffusion number of 0.125, velocities of at most 0.5 cells a step.
+DT, H, NU = 0.25, 0.5, 0.125
+SWEEPS, _LEAST = 21, 0.02
+
+#: Of u and v: how far the cells that a velocity's prediction takes are from it, in the order of its parameters.
+_AROUND = (((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (-1, 1)), ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, -1)))
+
+
+@cache
+def weights() -> tuple[float, ...]:
+    """Chebyshev's, in an order that rounds little."""
+    turns = np.pi * (2 * (np.arange(SWEEPS) * 8 % SWEEPS) + 1) / (2 * SWEEPS)
+    return tuple(2 / (2 + _LEAST - (2 - _LEAST) * np.cos(turns)))
+
+
+def initial(name: str) -> Callable[[Any, Any], Any]:
+    """What the velocities, "u" and "v", start from: waves in [-1, 1] that fit no boundary."""
+    up, right = {"u": (0.21, 0.13), "v": (0.11, 0.17)}[name]
+    return lambda y, x: np.sin(np.float32(up) * y + np.float32(right) * x, dtype=np.float32)
+
+
+# -- the maps, on arrays of one cell each -----------------------------------------------------------------------------
+
+def _u_star(u, ur, ul, ua, ub, ubr, v, vr, vl, va, vb, val, dt, h, nu):
+    uu = ((u + ur) ** 2 - (ul + u) ** 2) / 4
+    uv = ((va + val) * (u + ua) - (v + vl) * (u + ub)) / 4
+    return u + dt * (nu * (ur + ul + ua + ub - 4 * u) / h - uu - uv) / h
+
+
+def _v_star(u, ur, ul, ua, ub, ubr, v, vr, vl, va, vb, val, dt, h, nu):
+    vv = ((v + va) ** 2 - (vb + v) ** 2) / 4
+    uv = ((ur + ubr) * (v + vr) - (u + ub) * (v + vl)) / 4
+    return v + dt * (nu * (vr + vl + va + vb - 4 * v) / h - vv - uv) / h
+
+
+def _source(u, ur, v, va, dt, h):
+    return (ur - u + va - v) * h / dt
+
+
+def _sweep(p, right, left, above, below, source, weight):
+    return p + weight * ((right + left + above + below - source) / 4 - p)
+
+
+def _correct(star, p, before, dt, h):
+    return star - dt / h * (p - before)
+
+
+def _iteration(cells: dict[str, Any], near: Callable[[Any, int, int], Any], maps: dict[str, Callable],
+               write: Callable[[dict[str, Any], str, Any], None], number: Callable[[float], Any]) -> None:
+    """One iteration: ``near`` shifts a field, ``write`` takes a map's result."""
+    dt, h, nu = number(DT), number(H), number(NU)
+    around = [near(cells[name], *by) for name, places in zip("uv", _AROUND, strict=True) for by in places]
+    u_star, v_star = maps["u_star"](*around, dt, h, nu), maps["v_star"](*around, dt, h, nu)
+    write(cells, "u_star", u_star), write(cells, "v_star", v_star)
+    star, other = cells["u_star"], cells["v_star"]
+    write(cells, "source", maps["source"](near(star, 0, 0), near(star, 0, 1), near(other, 0, 0), near(other, 1, 0), dt,
+                                          h))
+    for weight in weights():
+        p = cells["p"]
+        write(cells, "p", maps["sweep"](*(near(p, *by) for by in ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))),
+                                        near(cells["source"], 0, 0), number(weight)))
+    for name, by in (("u", (0, -1)), ("v", (-1, 0))):
+        write(cells, name, maps["correct"](near(cells[f"{name}_star"], 0, 0), near(cells["p"], 0, 0),
+                                           near(cells["p"], *by), dt, h))
+
+
+_MAPS = {"u_star": _u_star, "v_star": _v_star, "source": _source, "sweep": _sweep, "correct": _correct}
+
+
+class SlicedFlow:
+    """Slices of NumPy's or CuPy's arrays, which have a rim of zeros."""
+
+    def __init__(self, library: Any, fields: dict[str, np.ndarray]):
+        shape = tuple(extent + 2 for extent in fields["u"].shape)
+        self._cells = {name: library.zeros(shape, fields["u"].dtype) for name in ("u", "v", "p", "u_star", "v_star",
+                                                                                  "source")}
+        for name, cells in fields.items():
+            self._cells[name][1:-1, 1:-1] = library.asarray(cells)
+        self._maps = _MAPS if library is np else {name: cupy.fuse()(each) for name, each in _MAPS.items()}
+        self._number = fields["u"].dtype.type
+
+    def advance(self, steps: int) -> None:
+        for _ in range(steps):
+            _iteration(self._cells, _slice, self._maps, _into, self._number)
+        if self._maps is not _MAPS:
+            cupy.cuda.Stream.null.synchronize()
+
+    def corner(self, where: tuple[slice, ...]) -> np.ndarray:
+        found = self._cells["u"][1:-1, 1:-1][where]
+        return found if isinstance(found, np.ndarray) else cupy.asnumpy(found)
+
+
+def _slice(cells: Any, dy: int, dx: int) -> Any:
+    return cells[1 + dy:cells.shape[0] - 1 + dy, 1 + dx:cells.shape[1] - 1 + dx]
+
+
+def _into(cells: dict[str, Any], name: str, found: Any) -> None:
+    cells[name][1:-1, 1:-1] = found
+
+
+class JaxFlow:
+    """A loop that XLA compiles as a whole, its arrays given back to it."""
+
+    def __init__(self, fields: dict[str, np.ndarray]):
+        empty = np.zeros_like(fields["u"])
+        self._cells = tuple(jnp.asarray(fields.get(name, empty)) for name in ("u", "v", "p"))
+
+        def near(cells, dy, dx):
+            ny, nx = cells.shape
+            return jax.lax.dynamic_slice(jnp.pad(cells, 1), (1 + dy, 1 + dx), (ny, nx))
+
+        def step(_, found):
+            cells = dict(zip(("u", "v", "p"), found, strict=True))
+            _iteration(cells, near, _MAPS, dict.__setitem__, np.float32)
+            return tuple(cells[name] for name in ("u", "v", "p"))
+
+        self._loop = jax.jit(lambda cells, steps: jax.lax.fori_loop(0, steps, step, cells), donate_argnums=0)
+
+    def advance(self, steps: int) -> None:
+        self._cells = jax.block_until_ready(self._loop(self._cells, steps))
+
+    def corner(self, where: tuple[slice, ...]) -> np.ndarray:
+        return np.asarray(self._cells[0][where])
+
+
+class NumbaFlow:
+    """Loops over all cells on all cores, one for each map."""
+
+    def __init__(self, fields: dict[str, np.ndarray]):
+        shape = tuple(extent + 2 for extent in fields["u"].shape)
+        self._cells = {name: np.zeros(shape, np.float32) for name in ("u", "v", "p", "next", "u_star", "v_star",
+                                                                      "source")}
+        for name, cells in fields.items():
+            self._cells[name][1:-1, 1:-1] = cells
+        scalar = {name: numba.njit(fastmath=True)(each) for name, each in _MAPS.items()}
+        u_of, v_of, source_of, sweep_of, correct_of = (scalar[name] for name in _MAPS)
+
+        @numba.njit(parallel=True, fastmath=True)
+        def predict(u, v, u_star, v_star, dt, h, nu):
+            for y in numba.prange(1, u.shape[0] - 1):
+                for x in range(1, u.shape[1] - 1):
+                    found = (u[y, x], u[y, x + 1], u[y, x - 1], u[y + 1, x], u[y - 1, x], u[y - 1, x + 1],
+                             v[y, x], v[y, x + 1], v[y, x - 1], v[y + 1, x], v[y - 1, x], v[y + 1, x - 1])
+                    u_star[y, x], v_star[y, x] = u_of(*found, dt, h, nu), v_of(*found, dt, h, nu)
+
+        @numba.njit(parallel=True, fastmath=True)
+        def divergence(u, v, source, dt, h):
+            for y in numba.prange(1, u.shape[0] - 1):
+                for x in range(1, u.shape[1] - 1):
+                    source[y, x] = source_of(u[y, x], u[y, x + 1], v[y, x], v[y + 1, x], dt, h)
+
+        @numba.njit(parallel=True, fastmath=True)
+        def sweep(p, source, after, weight):
+            for y in numba.prange(1, p.shape[0] - 1):
+                for x in range(1, p.shape[1] - 1):
+                    after[y, x] = sweep_of(p[y, x], p[y, x + 1], p[y, x - 1], p[y + 1, x], p[y - 1, x], source[y, x],
+                                           weight)
+
+        @numba.njit(parallel=True, fastmath=True)
+        def correct(u_star, v_star, p, u, v, dt, h):
+            for y in numba.prange(1, p.shape[0] - 1):
+                for x in range(1, p.shape[1] - 1):
+                    u[y, x] = correct_of(u_star[y, x], p[y, x], p[y, x - 1], dt, h)
+                    v[y, x] = correct_of(v_star[y, x], p[y, x], p[y - 1, x], dt, h)
+
+        self._maps = predict, divergence, sweep, correct
+
+    def advance(self, steps: int) -> None:
+        cells, (predict, divergence, sweep, correct) = self._cells, self._maps
+        dt, h, nu = np.float32(DT), np.float32(H), np.float32(NU)
+        for _ in range(steps):
+            predict(cells["u"], cells["v"], cells["u_star"], cells["v_star"], dt, h, nu)
+            divergence(cells["u_star"], cells["v_star"], cells["source"], dt, h)
+            for weight in weights():
+                sweep(cells["p"], cells["source"], cells["next"], np.float32(weight))
+                cells["p"], cells["next"] = cells["next"], cells["p"]
+            correct(cells["u_star"], cells["v_star"], cells["p"], cells["u"], cells["v"], dt, h)
+
+    def corner(self, where: tuple[slice, ...]) -> np.ndarray:
+        return self._cells["u"][1:-1, 1:-1][where]
+
+
+# -- a Spark task -----------------------------------------------------------------------------------------------------
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def swept(block: Pair, halos: Iterable[tuple[tuple[int, int], np.ndarray]], weight: float) -> Pair:
+    """A block's p and source after a sweep; where p has no halo there is 0."""
+    p, source = block
+    padded = np.pad(p, 1)
+    for (axis, side), cells in halos:
+        padded[_rim(axis, side)] = cells
+    shifted = [_slice(padded, *by) for by in ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))]
+    return _sweep(*shifted, source, p.dtype.type(weight)), source
+
+
+def swept_by_cupy(block: Pair, halos: Iterable[tuple[tuple[int, int], np.ndarray]], weight: float) -> Pair:
+    """The same by a kernel: block and halos go to the GPU, and p comes back."""
+    p, source = block
+    padded = cupy.zeros(tuple(extent + 2 for extent in p.shape), cupy.float32)
+    padded[1:-1, 1:-1] = cupy.asarray(p)
+    for (axis, side), cells in halos:
+        padded[_rim(axis, side)] = cupy.asarray(cells)
+    shifted = [_slice(padded, *by) for by in ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))]
+    return cupy.asnumpy(cupy.fuse()(_sweep)(*shifted, cupy.asarray(source), np.float32(weight))), source
+
+
+def _rim(axis: int, side: int) -> tuple[slice | int, ...]:
+    where: list[slice | int] = [slice(1, -1)] * 2
+    where[axis] = 0 if side < 0 else -1
+    return tuple(where)

@@ -1,0 +1,208 @@
+"""What exchanges cost on several devices of one node, and how much of it is hidden behind the computation.
+
+The loop that a worker gets for a solver runs here in one process on 1, 2, 4... devices: as it is, without its exchanges
+(so that its stencils read ghost cells that nobody brings up to date), and with its exchanges alone. What the loop takes
+longer than without exchanges, as a share of what the exchanges alone take, is not hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measure import Case, Series, interleave
+from benchmarks.results import Group
+from benchmarks.solvers import a_step
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Device, Source
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.host import HostDevice
+from gpu_worker.grid.boxes import dealt
+from gpu_worker.grid.desk import Desk, Operation
+from gpu_worker.grid.iterate import Kernel, Loop, Stepper
+from gpu_worker.grid.patches import Cells, Domain, lattice_of, number_of
+from gpu_worker.protocol.codec import decode
+from gpu_worker.protocol.grids import GridShape, Iterate
+from gpu_worker.protocol.messages import Constant, Plan
+from gpu_worker.scratch import Arguments, Scratch
+from gpu_worker.streams import StreamPool, Streams
+from vispark import Grid, plan
+from vispark.content import Content
+from vispark.grid.lowering import GridLowering
+from vispark.grid.recorded import record_loop
+from vispark.plan import Cached, Node
+from vispark.records import pack
+from vispark.rewrite import KEEP
+
+LOOP, WITHOUT, ALONE = "the loop", "without exchanges", "exchanges alone"
+
+#: Of this many bytes of noise, repeated, the fields are made.
+_NOISE = 64 << 20
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A loop to run.
+
+    Attributes
+    ----------
+    name : str
+    grid : Grid
+        With a boundary that is given, not a function.
+    phases : list
+        As ``iterate`` takes them.
+    nbytes : int
+        What a step must move.
+    steps : int
+        In each sample.
+    """
+
+    name: str
+    grid: Grid
+    phases: list
+    nbytes: int
+    steps: int
+
+
+def run(solver: Solver, kind: str, samples: int, done: Callable[[str], None]) -> Group:
+    """Measure a loop on ever more devices: on 1, 2, 4... as far as there are; on a host on 1 and 2 that share it."""
+    group = Group(f"exchanges of {solver.name}, " + " x ".join(map(str, solver.grid.shape)), {
+        "shape": list(solver.grid.shape), "splits": list(solver.grid.splits), "steps": solver.steps,
+        "bytes": solver.nbytes, "samples": samples, "device": kind})
+    devices = open_devices(kind) if kind == "cuda" else [HostDevice(f"host:{number}", cache=KernelCache())
+                                                         for number in range(2)]
+    count = 1
+    while count <= len(devices):
+        with _machine(solver, devices[:count]) as cases:
+            found = {name: a_step(series, solver.steps) for name, series in zip(
+                (LOOP, WITHOUT, ALONE), interleave(_cases(cases, solver, count), samples, warm_up=1, done=done),
+                strict=True)}
+        group.series += found.values()
+        _note(group, found, count)
+        count *= 2
+    for device in devices:
+        device.close()
+    return group
+
+
+def _cases(cases: dict[str, Callable[[], None]], solver: Solver, count: int) -> list[Case]:
+    first = _named(LOOP, 1)
+    return [Case(_named(name, count), run, 0 if name == ALONE else solver.nbytes * solver.steps,
+                 (first,) if name == LOOP and count > 1 else (), repeat=False) for name, run in cases.items()]
+
+
+def _named(name: str, count: int) -> str:
+    return f"{name}, {count} device{'s' if count > 1 else ''}"
+
+
+def _note(group: Group, found: dict[str, Series], count: int) -> None:
+    loop, without, alone = (found[name].median for name in (LOOP, WITHOUT, ALONE))
+    first = next(series for series in group.series if series.name == _named(LOOP, 1))
+    notes = found[LOOP].notes
+    notes["speedup"] = first.median / loop
+    if count > 1:
+        notes["share_of_exchange_not_hidden"] = max(0.0, (loop - without) / alone)
+
+
+# -- a loop as a worker gets it ---------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Given:
+    """The loop of a plan with its kernels, and the values that the request brings."""
+
+    step: Iterate
+    kernels: dict[int, Kernel]
+    values: tuple[Constant, ...]
+
+
+def lowered(solver: Solver) -> Given:
+    """The loop, as it is sent for a grid of the same fields and boundary; kernels do not depend on its size."""
+    dims = solver.grid.ndim
+    shape = tuple(2 * width + 1 for width in solver.grid.halo)
+    grid = Grid(shape, (1,) * dims, solver.grid.halo, fields=dict(solver.grid.fields) or None)
+    fields = {name: np.zeros(shape, dtype) for name, dtype in solver.grid.fields}
+    packed = pack([(grid.block(*(0,) * dims), fields or np.zeros(shape, "f4"))], seal=bytes)
+    start, end = Cached(1, "before"), Cached(2, "after")
+    spec = record_loop(solver.phases, (), solver.steps, None, 1, 0)
+    chain = Node(plan.Send()), Node(plan.ToDevice(), start), Node(plan.Iterate(spec), end)
+    work = GridLowering(chain, start, KEEP, grid.description)
+    work.add(0, Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions))
+    work.finish()
+    prepared = work.prepare()
+    made: Plan = decode(prepared.encoded, Plan)
+    step, = [step for step in made.steps if isinstance(step, Iterate)]
+    kernels = {index: Kernel(launch, Source(made.modules[launch.module].source, made.modules[launch.module].file,
+                                            made.modules[launch.module].options))
+               for index, launch in enumerate(made.stencils)}
+    return Given(step, kernels, prepared.values(work.nodes).constants(0)[0])
+
+
+@contextmanager
+def _machine(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Callable[[], None]]]:
+    """The fields on some devices, dealt as a worker deals them, and what is measured of them."""
+    given = lowered(solver)
+    streams = Streams(StreamPool(devices), 1)
+    scratch, arguments = Scratch(streams), Arguments(given.values, None)
+    desk = Desk(streams, scratch, arguments)
+    grid = solver.grid.description.grid_shape
+    owners = {number_of(lattice_of(grid), at): devices[owner]
+              for at, owner in dealt(lattice_of(grid), len(devices)).items()}
+    domain = Domain.of(GridShape(grid.shape, grid.splits, grid.halo), owners)
+    content = {name: _noise(domain, dtype, desk) for name, dtype in solver.grid.fields or (("", "<f4"),)}
+
+    def wait() -> None:
+        for device in devices:
+            device.synchronize(stream=desk.stream(device))
+
+    stepper = Stepper(domain, content, desk)
+    silent = replace(given.step, phases=tuple(replace(phase, halos=()) for phase in given.step.phases))
+    loop, without = (Loop(step, given.kernels, stepper, wait) for step in (given.step, silent))
+
+    def looped(which: Loop) -> Callable[[], None]:
+        def run() -> None:
+            which.run()
+            wait()
+        return run
+
+    exchanges: list[Operation] = []
+
+    def alone() -> None:
+        if not exchanges:
+            for phase in given.step.phases:
+                exchanges.extend(stepper.exchange(phase.halos))
+        for _ in range(solver.steps):
+            for operation in exchanges:
+                operation()
+        wait()
+
+    try:
+        yield {LOOP: looped(loop), WITHOUT: looped(without), ALONE: alone}
+    finally:
+        wait()
+        for cells in (*content.values(), *stepper.finish().values()):
+            cells.close()
+        desk.close()
+        arguments.close()
+        scratch.close()
+        streams.close()
+
+
+def _noise(domain: Domain, dtype: Any, desk: Desk) -> Cells:
+    """A field of small numbers on all patches."""
+    dtype = np.dtype(dtype)
+    noise = np.random.default_rng(0).random(_NOISE // dtype.itemsize, dtype).view(np.uint8)
+    buffers = []
+    for patch in domain.patches:
+        device, stream = patch.device, desk.stream(patch.device)
+        buffer = desk.allocate(patch.layout.elements * dtype.itemsize, device)
+        for first in range(0, buffer.nbytes, noise.nbytes):
+            part = noise[:min(noise.nbytes, buffer.nbytes - first)]
+            device.copy_in(type(buffer)(device, buffer.address + first, part.nbytes), part, stream=stream)
+        device.synchronize(stream=stream)
+        buffer.ghosts = None
+        buffers.append(buffer)
+    return Cells(dtype, tuple(buffers))

@@ -1,0 +1,174 @@
+"""What the solvers on grids share: their ways, how a way is checked, and how a step of it is measured.
+
+What is measured is a step. The ways that need no Spark job a step do many of them as one action and are divided by
+their number; a Spark job a step is measured as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from benchmarks.bare import Copy, bytes_of
+from benchmarks.measure import Case, Series, interleave
+from benchmarks.regression import FLOOR, Settings
+from benchmarks.results import Group
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Buffer, Device, Kernel
+
+OURS = "vispark: iterate"
+
+#: Samples of ways with a Spark job a step.
+_JOBS = 2
+
+Slices = tuple[slice, ...]
+
+
+@dataclass
+class Way:
+    """Does so many steps on from where it is; ``corner`` gives some of the cells that it has.
+
+    ``nbytes`` is what one of its steps must move, and ``expected`` what it is compared with, where that is no whole
+    step of the problem.
+    """
+
+    advance: Callable[[int], None]
+    corner: Callable[[Slices], np.ndarray]
+    nbytes: int = 0
+    expected: Callable[[int], np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is solved.
+
+    Attributes
+    ----------
+    nbytes : int
+        The bytes that a step must move.
+    steps : int
+        How many of them are one action, where a way can do that.
+    checked : int
+        After how many steps from the start a way's cells are compared.
+    corner : tuple of slice
+        The cells that are.
+    expected : callable
+        What they are after so many steps, in float64.
+    tolerance : float
+        How far each may be off.
+    """
+
+    nbytes: int
+    steps: int
+    checked: int
+    corner: Slices
+    expected: Callable[[int], np.ndarray]
+    tolerance: float
+
+    def check(self, name: str, way: Way, steps: int, group: Group) -> None:
+        """Raise AssertionError for a way whose cells are not those in float64."""
+        way.advance(steps)
+        off = float(np.abs(way.corner(self.corner) - (way.expected or self.expected)(steps)).max())
+        group.checks[name] = {"off": off, "allowed": self.tolerance}
+        if not off <= self.tolerance:
+            raise AssertionError(f"{name} is off by {off:.2g}")
+
+
+def measured(group: Group, problem: Problem, settings: Settings,
+             alone: Callable[[Device], AbstractContextManager[dict[str, Way]]], ours: Callable[[], dict[str, Way]],
+             jobs: Iterator[tuple[str, Way]], done: Callable[[str], None]) -> Iterator[Group]:
+    """Measure all ways, and give the group again each time that it has more: what comes last takes longest.
+
+    Parameters
+    ----------
+    alone : callable
+        The ways on one device, which may be opened beside ours.
+    ours : callable
+        Ours.
+    jobs : iterator
+        The ways with Spark jobs, each made when its turn comes.
+    """
+    group.series = _quick(group, problem, settings, alone, ours, done)
+    yield group
+    for name, way in jobs:
+        problem.check(name, way, 1, group)
+        group.series += interleave([Case(name, lambda way=way: way.advance(1), way.nbytes or problem.nbytes, (FLOOR,),
+                                         repeat=False)], _JOBS, warm_up=0, done=done)
+        yield group
+
+
+def _quick(group: Group, problem: Problem, settings: Settings,
+           alone: Callable[[Device], AbstractContextManager[dict[str, Way]]], ours: Callable[[], dict[str, Way]],
+           done: Callable[[str], None]) -> list[Series]:
+    """The ways that need no Spark job a step, and the floor, in turn."""
+    with ExitStack() as stack:
+        devices = open_devices(settings.kind)
+        for device in devices:
+            stack.callback(device.close)
+        ways = ours() | stack.enter_context(alone(devices[0]))
+        for name, way in ways.items():
+            problem.check(name, way, problem.checked, group)
+        copy = Copy(devices[0], max(64 << 20, min(problem.nbytes // 2, 1 << 30)),
+                    1 if settings.kind == "cuda" else settings.units)
+        stack.callback(copy.close)
+        cases = [Case(name, lambda way=way: way.advance(problem.steps), problem.nbytes * problem.steps,
+                      _against(name, ways), repeat=False) for name, way in ways.items()]
+        found = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
+        ways.clear()
+    return [series if series.name == FLOOR else a_step(series, problem.steps) for series in found]
+
+
+def a_step(series: Series, steps: int) -> Series:
+    """The samples of one step, of those of several."""
+    return Series(series.name, tuple(sample / steps for sample in series.samples), steps, series.nbytes // steps,
+                  series.against, series.notes)
+
+
+def _against(name: str, ways: dict[str, Way]) -> tuple[str, ...]:
+    return (FLOOR, *(other for other in ways if other != name)) if name == OURS else (FLOOR,)
+
+
+@dataclass
+class Arrays:
+    """Named arrays on a device, for loops over kernels without anything around them."""
+
+    device: Device
+    shape: tuple[int, ...]
+    held: dict[str, Buffer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.stream = self.device.stream()
+
+    def put(self, name: str, cells: np.ndarray) -> None:
+        """A new array with these cells."""
+        buffer = self.held[name] = self.device.allocate(cells.nbytes, stream=self.stream)
+        self.device.copy_in(buffer, bytes_of(cells), stream=self.stream)
+        self.device.synchronize(stream=self.stream)
+
+    def launch(self, kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], names: str,
+               *numbers: np.generic) -> None:
+        """Launch a kernel that takes arrays, their names separated by blanks, and numbers."""
+        self.device.launch(kernel, grid, block, [*(self.held[name] for name in names.split()), *numbers],
+                           stream=self.stream)
+
+    def exchange(self, one: str, other: str) -> None:
+        """Let two arrays have each other's names."""
+        self.held[one], self.held[other] = self.held[other], self.held[one]
+
+    def wait(self) -> None:
+        self.device.synchronize(stream=self.stream)
+
+    def corner(self, name: str, where: Slices) -> np.ndarray:
+        """Some cells of an array, from its first on."""
+        found = np.empty((where[0].stop, *self.shape[1:]), np.float32)
+        self.device.copy_out(found.reshape(-1).view(np.uint8), self.held[name], stream=self.stream)
+        self.wait()
+        return found[where]
+
+    def close(self) -> None:
+        for buffer in self.held.values():
+            buffer.close()
+        self.held.clear()
