@@ -19,6 +19,8 @@ def main(directory: str, splits: Position) -> None:
         while True:
             with listener.accept() as connection:
                 given = connection.recv()
+                if given is None:
+                    return
                 sent = [world.isend(each, owner(each[0], splits, world.size)) for each in given]
                 connection.send([world.recv() for _ in range(expected)])
                 MPI.Request.waitall(sent)

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
@@ -85,8 +85,14 @@ def ranks(count: int, splits: Position) -> Iterator[str]:
             _await(Path(directory), count)
             yield directory
         finally:
-            started.terminate()
-            started.wait(10)
+            # Ranks that are killed leave their shared memory behind.
+            for rank in range(count):
+                with suppress(OSError), Client(_socket(directory, rank), "AF_UNIX") as connection:
+                    connection.send(None)
+            try:
+                started.wait(10)
+            except subprocess.TimeoutExpired:
+                started.kill()
 
 
 def _await(directory: Path, count: int) -> None:
@@ -99,7 +105,7 @@ def _await(directory: Path, count: int) -> None:
 
 def exchanged(directory: str, rank: int, given: list) -> list:
     """What the neighbours give for what a task gives to its rank."""
-    with Client(str(Path(directory, f"{rank}.sock")), "AF_UNIX") as connection:
+    with Client(_socket(directory, rank), "AF_UNIX") as connection:
         connection.send(given)
         found: list = connection.recv()
     return found
@@ -107,4 +113,8 @@ def exchanged(directory: str, rank: int, given: list) -> list:
 
 def listen(directory: str, rank: int) -> Listener:
     """A rank's socket."""
-    return Listener(str(Path(directory, f"{rank}.sock")), "AF_UNIX")
+    return Listener(_socket(directory, rank), "AF_UNIX")
+
+
+def _socket(directory: str, rank: int) -> str:
+    return str(Path(directory, f"{rank}.sock"))

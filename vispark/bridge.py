@@ -26,7 +26,7 @@ from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
 from vispark.content import Content
-from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost
+from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost, WorldLost
 from vispark.grid.lowering import lowering
 from vispark.options import Options
 from vispark.plan import Cached, Chain
@@ -176,6 +176,8 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
         runtime_dir: str | None = None) -> tuple[Client, Ran, Data]:
     """Run a plan in the worker of this node, again if the worker is lost.
 
+    Not again where other nodes run it too: the process that comes next is in no world with them.
+
     Returns
     -------
     client, reply, data
@@ -213,11 +215,12 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
         failpoint("before-unpack")
         return client, reply, results(reply.data, descriptors)
 
-    return _answered(credentials, runtime_dir, ask)
+    return _answered(credentials, runtime_dir, ask, again=shipment.world is None)
 
 
-def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer]) -> _Answer:
-    """What a worker answers; where it is lost, what the one after it does."""
+def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer], *,
+              again: bool = True) -> _Answer:
+    """What a worker answers; where it is lost, what the one after it does, if it is to be asked ``again``."""
     attempt = 0
     while True:
         client = local_client(credentials, runtime_dir)
@@ -227,7 +230,7 @@ def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[
             log.warning("worker lost: %s", error)
             forget(client)
             attempt += 1
-            if attempt > credentials.options.attempts:
+            if not again or attempt > credentials.options.attempts:
                 raise
 
 
@@ -355,10 +358,16 @@ class Receive:
 
 @dataclass(frozen=True)
 class Relay:
-    """The task that carries a plan to the worker of a node for a driver that cannot reach it; or what it may forget."""
+    """The task that carries a plan to the worker of a node for a driver that cannot reach it; or what it may forget.
+
+    Where other nodes run it too, only to the process of the ``epoch`` that the driver knows: others are in no world.
+    It gives the worker's epoch, the reply, or the error for which the driver repeats the plan, and what was fetched;
+    None on another node.
+    """
 
     credentials: Credentials
     home: Home
+    epoch: int
     shipment: Shipment | None
     released: tuple[int, ...]
     retained: dict[int, tuple[int, ...]]
@@ -376,7 +385,16 @@ class Relay:
         if self.shipment is None:
             yield ()
             return
-        client, reply, data = run(self.credentials, self.shipment, runtime_dir=client.runtime_dir)
+        client = local_client(self.credentials, runtime_dir)
+        if self.shipment.world is not None and client.epoch != self.epoch:
+            yield client.epoch, WorldLost(f"the worker's process of epoch {self.epoch} has ended"), b""
+            return
+        try:
+            client, reply, data = run(self.credentials, self.shipment, runtime_dir=runtime_dir)
+        except (WorkerLost, Fenced, PartitionMissing, WorldLost) as error:
+            # Spark would repeat the task, which is of no use, and the driver not hear of the process that is there now.
+            yield local_client(self.credentials, runtime_dir).epoch, error, b""
+            return
         yield client.epoch, reply, data.array.tobytes()
 
     def _settle(self, client: Client) -> None:

@@ -55,6 +55,9 @@ class Residency:
         What each partition looks like.
     pending : tuple of (Worker, Sent)
         The plans that are to bring it, where their answers were not taken yet; it counts as held meanwhile.
+    tokens : RDD or None
+        Tokens in Spark's storage, whose tasks come to the nodes that hold the partitions: of this content, or of that
+        which it was made of.
     iterated : Iterated or None
         How the loop ended whose result it is.
     """
@@ -427,6 +430,8 @@ class Session:
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
                 target.bind(worker.home, epoch, contents)
+                # What plans make lies where they ran.
+                target.tokens = target.tokens or residency.tokens
             if target and reply.iterated:
                 target.iterated = reply.iterated[-1]
         answer.done.update(prepared.results)

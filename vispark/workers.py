@@ -16,7 +16,15 @@ from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
 from vispark.bridge import Credentials, Home, Relay, blame, contents
 from vispark.content import Content
-from vispark.errors import Fenced, PartitionMissing, WorkerError, WorkerLost, WorkerUnavailable, WorldLost
+from vispark.errors import (
+    Fenced,
+    PartitionMissing,
+    VisparkError,
+    WorkerError,
+    WorkerLost,
+    WorkerUnavailable,
+    WorldLost,
+)
 from vispark.lanes import Lane, Ticket
 from vispark.prepared import Shipment
 
@@ -27,8 +35,10 @@ _Given = TypeVar("_Given")
 #: What a plan is repeated after: the data is rebuilt, or found elsewhere.
 LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
 
+#: What a task brings from a worker that is relayed to; None where it came to another node.
+Carried = tuple[int, Ran | VisparkError, bytes] | None
 #: Runs a task where a partition's token lies, by a Spark job.
-Relayed = Callable[[Relay], "tuple[int, Ran, bytes] | None"]
+Relayed = Callable[[Relay], Carried]
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class Sent:
 
     lane: Lane | None
     ticket: Ticket | None
-    relayed: Callable[[], tuple[int, Ran, bytes] | None] | None = None
+    relayed: Callable[[], Carried] | None = None
 
 
 class Worker:
@@ -132,7 +142,7 @@ class Worker:
         self.plans += 1
         if not self.direct:
             self._defer(released)
-            task = Relay(self._credentials, self.home, shipment, *self._take_deferred())
+            task = Relay(self._credentials, self.home, self.epoch, shipment, *self._take_deferred())
             if shipment.world is not None:
                 # The tasks of all workers must run at the same time.
                 return Sent(None, None, _started(lambda: relay(task)))
@@ -172,12 +182,14 @@ class Worker:
         """Whether a plan that the calling thread sends now is run after that one."""
         return sent.ticket.done or self._busy.get(threading.get_ident()) is sent.lane
 
-    def _receive_relayed(self, relayed: Callable[[], tuple[int, Ran, bytes] | None]) -> tuple[int, Ran, Data]:
+    def _receive_relayed(self, relayed: Callable[[], Carried]) -> tuple[int, Ran, Data]:
         answer = relayed()
         if answer is None:
             raise PartitionMissing("no task came to the node that holds the partition")
         epoch, reply, data = answer
         self.learn(epoch)
+        if isinstance(reply, VisparkError):
+            raise reply
         self.fetched_bytes += len(data)
         return epoch, reply, results(data, ())
 
@@ -234,7 +246,7 @@ class Worker:
         """The task that tells the worker what it may forget, where that waits; copies of ``twins`` too, if they are."""
         with self._lock:
             waits = bool(self._released) or (twins and bool(self._retained))
-        return Relay(self._credentials, self.home, None, *self._take_deferred()) if waits else None
+        return Relay(self._credentials, self.home, self.epoch, None, *self._take_deferred()) if waits else None
 
     def failed(self, errand: Relay) -> None:
         """A task did not come to the worker's node: what it had to tell goes with the next one."""

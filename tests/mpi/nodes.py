@@ -56,13 +56,14 @@ SECONDS = 60.0
 
 @dataclass
 class Node:
-    """A worker."""
+    """A worker; its daemon is started through the command ``within``."""
 
     path: Path
+    within: tuple[str, ...] = ()
 
     def start(self, *options: str) -> None:
         """Start its daemon."""
-        command = [sys.executable, "-m", "gpu_worker", "start", "--log-level", "debug", *options]
+        command = [*self.within, sys.executable, "-m", "gpu_worker", "start", "--log-level", "debug", *options]
         made = subprocess.run(command, env=os.environ | {"VISPARK_RUNTIME_DIR": str(self.path)}, text=True,
                               capture_output=True, timeout=60)
         assert made.returncode == 0, made.stderr
@@ -75,9 +76,10 @@ class Node:
 
 
 @contextlib.contextmanager
-def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None) -> Iterator[list[Node]]:
-    """Workers whose daemons know each other, unless ``hosts`` says what each is started with."""
-    found = [Node(base / str(number)) for number in range(count)]
+def nodes(base: Path, count: int, hosts: Sequence[Sequence[str]] | None = None,
+          within: Sequence[tuple[str, ...]] | None = None) -> Iterator[list[Node]]:
+    """Workers whose daemons know each other, unless ``hosts`` says what each is started with, and ``within`` where."""
+    found = [Node(base / str(number), within[number] if within else ()) for number in range(count)]
     try:
         for number, node in enumerate(found):
             others = ",".join(str(other.path) for other in found if other is not node)

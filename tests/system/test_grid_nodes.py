@@ -35,6 +35,11 @@ def expected(initial: np.ndarray, steps: int) -> np.ndarray:
     return initial
 
 
+directly = pytest.mark.parametrize("sc", ["direct"], indirect=True)
+relayed = pytest.mark.parametrize("sc", ["relay"], indirect=True)
+both_ways = pytest.mark.parametrize("sc", ["direct", "relay"], indirect=True)
+
+
 def gpu_worker(node: Node, *arguments: str) -> None:
     """Run a command of a node's worker."""
     subprocess.run([sys.executable, "-m", "gpu_worker", *arguments], check=True, timeout=60, capture_output=True,
@@ -53,9 +58,9 @@ def cluster(standalone: Topology) -> Iterator[Topology]:
 
 
 @pytest.fixture(scope="module")
-def sc(cluster: Topology) -> Iterator[SparkContext]:
-    """A context whose session is up, with all that it keeps open to its end."""
-    with cluster.context({"spark.vispark.device": "host"}) as context:
+def sc(request: pytest.FixtureRequest, cluster: Topology) -> Iterator[SparkContext]:
+    """A context whose session is up, with all that it keeps open to its end, by one of the ways to the workers."""
+    with cluster.context({"spark.vispark.device": "host", "spark.vispark.transport": request.param}) as context:
         blocks = Grid(SHAPE, splits=SPLITS).scatter(context, np.zeros(SHAPE, "f4"), partitions=4).cache("GPU")
         Grid.gather(blocks.iterate(heat, 0.1, steps=2))
         del blocks
@@ -68,6 +73,7 @@ def sessions(cluster: Topology) -> list:
     return [each[-1] for each in found if each]
 
 
+@directly
 def test_a_loop_over_two_nodes(sc: SparkContext, cluster: Topology):
     initial = np.random.default_rng(7).random(SHAPE, "f4")
     blocks = Grid(SHAPE, splits=SPLITS).scatter(sc, initial, partitions=4).cache("GPU")
@@ -78,6 +84,7 @@ def test_a_loop_over_two_nodes(sc: SparkContext, cluster: Topology):
     assert all(each.report.sent for each in sessions(cluster))             # halos went through MPI
 
 
+@relayed
 def test_the_listing_over_two_nodes(sc: SparkContext):
     initial = np.random.default_rng(8).random(SHAPE, "f4")
     grids = Grid(SHAPE, splits=SPLITS).scatter(sc, initial, partitions=4).cache("GPU")
@@ -88,6 +95,7 @@ def test_the_listing_over_two_nodes(sc: SparkContext):
     np.testing.assert_allclose(Grid.gather(grids), expected(initial, 4), rtol=1e-5)
 
 
+@both_ways
 def test_a_node_that_loses_its_process_costs_time_only(sc: SparkContext, cluster: Topology):
     initial = np.random.default_rng(9).random(SHAPE, "f4")
     grids = Grid(SHAPE, splits=SPLITS).scatter(sc, initial, partitions=4).cache("GPU")
