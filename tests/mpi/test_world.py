@@ -59,6 +59,16 @@ def test_steps_and_loops_over_two_nodes(two: list[Node]):
         assert app.sent() == [10 * sent for sent in once]
 
 
+def test_a_loop_over_four_nodes(tmp_path: Path):
+    case = case_of(4)
+    full = field(case)
+    with nodes(tmp_path, 4) as found, Application("four", found, case) as app:
+        app.put(1, full)
+        app.run((1, 2), app.loop(3), Keep(1, "u", "device"))
+        np.testing.assert_allclose(app.fetch(2), stepped(full, case, 3), rtol=1e-11)
+        assert all(app.sent())
+
+
 def test_the_bits_are_those_of_one_node(two: list[Node]):
     found = []
     for count in (1, 2):
