@@ -11,6 +11,7 @@ written in C sets them to :data:`CULPRIT` and the signal before it lets the proc
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import queue
@@ -78,7 +79,7 @@ class BlackBox:
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(SLOTS):
             self._free.put(SLOT_BYTES * (1 + slot))
-        self._deadlines: dict[int, tuple[float, Callable[[], Place] | None]] = {}
+        self._deadlines: dict[int, tuple[float, Callable[[], Place | None] | None]] = {}
         self._closed = threading.Event()
 
     @contextmanager
@@ -87,19 +88,32 @@ class BlackBox:
 
         Where the thread waits for several kernels, ``late`` says at the deadline which of them it waits for.
         """
-        slot, outer = self._free.get(), current_slot()
-        self._write(slot, place, time.monotonic(), deadline or 0.0, getattr(_thread, "number", 0))
-        _STATE.pack_into(self._memory, slot, RUNNING, 0)
-        if deadline is not None:
-            self._deadlines[slot] = deadline, late
+        slot, outer = self.begin(place, deadline, getattr(_thread, "number", 0), late), current_slot()
         _thread.slot = self._address + slot
         try:
             yield
         finally:
             _thread.slot = outer
-            self._deadlines.pop(slot, None)
-            _STATE.pack_into(self._memory, slot, FREE, 0)
-            self._free.put(slot)
+            self.end(slot)
+
+    def begin(self, place: Place, deadline: float | None, number: int,
+              late: Callable[[], Place | None] | None = None) -> int:
+        """Note that a kernel runs for the request ``number``, until :meth:`end` with what this returns.
+
+        Where ``late`` finds nothing at the deadline, the kernel is done, and nobody has looked yet.
+        """
+        slot = self._free.get()
+        self._write(slot, place, time.monotonic(), deadline or 0.0, number)
+        _STATE.pack_into(self._memory, slot, RUNNING, 0)
+        if deadline is not None:
+            self._deadlines[slot] = deadline, late
+        return slot
+
+    def end(self, slot: int) -> None:
+        """Note that it does no more."""
+        self._deadlines.pop(slot, None)
+        _STATE.pack_into(self._memory, slot, FREE, 0)
+        self._free.put(slot)
 
     @contextmanager
     def serving(self, number: int) -> Iterator[None]:
@@ -138,8 +152,11 @@ class BlackBox:
             for slot, (deadline, late) in list(self._deadlines.items()):
                 if now > deadline and slot in self._deadlines:
                     if late is not None:
+                        place = late()
+                        if place is None:
+                            continue
                         known = _SLOT.unpack_from(self._memory, slot)
-                        self._write(slot, late(), known[2], deadline, known[5])
+                        self._write(slot, place, known[2], deadline, known[5])
                     _STATE.pack_into(self._memory, slot, LATE, 0)
                     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -191,6 +208,7 @@ def _suspect(data: bytes, death_signal: int) -> Failure | None:
     return None
 
 
+@functools.lru_cache(maxsize=256)
 def _packed(place: Place) -> bytes:
     short = Place(_cut(place.vrdd, 256), place.partition, _cut(place.operation, 512), _cut(place.device, 64))
     return encode(short, Place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
 from gpu_worker.state import State
@@ -23,6 +23,8 @@ class Names:
     def __init__(self, epoch: int):
         self._state: State[Partition] = State(epoch)
         self._lock = threading.Lock()
+        #: What is bound and not complete yet, by number: nobody sees it before it was waited for.
+        self._coming: dict[int, Callable[[], None]] = {}
 
     def admit(self, epoch: int) -> None:
         """As :meth:`State.admit`."""
@@ -34,6 +36,7 @@ class Names:
 
     def lookup(self, vrdd: int, partition: int) -> Partition:
         """As :meth:`State.lookup`."""
+        self.complete(vrdd)
         with self._lock:
             return self._state.lookup(vrdd, partition)
 
@@ -63,6 +66,7 @@ class Names:
 
     def share(self, vrdd: int) -> list[Partition]:
         """All that is held of a VRDD, shared with the caller."""
+        self.complete(vrdd)
         with self._lock:
             return [content.share() for content in self._state.held(vrdd)]
 
@@ -71,10 +75,27 @@ class Names:
         with self._lock:
             return self._state.bind(vrdd, name, content)
 
-    def bind_all(self, vrdd: int, vessel: Vessel) -> None:
-        """As :meth:`State.bind_all`."""
+    def bind_all(self, vrdd: int, vessel: Vessel, wait: Callable[[], None] | None = None) -> None:
+        """As :meth:`State.bind_all`; ``wait``, where it is given, returns when the content is complete."""
         with self._lock:
+            if wait is not None:
+                self._coming.setdefault(vrdd, wait)
             self._state.bind_all(vrdd, vessel)
+
+    def is_coming(self, vrdd: int) -> bool:
+        """Whether what is bound is not complete yet."""
+        return vrdd in self._coming
+
+    def complete(self, vrdd: int) -> None:
+        """Wait until what is bound is complete."""
+        wait = self._coming.get(vrdd)
+        if wait is not None:
+            wait()
+
+    def came(self, vrdds: Iterable[int]) -> None:
+        """Take note that what is bound is complete."""
+        for vrdd in vrdds:
+            self._coming.pop(vrdd, None)
 
     def release(self, vrdds: Iterable[int]) -> None:
         """As :meth:`State.release`."""
@@ -94,6 +115,7 @@ class Names:
     def describe(self, vrdd: int, partitions: Iterable[int]) -> tuple[tuple[Signature, ...], tuple[Held, ...]]:
         """What is held of a VRDD, in all partitions when none are named, and the signatures of its blocks."""
         signatures: dict[Signature, int] = {}
+        self.complete(vrdd)
         with self._lock:
             held = tuple(
                 Held(partition.index, partition.count, 0 if partition.keys is None else partition.keys.nbytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -47,6 +48,8 @@ class Prepared:
         How it ran before.
     source : int
         The slot of the VRDD that it starts from; -1 where it brings records.
+    keeps : bool
+        Whether it keeps something.
     may_be_recorded : bool
         Whether it leaves nothing behind but what it keeps on devices, so that running it again is doing the same again.
     """
@@ -57,7 +60,7 @@ class Prepared:
             step for step in plan.steps if isinstance(step, kinds))}
         self.fold = next((step for step in plan.steps if isinstance(step, Fold | FoldByKey)
                           or (isinstance(step, MapFold) and step.how != "inside")), None)
-        keeps = any(isinstance(step, Keep) for step in plan.steps)
+        self.keeps = keeps = any(isinstance(step, Keep) for step in plan.steps)
         self.recordings = Recordings(keeps=keeps)
         first = plan.steps[0] if plan.steps else None
         self.source = first.slot if isinstance(first, Load) else -1
@@ -161,6 +164,20 @@ class Plans:
                 del self._loops[id(each)]
         for recordings, version in reading:
             self._close_all(recordings.drop(version))
+        for each in over:
+            self._close_all(each.clear())
+
+    @property
+    def has_loops(self) -> bool:
+        """Whether memory is held that loops work in."""
+        return bool(self._loops)
+
+    def rest(self, seconds: float) -> None:
+        """Forget how loops ran that did not go on for some seconds: their values stay, what they work in goes."""
+        with self._lock:
+            over = [each for each in self._loops.values() if time.monotonic() - each.used > seconds]
+            for each in over:
+                del self._loops[id(each)]
         for each in over:
             self._close_all(each.clear())
 

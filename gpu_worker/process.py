@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
@@ -29,6 +30,7 @@ from gpu_worker import log
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.control import VISITOR, Configuration, Door, HandOver, Registration, Taken
 from gpu_worker.failpoints import failpoint
+from gpu_worker.line import Flight
 from gpu_worker.payloads import KEPT_SECONDS, Payloads
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.codec import decode
@@ -230,12 +232,14 @@ class Service:
             connection.send(self._welcome(worker, message), Greeting)
             of = Reply
             failpoint("welcomed")
-            with contextlib.closing(worker.payloads()) as payloads:
+            with contextlib.closing(worker.payloads()) as payloads, Ahead(connection, worker) as ahead:
                 while not self._stopping:
-                    _answer(connection, worker, payloads)
+                    _answer(connection, worker, payloads, ahead)
+                    ahead.answer_until_input()
                     self._linger(connection)
-                    if payloads.any and not connection.wait(KEPT_SECONDS):
+                    while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
                         payloads.close()
+                        worker.rest(KEPT_SECONDS)
         except WorkerLost:
             raise
         except VisparkError as error:
@@ -256,12 +260,56 @@ class Service:
                 self._lingering.release()
 
 
-def _answer(connection: Connection, worker: Worker, payloads: Payloads) -> None:
-    """Receive one request and answer it."""
+class Ahead:
+    """The plans of a connection that were begun and not answered, in order."""
+
+    def __init__(self, connection: Connection, worker: Worker):
+        self._connection = connection
+        self._worker = worker
+        self._flights: deque[Flight] = deque()
+
+    def add(self, flight: Flight) -> None:
+        self._flights.append(flight)
+
+    def answer_until_input(self) -> None:
+        """Answer those that are complete, and wait for others as long as there is no further request."""
+        while self._flights and (self._worker.is_done(self._flights[0]) or not self._connection.wait(0)):
+            self._answer_first()
+
+    def answer_all(self) -> None:
+        """Answer all of them."""
+        while self._flights:
+            self._answer_first()
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(self, *_) -> None:
+        for flight in self._flights:
+            self._worker.finish(flight)
+
+    def _answer_first(self) -> None:
+        flight = self._flights.popleft()
+        with _Handling(flight.reply.number) as handling:
+            handling.reply, handling.results = self._worker.finish(flight)
+        _reply(self._connection, handling)
+
+
+def _answer(connection: Connection, worker: Worker, payloads: Payloads, ahead: Ahead) -> None:
+    """Receive one request and answer it, after those before it, unless it is only begun."""
     request, descriptors = connection.receive(Request)
     with _Handling(request.number) as handling:
         failpoint("request-received")
-        handling.reply, handling.results = worker.handle(request, descriptors, payloads)
+        begun = worker.begin(request, descriptors, payloads)
+        if isinstance(begun, Flight):
+            ahead.add(begun)
+            return
+        handling.reply, handling.results = begun
+    ahead.answer_all()
+    _reply(connection, handling)
+
+
+def _reply(connection: Connection, handling: _Handling) -> None:
     reply, results = handling.reply, handling.results
     try:
         failpoint("before-reply")

@@ -14,6 +14,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -21,12 +24,13 @@ import numpy as np
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.device.base import Buffer, Device, Recorded, Stream
 from gpu_worker.failpoints import failpoint
+from gpu_worker.line import Flight, Line
 from gpu_worker.names import Names
 from gpu_worker.protocol.errors import KernelFault, Place
 from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
 from gpu_worker.protocol.payload import Data
 from gpu_worker.store import Partition
-from gpu_worker.streams import Streams
+from gpu_worker.streams import MAIN, Streams
 from gpu_worker.vessels import Room, Vessel
 
 #: The most device memory that a recording may hold on to beside what its plan keeps, in bytes.
@@ -76,6 +80,8 @@ class Recording:
         self._work: list[Recorded] = []
         self._place = Place()
         self._answer: Answer | None = None
+        #: The last pass that was begun.
+        self.flight: Flight | None = None
         #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
         self._before = {buffer: buffer.ghosts for buffer in room.buffers.values()} if room else {}
         #: The same of what it reads.
@@ -162,7 +168,9 @@ class Recording:
         return names.version(self._reads) == self.version
 
     def fits(self, request: Run, arguments: Arguments, names: Names) -> bool:
-        """Whether the plan can be done so with these values, while nothing else does; then :meth:`run` must follow."""
+        """Whether the plan can be done so with these values, while nothing else does; then :meth:`run` must follow, or
+        :meth:`begin` where it keeps something.
+        """
         if _shapes(request.values) != self._shapes or any(
                 arguments.fixed(slot) != data for slot, data in self._fixed.items()) or any(
                 buffer.ghosts != ghosts for known in (self._found, self._before) for buffer, ghosts in known.items()):
@@ -175,52 +183,101 @@ class Recording:
             return False
         return True
 
-    def run(self, request: Run, arguments: Arguments, box: BlackBox, names: Names) -> Ran:
-        """Do it again.
+    def run(self, request: Run, arguments: Arguments, box: BlackBox, names: Names, line: Line) -> Ran:
+        """Do it again, where the answer is what the devices find.
 
         Raises
         ------
         KernelFault
             If a kernel has failed.
         """
-        started = time.monotonic()
+        started, vrdd = time.monotonic(), request.vrdds[self.slot]
         try:
-            for slot, array in self._staged.items():
-                array[:] = arguments.data(slot)
-            failpoint("launching")
             with box.running(self._place, started + request.seconds):
-                self._start(arguments)
+                if names.is_coming(vrdd):
+                    for device, stream in self._streams:
+                        device.order(line.stream(device, MAIN), stream=stream, of=device)
+                self._enqueue(arguments)
+                for device, stream in self._streams:
+                    device.synchronize(stream=stream)
             failpoint("fetched")
             outputs, folded, data = self._answer()
             failpoint("computed")
-            for buffer, ghosts in self._after.items():
-                buffer.ghosts = ghosts
-            for slot, vessel in self.vessels.items():
-                names.bind_all(request.vrdds[slot], vessel)
         except KernelFault as fault:
             raise fault.at(vrdd=self._place.vrdd, partition=self._place.partition, operation=self._place.operation,
                            device=self._place.device) from fault.__cause__
         finally:
-            if self.room is not None:
-                self.room.give()
-            names.give_back((request.vrdds[self.slot],))
+            names.give_back((vrdd,))
         failpoint("bound")
         inline = b"" if data is None else data.array.tobytes()
         return Ran(request.number, outputs, folded, False, Times(time.monotonic() - started, 0.0), inline)
 
-    def _start(self, arguments: Arguments) -> None:
+    def begin(self, request: Run, arguments: Arguments, box: BlackBox, names: Names, line: Line) -> Flight:
+        """Begin to do it again, in a turn of the line; what it keeps is bound, and coming.
+
+        Raises
+        ------
+        KernelFault
+            If a kernel has failed.
+        """
+        vrdd = request.vrdds[self.slot]
+        place = replace(self._place, vrdd=names.called(vrdd))
+        with ExitStack() as stack:
+            stack.callback(names.give_back, (vrdd,))
+            with ExitStack() as held:
+                held.callback(self.room.give)
+                if self._staged and self.flight is not None:
+                    line.wait(self.flight)      # its copies may not have been made
+                with box.running(place, time.monotonic() + request.seconds):
+                    self._enqueue(arguments)
+                    for device, stream in self._streams:
+                        device.query(stream=stream)
+                failpoint("computed")
+                flight = self.flight = self._depart(request, place, names)
+                wait = None if flight.has_passed else partial(line.wait, flight)
+                for slot, vessel in self.vessels.items():
+                    names.bind_all(request.vrdds[slot], vessel, wait)
+            failpoint("bound")
+            line.push(flight)
+            if self.source is None:
+                stack.pop_all()         # given back when it has landed; else whoever writes there does so behind it
+        return flight
+
+    def _depart(self, request: Run, place: Place, names: Names) -> Flight:
+        """The flight of a pass, which holds on to what it works on."""
+        marks = [(device, stream, device.mark(stream=stream)) for device, stream in self._streams]
+        for buffer, ghosts in self._after.items():
+            buffer.ghosts = ghosts
+        vessels = [*self.vessels.values(), *([self.source] if self.source else [])]
+        for vessel in vessels:
+            vessel.hold()
+        bound = [request.vrdds[slot] for slot in self.vessels]
+        borrowed = [] if self.source else [request.vrdds[self.slot]]
+        return Flight(place, request.seconds, Ran(request.number, (), None, False, Times(0.0, 0.0), b""), marks,
+                      partial(self._landed, names, bound, borrowed, vessels))
+
+    @staticmethod
+    def _landed(names: Names, bound: Sequence[int], borrowed: Sequence[int], vessels: Sequence[Vessel]) -> None:
+        """What was bound is complete; let go of the rest."""
+        names.came(bound)
+        names.give_back(borrowed)
+        for vessel in vessels:
+            vessel.drop()
+
+    def _enqueue(self, arguments: Arguments) -> None:
+        for slot, array in self._staged.items():
+            array[:] = arguments.data(slot)
+        failpoint("launching")
         for work in self._work:
             if work.late:
                 work.set(arguments.number)
             work.start()
-        for device, stream in self._streams:
-            device.synchronize(stream=stream)
 
     def close(self, give: Callable[[Device, Stream], None]) -> None:
-        """Give back what it holds, and its streams to whoever takes them."""
+        """Give back what it holds, and its streams, if they are its own, to whoever takes them; not while it works."""
         for work in self._work:
             work.close()
-        for device, stream in self._streams:
+        for device, stream in self._streams if self.room is None else ():
             give(device, stream)
         for buffer in self._buffers:
             buffer.close()
@@ -250,6 +307,8 @@ class Recordings:
         self.refused = False
         self.rooms: list[Room] = []
         self._keeps = keeps
+        #: When one was last made or found, on the monotonic clock.
+        self.used = time.monotonic()
         self._patience = self.PATIENCE
         self._numbers = itertools.count()
         self._known: OrderedDict[int, Recording] = OrderedDict()
@@ -271,10 +330,15 @@ class Recordings:
         return None
 
     def _used(self, number: int) -> None:
-        self._patience = self.PATIENCE
+        self._patience, self.used = self.PATIENCE, time.monotonic()
         with self.lock:
             if number in self._known:
                 self._known.move_to_end(number)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not self._known
 
     def wanted(self, version: int) -> bool:
         """Whether a plan that is about to run on content of a version is likely to come again: it has come before."""
@@ -306,6 +370,7 @@ class Recordings:
         with self.lock:
             if recording.room is not None and recording.room not in self.rooms:
                 self.rooms.append(recording.room)
+            self.used = time.monotonic()
             # One that reads and writes the same, but did not fit, is of no more use.
             gone = [number for number, each in self._known.items()
                     if each.version == recording.version and each.room is recording.room]

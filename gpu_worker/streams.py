@@ -10,11 +10,15 @@ from contextlib import contextmanager
 
 from gpu_worker.device.base import Device, Entry, Recorded, Stream, Wait
 from gpu_worker.device.cuda_launch import ordinals
+from gpu_worker.line import Line
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.payload import Data, Payload
 
 #: Streams of one device that a single plan works on at once.
 LANES = 8
+
+#: The numbers of a device's own stream, and of the one for copies beside it; lanes count from 0.
+MAIN, BESIDE = -1, -2
 
 #: Smaller payloads are copied faster than they are pinned.
 PIN_FROM = 4 << 20
@@ -66,10 +70,13 @@ class Streams:
         The most lanes of a device; 1 for none beside its own stream.
     record : bool
         Whether to note what is enqueued on them.
+    line : Line, optional
+        Whose streams to use, in one of its turns.
     """
 
-    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False):
+    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False, line: Line | None = None):
         self._pool = pool
+        self._line = line
         self._count = lanes
         self._tape: list[Entry] | None = [] if record else None
         self._taken: dict[tuple[Device, int], Stream] = {}
@@ -86,14 +93,14 @@ class Streams:
 
     def main(self, device: Device) -> Stream:
         """A device's own stream, behind all that was given to its lanes."""
-        main = self._stream(device, -1)
+        main = self._stream(device, MAIN)
         for lane in self._forked.pop(device, ()):
             device.wait(lane, stream=main)
         return main
 
     def lane(self, device: Device, partition: int) -> Stream:
         """The stream for work on a single partition."""
-        main = self._stream(device, -1)
+        main = self._stream(device, MAIN)
         if self._count < 2:
             return main
         lane = self._stream(device, partition // len(self._pool.devices) % self._count)
@@ -104,18 +111,18 @@ class Streams:
 
     def beside(self, device: Device) -> Stream:
         """A stream for copies beside a device's own work, in no order with it but for what is waited for."""
-        return self._stream(device, -2)
+        return self._stream(device, BESIDE)
 
     def before(self, device: Device, stream: Stream) -> list[Stream]:
         """The streams all of whose work so far is behind a stream's next: what they freed may be used there."""
-        main = self._stream(device, -1)
+        main = self._stream(device, MAIN)
         if stream is main:
             return [main, *(lane for (owner, number), lane in self._taken.items() if owner is device and number >= 0)]
         return [stream, main]
 
     def _stream(self, device: Device, number: int) -> Stream:
         if (device, number) not in self._taken:
-            self._taken[device, number] = self._pool.take(device)
+            self._taken[device, number] = self._line.stream(device, number) if self._line else self._pool.take(device)
             self._taken[device, number].tape = self._tape
         return self._taken[device, number]
 
@@ -135,7 +142,8 @@ class Streams:
     def close(self) -> None:
         """Give the streams back."""
         for device, stream in self.keep():
-            self._pool.give(device, stream)
+            if self._line is None:
+                self._pool.give(device, stream)
 
     def recorded(self) -> list[Recorded]:
         """What does again what was noted: apart for each stream, unless one waits for another."""

@@ -10,12 +10,15 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import NoReturn
 
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.device import open_devices
 from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.session import Grids
+from gpu_worker.line import Flight, Line
 from gpu_worker.mpi.world import World
 from gpu_worker.names import Names
 from gpu_worker.payloads import Payloads
@@ -38,6 +41,7 @@ from gpu_worker.protocol.messages import (
     Run,
     SessionOptions,
     Snapshot,
+    Times,
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
@@ -50,6 +54,9 @@ log = logging.getLogger(__name__)
 
 #: How long an MPI world may take to come to be, in seconds.
 _WORLD_SECONDS = 30.0
+
+#: A reply, and the descriptors that go with it.
+Answer = tuple[Reply, list[int]]
 
 #: The exit status of a process whose device can no longer be used.
 POISONED = 70
@@ -84,6 +91,7 @@ class Worker:
         self._grids = Grids()
         self._snapshots = Snapshots(session, secret, self._names, self._pool)
         self._box = box
+        self._line = Line(box)
         self._requests = 0
         #: The numbers of the plans that are under way.
         self._running: set[int] = set()
@@ -95,9 +103,13 @@ class Worker:
         """What a connection keeps of its requests' payloads; to be closed with it."""
         return Payloads(self._pool.devices[0])
 
-    def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> tuple[
-            Reply, list[int]]:
-        """Answer one request.
+    def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer:
+        """Answer one request, as :meth:`begin` and :meth:`finish` do."""
+        begun = self.begin(request, descriptors, payloads)
+        return self.finish(begun) if isinstance(begun, Flight) else begun
+
+    def begin(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer | Flight:
+        """Answer one request, or begin with it, for :meth:`finish` to give the answer.
 
         ``descriptors`` become the worker's; those returned are to be sent with the reply and closed by the caller.
         ``payloads`` are those of the connection that it came by, if it is to come by one again.
@@ -123,12 +135,45 @@ class Worker:
                     stack.callback(payloads.close)
                 return self._run(request, payloads, *descriptors)
         except KernelFault as fault:
-            log.error("%s", fault)
-            # A device tells whoever waits for it, whether it was his kernel or not.
-            self._box.blame(failure_of(fault, request.number if len(self._running) == 1 else 0))
-            os._exit(POISONED)
+            self._end(fault, request.number)
         finally:
             self._running.discard(request.number)
+
+    def finish(self, flight: Flight) -> Answer:
+        """The answer to a request that was begun. Raises as :meth:`begin` does."""
+        try:
+            self._line.wait(flight)
+        except KernelFault as fault:
+            self._end(fault, flight.reply.number)
+        total = time.monotonic() - flight.started
+        log.debug("plan %d: %.6f s", flight.reply.number, total)
+        return replace(flight.reply, times=Times(total, 0.0)), []
+
+    def is_done(self, flight: Flight) -> bool:
+        """Whether a request that was begun can be answered at once."""
+        self._line.settle()
+        return flight.done
+
+    def rest(self, seconds: float) -> None:
+        """Give back memory that loops worked in which did not go on for some seconds."""
+        self._plans.rest(seconds)
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether loops have memory to work in."""
+        return self._plans.has_loops
+
+    def _end(self, fault: KernelFault, number: int) -> NoReturn:
+        """End the process, whose device is of no more use, with word of the kernel that failed.
+
+        A device tells whoever waits for it, whether it was his kernel or not.
+        """
+        others, first = self._running - {number}, self._line.suspect()
+        if first is not None and not others:
+            fault, number = KernelFault(fault.message, first.place, fault.detail), first.reply.number
+        log.error("%s", fault)
+        self._box.blame(failure_of(fault, 0 if others else number))
+        os._exit(POISONED)
 
     def report(self, number: int = 0) -> Reported:
         """What is held, and how much memory it takes."""
@@ -139,6 +184,7 @@ class Worker:
 
     def close(self) -> None:
         """Give everything back."""
+        self._line.drain()
         self._plans.forget()
         self._names.close()
         self._grids.leave()
@@ -148,7 +194,7 @@ class Worker:
 
     # -- one method per request ---------------------------------------------------------------------------------------
 
-    def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> tuple[Reply, list[int]]:
+    def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Flight:
         payload = None if descriptor is None else payloads.receive(descriptor)
         again = False
         try:
@@ -158,13 +204,13 @@ class Worker:
             self._plans.release(request.released)
             plan = self._plans.get(request.key, request.plan)
             try:
-                reply, fetched = self._again(request, plan, payload) or self._anew(request, plan, payload)
+                found = self._again(request, plan, payload) or self._anew(request, plan, payload)
             except OutOfMemory:
                 # The other nodes would not know that this one starts again.
                 if request.world is not None or not self._plans.forget():
                     raise
-                reply, fetched = self._anew(request, plan, payload)
-            again = not reply.retained
+                found = self._anew(request, plan, payload)
+            again = isinstance(found, Flight) or not found[0].retained
         except VisparkError as error:
             if request.world is not None:
                 # The other nodes may wait for what this one will not send now.
@@ -174,46 +220,68 @@ class Worker:
         finally:
             if payload is not None:
                 payloads.done(again=again)
+        if isinstance(found, Flight):
+            return found
+        reply, fetched = found
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return reply, [] if fetched is None else [fetched.release()]
 
-    def _again(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, None] | None:
+    def _again(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, None] | Flight | None:
         """The answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled."""
         if request.profile or not 0 <= plan.source < len(request.vrdds):
             return None
         arguments = Arguments(request.values, payload)
-        recording = plan.recordings.find(request, arguments, self._names, plan.source)
-        if recording is None:
+        if not plan.keeps:
+            recording = plan.recordings.find(request, arguments, self._names, plan.source)
+            if recording is None:
+                return None
+            try:
+                return recording.run(request, arguments, self._box, self._names, self._line), None
+            finally:
+                recording.lock.release()
+        if plan.recordings.is_empty:
             return None
-        try:
-            return recording.run(request, arguments, self._box, self._names), None
-        finally:
-            recording.lock.release()
+        with self._grids.turns(plan.plan), self._line.turn():
+            recording = plan.recordings.find(request, arguments, self._names, plan.source)
+            if recording is None:
+                return None
+            try:
+                return recording.begin(request, arguments, self._box, self._names, self._line)
+            finally:
+                recording.lock.release()
 
     def _anew(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, Payload | None]:
-        recording = self._recording(request, plan)
-        lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
-        streams = Streams(self._pool, lanes, record=recording is not None)
-        try:
+        with ExitStack() as stack:
             self._grids.await_turn(request.world, time.monotonic() + request.seconds)
-            with self._grids.turns(plan.plan):
-                world = self._joined(request, plan)
-                answer = Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
-                                   world).run()
+            stack.enter_context(self._grids.turns(plan.plan))
+            wanted = self._may_record(request, plan)
+            if plan.plan.grid is not None or (wanted and plan.keeps):
+                # It may write ghost cells that those under way read, or where they work.
+                stack.enter_context(self._line.turn(alone=True))
+            recording = Recording(request, plan.source, self._names, plan.recordings.room()) if wanted else None
+            answer = self._done_anew(request, plan, payload, recording)
             self._grids.turn_done(request.world)
             return answer
+
+    def _done_anew(self, request: Run, plan: Prepared, payload: Payload | None,
+                   recording: Recording | None) -> tuple[Ran, Payload | None]:
+        lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
+        streams = Streams(self._pool, lanes, record=recording is not None,
+                          line=self._line if recording and plan.keeps else None)
+        try:
+            world = self._joined(request, plan)
+            return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
+                             world).run()
         finally:
             streams.close()
             if recording is not None:
                 self._keep(request, plan, recording)
 
-    def _recording(self, request: Run, plan: Prepared) -> Recording | None:
-        """What is to note how a plan runs, where it is likely to come again."""
+    def _may_record(self, request: Run, plan: Prepared) -> bool:
+        """Whether to note how a plan runs, as it is likely to come again."""
         if request.profile or request.world or not plan.may_be_recorded or plan.source >= len(request.vrdds):
-            return None
-        if not plan.recordings.wanted(self._names.version(request.vrdds[plan.source])):
-            return None
-        return Recording(request, plan.source, self._names, plan.recordings.room())
+            return False
+        return plan.recordings.wanted(self._names.version(request.vrdds[plan.source]))
 
     def _joined(self, request: Run, plan: Prepared) -> World | None:
         """The MPI world that a plan wants, which is joined if need be."""
@@ -239,6 +307,8 @@ class Worker:
 
     def _close_recording(self, recording: Recording) -> None:
         with recording.lock:
+            if recording.flight is not None:
+                self._line.wait(recording.flight)
             recording.close(self._pool.give)
 
     def _describe(self, request: Describe) -> tuple[Reply, list[int]]:

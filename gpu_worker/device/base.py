@@ -336,6 +336,9 @@ class Device(ABC):
             If a kernel of this process has failed; the process must end.
         """
 
+    def query(self, *, stream: Stream) -> None:
+        """Raise what :meth:`synchronize` would by now, without waiting."""
+
     @abstractmethod
     def memory(self) -> Memory:
         """The device's memory figures."""

@@ -406,6 +406,12 @@ class CudaDevice(Device):
         with self._active:
             stream.native.synchronize()
 
+    def query(self, *, stream: Any) -> None:
+        with self._active:
+            status = bindings.cuStreamQuery(stream.handle)[0]
+            if status != bindings.CUresult.CUDA_ERROR_NOT_READY:
+                check((status,))
+
     # -- errors and the end -------------------------------------------------------------------------------------------
 
     def check_usable(self) -> None:

@@ -156,6 +156,9 @@ class HostDevice(Device):
     def synchronize(self, *, stream: Stream) -> None:
         self._check_usable()
 
+    def query(self, *, stream: Stream) -> None:
+        self._check_usable()
+
     def memory(self) -> Memory:
         return self._memory.figures()
 

@@ -13,6 +13,7 @@ from pyspark import SparkContext
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report, used
+from tests.system.worker_tools import eventually
 from vispark import IN, CompileError, Kernels
 from vispark.lanes import AHEAD
 from vispark.session import Session
@@ -78,8 +79,9 @@ def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext):
     np.testing.assert_allclose(x.collect()[0], 2.0)
     del held
     settled(sc)
-    assert used(sc) == before
     assert len(report(sc).vrdds) == 1
+    # Tables of launches are small; the second buffer goes when the loop has rested.
+    assert used(sc) < 2.1 * before and eventually(lambda: used(sc) == before)
 
 
 def test_what_is_wrong_is_told_by_the_action_that_needs_it(sc: SparkContext):

@@ -91,7 +91,12 @@ def test_a_pass_of_a_loop_is_launches_and_nothing_else(null: Bench):
         null.run(plan, (vrdd, vrdd + 1), [np.float32(1)])
         null.process.handle(Release(1, (vrdd,)), [])
         used.add(device.memory().used if vrdd > 4 else -1)
-    assert [call[0] for call in device.calls] == ["launch"] * PARTS + ["synchronize"] and len(used) == 2
+    assert [call[0] for call in device.calls] == ["launch"] * PARTS and len(used) == 2
+    null.process.rest(60.0)
+    assert null.process.may_rest and device.memory().used in used
+    null.process.rest(-1.0)
+    one = PARTS * CELLS * 4 * 2
+    assert not null.process.may_rest and device.memory().used == one and len(null.fetched(12)) == PARTS
     null.process.handle(Release(1, (12,)), [])
     assert device.memory().used == 0
 
