@@ -299,14 +299,14 @@ class Load:
 class Receive:
     """The task that gives a partition's records to Spark.
 
-    It starts from the nearest result that is held: where ``places`` (as the driver knew them) says, or in the worker
-    of its node. Where there is none, it starts from the records, and keeps what the chain says on the way unless that
-    is held elsewhere.
+    It starts from the nearest result that is held: where ``places`` say (as the driver knew them, with what is there),
+    or in the worker of its node. Where there is none, it starts from the records, and keeps what the chain says on the
+    way unless that is held elsewhere.
     """
 
     credentials: Credentials
     chain: Chain
-    places: dict[int, dict[int, Home]]
+    places: dict[int, dict[int, tuple[Home, Content]]]
 
     def __call__(self, partition: int, records: Iterable) -> Iterator:
         kept = [node.cached for node in reversed(self.chain) if node.cached]
@@ -315,7 +315,8 @@ class Receive:
                 raise PartitionMissing(f"partition {partition} of {cached} is not held any more, and needs neighbours "
                                        "to be computed: use the VRDD's own actions")
             with suppress(PartitionMissing):
-                return self._from(cached, partition, self.places.get(cached.number, {}).get(partition))
+                return self._from(cached, partition,
+                                  *self.places.get(cached.number, {}).get(partition, (None, None)))
         return self._from_records(partition, records)
 
     def from_token(self, partition: int, tokens: Iterable[Token]) -> Iterator:

@@ -310,13 +310,14 @@ class Session:
     def _last(self, chain: Chain) -> Residency:
         return self.residencies[next(node.cached for node in reversed(chain) if node.cached).number]
 
-    def places(self, chain: Chain) -> dict[int, dict[int, Home]]:
-        """Where the partitions of a chain's cached nodes are, as far as is known, by number."""
+    def places(self, chain: Chain) -> dict[int, dict[int, tuple[Home, Content]]]:
+        """Where the partitions of a chain's cached nodes are and what they look like, as far as is known, by number."""
         found = {}
         for node in chain:
             residency = self.residencies.get(node.cached.number) if node.cached else None
             if residency:
-                found[node.cached.number] = {index: home for index, (home, _) in residency.places.items()}
+                found[node.cached.number] = {index: (home, residency.contents[index])
+                                             for index, (home, _) in residency.places.items()}
         return found
 
     def _until_done(self, once: Callable[[], None]) -> None:

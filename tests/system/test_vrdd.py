@@ -66,6 +66,14 @@ def test_an_uncached_pipeline_is_one_request_for_each_partition(sc: SparkContext
         assert (taken.jobs, taken.requests - idle) == (1, partitions)
 
 
+def test_the_parent_of_a_shuffle_is_one_request_for_each_partition(sc: SparkContext):
+    idle = cost(sc, lambda: None).requests
+    cached = floats(sc, 8, 2).cache("GPU")
+    assert cached.count() == 8
+    taken = cost(sc, lambda: cached.recv().keyBy(lambda x: x > 3).reduceByKey(operator.add).collect())
+    assert taken.requests - idle == 2
+
+
 def test_a_plan_on_cached_data_is_one_request_for_the_worker(sc: SparkContext):
     idle = cost(sc, lambda: None)
     assert idle == Cost(0, 0, 0, 1), "a status asks each process once"

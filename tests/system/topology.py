@@ -161,9 +161,12 @@ def shutdown() -> None:
 
 # -- twins ------------------------------------------------------------------------------------------------------------
 
-#: Makes Spark run a twin of a task as soon as another task of its stage has ended and it has run for 0.1 s.
+#: Makes Spark run a twin of a task as soon as another task of its stage has ended and it has run for 0.1 s, and for no
+#: less than the others' median. By default it would be twice that for tasks that read no records of Spark's, which on
+#: a busy machine is longer than a test waits.
 SPECULATION = {
     "spark.speculation": "true",
+    "spark.speculation.efficiency.enabled": "false",
     "spark.speculation.interval": "50ms",
     "spark.speculation.multiplier": "1.01",
     "spark.speculation.quantile": "0.1",
@@ -204,7 +207,7 @@ class Twins:
 
     directory: Path
     partition: int
-    patience: float = START
+    patience: float = 100.0
 
     def hold(self, partition: int, records: Iterable) -> Iterable:
         """Record this attempt; the chosen partition's first one then waits for its twin. Returns ``records``."""
