@@ -18,6 +18,8 @@ from vispark.text.splits import Split, splits
 
 THREE = Format("", "float32", 3, (("", (0, 1, 2)),))
 
+ONE = Format("", "int32", 1, (("", 0),))
+
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
 @pytest.mark.parametrize("text", [b"", b"\n", b"1 2\n33 4\n\n555 6", b"1 2\r\n3 4\r\n", b"h\nh\n" + b"12 3456\n" * 9])
@@ -46,6 +48,8 @@ def test_files_are_found_and_cut(tmp_path: Path):
     assert [split.end for split in splits(f"{tmp_path}/a.txt, {tmp_path}/b*", 1)] == [45, 100]
     assert splits(f"file://{tmp_path}/a.txt", 1) == [Split(f"file://{tmp_path}/a.txt", 0, 45)]
     assert splits(f"file://{tmp_path}", 1)[1].path == f"file://{tmp_path}/b.txt"
+    block, = Reader(ONE, 0, True)(splits(f"file://{tmp_path}/a.txt", 1))
+    assert block.tolist() == [1] * 22 + [2]
     with pytest.raises(PlanError, match="no text file"):
         splits(f"{tmp_path}/nothing", 1)
 
