@@ -62,12 +62,11 @@ def draw(sc, cells, picture, animation):
         image.set_data(Grid.gather(blocks, np.s_[cells // 2]))
         axes.set_title(f"z = {cells // 2}, step {(frame + 1) * cells}")
 
-    if animation:
-        frames = FuncAnimation(figure, later, frames=50, init_func=lambda: None, repeat=False)
-        frames.save(animation, PillowWriter(fps=10))
-    else:
-        later(0)
+    later(0)
     figure.savefig(picture, dpi=120)
+    if animation:
+        frames = FuncAnimation(figure, later, frames=range(1, 25), init_func=lambda: None, repeat=False)
+        frames.save(animation, PillowWriter(fps=10))
     print(f"the slice through the middle is drawn in {picture}")
 
 
