@@ -81,6 +81,11 @@ FUSED = {
     "key_rows": Fused("rows by key", _calls((lambda p: (int(p[0]), (p[1:], 1)),)), rows(6, 65),
                       Folding((FieldFold("1.0", "add"), FieldFold("1.1", "add")), "0", 10)),
     "key_many": Fused("rows by so many keys that their sums lie in memory", _calls((lambda p: (int(p[0]), p[1:]),)),
-                      rows(6, 65), Folding((FieldFold("1", "add"),), "0", 5000)),
+                      rows(6, 65), Folding((FieldFold("1", "add"),), "0", 1000)),
+    "key_block": Fused("numbers by keys whose exact sums a block has together", _calls((lambda k, v: (k, v),)), COUNTED,
+                       Folding((FieldFold("1", "add"),), "0", 1000)),
+    "key_device": Fused("numbers and counts by keys whose exact sums all blocks have together",
+                        _calls((lambda k, v: (k, (v, 1)),)), COUNTED,
+                        Folding((FieldFold("1.0", "add"), FieldFold("1.1", "add", "overflow")), "0", 100_000)),
     "long_rows": Fused("a softmax by the lanes of a warp", _calls((softmax,)), rows(3, 784)),
 }

@@ -43,10 +43,10 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     const float* __restrict__ const p_in = work.of<const float>(0, 65);
 #ifdef VISPARK_ON_HOST
     if (threadIdx.x != 0) return;
-    long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 5000ll;
-    for (int i = 0; i < 5000; ++i) out_0_cells[i] = Add::identity<long long>();
-    double* __restrict__ const out_1_folds_cells = out_1_folds_partial + blockIdx.x * 320000ll;
-    for (int i = 0; i < 320000; ++i) out_1_folds_cells[i] = Add::identity<double>();
+    long long* __restrict__ const out_0_cells = out_0_counts + blockIdx.x * 1000ll;
+    for (int i = 0; i < 1000; ++i) out_0_cells[i] = Add::identity<long long>();
+    double* __restrict__ const out_1_folds_cells = out_1_folds_partial + blockIdx.x * 64000ll;
+    for (int i = 0; i < 64000; ++i) out_1_folds_cells[i] = Add::identity<double>();
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
     for (long long row = 0; row < work.count; ++row) {
@@ -56,7 +56,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
         const long long key = rows::key_of(out_0_value);
         least.take(key);
         greatest.take(key);
-        if (key >= 0 && key < 5000) {
+        if (key >= 0 && key < 1000) {
             out_0_cells[key] += 1;
             VISPARK_UNROLL
             for (int j = 0; j < 64; ++j) rows::take<Add, Value>(out_1_folds_cells[key * 64 + j], out_1_row[j]);
@@ -71,10 +71,10 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     unsigned char* const scratch = nullptr;
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
-    long long* const out_0_cells = out_0_counts + blockIdx.x * 5000ll;
-    rows::clear<Add, 5000>(out_0_cells);
-    double* const out_1_folds_cells = out_1_folds_partial + blockIdx.x * 320000ll;
-    rows::clear<Add, 320000>(out_1_folds_cells);
+    long long* const out_0_cells = out_0_counts + blockIdx.x * 1000ll;
+    rows::clear<Add, 1000>(out_0_cells);
+    double* const out_1_folds_cells = out_1_folds_partial + blockIdx.x * 64000ll;
+    rows::clear<Add, 64000>(out_1_folds_cells);
     for (int ahead = 0; ahead < 1; ++ahead) {
         rows::fetch<65, 65, 32>(p_tiles + ahead * 4160, p_in, ahead * 64ll, work.count, 64);
         rows::end_group();
@@ -97,7 +97,7 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
                 least.take(key);
                 greatest.take(key);
             }
-            rows::Turns<4> turns(key >= 0 && key < 5000, key);
+            rows::Turns<4> turns(key >= 0 && key < 1000, key);
             while (turns.next()) {
                 if (turns.mine()) {
                     if (lane == 0) out_0_cells[key] += 1;

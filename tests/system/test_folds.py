@@ -402,6 +402,16 @@ def test_many_keys_and_wide_rows(sc: SparkContext):
         np.testing.assert_allclose(total, rows[keys == key].sum(axis=0), rtol=1e-12, atol=1e-14)
 
 
+def test_numbers_by_many_keys_are_added_up_exactly(sc: SparkContext):
+    values = (np.random.default_rng(6).normal(size=4000) * 1e6).astype("float32")
+    pairs = sc.parallelize(list(values), 3).cache("GPU").vmap(lambda x: (int(abs(x)) % 7 * 3000, (x, 1)))
+    reduced = pairs.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=20000)
+    keys = np.abs(values).astype(int) % 7 * 3000
+    for _ in range(2):
+        assert reduced.collectAsMap() == {
+            key: (np.float32(math.fsum(values[keys == key])), (keys == key).sum()) for key in np.unique(keys)}
+
+
 def test_overflow_and_nan_by_key_are_pythons(sc: SparkContext):
     ints = sc.parallelize([2**62, 2**62, 5], 2).cache("GPU").vmap(lambda x: (0, x))
     assert ints.reduceByKey(operator.add, numKeys=1).collect() == [(0, 2**63 + 5)]

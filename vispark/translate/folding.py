@@ -82,6 +82,23 @@ class Accumulated:
         return f"rows::Fold<{self.functor}, {self.of}, {self.element}, {self.accumulator}>"
 
     @property
+    def words(self) -> int:
+        """Words of 8 bytes of a cell that threads fold into in any order; 0 if there is none (``vispark/cells.h``)."""
+        whole = self.accumulator not in ("Twofold", "double", "float")
+        if self.functor == "Add":
+            if self.of in ("One", "IsNan"):
+                return 1
+            if self.of == "Size":
+                return 2
+            return 12 if (self.element, self.accumulator) == ("float", "double") else int(whole)
+        return int(whole and self.of == "Value" and self.functor != "Multiply")
+
+    @property
+    def cell(self) -> str:
+        """The C++ type of such a cell."""
+        return f"rows::Cell<{self.functor}, {self.of}, {self.element}, {self.accumulator}>"
+
+    @property
     def itemsize(self) -> int:
         """Bytes of an accumulator."""
         return ACCUMULATOR_BYTES[self.accumulator]

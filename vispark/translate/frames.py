@@ -67,8 +67,12 @@ class Frame:
                          "#endif"]
         text = "\n".join([*functions, "", *self._kernel()]) + "\n"
         helpers = prelude_for(text)
-        header = "products" if self.host.products else "rows"
-        return f"#include \"vispark/{header}.h\"\n\n" + (helpers + "\n" if helpers else "") + text
+        return f"#include \"vispark/{self.header}.h\"\n\n" + (helpers + "\n" if helpers else "") + text
+
+    @property
+    def header(self) -> str:
+        """What the kernel includes."""
+        return "products" if self.host.products else "rows"
 
     # -- the kernel ---------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from vispark.translate.interface import Call, Record, TableKernel
 from vispark.translate.keyed import KeyedFrame
 from vispark.translate.matrix_kernel import instead_of
 from vispark.translate.scalars import NeedsStatic
-from vispark.translate.table import WARP, keyed_table, lanes_for, lanes_for_key, table_for
+from vispark.translate.table import WARP, keyed_table, lanes_for, lanes_for_key, table_for, together
 from vispark.translate.text import at_definition
 from vispark.translate.types import Scalar
 from vispark.translate.writer import Serial
@@ -140,9 +140,15 @@ def _by_key(host: RowFunction, written: Any, folding: Folding) -> TableKernel:
         table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every))
         if place:
             break
+    words = [one.words * one.width for each in folded for one in each.accumulated]
+    if all(words) and not host.products:
+        numbers = sum(each.port.count for each in folded)
+        shared = 8 * (folding.groups + sum(words)) + 16 * len(every)
+        table, place = together(function, table, place, shared, numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS)
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
                        of_keys=keys, place=place)
-    return _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
+    made = _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
+    return replace(made, preparation=frame.preparation)
 
 
 def _made(frame: Frame, every: tuple[Accumulated, ...], waves: float) -> TableKernel:

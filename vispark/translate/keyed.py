@@ -2,7 +2,11 @@
 
 Where there are few cells, each thread has its own, in shared memory. Else each warp has cells for all groups, in shared
 memory or, where they do not fit, in memory, and rows of the warp that have the same key take turns, in their order. At
-the end the cells of a thread block are joined, in order. So a fold gives the same bits each time.
+the end the cells of a thread block are joined, in order.
+
+Where there are so many that few warps would have room, and what is folded can be added up in any order
+(``vispark/cells.h``), a thread block has cells together, in shared memory, or all thread blocks have, in memory that is
+made ready first. Either way a fold gives the same bits each time.
 """
 
 from __future__ import annotations
@@ -12,13 +16,15 @@ from dataclasses import dataclass, field
 from vispark.translate.chain import Port
 from vispark.translate.folding import ACCUMULATOR_BYTES, Accumulated
 from vispark.translate.frames import Frame, Text, at_row, slots_of
+from vispark.translate.interface import Preparation
 
 
 @dataclass(frozen=True)
 class KeyedFrame(Frame):
     """A kernel that folds by the keys that the port ``key`` gives; ``of_keys`` are their count and range.
 
-    ``place`` says who has cells in shared memory: "thread", "warp", or "" where they are in memory.
+    ``place`` says who has cells in shared memory: "thread", "warp" or "block"; "device" is memory that all blocks
+    share, and "" memory of each warp's own.
     """
 
     key: Port = field(kw_only=True)
@@ -33,7 +39,63 @@ class KeyedFrame(Frame):
 
     def _partials(self) -> list[str]:
         least, greatest = (f"long long* __restrict__ {self.key.base}_{one.guard}" for one in self.of_keys[1:])
-        return [f"long long* __restrict__ {self.key.base}_counts", least, greatest, *super()._partials()]
+        made = ["rows::Word* made"] if self.place == "device" else []
+        return [f"long long* __restrict__ {self.key.base}_counts", least, greatest, *super()._partials(), *made]
+
+    @property
+    def _together(self) -> bool:
+        return self.place in ("block", "device")
+
+    @property
+    def header(self) -> str:
+        """What the kernel includes."""
+        return "cells" if self._together else super().header
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """The kernel that makes the cells of all blocks ready: a word that counts blocks, and the cells."""
+        if self.place != "device":
+            return None
+        words = 1 + sum(width * one.words for _, one, width, _ in self._shared_cells())
+        return Preparation(f"{self.name}_cells", 8 * words, min(1024, -(-words // 4096)), 256)
+
+    def _kernel(self) -> list[str]:
+        first = self.preparation
+        if first is None:
+            return super()._kernel()
+        text, offset = Text(), 1
+        text.add(f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {first.grid * 256};",
+                 "if (first == 0) made[0] = 0;")
+        for _, one, width, _ in self._shared_cells():
+            text.add(f"rows::start_cells<{one.cell}>(made + {offset}, {width}, first, step);")
+            offset += width * one.words
+        given = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
+        return ['extern "C" __global__ void', f"{first.name}({given})", "{", *text.lines, "}", "", *super()._kernel()]
+
+    def _shared_cells(self) -> list[tuple[str, Accumulated, int, str]]:
+        """Name, fold and number of the cells that threads have together, and the partial they become."""
+        return [(f"{self.key.base}_cells", self.of_keys[0], self.groups, f"{self.key.base}_counts"),
+                *((f"{folded.name(one)}_cells", one, one.width, folded.partial(one))
+                  for folded in self.folded for one in folded.accumulated)]
+
+    def _declare_shared_cells(self, text: Text, offset: int) -> None:
+        words = 1
+        for name, one, width, _ in self._shared_cells():
+            if self.place == "device":
+                text.add(f"rows::Word* const {name} = made + {words};")
+                words += width * one.words
+            else:
+                text.add(f"rows::Word* const {name} = (rows::Word*)(memory + {offset});",
+                         f"rows::start_cells<{one.cell}>({name}, {width}, threadIdx.x, {self.table.block});")
+                offset += -(-width * one.words * 8 // 16) * 16
+        if self.place == "block":
+            text.add("rows::barrier();")
+
+    def _taken(self, one: Accumulated, name: str, cell: str, value: str, together: bool) -> str:
+        """Fold a value into a cell."""
+        if together:
+            return f"{one.cell}::take({name} + ({cell}) * {one.words}, {value});"
+        return f"rows::take<{one.functor}, {one.of}>({name}[{cell}], {value});"
 
     # -- cells --------------------------------------------------------------------------------------------------------
 
@@ -58,23 +120,23 @@ class KeyedFrame(Frame):
             else:
                 text.add(f"rows::clear<{functor}, {width}>({name});")
 
-    def _cell(self, text: Text, lanes: int, apart: str = "") -> None:
-        """Fold one row's results into the cells of its key."""
+    def _cell(self, text: Text, lanes: int, apart: str = "", together: bool = False) -> None:
+        """Fold one row's results into the cells of its key, which threads may have ``together``."""
         first = "if (lane == 0) " if lanes > 1 else ""
-        text.add(f"{first}{self.key.base}_cells[key{apart}] += 1;")
+        text.add(first + (f"atomicAdd({self.key.base}_cells + key, 1ull);" if together else
+                          f"{self.key.base}_cells[key{apart}] += 1;"))
         for folded in self.folded:
             port = folded.port
             for one in folded.accumulated:
-                take = f"rows::take<{one.functor}, {one.of}>"
                 name = f"{folded.name(one)}_cells"
                 if port.number:
-                    text.add(f"{first}{take}({name}[key{apart}], {port.local});")
+                    text.add(first + self._taken(one, name, f"key{apart}", port.local, together))
                     continue
                 column = f"j * {lanes} + lane" if lanes > 1 else "j"
                 guard = f"if ({column} < {port.count}) " if port.count % lanes else ""
                 cell = f"(key * {port.count} + {column}){apart}" if apart else f"key * {port.count} + {column}"
-                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots_of(port.count, lanes)}; ++j) {guard}{take}("
-                                           f"{name}[{cell}], {port.local}[j]);")
+                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots_of(port.count, lanes)}; ++j) {guard}"
+                         + self._taken(one, name, cell, f"{port.local}[j]", together))
 
     # -- frames -------------------------------------------------------------------------------------------------------
 
@@ -106,7 +168,10 @@ class KeyedFrame(Frame):
 
     def _declare_folds(self, text: Text) -> None:
         self._declare_range(text)
-        self._declare_cells(text, self.cells_at)
+        if self._together:
+            self._declare_shared_cells(text, self.cells_at)
+        else:
+            self._declare_cells(text, self.cells_at)
 
     @property
     def cells_at(self) -> int:
@@ -116,13 +181,14 @@ class KeyedFrame(Frame):
     def _rows_of_tile(self, text: Text) -> None:
         """All rows of a tile; the threads of a warp go on together where they wait for each other."""
         table = self.table
-        if self.place == "thread":
-            text.add(f"for (int row = threadIdx.x; row < count; row += {table.groups}) {{")
-            places = self._tile_places() | self._declared_results(text, 1)
+        if self.place == "thread" or self._together:
+            text.add(f"for (int row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += "
+                     f"{table.groups}) {{")
+            places = self._tile_places() | self._declared_results(text, table.lanes)
             text.add(self._call(places, lanes=True), f"const long long key = rows::key_of({self.key.local});")
             self._take_range(text)
             text.add(f"if (key >= 0 && key < {self.groups}) {{")
-            self._cell(text, 1, self._apart)
+            self._cell(text, table.lanes, self._apart, self._together)
             text.add("}", "}")
             return
         text.add(f"for (int start = 0; start < count; start += {table.groups}) {{",
@@ -142,8 +208,13 @@ class KeyedFrame(Frame):
 
     def _leave(self, text: Text) -> None:
         table = self.table
+        if self._together:
+            text.add("const bool all = rows::comes_last(made);" if self.place == "device" else "rows::barrier();")
+            for name, one, width, partial in self._shared_cells():
+                text.add(f"rows::leave_cells<{one.cell}, {one.functor}>({partial}, {name}, {width}, "
+                         f"{'all' if self.place == 'device' else 'true'});")
         for one in self.of_keys[1:]:
             text.add(f"rows::leave<1, 1, {table.block}, {one.functor}>({self.key.base}_{one.guard}, "
                      f"(long long*)memory, &{one.guard});")
-        for name, _, functor, width, partial in self._cells() if self.place else ():
+        for name, _, functor, width, partial in self._cells() if self.place in ("thread", "warp") else ():
             text.add(f"rows::leave_{self.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")

@@ -47,6 +47,10 @@ _PER_KEY_LANE = 4
 _FEW_THREADS = 128
 _OWN_THREADS = 384
 _KEY_REGISTERS = 8
+#: The threads of a multiprocessor from which on warps need no cells together, and the most numbers of a record for
+#: which these are taken all the same.
+_MANY_THREADS = 1024
+_NARROW_RECORD = 16
 #: Rows of float that are summed before they are added to a double.
 FLUSHED = 16
 #: Numbers that the host folds side by side.
@@ -178,10 +182,29 @@ def keyed_table(function: RowFunction, lanes: int, cells: int) -> tuple[Table, s
     return _tiled(function, lanes, (), 32, 2, True), ""
 
 
-def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int) -> list[Table]:
+def together(function: RowFunction, table: Table, place: str, cells: int, numbers: int,
+             few: bool) -> tuple[Table, str]:
+    """The table for a fold by key whose cells many threads can have together, ``cells`` bytes for all keys.
+
+    A block has them in shared memory where warps of their own would be few and a row's numbers are not many; where they
+    do not fit, all blocks have them in memory, if the rows' numbers are not many either or ``few`` warps would be.
+    """
+    threads = table.resident * table.block if place else 0
+    if place == "thread" or threads >= _MANY_THREADS or (numbers > _NARROW_RECORD and (place or not few)):
+        return table, place
+    tables = [] if numbers > _NARROW_RECORD else \
+        _with_cells(function, table.lanes, lambda _: cells, _OWN_THREADS, (512, 256, 128))
+    if tables:
+        best = max(tables, key=lambda one: one.resident * one.block)
+        return (best, "block") if best.resident * best.block > threads else (table, place)
+    return (table, place) if place else (_tiled(function, table.lanes, (), 512, 2, True), "device")
+
+
+def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int,
+                blocks: Sequence[int] = (128, 64, 256, 32)) -> list[Table]:
     """Tables that leave room for cells, and have threads enough."""
     found = []
-    for block in (128, 64, 256, 32):
+    for block in blocks:
         for nbytes in (_STAGE_BYTES // 2, _STAGE_BYTES):
             table = _tiled(function, lanes, (), block, 2, True, nbytes)
             shared = -(-table.shared // 16) * 16 + cells(block) + _SYSTEM_BYTES
