@@ -393,12 +393,28 @@ class Lowering:
         before, mapped_to = self._states[variant][stage.first], self._states[variant][calls[-1][0] + 1]
         assert before.signature is not None and mapped_to.signature is not None
         apart = inside if step.how == "inside" and inside is not None else len(self.nodes)
+        item = self._taken_item(stage, calls[-1][0], mapped_to) if step.how == "all" and inside is None else ""
+        if item:
+            return self._item_launch(calls, item, step, before, mapped_to.signature)
         mapped = self._mapped(calls, before, apart, Folding(step.fields, step.key, step.groups))
         outputs = _folded_outputs(step, mapped_to.signature)
         keys = {step.key} if step.how == "key" else set()
         if {each.field for each in mapped.kernel.accumulated} - keys != {each.name for each in outputs}:
             raise Apart(apart)
         return launch_of(mapped, calls, outputs, self.slots, self.modules)
+
+    def _item_launch(self, calls: list[Call], item: str, step: messages.MapFold, before: State,
+                     pairs: Signature) -> Launch:
+        """What folds the keys or the values of the pairs that the last call makes, and computes nothing else."""
+        names = {each.name: name_in(item, each.name) for each in pairs.fields if each.name.split(".")[0] == item}
+        hows = {each.field: each for each in step.fields}
+        if "" not in hows and set(names.values()) - set(hows):
+            raise Apart(len(self.nodes))
+        fields = tuple([replace(hows.get(taken) or hows[""], field=name) for name, taken in names.items()])
+        mapped = self._mapped(calls, before, len(self.nodes), Folding(fields), frozenset(names))
+        taken = Signature(tuple([replace(each, name=names[each.name]) for each in pairs.fields if each.name in names]))
+        launch = launch_of(mapped, calls, _folded_outputs(step, taken), self.slots, self.modules)
+        return replace(launch, partials=tuple([replace(each, field=names[each.field]) for each in launch.partials]))
 
     def _fused_launch(self, calls: list[Call], stage: Stage, variant: int) -> Launch:
         states, maps, last = self._states[variant], self._maps[variant], calls[-1][0]
@@ -434,10 +450,11 @@ class Lowering:
             raise Apart(last + 2)
         return _item(op)
 
-    def _mapped(self, calls: list[Call], before: State, apart: int, folding: Folding | None = None) -> Mapped:
+    def _mapped(self, calls: list[Call], before: State, apart: int, folding: Folding | None = None,
+                wanted: frozenset[str] | None = None) -> Mapped:
         """One kernel for some calls; where it cannot be had, the node at ``apart`` becomes a step of its own."""
         try:
-            mapped = resolve_maps(calls, before.layout, before.signature, folding=folding)
+            mapped = resolve_maps(calls, before.layout, before.signature, wanted=wanted, folding=folding)
         except TranslationError as error:
             raise Apart(apart) from error
         self._settled |= mapped.settled

@@ -410,6 +410,9 @@ def test_numbers_by_many_keys_are_added_up_exactly(sc: SparkContext):
     for _ in range(2):
         assert reduced.collectAsMap() == {
             key: (np.float32(math.fsum(values[keys == key])), (keys == key).sum()) for key in np.unique(keys)}
+    assert pairs.values().reduce(lambda a, b: (a[0] + b[0], a[1] + b[1])) == (
+        np.float32(math.fsum(values)), len(values))
+    assert pairs.keys().sum() == keys.sum()
 
 
 def test_overflow_and_nan_by_key_are_pythons(sc: SparkContext):

@@ -178,6 +178,15 @@ def test_map_and_fold_are_one_kernel():
         ("", "add", "double", 1)]
 
 
+@pytest.mark.parametrize(("taken", "dtype"), [(plan.Values(), "<f4"), (plan.Keys(), "<i8")])
+def test_an_item_of_pairs_and_its_fold_are_one_kernel(taken: plan.Op, dtype: str):
+    lowering = lowered(chain(mapping(paired), taken), numbers(5), goal=Goal(fold=Reduce(ADD)))
+    assert kinds(lowering) == [Load, ToDevice, MapFold]
+    launch = lowering.launches[0][0]
+    assert launch.outputs == (Field("", dtype, ()),)
+    assert {each.field for each in launch.partials} == {""}
+
+
 def test_vreduce_behind_a_map_of_blocks():
     lowering = lowered(chain(mapping(doubled), INSIDE), rows(6, 4, "blocks"), rows(2, 4, "blocks"))
     assert kinds(lowering) == [Load, ToDevice, MapFold, Fetch]

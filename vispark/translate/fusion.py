@@ -46,7 +46,7 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
     record : Record
         What an element of the first one is.
     wanted : frozenset of str, optional
-        The outputs to compute, by name; all if left out. Without meaning where there is a fold.
+        The outputs to compute, and to fold where there is a fold, by name; all if left out.
     folding : Folding, optional
         What the last function's results are folded into.
 
@@ -89,7 +89,7 @@ def _kernel(links: tuple[Link, ...], record: Record, given: tuple[tuple[Place, G
             folding: Folding | None) -> TableKernel:
     """Cached by types: a chain with other values gives the kernel that there is."""
     def written(lanes: int, multiplied: bool) -> RowFunction:
-        return ChainWriter(links, record, dict(given), dict(statics), None if folding else wanted, folding is not None,
+        return ChainWriter(links, record, dict(given), dict(statics), wanted, folding is not None,
                            lanes, multiplied).write()
 
     for multiplied in (True, False):
