@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import cProfile
+import itertools
 import pstats
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.protocol.codec import decode, encode
+from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Side, Stencil
 from gpu_worker.protocol.messages import (
     Array,
     Constant,
@@ -37,8 +40,10 @@ from gpu_worker.protocol.messages import (
     Run,
     SessionOptions,
     Signature,
+    StencilLaunch,
     Step,
     ToDevice,
+    Value,
     Variant,
 )
 from gpu_worker.protocol.payload import Payload
@@ -72,11 +77,36 @@ FOLD = Launch((), (COLUMNS,), 0, (In(""), Array(0)), (Field("", "<f4", (COLUMNS,
 MAP = Launch((), (COLUMNS,), 0, (In(""), Out(""), Array(0)), SIGNATURE.fields, kernel="scaled", tile=16, waves=2.0)
 
 
+GRID = GridShape((64, 64, 64), (4, 4, 4), (1, 1, 1))
+HALO = Halo("", (1, 1, 1), (1, 1, 1), (Side("given", bytes(4), -1),) * 6)
+HEAT = StencilLaunch(0, "heat", ("",), (Field("", "<f4", ()),), (Value(0),), (1, 1, 1), (1, 1, 1), (32, 1, 1),
+                     (32, 1, 1), 0, True)
+
+
 def plan_of(*steps: Step, launches: tuple[Launch, ...] = (), keeps: int = 0) -> Plan:
     """A plan on the partitions of VRDD slot 0."""
     variant = Variant(SIGNATURE, launches, (b"",) * keeps, (-1,) * keeps)
     inputs = tuple(Input(index, ROWS, 0, 0, b"", (0,)) for index in range(PARTITIONS))
     return Plan((Load(0), *steps), (Module(SOURCE, "bench.cu", (), (), ()),), (variant,), inputs, ())
+
+
+def grid_plan(*steps: Step, source: Step, inputs: tuple[Input, ...]) -> Plan:
+    """A plan on a grid of 64 blocks."""
+    keeps = sum(isinstance(step, Keep) for step in steps)
+    variant = Variant(Signature((Field("", "<f4", (16, 16, 16)),)), (), (b"",) * keeps, (-1,) * keeps)
+    return Plan((source, *steps), (Module("", "heat.cu", (), (), ()),), (variant,), inputs, (), GRID, (HEAT,))
+
+
+def fill_grid(worker: Worker, vrdd: int) -> Plan:
+    """Hold the blocks as a VRDD; a step of heat from slot 0 to slot 1."""
+    inputs = tuple(Input(index, 4, 0, 0, b"", (0,) * 4, tuple(range(4 * index, 4 * index + 4)))
+                   for index in range(PARTITIONS))
+    for part in inputs:
+        plan = grid_plan(ToDevice(), Keep(0, "u", "device"), source=Put(), inputs=(part,))
+        with Payload.create(4 * 16**3 * 4) as payload:
+            worker.handle(Run(1, 1, 60.0, *sealed(plan), (vrdd,), ()), [payload.release()])
+    return grid_plan(ToDevice(), Exchange("halo", (HALO,)), Stencil("heat", 0), Keep(1, "u", "device"), source=Load(0),
+                     inputs=inputs)
 
 
 def fill(worker: Worker) -> None:
@@ -91,16 +121,18 @@ def fill(worker: Worker) -> None:
 class Passes:
     """Passes of one plan, each with the request decoded and the reply encoded as a connection would."""
 
-    def __init__(self, worker: Worker, plan: Plan, keeps: bool = False):
+    def __init__(self, worker: Worker, plan: Plan, keeps: bool = False, loop: int = 0):
         self.worker = worker
         self.key, self.encoded = sealed(plan)
-        self.keeps = keeps
-        self.number = 1
+        self.keeps = keeps or loop > 0
+        self.loop = loop
+        self.number = max(1, loop)
 
     def __call__(self) -> None:
         self.number += 1
-        w = Constant("<f4", (COLUMNS,), np.full(COLUMNS, self.number, np.float32).tobytes(), 0)
-        vrdds = (1, self.number) if self.keeps else (1,)
+        shape = () if self.loop else (COLUMNS,)
+        w = Constant("<f4", shape, np.full(shape, self.number % 2, np.float32).tobytes(), 0)
+        vrdds = (self.number - 1 if self.loop else 1, self.number) if self.keeps else (1,)
         request = Run(self.number, 1, 60.0, self.key, self.encoded, vrdds, (w,))
         self.encoded = b""
         given = decode(encode(request, Request), Request)
@@ -108,7 +140,7 @@ class Passes:
         reply, _ = self.worker.handle(given, [])
         self.seconds = time.perf_counter() - started
         encode(reply, Reply)
-        if self.keeps and self.number > 3:
+        if self.keeps and self.number > self.loop + 3:
             self.worker.handle(Release(1, (self.number - 1,)), [])
 
 
@@ -125,6 +157,12 @@ def measure(name: str, once: Passes, times: int = 2000) -> None:
           f"{1e6 * float(np.median(samples[20:])):.1f} us")
 
 
+def looped(worker: Worker, numbers: Iterator[int]) -> Passes:
+    """A loop on the grid."""
+    first = next(numbers)
+    return Passes(worker, fill_grid(worker, first), loop=first)
+
+
 def main() -> None:
     """Measure on a device."""
     device = sys.argv[1] if len(sys.argv) > 1 else "null"
@@ -135,10 +173,12 @@ def main() -> None:
         print(f"{worker.devices[0]}, {PARTITIONS} partitions: 5 %, median and 95 % in the worker, us")
         fold = plan_of(ToDevice(), MapFold("sums", (FieldFold("", "add"),), "all"), launches=(FOLD,))
         kept = plan_of(ToDevice(), Exec("scaled"), Keep(1, "", "device"), launches=(MAP,), keeps=1)
+        loops = itertools.count(100_000, 100_000)
         cases: list[tuple[str, Callable[[], Passes]]] = [
             ("an empty plan", lambda: Passes(worker, plan_of())),
             ("a fused fold of all records", lambda: Passes(worker, fold)),
             ("a map that is kept, released next", lambda: Passes(worker, kept, keeps=True)),
+            ("a step of heat on 64 blocks, kept", partial(looped, worker, loops)),
         ]
         for name, make in cases:
             measure(name, make())

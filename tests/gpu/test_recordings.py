@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.cuda_graph import Graph
+from gpu_worker.protocol.messages import Release
 from tests.unit.plans import Bench, bench
 from tests.unit.test_recordings import (
     ROWS,
@@ -22,15 +23,29 @@ from tests.unit.test_recordings import (
     test_values_of_other_types_are_not_taken_for_the_same,
     test_what_changes_from_pass_to_pass_is_taken_anew,
 )
+from tests.unit.test_recordings_kept import (
+    kept,
+    put,
+    test_a_fold_of_each_state,
+    test_a_loop_with_two_states,
+    test_plans_that_take_turns,
+    test_what_another_plan_took_of_a_state_stays_as_it_is,
+    test_whatever_is_held_released_and_asked_for,
+)
 
 __all__ = [
+    "test_a_fold_of_each_state",
+    "test_a_loop_with_two_states",
     "test_an_empty_plan",
     "test_fetched_records_are_those_of_each_pass",
     "test_other_content_under_a_name_is_seen",
     "test_passes_beside_each_other",
+    "test_plans_that_take_turns",
     "test_raw_kernels_and_folds_of_their_own_are_recorded",
     "test_values_of_other_types_are_not_taken_for_the_same",
+    "test_what_another_plan_took_of_a_state_stays_as_it_is",
     "test_what_changes_from_pass_to_pass_is_taken_anew",
+    "test_whatever_is_held_released_and_asked_for",
 ]
 
 
@@ -38,6 +53,12 @@ __all__ = [
 def worker(tmp_path: Path) -> Iterator[Bench]:
     with bench(tmp_path, "cuda") as found:
         found.put(1, [[{"": ROWS}], [{"": ROWS[:9]}]])
+        yield found
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path, "cuda") as found:
         yield found
 
 
@@ -56,3 +77,14 @@ def test_a_further_pass_is_one_launch_of_a_graph(worker: Bench):
     recording, = recordings._known.values()
     work, = recording._work
     assert isinstance(work, Graph) and work._handle is not None and len(work.entries) == 4
+
+
+def test_a_pass_of_a_loop_is_one_launch_of_a_graph(host: Bench):
+    plan = (put(host, 1), kept(host, "moved", "u"))[1]
+    for vrdd in range(1, 8):
+        host.run(plan, (vrdd, vrdd + 1), [np.float32(1)])
+        host.process.handle(Release(1, (vrdd,)), [])
+    recordings = next(known.recordings for known in host.process._plans._known.values() if known.keeps
+                      and known.recordings._known)
+    assert all(isinstance(work, Graph) and work._handle is not None
+               for recording in recordings._known.values() for work in recording._work)
