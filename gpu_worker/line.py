@@ -89,9 +89,14 @@ class Line:
         with self._turn:
             if alone:
                 self.drain()
-            while len(self._flights) >= AHEAD:
-                self.wait(self._flights[0])
+            while (first := self._nth(-AHEAD)) is not None:
+                self.wait(first)
             yield
+
+    def _nth(self, place: int) -> Flight | None:
+        """A flight by its place, where there are so many."""
+        with self._lock:
+            return self._flights[place] if len(self._flights) >= -place else None
 
     def push(self, flight: Flight) -> None:
         """Take account of what was enqueued within a turn."""
@@ -130,7 +135,7 @@ class Line:
         """
         self.settle()
         while not flight.done:
-            if flight is self._flights[-1]:
+            if flight is self._nth(-1):
                 for device, stream, _ in flight.marks:
                     device.synchronize(stream=stream)
             else:
@@ -141,8 +146,8 @@ class Line:
 
     def drain(self) -> None:
         """Wait until nothing is under way."""
-        while self._flights:
-            self.wait(self._flights[-1])
+        while (last := self._nth(-1)) is not None:
+            self.wait(last)
 
     def suspect(self) -> Flight | None:
         """The plan that the devices were working on when a kernel failed, if it was one of these."""
