@@ -20,7 +20,8 @@ BLOCKS = np.random.default_rng(3).normal(size=(5, 3, 4)).astype("float32")
 W = rows(1, 5, seed=7)[0]
 CENTRES = rows(4, 5, seed=8)
 MATRIX = rows(3, 5, seed=9)
-TALL, ACROSS = rows(9, 12), rows(12, 10, seed=5)
+# Quarters, whose products have the same sum in every order.
+TALL, ACROSS = np.round(rows(9, 12) * 4) / 4, np.round(rows(12, 10, seed=5) * 4) / 4
 SPECIAL = np.float32([[1, np.nan, -1], [np.inf, 2, -np.inf], [0, -0.0, 3], [np.nan, np.nan, 1], [5, 5, 5]])
 
 # -- items and slices -------------------------------------------------------------------------------------------------
@@ -115,8 +116,8 @@ case("np.inner, np.vdot", P, W, tolerance=16)(lambda p, w: (np.inner(p, w), np.v
 case("dot of ints", INTS)(lambda p: dot(p, p))
 case("dot of complex", COMPLEX, tolerance=16)(lambda p: (np.dot(p, p), np.vdot(p, p)))
 case("a matrix times a row", P, MATRIX, tolerance=16, golden="matrix_vector")(lambda p, m: m @ p)
-case("a row times a larger matrix", TALL, ACROSS, tolerance=64, golden="row_times_matrix")(lambda p, m: p @ m)
-case("a larger matrix times part of a row", TALL, ACROSS, tolerance=64)(lambda p, m: (m[1:] @ p[:10], p[0]))
+case("a row times a larger matrix", TALL, ACROSS, golden="row_times_matrix")(lambda p, m: p @ m)
+case("a larger matrix times part of a row", TALL, ACROSS)(lambda p, m: (m[1:] @ p[:10], p[0]))
 case("a row times a matrix", P, MATRIX.T.copy(), tolerance=64)(lambda p, m: p @ m)
 case("a matrix times a matrix", BLOCKS, tolerance=16)(lambda b: b @ b.T)
 case("np.sum", P, tolerance=16, golden="sum")(lambda p: np.sum(p))
