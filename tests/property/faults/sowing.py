@@ -26,7 +26,7 @@ FAST = ("tests/unit/test_translate_errors.py", "tests/unit/test_translate_form.p
         "tests/unit/test_translate_cases.py", "tests/property/test_differential.py")
 _PARTS = ("vispark", "gpu_worker", "tests", "pyproject.toml")
 #: A fault may make a loop without an end.
-_SECONDS = 600
+_SECONDS = 300
 _CELLS = 3
 _CASE = "test_the_kernel_does_what_the_function_does"
 _FORK = multiprocessing.get_context("fork")
