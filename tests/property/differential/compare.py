@@ -193,6 +193,7 @@ def _same_floats(one: np.ndarray, other: np.ndarray, equal: Equal) -> np.ndarray
     limits = np.finfo(one.dtype)
     wide, narrow = one.astype(np.longdouble), other.astype(np.longdouble)
     room = limits.eps * (equal.units * np.abs(wide) + equal.absolute) + equal.units * limits.smallest_subnormal
-    # What rounds to the last number before infinity may as well round to infinity.
-    last = (np.abs(wide) >= limits.max * (1 - equal.units * limits.eps)) & np.isinf(other) & (wide * narrow > 0)
+    # What rounds to the last number before infinity may as well round to infinity, in Python or in the kernel.
+    near = limits.max * (1 - equal.units * limits.eps)
+    last = (np.abs(wide) >= near) & (np.abs(narrow) >= near) & (np.sign(wide) == np.sign(narrow))
     return both | (one == other) | last | (np.isfinite(one) & np.isfinite(other) & (np.abs(wide - narrow) <= room))

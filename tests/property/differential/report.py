@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import subprocess
 from argparse import Namespace
@@ -15,6 +16,7 @@ import numpy as np
 from tests.property.differential.campaign import WANTED, Tally, short_of
 from tests.property.differential.coverage import is_syntax, nodes
 from tests.property.differential.data import DTYPES
+from tests.property.differential.probes import EXACT, PROBES, Equal
 from tests.property.differential.verdicts import LACKS, RAISES, RUNS, WRONG, Key, Verdict
 
 _ROOT = Path(__file__).parents[3]
@@ -87,8 +89,18 @@ def _why(texts: set[str], dtype: str, verdicts: Verdicts) -> tuple[str, str]:
 
 
 def rounding() -> str:
-    """What each template may be off by."""
-    return "\n".join(["| template | may be off by |", "|---|---|"])
+    """What templates may be off by, for each dtype of a result."""
+    found: dict[Equal, list[str]] = {}
+    for probe in PROBES:
+        found.setdefault(probe.equal, []).append(probe.text)
+    lines = ["Integers and bools are equal. Of a float x of a dtype with the epsilon e (float16 2^-10, float32 2^-23, "
+             "float64 2^-52) a kernel's value may be off by `units` e |x| and by `absolute` e; where an operand is "
+             "complex also by `parts` e |x|. A NaN is a NaN. What is within this of the largest number may be infinite.", "", "| units | absolute | parts | | templates |", "|---|---|---|---|---|"]
+    for equal, texts in found.items():
+        zero = "a zero of either sign" if equal.zero else "of the type of the way taken" if equal.promoted else ""
+        shown = "all others" if equal == EXACT else ", ".join(map(_shown, texts))
+        lines.append(f"| {equal.units:g} | {equal.absolute:g} | {equal.parts:g} | {zero} | {shown} |")
+    return "\n".join(lines)
 
 
 def written(given: Namespace, command: str, tally: Tally, verdicts: Verdicts, seconds: float) -> None:
@@ -117,7 +129,10 @@ def written(given: Namespace, command: str, tally: Tally, verdicts: Verdicts, se
 
 
 def commit_of(root: Path) -> str:
-    """The commit of a working tree, and whether it has changes that count."""
+    """The commit of a working tree, and whether it has changes that count; ``VISPARK_COMMIT`` where there is no git."""
+    if "VISPARK_COMMIT" in os.environ:
+        return os.environ["VISPARK_COMMIT"]
+
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False).stdout.strip()
     changed = git("status", "--porcelain", "--", "vispark", "gpu_worker", "tests")
