@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+import pytest
 
 from tests.property.differential import campaign, data, verdicts
 from tests.property.differential.coverage import nodes
@@ -14,23 +14,25 @@ from tests.property.differential.dealing import Unit
 from tests.property.differential.hands import Done, Lost, Task, by_hands
 from tests.property.differential.probes import PROBES
 
-#: Functions in a sample, each of which is one unit.
-SAMPLE = 80
+#: Functions in a unit, and units.
+SAMPLE, UNITS = 100, 4
 
 
-@settings(max_examples=3, deadline=None, derandomize=True, phases=[Phase.generate],
-          suppress_health_check=list(HealthCheck))
-@given(seed=st.integers(0, 10**6))
-def test_generated_functions_do_what_python_does(seed: int):
-    tally = campaign.check(list(Unit("sample", seed).functions(SAMPLE)), "host")
+@functools.cache
+def _tally(number: int) -> campaign.Tally:
+    """A unit's; one of them is compiled as carefully as the other tests' kernels are."""
+    return campaign.check(list(Unit("sample", number).functions(SAMPLE)), "host", careful=number == 0)
+
+
+@pytest.mark.parametrize("number", range(UNITS))
+def test_generated_functions_do_what_python_does(number: int):
+    tally = _tally(number)
     assert not tally.differences, "\n".join(tally.differences)
     assert tally.functions == SAMPLE
 
 
 def test_a_sample_meets_every_node_of_the_form():
-    tally = campaign.check(list(Unit("nodes", 0).functions(3 * SAMPLE)), "host", careful=False)
-    missed = set(nodes()) - {name for name, _ in tally.pairs}
-    assert not missed and not tally.differences
+    assert not set(nodes()) - {name for number in range(UNITS) for name, _ in _tally(number).pairs}
 
 
 def test_what_python_refuses_is_refused():

@@ -95,7 +95,7 @@ def rounding() -> str:
         found.setdefault(probe.equal, []).append(probe.text)
     lines = ["Integers and bools are equal. Of a float x of a dtype with the epsilon e (float16 2^-10, float32 2^-23, "
              "float64 2^-52) a kernel's value may be off by `units` e |x| and by `absolute` e; where an operand is "
-             "complex also by `parts` e |x|. A NaN is a NaN. What is within this of the largest number may be infinite.",
+             "complex also by `parts` e |x|. A NaN is a NaN. What is so near the largest number may be infinite.",
              "", "| units | absolute | parts | | templates |", "|---|---|---|---|---|"]
     for equal, texts in found.items():
         zero = "a zero of either sign" if equal.zero else "of the type of the way taken" if equal.promoted else ""
