@@ -35,9 +35,9 @@ def expected(initial: np.ndarray, steps: int) -> np.ndarray:
     return initial
 
 
-directly = pytest.mark.parametrize("sc", ["direct"], indirect=True)
+directly = pytest.mark.parametrize("sc", ["unix"], indirect=True)
 relayed = pytest.mark.parametrize("sc", ["relay"], indirect=True)
-both_ways = pytest.mark.parametrize("sc", ["direct", "relay"], indirect=True)
+both_ways = pytest.mark.parametrize("sc", ["unix", "relay"], indirect=True)
 
 
 def gpu_worker(node: Node, *arguments: str) -> None:
