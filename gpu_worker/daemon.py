@@ -27,6 +27,7 @@ from gpu_worker.protocol.messages import (
     AdminRequest,
     Autopsy,
     Deposit,
+    Discard,
     Done,
     Greeting,
     Hello,
@@ -232,6 +233,9 @@ class Daemon:
                     connection.send(Withdrawn(found.offset, found.nbytes), AdminReply, [found.descriptor])
                 finally:
                     os.close(found.descriptor)
+            elif isinstance(request, Discard):
+                self._keeper.discard(request)
+                connection.send(Done(0), AdminReply)
             elif isinstance(request, Status):
                 connection.send(self._status(), AdminReply)
             elif isinstance(request, Autopsy):

@@ -21,6 +21,7 @@ from gpu_worker.protocol.errors import ProtocolError, Unauthorized, VisparkError
 from gpu_worker.protocol.messages import (
     Death,
     Deposit,
+    Discard,
     Greeting,
     Hello,
     Reply,
@@ -168,7 +169,7 @@ class Keeper:
             return door
 
     def deposit(self, request: Deposit, descriptors: list[int]) -> None:
-        """Hold on to a snapshot until its session ends.
+        """Hold on to a snapshot until it is of no more use, or its session ends.
 
         Raises
         ------
@@ -184,14 +185,23 @@ class Keeper:
             if refused:
                 raise Unauthorized(f"session {request.session} is not known here under this secret")
             raise ProtocolError(f"a snapshot came with {len(descriptors)} descriptors")
-        self._vault.put(request.session, request.vrdd, Snapshot(descriptors[0], request.offset, request.nbytes))
+        self._vault.put(request.session, request.snapshot, Snapshot(descriptors[0], request.offset, request.nbytes),
+                        request.needed)
 
     def withdraw(self, request: Withdraw) -> Snapshot:
         """A session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and :meth:`Vault.get`."""
+        self._check(request)
+        return self._vault.get(request.session, request.snapshot)
+
+    def discard(self, request: Discard) -> None:
+        """Let go of a session's snapshots; raises as :meth:`deposit`."""
+        self._check(request)
+        self._vault.discard(request.session, request.snapshots)
+
+    def _check(self, request: Withdraw | Discard) -> None:
         with self._lock:
             if not self._sessions.knows(request.session, request.secret):
                 raise Unauthorized(f"session {request.session} is not known here under this secret")
-        return self._vault.get(request.session, request.vrdd)
 
     def expire(self) -> tuple[float | None, float | None]:
         """End the sessions whose lease has run out; when to call again, and since when there is no session."""

@@ -6,8 +6,13 @@ plans go on. What windows of patches share is copied once. Ghost cells in it hol
 
 from __future__ import annotations
 
+import logging
+import os
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,10 +25,15 @@ from gpu_worker.grid.layout import Layout, PackedLayout, Window
 from gpu_worker.names import Names
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import PartitionMissing, VisparkError
-from gpu_worker.protocol.messages import Deposit, Field, Saved, Withdraw
+from gpu_worker.protocol.messages import Deposit, Discard, Field, Save, Saved, Withdraw
 from gpu_worker.protocol.payload import Payload, aligned
 from gpu_worker.store import Array, Partition
 from gpu_worker.streams import StreamPool
+
+log = logging.getLogger(__name__)
+
+#: The complete ones that replies tell of: one is of use, the other on its way to be.
+_TOLD = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +91,15 @@ class Description:
     partitions: tuple[SavedPartition, ...]
 
 
+@dataclass(frozen=True)
+class Kept:
+    """A snapshot's memory, and where in it lies what describes it."""
+
+    memory: Payload
+    offset: int
+    nbytes: int
+
+
 @dataclass
 class Snapshots:
     """The snapshots of a device process.
@@ -98,27 +117,47 @@ class Snapshots:
     secret: bytes
     names: Names
     pool: StreamPool
-    _memory: dict[int, Payload] = field(default_factory=dict)
+    #: Complete ones, and the one that is being taken.
+    _memory: dict[int, Kept] = field(default_factory=dict)
+    _saved: tuple[Saved, ...] = ()
+    #: Numbers that the daemon may have.
+    _left: set[int] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "snapshots"))
 
-    def take(self, number: int, vrdd: int, needed: Sequence[int]) -> Saved:
-        """Copy what is held of a VRDD, and leave it with the daemon.
+    @property
+    def saved(self) -> tuple[Saved, ...]:
+        """The newest ones that are complete."""
+        return self._saved
 
-        Memory of earlier snapshots but of the VRDDs ``needed`` is used again, pinned as it is.
+    def begin(self, save: Save) -> None:
+        """Take a snapshot of what is held of a VRDD now, beside whatever is done next.
 
-        Raises
-        ------
-        PartitionMissing
-            If nothing is held of it.
+        Memory of earlier ones but those needed is used again, pinned as it is. One that fails is in the log, and is
+        never said to be complete.
         """
+        partitions = self.names.share(save.vrdd)
+        self._thread.submit(self._take, save, partitions)
+
+    def _take(self, save: Save, partitions: list[Partition]) -> None:
         started = time.monotonic()
-        partitions = self.names.share(vrdd)
+        try:
+            nbytes = self._copied(save, partitions)
+        except VisparkError as error:
+            log.warning("snapshot %d of VRDD %d failed: %s", save.number, save.vrdd, error.message)
+            return
+        self._saved = (*self._saved, Saved(save.number, nbytes, time.monotonic() - started))[-_TOLD:]
+
+    def _copied(self, save: Save, partitions: list[Partition]) -> int:
+        """Copy, and leave it with the daemon; the bytes of it."""
         try:
             if not partitions:
-                raise PartitionMissing(f"nothing is held of VRDD {vrdd}")
+                raise PartitionMissing(f"nothing is held of VRDD {save.vrdd}")
             described, buffers, size = self._described(partitions)
             text = encode(described, Description)
-            memory = self._room(size + aligned(len(text)), [vrdd, *needed])
-            self._memory[vrdd] = memory
+            memory = self._room(size + aligned(len(text)), save.needed)
+            with self._lock:
+                self._memory[save.number] = Kept(memory, size, len(text))
             memory.view(size, len(text))[:] = np.frombuffer(text, np.uint8)
             for partition, saved in zip(partitions, described.partitions, strict=True):
                 if partition.keys is not None:
@@ -128,10 +167,11 @@ class Snapshots:
             for partition in partitions:
                 partition.close()
         failpoint("snapshot-taken")
-        deposit = Deposit(self.session, self.secret, vrdd, size, len(text))
+        deposit = Deposit(self.session, self.secret, save.number, save.needed, size, len(text))
+        self._left.add(save.number)
         exchange_descriptors(deposit, [memory.descriptor])
         failpoint("snapshot-left")
-        return Saved(number, size, time.monotonic() - started)
+        return size
 
     def _described(self, partitions: Sequence[Partition]) -> tuple[Description, list[Buffer], int]:
         """What to copy to where, and the bytes of it all."""
@@ -162,12 +202,18 @@ class Snapshots:
     def _number(self, device: Device) -> int:
         return self.pool.devices.index(device)
 
-    def _room(self, nbytes: int, needed: Sequence[int]) -> Payload:
-        for vrdd in [vrdd for vrdd in self._memory if vrdd not in needed]:
-            memory = self._memory.pop(vrdd)
-            if memory.size == nbytes:
-                return memory
-            self._let_go(memory)
+    def _room(self, nbytes: int, needed: Collection[int]) -> Payload:
+        found = None
+        for number in [number for number in self._memory if number not in needed]:
+            with self._lock:
+                kept = self._memory.pop(number)
+            if kept.memory.size == nbytes and found is None:
+                found = kept.memory
+            else:
+                self._let_go(kept.memory)
+        self._left &= set(needed)
+        if found is not None:
+            return found
         memory = Payload.create(nbytes)
         self.pool.devices[0].pin(memory.array)
         return memory
@@ -188,22 +234,53 @@ class Snapshots:
             for device, stream in streams.items():
                 self.pool.give(device, stream)
 
+    def forget(self, numbers: Collection[int]) -> None:
+        """Let go of snapshots, here and in the daemon; numbers of which there is none are passed over."""
+        ours = self._left.intersection(numbers)
+        if ours:
+            self._thread.submit(self._forget, ours)
+
+    def _forget(self, numbers: set[int]) -> None:
+        self._left -= numbers
+        for number in numbers & self._memory.keys():
+            with self._lock:
+                kept = self._memory.pop(number)
+            self._let_go(kept.memory)
+        with suppress(VisparkError):
+            exchange_descriptors(Discard(self.session, self.secret, tuple(numbers)))
+
     def restore(self, source: int, vrdd: int, name: str) -> None:
-        """Hold the content of a snapshot under another number.
+        """Hold the content of a snapshot as a VRDD of another number.
 
         Raises
         ------
         PartitionMissing
-            If the daemon has no snapshot of the source.
+            If neither this process nor the daemon has the snapshot.
         """
-        reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source))
-        with Payload.receive(descriptors[0]) as memory:
-            described = decode(bytes(memory.view(reply.offset, reply.nbytes)), Description)
-            buffers = self._filled(memory, described.buffers)
-            for saved in described.partitions:
-                self.names.bind(vrdd, name, self._partition(saved, buffers, memory))
-            for buffer in buffers:
-                buffer.close()
+        with self._found(source) as memory:
+            self._restore(memory, vrdd, name)
+        self._left.add(source)
+
+    @contextmanager
+    def _found(self, source: int) -> Iterator[Kept]:
+        """A complete snapshot: ours, which a daemon that ended may have had too, or the daemon's."""
+        with self._lock:
+            kept = self._memory.get(source) if any(each.snapshot == source for each in self._saved) else None
+            if kept is not None:
+                found = Kept(Payload.receive(os.dup(kept.memory.descriptor)), kept.offset, kept.nbytes)
+        if kept is None:
+            reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source))
+            found = Kept(Payload.receive(descriptors[0]), reply.offset, reply.nbytes)
+        with found.memory:
+            yield found
+
+    def _restore(self, kept: Kept, vrdd: int, name: str) -> None:
+        described = decode(bytes(kept.memory.view(kept.offset, kept.nbytes)), Description)
+        buffers = self._filled(kept.memory, described.buffers)
+        for saved in described.partitions:
+            self.names.bind(vrdd, name, self._partition(saved, buffers, kept.memory))
+        for buffer in buffers:
+            buffer.close()
 
     def _filled(self, memory: Payload, saved: Sequence[SavedBuffer]) -> list[Buffer]:
         buffers: list[Buffer] = []
@@ -236,8 +313,9 @@ class Snapshots:
 
     def close(self) -> None:
         """Give the memory back; what the daemon holds stays."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
         while self._memory:
-            self._let_go(self._memory.popitem()[1])
+            self._let_go(self._memory.popitem()[1].memory)
 
 
 def _saved(window: Window | None) -> SavedWindow | None:

@@ -25,6 +25,7 @@ from gpu_worker.payloads import Payloads
 from gpu_worker.plans import Plans, Prepared
 from gpu_worker.protocol.errors import KernelFault, OutOfMemory, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import (
+    Abandon,
     Describe,
     Described,
     DeviceMemory,
@@ -39,8 +40,8 @@ from gpu_worker.protocol.messages import (
     Restore,
     Retain,
     Run,
+    Save,
     SessionOptions,
-    Snapshot,
     Times,
 )
 from gpu_worker.protocol.payload import Payload
@@ -97,7 +98,7 @@ class Worker:
         self._running: set[int] = set()
         self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
                                                 Retain: self._retain, Report: self._report,
-                                                Snapshot: self._snapshot, Restore: self._restore}
+                                                Restore: self._restore, Abandon: self._abandon}
 
     def payloads(self) -> Payloads:
         """What a connection keeps of its requests' payloads; to be closed with it."""
@@ -147,7 +148,7 @@ class Worker:
             self._end(fault, flight.reply.number)
         total = time.monotonic() - flight.started
         log.debug("plan %d: %.6f s", flight.reply.number, total)
-        return replace(flight.reply, times=Times(total, 0.0)), []
+        return self._told(replace(flight.reply, times=Times(total, 0.0))), []
 
     def is_done(self, flight: Flight) -> bool:
         """Whether a request that was begun can be answered at once."""
@@ -184,11 +185,11 @@ class Worker:
 
     def close(self) -> None:
         """Give everything back."""
+        self._snapshots.close()
         self._line.drain()
         self._plans.forget()
         self._names.close()
         self._grids.leave()
-        self._snapshots.close()
         for device in self._pool.devices:
             device.close()
 
@@ -200,8 +201,7 @@ class Worker:
         try:
             failpoint("payload-mapped")
             self._names.admit(request.epoch)
-            self._names.release(request.released)
-            self._plans.release(request.released)
+            self._forget(request.released)
             plan = self._plans.get(request.key, request.plan)
             try:
                 found = self._again(request, plan, payload) or self._anew(request, plan, payload)
@@ -211,10 +211,12 @@ class Worker:
                     raise
                 found = self._anew(request, plan, payload)
             again = isinstance(found, Flight) or not found[0].retained
+            if request.save is not None:
+                self._save(request.save, found)
         except VisparkError as error:
             if request.world is not None:
                 # The other nodes may wait for what this one will not send now.
-                self._grids.leave()
+                self._grids.end(request.world.key)
             log.info("plan %d refused: %s", request.number, error.message)
             raise
         finally:
@@ -224,7 +226,17 @@ class Worker:
             return found
         reply, fetched = found
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
-        return reply, [] if fetched is None else [fetched.release()]
+        return self._told(reply), [] if fetched is None else [fetched.release()]
+
+    def _save(self, save: Save, found: tuple[Ran, Payload | None] | Flight) -> None:
+        """Take a snapshot of what a plan keeps, which is bound once the plan is complete."""
+        if isinstance(found, Flight):
+            self._line.wait(found)
+        self._snapshots.begin(save)
+
+    def _told(self, reply: Ran) -> Ran:
+        """A reply that says which snapshots are complete."""
+        return replace(reply, saved=self._snapshots.saved) if self._snapshots.saved else reply
 
     def _again(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, None] | Flight | None:
         """The answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled."""
@@ -316,20 +328,25 @@ class Worker:
         return Described(request.number, signatures, held), []
 
     def _release(self, request: Release) -> tuple[Reply, list[int]]:
-        self._names.release(request.vrdds)
-        self._plans.release(request.vrdds)
+        self._forget(request.vrdds)
         return Done(request.number), []
+
+    def _forget(self, numbers: tuple[int, ...]) -> None:
+        self._names.release(numbers)
+        self._plans.release(numbers)
+        self._snapshots.forget(numbers)
 
     def _retain(self, request: Retain) -> tuple[Reply, list[int]]:
         self._names.retain(request.vrdd, request.partitions, only=request.only)
         return Done(request.number), []
 
-    def _snapshot(self, request: Snapshot) -> tuple[Reply, list[int]]:
-        return self._snapshots.take(request.number, request.vrdd, request.needed), []
-
     def _restore(self, request: Restore) -> tuple[Reply, list[int]]:
         self._snapshots.restore(request.source, request.vrdd, request.name)
         return self._describe(Describe(request.number, request.vrdd, ()))
+
+    def _abandon(self, request: Abandon) -> tuple[Reply, list[int]]:
+        self._grids.end(request.world)
+        return Done(request.number), []
 
     def _report(self, request: Report) -> tuple[Reply, list[int]]:
         return self.report(request.number), []

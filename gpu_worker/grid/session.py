@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
@@ -33,6 +33,8 @@ class Grids:
         self._turned = threading.Condition()
         #: The next turn in each world.
         self._next: defaultdict[bytes, int] = defaultdict(int)
+        #: The last worlds that have lost a worker.
+        self._ended: deque[bytes] = deque(maxlen=KEPT)
 
     def turns(self, plan: Plan) -> AbstractContextManager[object]:
         """Within it, no other plan fills ghost cells, if this one does."""
@@ -66,13 +68,20 @@ class Grids:
         Raises
         ------
         WorldLost
-            If one of them has not come until the deadline.
+            If one of them has not come until the deadline, or the world has ended.
         """
-        if wanted is None or wanted.turn < 0:
+        if wanted is None:
             return
+
+        def over() -> bool:
+            return wanted.key in self._ended
+
         with self._turned:
-            if not self._turned.wait_for(lambda: self._next[wanted.key] >= wanted.turn, deadline - time.monotonic()):
+            if not self._turned.wait_for(lambda: over() or self._next[wanted.key] >= wanted.turn,
+                                         deadline - time.monotonic()):
                 raise WorldLost(f"plan {self._next[wanted.key]} of a world did not come, and plan {wanted.turn} waited")
+        if over():
+            raise WorldLost("a worker of the plan's world is lost")
 
     def turn_done(self, wanted: Wanted | None) -> None:
         """Let the next plan of a world have its turn."""
@@ -97,8 +106,18 @@ class Grids:
             return None
         if self._world is None or self._world.key != wanted.key:
             self.leave()
-            self._world = join(wanted, deadline)
+            self._world = join(wanted, deadline, lambda: wanted.key in self._ended)
         return self._world
+
+    def end(self, key: bytes) -> None:
+        """Let a world end, because a worker of it is lost: here and on the other nodes nobody waits in it any more."""
+        with self._turned:
+            self._ended.append(key)
+            self._next.pop(key, None)
+            self._turned.notify_all()
+        world = self._world
+        if world is not None and world.key == key:
+            world.interrupt()
 
     @property
     def sent(self) -> int:

@@ -91,7 +91,7 @@ class Cluster:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
-        for process in self._started:
+        for process in list(self._started):
             if process.poll() is None:
                 process.terminate()
                 process.wait()
@@ -105,9 +105,10 @@ class Cluster:
             If no daemon that this one knows is that worker's, or it does not answer.
         """
         if request.worker in (self._directory.worker, self._place):
-            self._started = [process for process in self._started if process.poll() is None]
-            self._started.append(start_prted(self._directory, request.arguments))
-            _log.info("prted %d is started for an MPI world", self._started[-1].pid)
+            process = start_prted(self._directory, request.arguments)
+            self._started.append(process)
+            threading.Thread(target=self._reap, args=[process], name="prted", daemon=True).start()
+            _log.info("prted %d is started for an MPI world", process.pid)
             return Done(0)
         if not request.onward:
             raise WorkerUnavailable(f"this is worker {self._directory.worker}, not {request.worker}")
@@ -119,6 +120,11 @@ class Cluster:
                 said.append(f"{other}: {error.message}")
         raise WorkerUnavailable(f"no daemon that this one knows is worker {request.worker}; name the nodes with "
                                 "'gpu-worker start --hosts'", detail="\n".join(said))
+
+    def _reap(self, process: subprocess.Popen) -> None:
+        """Take note of a prted's end when it comes; until somebody does, it would stay as a zombie."""
+        process.wait()
+        self._started.remove(process)
 
     def _ask(self, other: str, request: StartPrted) -> Done:
         address = _address(other)

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -128,26 +128,31 @@ class World:
         return WorldLost(f"rank {self.rank} of {self.size} ended or does not answer, and with it the world: "
                          f"{error.message}")
 
-    def close(self) -> None:
-        """Leave; the world ends with that."""
+    def interrupt(self) -> None:
+        """Let the world end under whoever uses it."""
         with suppress(OSError):
             self._connection.socket.shutdown(socket.SHUT_RDWR)
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            threading.Thread(target=_end, args=[launcher], daemon=True).start()
+
+    def close(self) -> None:
+        """Leave; the world ends with that."""
+        self.interrupt()
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._connection.close()
         while self._stages:
             _, staged = self._stages.popitem()
             staged.device.unpin(staged.memory.array)
-        if self._launcher is not None:
-            threading.Thread(target=_end, args=[self._launcher], daemon=True).start()
 
 
-def join(wanted: Wanted, deadline: float) -> World:
+def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: False) -> World:
     """Join a world, which the first worker starts.
 
     Raises
     ------
     WorldLost
-        If it does not come to be until the deadline, because a node or a rank does not answer.
+        If it does not come to be until the deadline, because a node or a rank does not answer, or ``is_over``.
     """
     directory = locate()
     path, launcher = world_socket(directory, wanted.key), None
@@ -160,7 +165,7 @@ def join(wanted: Wanted, deadline: float) -> World:
             if wanted.rank == 0:
                 launcher = mpirun(directory, wanted.key, wanted.workers)
             failpoint("world-starting")
-            connection, joined = _accepted(listener, wanted, launcher, deadline)
+            connection, joined = _accepted(listener, wanted, launcher, deadline, is_over)
         except VisparkError:
             if launcher is not None:
                 _end(launcher)
@@ -171,8 +176,8 @@ def join(wanted: Wanted, deadline: float) -> World:
     return World(joined, connection, launcher)
 
 
-def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Popen | None,
-              deadline: float) -> tuple[Connection, Joined]:
+def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Popen | None, deadline: float,
+              is_over: Callable[[], bool]) -> tuple[Connection, Joined]:
     names = ", ".join(wanted.workers)
     listener.settimeout(_WATCH_SECONDS)
     while True:
@@ -183,6 +188,8 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
             if launcher is not None and launcher.poll() is not None:
                 raise WorldLost(f"no MPI world of {names} came to be: mpirun ended with status {launcher.returncode}; "
                                 f"see {locate().process_log}") from None
+            if is_over():
+                raise WorldLost(f"a worker of the MPI world of {names} was lost before it came to be") from None
             if time.monotonic() > deadline:
                 raise WorldLost(f"no MPI world of {names} came to be before the plan's deadline; see "
                                 f"{locate().process_log}") from None

@@ -64,6 +64,18 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
+class Save:
+    """Copy what is held of a VRDD to memory that outlives the process, as the snapshot of that number.
+
+    That is done beside what follows. Of the session's snapshots, those that are not ``needed`` are let go of then.
+    """
+
+    vrdd: int
+    number: int
+    needed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Run a plan with the VRDDs and values of one pass.
 
@@ -71,7 +83,7 @@ class Run:
     or empty where the worker is taken to know it: one that does not answers with ``PlanUnknown``, and nothing is done.
     With a ``world``, ghost cells are exchanged among its workers, all of which have to run the plan at the same time.
     Before anything else the VRDDs in ``released`` are let go of. To ``profile`` a plan each step is waited for, so that
-    the reply tells where its time went.
+    the reply tells where its time went. ``save`` asks for a snapshot of what is held after it.
     """
 
     number: int
@@ -84,6 +96,7 @@ class Run:
     world: World | None = None
     released: tuple[int, ...] = ()
     profile: bool = False
+    save: Save | None = None
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------
@@ -99,7 +112,7 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of whole VRDDs."""
+    """Let go of whole VRDDs, and of snapshots of these numbers."""
 
     number: int
     vrdds: tuple[int, ...]
@@ -123,20 +136,8 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Copy what is held of a VRDD to memory that outlives the process, beside other requests; answered by `Saved`.
-
-    Memory of earlier snapshots is used again, but for those of the VRDDs ``needed``.
-    """
-
-    number: int
-    vrdd: int
-    needed: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Restore:
-    """Hold what a snapshot of the VRDD ``source`` has under another number; answered by `Described`."""
+    """Hold what the snapshot ``source`` has as a VRDD of a number of its own; answered by `Described`."""
 
     number: int
     source: int
@@ -144,7 +145,15 @@ class Restore:
     name: str
 
 
-Request = Run | Describe | Release | Retain | Report | Snapshot | Restore
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """A worker of an MPI world is lost: whoever waits for that world, or in it, is told at once."""
+
+    number: int
+    world: bytes
+
+
+Request = Run | Describe | Release | Retain | Report | Restore | Abandon
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +208,19 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """A snapshot that is complete on this node: its bytes, and the seconds that it took."""
+
+    snapshot: int
+    nbytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
     """A plan's result. ``retained`` says that the worker goes on using the request's payload.
+
+    ``saved`` are the newest snapshots that are complete on this node.
 
     What it fetched or folded is in ``data`` where that is small, else in the reply's payload. ``iterated`` has one for
     each :class:`~gpu_worker.protocol.grids.Iterate`.
@@ -213,6 +233,7 @@ class Ran:
     times: Times
     data: bytes
     iterated: tuple[Iterated, ...] = ()
+    saved: tuple[Saved, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,16 +311,7 @@ class Reported:
     sent: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A snapshot is complete on this node: its bytes, and the seconds that it took."""
-
-    number: int
-    nbytes: int
-    seconds: float
-
-
-Reply = Ran | Described | Done | Reported | Failure | Saved
+Reply = Ran | Described | Done | Reported | Failure
 
 
 # -- greeting ---------------------------------------------------------------------------------------------------------
@@ -405,25 +417,38 @@ class StartPrted:
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """Hold on to a session's snapshot, whose descriptor comes beside; what describes it lies at ``offset`` of it."""
+    """Hold on to a session's snapshot, whose descriptor comes beside, and to none before but those ``needed``.
+
+    What describes it lies at ``offset`` of it.
+    """
 
     session: str
     secret: bytes
-    vrdd: int
+    snapshot: int
+    needed: tuple[int, ...]
     offset: int
     nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Ask for a session's snapshot of a VRDD."""
+    """Ask for a session's snapshot."""
 
     session: str
     secret: bytes
-    vrdd: int
+    snapshot: int
 
 
-AdminRequest = Status | Stop | Autopsy | StartPrted | Deposit | Withdraw
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Let go of some of a session's snapshots."""
+
+    session: str
+    secret: bytes
+    snapshots: tuple[int, ...]
+
+
+AdminRequest = Status | Stop | Autopsy | StartPrted | Deposit | Withdraw | Discard
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from gpu_worker.mpi.nodes import KEY
 from gpu_worker.protocol.errors import WorkerError
 from gpu_worker.protocol.grids import Iterate, Phase, World
 from gpu_worker.protocol.messages import (
+    Abandon,
     Constant,
     Fetch,
     Field,
@@ -38,8 +39,9 @@ from gpu_worker.protocol.messages import (
     Report,
     Restore,
     Run,
+    Save,
+    Saved,
     Signature,
-    Snapshot,
     Step,
     ToDevice,
     Variant,
@@ -149,14 +151,19 @@ class Application:
                 self._ask(rank, self._plan(rank, Put(), ToDevice(), Keep(0, "u", "device")), (vrdd,), None,
                           [payload.release()])
 
-    def run(self, vrdds: Sequence[int], *steps: Step, key: bytes | None = None,
-            seconds: float = 30.0) -> list[tuple[Ran, Data]]:
-        """Run steps on all nodes at once, in a world."""
+    def run(self, vrdds: Sequence[int], *steps: Step, key: bytes | None = None, seconds: float = 30.0,
+            save: Save | None = None) -> list[tuple[Ran, Data]]:
+        """Run steps on all nodes at once, in a world; where one fails the others are told."""
         workers = tuple(client.worker for client in self.clients)
+        key = key or self.key
 
         def one(rank: int) -> tuple[Ran, Data]:
-            world = World(key or self.key, rank, workers)
-            return self._ask(rank, self._plan(rank, Load(0), *steps), vrdds, world, seconds=seconds)
+            world = World(key, rank, workers)
+            try:
+                return self._ask(rank, self._plan(rank, Load(0), *steps), vrdds, world, seconds=seconds, save=save)
+            except WorkerError:
+                self._abandon(key, rank)
+                raise
 
         futures = [self._pool.submit(one, rank) for rank in range(len(self.nodes))]
         errors = [future.exception() for future in futures]
@@ -164,6 +171,25 @@ class Application:
             if error is not None:
                 raise ExceptionGroup("a node failed", [each for each in errors if each is not None]) from error
         return [future.result() for future in futures]
+
+    def _abandon(self, key: bytes, lost: int) -> None:
+        for rank, node in enumerate(self.nodes):
+            if rank != lost:
+                with contextlib.suppress(WorkerError), node.connect(self.session) as client:
+                    client.request(Abandon(client.next_number(), key))
+
+    def save(self, vrdd: int, number: int, needed: tuple[int, ...] = ()) -> Saved:
+        """Take a snapshot on the first node, and wait until it is complete."""
+        save: Save | None = Save(vrdd, number, needed)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            ran, _ = self._ask(0, self._plan(0, Load(0)), (vrdd,), None, save=save)
+            for saved in ran.saved:
+                if saved.snapshot == number:
+                    return saved
+            save = None
+            time.sleep(0.005)
+        raise AssertionError(f"snapshot {number} was not complete in {SECONDS} s")
 
     def loop(self, steps: int, **changes) -> Iterate:
         return replace(Iterate("loop", (Phase("around", (halo(self.case, False),), 0),), steps, 0, -1.0, 1, 0),
@@ -215,12 +241,13 @@ class Application:
                     (launch(self.case, self.weight),))
 
     def _ask(self, rank: int, plan: Plan, vrdds: Sequence[int], world: World | None, descriptors: Sequence[int] = (),
-             seconds: float = 30.0) -> tuple[Ran, Data]:
+             seconds: float = 30.0, save: Save | None = None) -> tuple[Ran, Data]:
         client = self.clients[rank]
         key, encoded = sealed(plan)
         widths = np.array(self.case.widths, "i4")
         values = (Constant("<i4", (3,), widths.tobytes(), 0),)
-        request = Run(client.next_number(), client.epoch, seconds, key, encoded, tuple(vrdds), values, world)
+        request = Run(client.next_number(), client.epoch, seconds, key, encoded, tuple(vrdds), values, world,
+                      save=save)
         reply, given = client.request(request, list(descriptors))
         for descriptor in descriptors:
             os.close(descriptor)
@@ -246,8 +273,7 @@ class Survivor:
         self.recoveries = 0
         #: The newest complete snapshot: its number and the steps before it.
         self.complete: tuple[int, int] | None = None
-        self._taking: tuple[int, int, list[Future]] | None = None
-        self._pool = ThreadPoolExecutor(2 * len(app.nodes))
+        self._taking: tuple[int, int] | None = None
 
     def run(self, steps: int, part: int) -> np.ndarray:
         """The field after so many steps."""
@@ -255,14 +281,15 @@ class Survivor:
         while done < steps:
             try:
                 after = next(self._numbers)
-                self.app.run((vrdd, after), self.app.loop(min(part, steps - done), done=done), Keep(1, "u", "device"))
+                count = min(part, steps - done)
+                answers = self.app.run((vrdd, after), self.app.loop(count, done=done), Keep(1, "u", "device"),
+                                       save=self._save(after, done + count))
                 self._release(vrdd)
-                vrdd, done = after, min(done + part, steps)
-                self._snapshot(vrdd, done)
+                vrdd, done = after, done + count
+                self._learn([ran for ran, _ in answers])
                 found = self.app.fetch(vrdd) if done == steps else None
             except (ExceptionGroup, WorkerError) as error:
                 vrdd, done = self._recover(error)
-        self._pool.shutdown()
         return found
 
     def _start(self) -> tuple[int, int]:
@@ -274,30 +301,24 @@ class Survivor:
         for client in self.app.clients:
             client.request(Release(client.next_number(), (vrdd,)))
 
-    def _snapshot(self, vrdd: int, done: int) -> None:
-        """See whether a snapshot is complete, and start the next one."""
+    def _save(self, vrdd: int, done: int) -> Save | None:
+        """Ask for the next snapshot, if none is under way."""
         if self._taking is not None:
-            before, steps, futures = self._taking
-            if not all(future.done() for future in futures):
-                return
-            self._taking = None
-            if not any(future.exception() for future in futures):
-                self.complete = before, steps
-        needed = (self.complete[0],) if self.complete else ()
-        self._taking = vrdd, done, [self._pool.submit(self._take, node, vrdd, needed) for node in self.app.nodes]
+            return None
+        self._taking = next(self._numbers), done
+        return Save(vrdd, self._taking[0], (self.complete[0],) if self.complete else ())
 
-    def _take(self, node: Node, vrdd: int, needed: tuple[int, ...]) -> None:
-        with node.connect(self.app.session) as client:
-            client.request(Snapshot(client.next_number(), vrdd, needed))
+    def _learn(self, answers: Sequence[Ran]) -> None:
+        """See whether the snapshot that is under way is complete."""
+        if self._taking and all(self._taking[0] in [each.snapshot for each in ran.saved] for ran in answers):
+            self.complete, self._taking = self._taking, None
 
     def _recover(self, error: BaseException) -> tuple[int, int]:
         """Go back to the newest complete snapshot, or to the start."""
         self.recoveries += 1
         for attempt in range(20):
             try:
-                if self._taking is not None:
-                    wait(self._taking[2])
-                    self._taking = None
+                self._taking = None
                 self.app.key = secrets.token_bytes(16)
                 for rank in range(len(self.app.nodes)):
                     self.app.clients[rank].close()

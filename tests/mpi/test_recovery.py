@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.client import exchange_descriptors
-from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError
-from gpu_worker.protocol.messages import Keep, Restore, Snapshot, Withdraw
+from gpu_worker.client import administer, exchange_descriptors
+from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError, WorldLost
+from gpu_worker.protocol.messages import Keep, Release, Restore, Status, Withdraw
 from tests.mpi.nodes import Application, Node, Survivor, nodes
 from tests.mpi.test_world import case_of, field
 from tests.unit.test_patches_steps import stepped
@@ -62,34 +62,60 @@ def test_a_snapshot_outlives_the_process_that_took_it(one: list[Node]):
         app.put(1, full)
         app.run((1, 2), app.loop(3), Keep(1, "u", "device"))
         for vrdd in (1, 2):                                             # blocks that lie alone, and windows of a patch
-            saved = ask(app, Snapshot, vrdd, (1,))
+            saved = app.save(vrdd, vrdd + 20, (21,))
             assert saved.nbytes >= full.nbytes and saved.seconds > 0
         before = app.fetch(2)
         app.kill(0)
         app.again(0)
         for vrdd, expected in ((1, full), (2, before)):
-            described = ask(app, Restore, vrdd, vrdd + 10, "u")
+            described = ask(app, Restore, vrdd + 20, vrdd + 10, "u")
             assert [held.positions for held in described.held] == [tuple(range(12))]
             np.testing.assert_array_equal(app.fetch(vrdd + 10), expected)
         app.run((12, 13), app.loop(2), Keep(1, "u", "device"))
         np.testing.assert_allclose(app.fetch(13), stepped(full, case, 5), rtol=1e-12)
 
 
-def test_the_last_two_snapshots_are_held_and_end_with_the_session(one: list[Node]):
+def test_the_snapshots_needed_are_held_until_they_are_released(one: list[Node]):
     case = case_of(1)
-    with Application("last-two", one, case) as app:
+    with Application("needed", one, case) as app:
         app.put(1, field(case))
-        for vrdd in range(1, 5):
-            app.run((vrdd, vrdd + 1), app.loop(1), Keep(1, "u", "device"))
-            ask(app, Snapshot, vrdd, ())
-        for vrdd, held in ((1, False), (2, False), (3, True), (4, True)):
+        for number in range(11, 15):
+            app.save(1, number, (12, number - 1))
+        app.kill(0)
+        app.again(0)
+        for number, held in ((11, False), (12, True), (13, True), (14, True)):
             if held:
-                ask(app, Restore, vrdd, vrdd + 100, "u")
+                ask(app, Restore, number, number + 100, "u")
             else:
-                with pytest.raises(PartitionMissing, match=f"no snapshot of VRDD {vrdd}"):
-                    ask(app, Restore, vrdd, vrdd + 100, "u")
-        with pytest.raises(PartitionMissing):
-            ask(app, Snapshot, 77, ())
+                with pytest.raises(PartitionMissing, match=f"no snapshot {number}"):
+                    ask(app, Restore, number, number + 100, "u")
+        ask(app, Release, (12, 114))
+        app.save(113, 15, (13, 14))                                     # behind the release
+        with pytest.raises(PartitionMissing, match="no snapshot 12"):
+            ask(app, Restore, 12, 200, "u")
+
+
+def test_a_snapshot_outlives_its_daemon_as_long_as_its_process_lives(one: list[Node]):
+    case = case_of(1)
+    full = field(case)
+    with Application("daemon", one, case) as app:
+        app.put(1, full)
+        app.save(1, 11)
+        os.kill(administer(Status(), runtime_dir=str(one[0].path)).pid, signal.SIGKILL)
+        one[0].start()
+        ask(app, Restore, 11, 2, "u")
+        np.testing.assert_array_equal(app.fetch(2), full)
+
+
+def test_whoever_waits_for_a_world_that_is_abandoned_is_told_at_once(two: list[Node]):
+    case = case_of(2)
+    with Application("abandoned", two, case) as app:
+        app.put(1, field(case), ranks=[1])                              # so that the first one refuses, and starts none
+        started = time.monotonic()
+        with pytest.raises(ExceptionGroup) as raised:
+            app.run((1, 2), app.loop(1), Keep(1, "u", "device"), seconds=600.0)
+        assert {type(error) for error in raised.value.exceptions} == {PartitionMissing, WorldLost}
+        assert time.monotonic() - started < 25                          # not the 30 s that a world may take
 
 
 def test_snapshots_are_for_those_who_have_the_secret(one: list[Node], monkeypatch: pytest.MonkeyPatch):
@@ -97,7 +123,7 @@ def test_snapshots_are_for_those_who_have_the_secret(one: list[Node], monkeypatc
     monkeypatch.setenv("VISPARK_RUNTIME_DIR", str(one[0].path))
     with Application("secret", one, case) as app:
         app.put(1, field(case))
-        ask(app, Snapshot, 1, ())
+        app.save(1, 1)
         for session, secret in (("secret", b"x" * 32), ("another", b"s" * 32)):
             with pytest.raises(Unauthorized):
                 exchange_descriptors(Withdraw(session, secret, 1))
@@ -166,5 +192,5 @@ def test_a_kill_at_each_point_leaves_the_same_bits(tmp_path: Path, point: str, m
 
 
 def test_a_snapshot_that_is_gone_is_said_to_be(one: list[Node]):
-    with Application("gone", one, case_of(1)) as app, pytest.raises(VisparkError, match="no snapshot of VRDD 5"):
+    with Application("gone", one, case_of(1)) as app, pytest.raises(VisparkError, match="no snapshot 5"):
         ask(app, Restore, 5, 6, "u")
