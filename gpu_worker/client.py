@@ -10,6 +10,7 @@ import itertools
 import logging
 import secrets
 import socket
+import ssl
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -206,6 +207,12 @@ class Client:
     def fileno(self) -> int:
         """The socket's descriptor, to wait for replies on; -1 once closed."""
         return self._connection.socket.fileno()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes are here already that nobody who waits on the socket's descriptor is told of."""
+        sock = self._connection.socket
+        return isinstance(sock, ssl.SSLSocket) and sock.fileno() >= 0 and sock.pending() > 0
 
     def close(self) -> None:
         self._connection.close()

@@ -39,7 +39,7 @@ from gpu_worker.watcher import Watcher
 
 _log = logging.getLogger(__name__)
 
-_HAND_OVER_ATTEMPTS = 3
+_HAND_OVER_ATTEMPTS = 8
 _REPORT_SECONDS = 2.0
 #: A process's sockets close a little before it counts as ended.
 _DEATH_SECONDS = 1.0

@@ -17,17 +17,22 @@ from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 
 _LOCK_SECONDS = 20.0
 _LOG_LINES = 20
+_TOLD_BYTES = 64 << 10
 
 
 def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster | None = None, port: int = 0,
           ready: int | None = None) -> bool:
     """Be the daemon of a runtime directory until it is stopped; ``False`` if there is a live one already.
 
-    ``ready`` is a descriptor that gets a byte once clients can connect.
+    A daemon that was killed leaves its lock file, in which it says what it knew of other nodes. ``ready`` is a
+    descriptor that gets a byte once clients can connect.
     """
     lock = _acquire(directory)
     if lock is None:
         return False
+    cluster = (cluster or Cluster(directory)).or_as(os.pread(lock, _TOLD_BYTES, 0))
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, cluster.told(), 0)
     daemon = Daemon(directory, idle=idle, cluster=cluster, port=port)
     try:
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -236,6 +237,10 @@ def _held(session: Session, chain: Chain) -> Iterator[str]:
             pending = ", on their way" if any(not sent.ticket.done for _, sent in residency.pending) else ""
             yield (f"VRDD {node.cached.number} ({node.cached.name}): {len(residency.places)} partitions held{pending}, "
                    f"{nbytes} bytes on {plan.place_of(chain[:position + 1])}")
+    saved = [snapshot for snapshot in map(session.snapshots.find, [node.saved for node in reversed(chain)]) if snapshot]
+    for snapshot in saved[:1]:
+        yield (f"newest snapshot: taken {time.monotonic() - snapshot.began:.1f} s ago, in {snapshot.seconds:.3g} s, of "
+               f"{snapshot.nbytes} bytes; after a loss the loop goes on from there")
     if not found:
         yield "nothing is cached; every action sends the records"
 

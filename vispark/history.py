@@ -9,10 +9,8 @@ from pyspark import RDD
 
 from vispark import plan
 from vispark.plan import Chain, Lineage, Node
-from vispark.session import Residency
-
-#: Operations that leave the place of what they are given to those before them.
-_MOVING = plan.Keys | plan.Values | plan.ToDevice | plan.ToHost
+from vispark.residency import Residency
+from vispark.session import Session
 
 
 class History(RDD[Any]):
@@ -28,15 +26,16 @@ class History(RDD[Any]):
         nodes: list[Node] = []
         each: History | None = self
         while each is not None:
-            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
+            residency = each._residency
+            nodes.append(Node(each._op, residency.cached, residency.saved) if residency else Node(each._op))
             last, each = each, each._before
-        nodes.extend(Node(op) for op in last._earlier())
+        nodes.extend(last._lineage.nodes() if last._lineage else ())
         return plan.verify(tuple(reversed(nodes)))
 
     def _is_narrowed(self) -> bool:
         """Whether keys or values were taken of the records already: of what is left, Spark takes them."""
         for op in self._backwards():
-            if not isinstance(op, _MOVING):
+            if not isinstance(op, plan.MOVING):
                 break
             if isinstance(op, plan.Keys | plan.Values):
                 return True
@@ -70,7 +69,10 @@ class History(RDD[Any]):
             each = each._before
             operations.append(each._op)
         found = tuple(reversed(operations))
-        return each._lineage.then(found) if each._lineage else Lineage(found)
+        saved = each._residency.saved if each._residency else None
+        if each._lineage is None:
+            return Lineage(found, saved=saved)
+        return each._lineage.then(found, saved, lambda saved: saved.number in Session.of(self.ctx).residencies)
 
     def _recent(self) -> Chain:
         """The chain's end: from the operation on that says where the nearest kept result lies; all of it, if none is.
@@ -83,11 +85,11 @@ class History(RDD[Any]):
         while each is not None:
             nodes.append(Node(each._op, each._residency.cached if each._residency else None))
             kept = kept or each._residency is not None
-            if kept and not isinstance(each._op, _MOVING):
+            if kept and not isinstance(each._op, plan.MOVING):
                 return tuple(reversed(nodes))
             last, each = each, each._before
         for op in last._earlier():
             nodes.append(Node(op))
-            if kept and not isinstance(op, _MOVING):
+            if kept and not isinstance(op, plan.MOVING):
                 break
         return tuple(reversed(nodes))

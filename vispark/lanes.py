@@ -20,6 +20,9 @@ from vispark.prepared import Shipment
 #: The plans that a lane may have sent without having taken their answers.
 AHEAD = 16
 
+#: Told of each plan that was answered, or is lost.
+Heard = Callable[["Ticket"], None]
+
 #: Raises the error of a kernel that ended the worker's process, if it was one of a plan's.
 Blame = Callable[[Client, Shipment, int], None]
 
@@ -48,11 +51,14 @@ class Lane:
         The deadline of a plan, from when it is begun.
     blame : callable
         Finds the kernel that ended the worker's process.
+    heard : callable
+        Told of what came of plans.
     """
 
     client: Client
     seconds: float
     blame: Blame
+    heard: Heard
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: The plans that the worker was sent over this connection.
     _known: set[bytes] = field(default_factory=set)
@@ -152,6 +158,8 @@ class Lane:
             ticket.error = self._reason(ticket, error)
             self._failed.update(dict.fromkeys(ticket.shipment.vrdds[1:] if ticket.shipment else (), ticket.error))
         ticket.done = True
+        if not isinstance(ticket.error, WorkerLost | Fenced):       # of these all tickets were told
+            self.heard(ticket)
         if not self._waiting:
             self._failed.clear()
 
@@ -161,6 +169,7 @@ class Lane:
         if self._waiting:
             ticket.error = PartitionMissing(error.message, error.place, error.detail)
             ticket.done = True
+            self.heard(ticket)
             return
         again = self._send(ticket.shipment)
         self._waiting.remove(again)
@@ -185,4 +194,6 @@ class Lane:
                     self.blame(self.client, each.shipment, each.number)
                 except VisparkError as fault:
                     each.error = fault
-                    return
+                    break
+        for each in todo:
+            self.heard(each)

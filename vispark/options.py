@@ -38,6 +38,13 @@ def _positive(text: str) -> float:
     return value
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError("a number from 0 up to, without, 1")
+    return value
+
+
 def _count(text: str) -> int:
     value = int(text)
     if value < 0:
@@ -68,6 +75,11 @@ OPTIONS = (
            "another node, `relay` through one Spark task per worker, or `auto`: the first of them that works."),
     Option("attempts", 8, _count, "",
            "How often a plan is repeated after a worker was lost under it, before the loss is an error."),
+    Option("snapshotShare", 0.02, _share, "",
+           "The share of the time that snapshots of long loops on grids may cost; 0: none are taken, and what is lost "
+           "is computed anew from the RDD that was sent."),
+    Option("timeToLoss", 21600.0, _positive, "s",
+           "How long it takes on average until a worker of the application is lost. The shorter, the more snapshots."),
     Option("startTimeout", 30.0, _positive, "s", "How long to wait for a worker that starts by itself."),
     Option("cacheDir", "", str, "", "Where compiled kernels are kept; empty: the user's cache directory."),
     Option("logLevel", "info", _choice("debug", "info", "warning", "error"), "",
@@ -87,6 +99,8 @@ class Options:
     deadline: float
     transport: str
     attempts: int
+    snapshotShare: float
+    timeToLoss: float
     startTimeout: float
     cacheDir: str
     logLevel: str

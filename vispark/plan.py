@@ -6,8 +6,8 @@ here, and lowered to protocol steps by :mod:`vispark.lower`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from vispark.errors import PlanError
@@ -168,10 +168,11 @@ class Cached:
 
 @dataclass(frozen=True)
 class Node:
-    """One operation of a chain, and where its result is kept if it is."""
+    """One operation of a chain, where its result is kept if it is, and the snapshot that was begun of it."""
 
     op: Op
     cached: Cached | None = None
+    saved: Cached | None = field(default=None, compare=False)
 
     @property
     def place(self) -> str:
@@ -181,31 +182,72 @@ class Node:
 
 Chain = tuple[Node, ...]
 
+#: Operations that leave the place of what they are given to those before them.
+MOVING = Keys | Values | ToDevice | ToHost
+
+#: The last links of a lineage, which are looked through for what can be joined.
+_SHORTENED = 8
+
 
 @dataclass(frozen=True)
 class Lineage:
     """Operations without their results: what is left of a chain once its end is materialised.
 
-    What a loop does again and again is there once, with how many ``times`` it was done.
+    What a loop does again and again is there once, with how many ``times`` it was done, and so are the parts of one
+    loop. ``saved`` is the snapshot of what the first operation gives when it is done first.
     """
 
     ops: tuple[Op, ...]
     before: Lineage | None = None
     times: int = 1
+    saved: Cached | None = None
 
-    def then(self, ops: tuple[Op, ...]) -> Lineage:
-        """These operations, and others behind them."""
+    def then(self, ops: tuple[Op, ...], saved: Cached | None = None,
+             is_there: Callable[[Cached], bool] = lambda saved: True) -> Lineage:
+        """These operations, and others behind them; ``is_there`` says which snapshots are still of use."""
+        if saved is None:
+            joined = self._joined(ops, 1)
+            if joined is not None:
+                return joined
+        return Lineage(ops, self._short(is_there), 1, saved)
+
+    def _joined(self, ops: tuple[Op, ...], times: int) -> Lineage | None:
+        """This link with the same operations once more, or with more steps of its loop; None where there are others."""
         if ops == self.ops:
-            return Lineage(ops, self.before, self.times + 1)
-        return Lineage(ops, self)
+            return replace(self, times=self.times + times)
+        match self.ops, ops:
+            case (Iterate(spec),), (Iterate(more),) if self.times == times == 1 and self.saved is None:
+                if more == spec.part(more.steps, spec.done + spec.steps):
+                    return replace(self, ops=(Iterate(spec.part(spec.steps + more.steps, spec.done)),))
+        return None
+
+    def _short(self, is_there: Callable[[Cached], bool]) -> Lineage:
+        """The same, with the links joined that were apart for snapshots that are of no more use."""
+        links: list[Lineage] = []
+        link = self
+        while link.before is not None and len(links) < _SHORTENED:
+            links.append(link)
+            link = link.before
+        for each in reversed(links):
+            saved = each.saved if each.saved is not None and is_there(each.saved) else None
+            base = link if link.saved is None or is_there(link.saved) else replace(link, saved=None)
+            link = (base._joined(each.ops, each.times) if saved is None else None) \
+                or replace(each, before=base, saved=saved)
+        return link
+
+    def nodes(self) -> Iterator[Node]:
+        """All operations, with their snapshots, the last one first."""
+        link: Lineage | None = self
+        while link is not None:
+            for _ in range(link.times - 1):
+                yield from [Node(op) for op in reversed(link.ops)]
+            yield from [Node(op) for op in reversed(link.ops[1:])]
+            yield Node(link.ops[0], saved=link.saved)
+            link = link.before
 
     def backwards(self) -> Iterator[Op]:
         """All operations, the last one first."""
-        link: Lineage | None = self
-        while link is not None:
-            for _ in range(link.times):
-                yield from reversed(link.ops)
-            link = link.before
+        return (node.op for node in self.nodes())
 
 
 def place_of(chain: Sequence[Node]) -> str:
@@ -216,9 +258,9 @@ def place_of(chain: Sequence[Node]) -> str:
     return "host"
 
 
-def has_halos(operations: Sequence[Op]) -> bool:
-    """Whether the last of these operations left a grid's blocks with fresh halos."""
-    for op in reversed(operations):
+def has_halos(backwards: Iterable[Op]) -> bool:
+    """Whether the last of some operations, which is given first, left a grid's blocks with fresh halos."""
+    for op in backwards:
         if not isinstance(op, ToDevice | ToHost):
             return isinstance(op, HaloAppend)
     return False
@@ -232,7 +274,7 @@ def needs_neighbours(chain: Sequence[Node], position: int) -> bool:
         case Map(spec):
             return reaches_out(spec)
         case Exec():
-            return has_halos([node.op for node in chain[:position]])
+            return has_halos(chain[before].op for before in range(position - 1, -1, -1))
     return False
 
 
@@ -271,10 +313,23 @@ def verify(chain: Chain) -> Chain:
     return chain
 
 
+def _whole_loops(chain: Sequence[Node]) -> list[Node]:
+    """The chain, with the parts of each loop as one operation."""
+    found: list[Node] = []
+    for node in chain:
+        joined = Lineage((found[-1].op,))._joined((node.op,), 1) if found and not found[-1].cached else None
+        if joined is not None and joined.times == 1:
+            found[-1] = Node(joined.ops[0], node.cached)
+        else:
+            found.append(node)
+    return found
+
+
 def describe(chain: Chain) -> str:
     """The chain, one operation a line, the last one first."""
     lines = []
-    for depth, node in enumerate(reversed(chain)):
+    whole = _whole_loops(chain)
+    for depth, node in enumerate(reversed(whole)):
         place = place_of(chain[:len(chain) - depth])
         kept = f"  [cached as VRDD {node.cached.number} on {place}]" if node.cached else ""
         lines.append(f"{'  ' * depth}{node.op}{kept}")

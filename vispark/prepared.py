@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpu_worker.protocol.grids import World
-from gpu_worker.protocol.messages import Output, Run
+from gpu_worker.protocol.messages import Output, Run, Save
 from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
 from vispark import plan
 from vispark.content import Content
@@ -94,7 +94,7 @@ def value_of(nodes: Chain, origin: Given) -> ArrayValue:
 @dataclass(frozen=True)
 class Shipment:
     """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, whether to profile it,
-    and the workers that run it too.
+    the workers that run it too, and what to take a snapshot of behind it.
     """
 
     prepared: Prepared
@@ -102,6 +102,7 @@ class Shipment:
     values: Values
     profile: bool = False
     world: World | None = None
+    save: Save | None = None
 
     @property
     def partitions(self) -> Sequence[int]:
@@ -117,4 +118,4 @@ class Shipment:
         constants, size = self.values.constants(offset)
         prepared = self.prepared
         return Run(number, epoch, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
-                   constants, self.world, released, self.profile), size
+                   constants, self.world, released, self.profile, self.save), size

@@ -15,95 +15,34 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import SparkContext, StorageLevel
 
-from gpu_worker.protocol.grids import Iterated
-from gpu_worker.protocol.messages import Fold, FoldByKey, Folded
+from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, Save
 from gpu_worker.protocol.payload import Data
 from vispark import plan, profiling
 from vispark.bridge import Credentials, Home, Load, Relay, Token, machine
 from vispark.content import Content
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
+from vispark.lanes import Ticket
 from vispark.options import Options
-from vispark.plan import Cached, Chain, Node
-from vispark.plans import Plans, Ready, Shape
+from vispark.plan import Cached, Chain
+from vispark.plans import Plans, Ready
 from vispark.prepared import Prepared, Shipment
 from vispark.released import Released, run_errands
+from vispark.replay import Replay
+from vispark.residency import Residency
 from vispark.rewrite import KEEP, Goal, after_start
+from vispark.snapshots import Snapshots
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
-from vispark.workers import LOST, Relayed, Sent, Worker, Workers
+from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered
 from vispark.worlds import Worlds
 
 log = logging.getLogger(__name__)
-
-
-class Residency:
-    """What workers hold under one VRDD number. Dropping the last reference lets the workers forget it.
-
-    Attributes
-    ----------
-    cached : Cached
-        The number and the name.
-    places : dict of int to (Home, int)
-        Where each partition is, and the epoch of the process that got it.
-    contents : dict of int to Content
-        What each partition looks like.
-    pending : tuple of (Worker, Sent)
-        The plans that are to bring it, where their answers were not taken yet; it counts as held meanwhile.
-    tokens : RDD or None
-        Tokens in Spark's storage, whose tasks come to the nodes that hold the partitions: of this content, or of that
-        which it was made of.
-    iterated : Iterated or None
-        How the loop ended whose result it is.
-    """
-
-    def __init__(self, session: Session, cached: Cached):
-        self.iterated: Iterated | None = None
-        self.cached = cached
-        self.places: dict[int, tuple[Home, int]] = {}
-        self.contents: dict[int, Content] = {}
-        self.pending: tuple[tuple[Worker, Sent], ...] = ()
-        self.tokens: RDD[Token] | None = None
-        self.lock = threading.RLock()
-        self._shape: Shape | None = None
-        self._release = weakref.finalize(self, session.released.put, cached.number)
-        self._release.atexit = False
-
-    def bind(self, home: Home, epoch: int, contents: Mapping[int, Content]) -> None:
-        """Take note of where some partitions are."""
-        self._shape, self.pending = None, ()
-        self.places.update(dict.fromkeys(contents, (home, epoch)))
-        self.contents.update(contents)
-
-    def lose(self, partitions: Iterable[int]) -> None:
-        self._shape = None
-        for partition in list(partitions):
-            self.places.pop(partition, None)
-
-    def shape(self, plans: Plans) -> Shape:
-        """What is held, as far as plans depend on it."""
-        found = self._shape
-        if found is None:
-            homes = {partition: home for partition, (home, _) in self.places.items()}
-            found = self._shape = plans.shape(homes, self.contents)
-        return found
-
-    def known_shape(self, shape: Shape) -> None:
-        """Spare working it out, where it is known."""
-        self._shape = shape
-
-    def rename(self, name: str) -> None:
-        """Call it so from now on; what workers hold already keeps its name there."""
-        self.cached = Cached(self.cached.number, name)
-
-    def close(self) -> None:
-        """Let the workers forget the content now."""
-        self._release()
 
 
 @dataclass
@@ -134,8 +73,13 @@ class Session:
         self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options,
                                        context.getConf().get("spark.driver.host", ""), machine())
         self.options = options
-        self.workers = Workers(self.credentials)
+        self.workers = Workers(self.credentials, self._heard)
         self.worlds = Worlds()
+        self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
+        #: The steps that were computed once more because they were lost.
+        self.replayed = 0
+        #: Whether a plan was lost whose answer nobody waits for.
+        self._is_suspect = False
         self.plans = Plans()
         self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
@@ -181,7 +125,7 @@ class Session:
 
     def residency(self, name: str) -> Residency:
         """A new number for content to be kept."""
-        residency = Residency(self, Cached(next(self._numbers), name))
+        residency = Residency(self.released, Cached(next(self._numbers), name))
         self.residencies[residency.cached.number] = residency
         return residency
 
@@ -221,9 +165,9 @@ class Session:
 
         def once() -> None:
             todo = [partition for partition in partitions if partition not in answer.done]
-            if self._missing(self.residencies[start.number], todo):
-                self._ensure(loader, whole() if whole else chain, start, todo)
-            self._round(chain, start, goal, todo, answer)
+            if self.missing(self.residencies[start.number], todo):
+                self.materialise(loader, whole() if whole else chain, start, todo)
+            self._round(loader, chain, start, goal, todo, answer)
 
         self._until_done(once)
         return answer
@@ -234,35 +178,52 @@ class Session:
 
         def once() -> None:
             self._settle_pending(self.residencies[start.number])
-            self._ensure(loader, chain, start, partitions)
+            self.materialise(loader, chain, start, partitions)
 
         self._until_done(once)
         contents = self.residencies[start.number].contents
         return {partition: contents[partition] for partition in partitions}
 
-    def submit(self, chain: Chain, partitions: Sequence[int]) -> None:
+    def submit(self, loader, chain: Chain, partitions: Sequence[int], whole: Callable[[], Chain]) -> None:
         """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
 
         Whatever is wrong with it is told by the first action that needs it. While a profile is taken nothing begins
-        before that.
+        before that. Where it needs neighbours and something was lost, it is computed now, all that was lost before it
+        too, rather than all of a loop at its end.
+
+        Parameters
+        ----------
+        loader, chain, partitions, whole
+            As for :meth:`evaluate`.
         """
         *before, last = chain
         start = next((node.cached for node in reversed(before) if node.cached), None)
         residency = self.residencies.get(start.number) if start else None
-        if profiling.current() or residency is None or len(residency.places) < len(partitions) \
-                or self._missing(residency, partitions) \
+        if profiling.current() or residency is None or len(residency.contents) < len(partitions) \
                 or not all(self.workers.at(home).direct for home in {home for home, _ in residency.places.values()}):
             return
         try:
-            self._begin(chain, start, residency, self.residencies[last.cached.number], partitions)
+            together = plan.together(chain, start)
+            if together and self._is_suspect:
+                self._is_suspect = False
+                self._settle_pending(residency)
+            if not self.missing(residency, partitions):
+                self._begin(loader, chain, start, residency, self.residencies[last.cached.number], partitions)
+            elif together:
+                self.ensure(loader, whole(), partitions)
+        except LOST as error:
+            log.info("lost under a loop: %s", error)
+            if together:
+                with suppress(VisparkError):
+                    self.ensure(loader, whole(), partitions)
         except VisparkError as error:
             log.debug("not begun before it is needed: %s", error)
 
-    def _begin(self, chain: Chain, start: Cached, residency: Residency, target: Residency,
+    def _begin(self, loader, chain: Chain, start: Cached, residency: Residency, target: Residency,
                partitions: Sequence[int]) -> None:
         nodes = after_start(chain, start)
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions)
-        sent = self._send(ready, nodes, start, residency)
+        sent = self._send(loader, ready, nodes, start, residency)
         for worker, prepared, each in sent:
             target.bind(worker.home, each.lane.client.epoch, prepared.kept[-1])
         target.known_shape(ready.kept[-1])
@@ -279,7 +240,8 @@ class Session:
         with residency.lock:
             pending, residency.pending = residency.pending, ()
             errors: list[VisparkError] = []
-            for worker, sent in pending:
+            for number in as_answered([sent for _, sent in pending]):
+                worker, sent = pending[number]
                 if _trying(errors, worker.receive, sent) is None:
                     residency.lose([partition for partition, (home, _) in residency.places.items()
                                     if home == worker.home])
@@ -321,62 +283,77 @@ class Session:
         return found
 
     def _until_done(self, once: Callable[[], None]) -> None:
-        for attempt in itertools.count():
+        attempts, replayed = 0, self.replayed
+        while True:
             try:
                 return once()
             except LOST as error:
                 log.warning("lost under a plan, repeating it: %s", error)
                 self.worlds.renew()
-                if attempt >= self.options.attempts:
+                attempts = attempts + 1 if self.replayed == replayed else 1
+                replayed = self.replayed
+                if attempts > self.options.attempts:
                     raise
 
-    def _ensure(self, loader, chain: Chain, wanted: Cached, partitions: Sequence[int]) -> None:
+    def _heard(self, home: Home, ticket: Ticket) -> None:
+        """Take note of what came of a plan, whether somebody waits for its answer or not."""
+        if ticket.answer is not None:
+            self.snapshots.learn(home, ticket.answer[0].saved)
+        if not isinstance(ticket.error, LOST) or ticket.shipment is None:
+            return
+        self._is_suspect = True
+        for number in ticket.shipment.vrdds[1:]:
+            residency = self.residencies.get(number)
+            if residency is not None:
+                residency.lose([partition for partition, (place, _) in list(residency.places.items())
+                                if place == home])
+        self._end_world(ticket.shipment)
+
+    def _end_world(self, shipment: Shipment) -> None:
+        """Tell the workers that may wait for one that is lost."""
+        if shipment.world is not None:
+            for home in self.worlds.end(shipment.world):
+                self.workers.at(home).abandon(shipment.world.key)
+
+    def materialise(self, loader, chain: Chain, wanted: Cached, partitions: Sequence[int]) -> None:
         """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job."""
         residency = self.residencies[wanted.number]
         with residency.lock:
-            missing = self._missing(residency, partitions)
+            missing = self.missing(residency, partitions)
             if not missing:
                 return
             upto = chain[:next(index for index, node in enumerate(chain) if node.cached == wanted) + 1]
+            if plan.together(upto, None):
+                residency.replay = residency.replay or Replay(self, loader, upto)
+                residency.replay.run()
+                residency.replay = None
+                return
             for node in reversed(upto[:-1]):
                 earlier = self.residencies.get(node.cached.number) if node.cached else None
                 if earlier is None:
                     continue
-                if plan.together(upto, earlier.cached):
-                    if self._missing(earlier, range(loader.getNumPartitions())):
-                        continue
-                    missing = list(range(loader.getNumPartitions()))
-                absent = set(self._missing(earlier, missing))
+                absent = set(self.missing(earlier, missing))
                 here = [partition for partition in missing if partition not in absent]
                 if here:
-                    self._round(upto, earlier.cached, KEEP, here, Answer())
-                missing = self._missing(residency, missing)
-            if missing and plan.together(upto, None):
-                self._compute_together(loader, upto)
-            elif missing:
+                    self.computed(loader, upto, earlier.cached, here)
+                missing = self.missing(residency, missing)
+            if missing:
                 self._load(loader, upto, missing)
 
-    def _compute_together(self, loader, chain: Chain) -> None:
-        """Compute a chain in which partitions need their neighbours, from the RDD's records on."""
-        first = next(position for position in range(len(chain)) if plan.needs_neighbours(chain, position))
-        everything = range(loader.getNumPartitions())
-        kept = [index for index, node in enumerate(chain[:first])
-                if node.cached and node.cached.number in self.residencies]
-        last = max(kept, default=first - 1)
-        if not kept:
-            before = self.residency("the grid before its neighbours are needed")
-            chain = (*chain[:last], Node(chain[last].op, before.cached), *chain[last + 1:])
-        self._ensure(loader, chain[:last + 1], chain[last].cached, everything)
-        self._round(chain, chain[last].cached, KEEP, everything, Answer())
+    def computed(self, loader, chain: Chain, start: Cached, partitions: Sequence[int]) -> None:
+        """Have what a chain keeps computed from a node that is held."""
+        self._round(loader, chain, start, KEEP, partitions, Answer())
 
-    def _missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
+    def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
+        """The partitions that, as far as is known, no worker holds."""
         gone = {place for place in set(residency.places.values()) if not self.workers.alive(*place)}
         places = residency.places
         if gone:
             return [partition for partition in partitions if places.get(partition, None) in (gone | {None})]
         return [partition for partition in partitions if partition not in places]
 
-    def _round(self, chain: Chain, start: Cached, goal: Goal, partitions: Sequence[int], answer: Answer) -> None:
+    def _round(self, loader, chain: Chain, start: Cached, goal: Goal, partitions: Sequence[int],
+               answer: Answer) -> None:
         """Send a plan to each worker that holds some of the partitions, then take the answers."""
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
@@ -385,12 +362,14 @@ class Session:
         errors: list[VisparkError] = []
         kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
         began = time.monotonic()
-        for worker, prepared, sent in self._send(ready, nodes, start, residency, errors):
+        under_way = self._send(loader, ready, nodes, start, residency, errors)
+        for number in as_answered([sent for _, _, sent in under_way]):
+            worker, prepared, sent = under_way[number]
             _trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
             began = time.monotonic()
         _raise_gravest(errors)
 
-    def _send(self, ready: Ready, nodes: Chain, start: Cached, residency: Residency,
+    def _send(self, loader, ready: Ready, nodes: Chain, start: Cached, residency: Residency,
               errors: list[VisparkError] | None = None) -> list[tuple[Worker, Prepared, Sent]]:
         """Send each worker its part; what fails goes with the ``errors``, where they are given."""
         if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
@@ -402,18 +381,42 @@ class Session:
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
         released = self.released.take()
         worlds = self.worlds.of([home for home, _ in ready.shares], nodes)
+        save = self._save(loader, ready, nodes)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
-            shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world)
-            arguments = shipment, self._relayed(residency, shipment), released
-            sent = worker.send(*arguments) if errors is None else _trying(errors, worker.send, *arguments)
-            if sent is not None:
+            shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world, save)
+            try:
+                sent = worker.send(shipment, self._relayed(residency, shipment), released)
                 found.append((worker, prepared, sent))
+            except VisparkError as error:
+                self._end_world(shipment)
+                if errors is None:
+                    raise
+                errors.append(error)
         if released:
             for worker in self.workers.known():
                 if all(worker is not other for other, _, _ in found):
                     worker.release(released)
         return found
+
+    def _save(self, loader, ready: Ready, nodes: Chain) -> Save | None:
+        """The snapshot that a plan is to take of what it keeps, if it is a step of a loop on a grid and one is due."""
+        last = nodes[-1].cached if nodes else None
+        target = self.residencies.get(last.number) if last else None
+        if target is None or not ready.kept or profiling.current() \
+                or not any(plan.needs_neighbours(nodes, position) for position in range(len(nodes))):
+            return None
+        workers = {home: self.workers.at(home) for home, _ in ready.shares}
+        if not all(worker.direct for worker in workers.values()):
+            return None
+        nbytes = sum(content.nbytes for content in ready.kept[-1].contents)
+        epochs = {home: worker.epoch for home, worker in workers.items()}
+        if not self.snapshots.wanted(loader, nbytes, epochs):
+            return None
+        residency = self.residency(f"a snapshot of {last}")
+        target.saved = residency.cached
+        places = dict(ready.kept[-1].homes)
+        return self.snapshots.begin(loader, residency, last.number, places, nbytes, epochs)
 
     def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
               kept: Sequence[Residency | None], began: float) -> None:

@@ -33,8 +33,9 @@ from vispark.launch import record_exec
 from vispark.mapped import MapSpec, record_map
 from vispark.plan import Lineage, Node
 from vispark.received import ReceivedRDD
+from vispark.residency import Residency
 from vispark.rewrite import FETCH, Goal
-from vispark.session import Answer, Residency, Session
+from vispark.session import Answer, Session
 
 
 class VRDD(History, FoldActions, GridOperations):
@@ -506,7 +507,7 @@ class VRDD(History, FoldActions, GridOperations):
         chain = (*self._before._recent(), Node(self._op, self._residency.cached))
         if plan.loops(chain):
             return
-        Session.of(self.ctx).submit(chain, range(self.getNumPartitions()))
+        Session.of(self.ctx).submit(self._loader, chain, range(self.getNumPartitions()), self._chain)
         self._let_go_of_inputs()
 
     def _let_go_of_inputs(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import select
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from gpu_worker.client import Client, Lease, connect, finish, open_lease
@@ -26,6 +28,7 @@ from vispark.errors import (
     WorldLost,
 )
 from vispark.lanes import Lane, Ticket
+from vispark.plan import Cached
 from vispark.prepared import Shipment
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,9 @@ _Given = TypeVar("_Given")
 
 #: What a plan is repeated after: the data is rebuilt, or found elsewhere.
 LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
+
+#: Another thread may take the answer that is waited for.
+_POLL_MS = 50
 
 #: What a task brings from a worker that is relayed to; None where it came to another node.
 Carried = tuple[int, Ran | VisparkError, bytes] | None
@@ -71,8 +77,9 @@ class Worker:
         How many bytes of results came back from it.
     """
 
-    def __init__(self, credentials: Credentials, home: Home):
+    def __init__(self, credentials: Credentials, home: Home, heard: Callable[[Home, Ticket], None]):
         self.home = home
+        self._heard = partial(heard, home)
         self.epoch = 0
         self.plans = 0
         self.fetched_bytes = 0
@@ -254,6 +261,26 @@ class Worker:
             self._released.extend(errand.released)
             self._retained = errand.retained | self._retained
 
+    def abandon(self, world: bytes) -> None:
+        """Let plans that wait in an MPI world, or for it, know that it lost a worker. Not where it is relayed to."""
+        if self.direct:
+            with suppress(WorkerError), self._borrowed() as client:
+                client.request(messages.Abandon(client.next_number(), world))
+
+    def restore(self, snapshot: int, target: Cached) -> tuple[int, dict[int, Content]]:
+        """Have a snapshot's content held under a number; the worker's epoch, and what that is.
+
+        Raises
+        ------
+        PartitionMissing
+            If the node has the snapshot no more.
+        """
+        if not self.direct:
+            raise PartitionMissing("a worker that is relayed to takes no snapshots")
+        epoch, reply = self._ask(lambda client: messages.Restore(client.next_number(), snapshot, target.number,
+                                                                 target.name))
+        return epoch, contents(reply)
+
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
 
@@ -312,7 +339,7 @@ class Worker:
             if self._lease is None:
                 self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach)
         self.epoch = max(self.epoch, client.epoch)
-        return Lane(client, options.deadline, blame)
+        return Lane(client, options.deadline, blame, self._heard)
 
     def _drop(self, lane: Lane) -> None:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""
@@ -356,6 +383,24 @@ class Worker:
                 finish(self._credentials.hello("finish"), runtime_dir=self.home.runtime_dir, reach=reach)
 
 
+def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
+    """The numbers of some plans as they are answered, so that nobody waits for one where another has failed."""
+    waiting = {number: each for number, each in enumerate(sent) if each.ticket is not None}
+    while len(waiting) > 1:
+        poll = select.poll()
+        for each in waiting.values():
+            if each.lane.client.fileno() >= 0:
+                poll.register(each.lane.client.fileno(), select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(_POLL_MS)}
+        for number, each in list(waiting.items()):
+            client = each.lane.client
+            if each.ticket.done or client.fileno() in (ready | {-1}) or client.has_more:
+                del waiting[number]
+                yield number
+    yield from waiting
+    yield from [number for number, each in enumerate(sent) if each.ticket is None]
+
+
 def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
     """Waits for an action, which another thread has started."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="vispark relay")
@@ -367,8 +412,9 @@ def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
 class Workers:
     """All workers that a session knows of."""
 
-    def __init__(self, credentials: Credentials):
+    def __init__(self, credentials: Credentials, heard: Callable[[Home, Ticket], None]):
         self._credentials = credentials
+        self._heard = heard
         self._known: dict[Home, Worker] = {}
         self._lock = threading.Lock()
 
@@ -377,7 +423,7 @@ class Workers:
         found = self._known.get(home)
         if found is None:
             with self._lock:
-                found = self._known.setdefault(home, Worker(self._credentials, home))
+                found = self._known.setdefault(home, Worker(self._credentials, home, self._heard))
         return found
 
     def known(self) -> list[Worker]:

@@ -37,3 +37,13 @@ class Worlds:
         """Let the next plan have a new world: something was lost, or a plan has failed."""
         with self._lock:
             self._key = b""
+
+    def end(self, world: World) -> list[Home]:
+        """Let the next plan have a new world than that one; the workers that may wait in it, where it was the present
+        one.
+        """
+        with self._lock:
+            if self._key != world.key:
+                return []
+            self._key = b""
+            return [home for rank, home in enumerate(self._homes) if rank != world.rank]

@@ -53,6 +53,15 @@ class Signed:
     proof: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a daemon was told of the nodes: the others, where it is reached, and the file with the key."""
+
+    others: tuple[str, ...]
+    listen: str
+    key: str
+
+
 class Cluster:
     """A daemon's view of the nodes.
 
@@ -73,12 +82,24 @@ class Cluster:
         self._directory = directory
         self._others = tuple(others)
         self._listen = listen
+        self._key_file = key
         self._key = _read(key) if key is not None else b""
         self._place = place_name(Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(directory.path))
         self._started: list[subprocess.Popen] = []
         self._listener: socket.socket | None = None
         if not self._key and (listen or any(_address(other) for other in self._others)):
             raise OptionError("daemons that reach each other over TCP need a key: --key FILE, equal on all nodes")
+
+    def told(self) -> bytes:
+        """What it was told of the nodes, for a daemon that takes its place."""
+        return encode(Told(self._others, self._listen, str(self._key_file or "")), Told)
+
+    def or_as(self, text: bytes) -> Cluster:
+        """The same; where it was told nothing, as another was that is gone and has left ``text``."""
+        if self._others or self._listen or not text:
+            return self
+        told = decode(text, Told)
+        return Cluster(self._directory, told.others, told.listen, Path(told.key) if told.key else None)
 
     def open(self) -> None:
         """Listen, where others are to reach this daemon."""

@@ -15,7 +15,7 @@ from gpu_worker.protocol.grids import Iterated
 
 #: A part of a loop takes about so long: short beside a plan's deadline, long beside a request's way.
 _SECONDS = 0.5
-_FIRST_STEPS = 8
+FIRST_STEPS = 8
 #: A loop that is done before shows nothing.
 _QUIET_SECONDS = 2.0
 
@@ -53,7 +53,7 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
     show : callable
         Told after each part how far the loop is.
     """
-    done, change, count = 0, -1.0, _FIRST_STEPS
+    done, change, count = 0, -1.0, FIRST_STEPS
     while True:
         count = min(count, steps - done)
         started = time.monotonic()
@@ -64,7 +64,12 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
         show(done, change)
         if done >= steps or ended.steps < count or 0 <= change <= until:
             return Loop(done, change if change >= 0 else None)
-        count = max(1, round(count * min(8.0, _SECONDS / max(seconds, 1e-6))))
+        count = next_steps(count, seconds)
+
+
+def next_steps(count: int, seconds: float) -> int:
+    """The steps of the next part, where so many took so long."""
+    return max(1, round(count * min(8.0, _SECONDS / max(seconds, 1e-6))))
 
 
 @contextmanager

@@ -94,7 +94,7 @@ class GridLowering(Lowering):
         return replace(state, layout=layout, signature=Signature(fields))
 
     def _has_halos(self, position: int) -> bool:
-        return plan.has_halos([node.op for node in self.chain[:self._first + position]])
+        return plan.has_halos(self.chain[before].op for before in range(self._first + position - 1, -1, -1))
 
     def _padded(self, signature: Signature) -> Signature:
         return Signature(tuple(replace(each, shape=self.description.padded(each.shape)) for each in signature.fields))

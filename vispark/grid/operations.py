@@ -259,8 +259,12 @@ class GridOperations(RDD[Any]):
         with progress(spec.label, spec.steps, looped._progress) as show:
             looped._loop = run_parts(spec.steps, spec.until, run, show)
         with looped._lock:
+            name = looped.name() or str(looped._op)
+            # Its lineage is that of its parts, of which there are snapshots.
+            looped._op, looped._lineage, looped._before = last._op, last._lineage, last._before
+            looped._origin = last._origin
             looped._residency, last._residency = last._residency, None
-            looped._residency.rename(looped.name() or str(looped._op))
+            looped._residency.rename(name)
             looped.is_cached = True
         looped._let_go_of_inputs()
 

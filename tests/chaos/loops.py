@@ -1,0 +1,160 @@
+"""Long loops on a grid, under which device processes and daemons are killed at random moments."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pyspark import SparkContext
+
+from tests.chaos.arena import Arena
+from tests.system import topology
+from tests.system.topology import Node, Topology
+from vispark import VRDD, Grid, stencil
+
+SHAPE, SPLITS = (12, 10, 8), (2, 2, 1)
+WEIGHT = 0.01
+
+#: Snapshots by the dozen, although a test's loop is short.
+OPTIONS = {"spark.vispark.device": "host", "spark.vispark.snapshotShare": 0.3, "spark.vispark.timeToLoss": 2,
+           "spark.vispark.lease": 60, "spark.vispark.attempts": 20}
+
+
+@stencil
+def heat(u, k):
+    return u[0, 0, 0] + k * (u[1, 0, 0] + u[-1, 0, 0] + u[0, 1, 0] + u[0, -1, 0]
+                             + u[0, 0, 1] + u[0, 0, -1] - 6 * u[0, 0, 0])
+
+
+def iterated(blocks: VRDD, steps: int) -> np.ndarray:
+    """The field after a loop in one call."""
+    return Grid.gather(blocks.iterate(heat, WEIGHT, steps=steps))
+
+
+def listed(blocks: VRDD, steps: int) -> np.ndarray:
+    """The field after the design's listing."""
+    grids = blocks
+    for _ in range(steps):
+        grids.halo_extract().halo_shuffle()
+        grids = grids.halo_append()
+        grids = grids.vmap(heat, WEIGHT).cache()
+    return Grid.gather(grids)
+
+
+LOOPS = {"iterate": iterated, "listing": listed}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of a loop: its field, the seconds it took, the kills under it, and the steps that were done twice."""
+
+    field: np.ndarray
+    seconds: float
+    kills: tuple[str, ...]
+    replayed: int
+    snapshots: int
+
+
+class Track:
+    """A context whose loops are killed under.
+
+    Parameters
+    ----------
+    sc : SparkContext
+    nodes : tuple of Node
+        Of its workers.
+    """
+
+    def __init__(self, sc: SparkContext, nodes: tuple[Node, ...]):
+        self.sc = sc
+        self.nodes = nodes
+        self.initial = np.random.default_rng(4).random(SHAPE, "f4")
+        self._arena = Arena(sc, nodes, Path(), Path())
+
+    def run(self, loop: str, steps: int, kills: random.Random | None = None, most: int = 0,
+            longest: float = 3.0) -> Ended:
+        """Run a loop, and kill at most so many times, at moments no farther apart than ``longest`` seconds."""
+        blocks = Grid(SHAPE, splits=SPLITS).scatter(self.sc, self.initial, partitions=4).cache("GPU")
+        blocks.count()
+        session = self._arena.session()
+        replayed, taken = session.replayed, session.snapshots.taken
+        done, struck = threading.Event(), []
+
+        def strike() -> None:
+            while len(struck) < most and not done.wait(kills.uniform(0.05, longest)):
+                kind, node = kills.choice(("process", "process", "daemon")), kills.choice(self.nodes)
+                found = self._arena.device_processes(node) if kind == "process" else self._arena.daemons(node)
+                for pid in found[:1]:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+                        struck.append(kind)
+
+        killer = threading.Thread(target=strike)
+        started = time.monotonic()
+        killer.start()
+        try:
+            field = LOOPS[loop](blocks, steps)
+        finally:
+            done.set()
+            killer.join()
+        return Ended(field, time.monotonic() - started, tuple(struck), session.replayed - replayed,
+                     session.snapshots.taken - taken)
+
+
+def gpu_worker(node: Node, *arguments: str) -> None:
+    """Run a command of a node's worker."""
+    subprocess.run([sys.executable, "-m", "gpu_worker", *arguments], check=True, timeout=60, capture_output=True,
+                   env=os.environ | {"VISPARK_RUNTIME_DIR": str(node.runtime_dir)})
+
+
+@contextlib.contextmanager
+def clustered(running: Topology) -> Iterator[Topology]:
+    """A topology whose daemons know each other."""
+    for node in running.nodes if len(running.nodes) > 1 else ():
+        others = ",".join(str(other.runtime_dir) for other in running.nodes if other is not node)
+        gpu_worker(node, "start", "--hosts", others)
+    try:
+        yield running
+    finally:
+        for node in running.nodes:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                gpu_worker(node, "stop")
+
+
+@contextlib.contextmanager
+def tracks(nodes: int) -> Iterator[Track]:
+    """A context on so many nodes."""
+    start = topology.local(2) if nodes == 1 else topology.standalone(nodes)
+    with start as running, opened(running) as track:
+        yield track
+
+
+@contextlib.contextmanager
+def opened(running: Topology) -> Iterator[Track]:
+    """A context on a topology, whose session is up."""
+    with contextlib.ExitStack() as stack:
+        if len(running.nodes) == 1:
+            before = os.environ.get("VISPARK_RUNTIME_DIR")
+            os.environ["VISPARK_RUNTIME_DIR"] = str(running.nodes[0].runtime_dir)
+            stack.callback(_restore, before)
+        stack.enter_context(clustered(running))
+        with running.context(OPTIONS) as sc:
+            track = Track(sc, running.nodes)
+            track.run("iterate", 2)
+            yield track
+
+
+def _restore(before: str | None) -> None:
+    os.environ.pop("VISPARK_RUNTIME_DIR", None)
+    if before is not None:
+        os.environ["VISPARK_RUNTIME_DIR"] = before

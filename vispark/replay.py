@@ -1,0 +1,193 @@
+"""What is lost of a long loop on a grid is computed anew: from the newest snapshot on, in short parts.
+
+A halo makes every partition depend on every other, so all of them go back to the same step. Parts are kept one after
+the other, as the loop itself keeps its steps; a loss on the way costs what came after the newest snapshot once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark import RDD
+
+from vispark import plan
+from vispark.errors import PartitionMissing, WorkerUnavailable
+from vispark.grid.loop import FIRST_STEPS, next_steps
+from vispark.grid.recorded import LoopSpec
+from vispark.plan import Cached, Chain, Node
+from vispark.residency import Residency
+
+if TYPE_CHECKING:
+    from vispark.session import Session
+
+log = logging.getLogger(__name__)
+
+#: The operations that are computed at once, but for loops.
+_AT_ONCE = 32
+
+
+@dataclass(frozen=True)
+class Point:
+    """How far it is: the last node of the chain that is done, and the steps that are done of a loop behind it."""
+
+    position: int
+    steps: int
+    residency: Residency
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A snapshot that was taken on the way, at a point."""
+
+    position: int
+    steps: int
+    saved: Cached
+
+
+class Replay:
+    """Computes the content of a chain's last node anew.
+
+    Parameters
+    ----------
+    session : Session
+    loader : RDD
+        The RDD before the send.
+    chain : Chain
+        From the send. Its last node is to be kept, and something on the way needs neighbours.
+    """
+
+    def __init__(self, session: Session, loader: RDD, chain: Chain):
+        self._session = session
+        self._loader = loader
+        self._chain = chain
+        self._everything = range(loader.getNumPartitions())
+        self._first = next(position for position in range(len(chain)) if plan.needs_neighbours(chain, position))
+        self._base: Residency | None = None
+        self._point: Point | None = None
+        self._marks: list[Mark] = []
+        self._steps = FIRST_STEPS
+
+    def run(self) -> None:
+        """Compute it; after an error this may be called again, and goes on as far as it was.
+
+        Raises
+        ------
+        VisparkError
+            If something is lost under it, or fails.
+        """
+        point = self._start()
+        while point.position < len(self._chain) - 1:
+            point = self._point = self._advanced(point)
+            known = self._session.residencies
+            self._marks = [mark for mark in self._marks if mark.saved.number in known]
+            if point.residency.saved is not None:
+                self._marks.append(Mark(point.position, point.steps, point.residency.saved))
+
+    # -- where to start -----------------------------------------------------------------------------------------------
+
+    def _start(self) -> Point:
+        """The latest point whose content is there, or can be had from a snapshot; else what the RDD's records give."""
+        if self._point is not None and not self._is_missing(self._point.residency):
+            return self._point
+        for position in range(len(self._chain) - 1, self._first - 1, -1):
+            node = self._chain[position]
+            for mark in reversed(self._marks):
+                if mark.position == position:
+                    restored = self._restored(mark.saved, None, node)
+                    if restored is not None:
+                        return Point(position, mark.steps, restored)
+            residency = self._session.residencies.get(node.cached.number) if node.cached else None
+            if residency is not None and not self._is_missing(residency):
+                return Point(position, 0, residency)
+            restored = self._restored(node.saved, residency, node)
+            if restored is not None:
+                return Point(position, 0, restored)
+        return self._loaded()
+
+    def _is_missing(self, residency: Residency) -> bool:
+        return bool(self._session.missing(residency, self._everything))
+
+    def _restored(self, saved: Cached | None, residency: Residency | None, node: Node) -> Residency | None:
+        """What a snapshot has, if that can still be had: under the node's own number, where it has one."""
+        session = self._session
+        snapshot = session.snapshots.find(saved)
+        if snapshot is None or not snapshot.places.keys() >= set(self._everything):
+            return None
+        target = residency or session.residency(str(node.op))
+        try:
+            for home in set(snapshot.places.values()):
+                target.bind(home, *session.workers.at(home).restore(snapshot.number, target.cached))
+        except (PartitionMissing, WorkerUnavailable) as error:
+            log.warning("a snapshot is gone, and what came before it is computed anew: %s", error)
+            session.snapshots.lost(snapshot)
+            return None
+        if self._is_missing(target):
+            session.snapshots.lost(snapshot)
+            return None
+        log.info("went back to the snapshot of %.1f s ago", time.monotonic() - snapshot.began)
+        return target
+
+    def _loaded(self) -> Point:
+        """What is there before the first operation that needs neighbours: held, or loaded where it is not."""
+        session, chain = self._session, self._chain
+        kept = [index for index, node in enumerate(chain[:self._first])
+                if node.cached and node.cached.number in session.residencies]
+        last = max(kept, default=self._first - 1)
+        if not kept:
+            self._base = self._base or session.residency("the grid before its neighbours are needed")
+            chain = (*chain[:last], Node(chain[last].op, self._base.cached))
+        session.materialise(self._loader, chain[:last + 1], chain[last].cached, self._everything)
+        return Point(last, 0, session.residencies[chain[last].cached.number])
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _advanced(self, point: Point) -> Point:
+        """Compute the next part."""
+        position = point.position + 1
+        node, is_last = self._chain[position], position == len(self._chain) - 1
+        match node.op:
+            case plan.Iterate(spec) if not is_last and node.cached is None:
+                return self._looped(point, spec)
+        stop = position
+        if not isinstance(node.op, plan.Iterate):
+            while stop + 1 < min(position + _AT_ONCE, len(self._chain)) \
+                    and not isinstance(self._chain[stop + 1].op, plan.Iterate):
+                stop += 1
+        target = self._target(stop)
+        self._round(point, (*self._chain[position:stop], Node(self._chain[stop].op, target.cached)))
+        self._session.replayed += sum(plan.needs_neighbours(self._chain, each)
+                                      for each in range(position, min(stop + 1, len(self._chain) - 1)))
+        return Point(stop, 0, target)
+
+    def _looped(self, point: Point, spec: LoopSpec) -> Point:
+        """Some steps of a loop."""
+        target = self._session.residency(spec.label)
+        part = spec.part(min(self._steps, spec.steps - point.steps), spec.done + point.steps)
+        started = time.monotonic()
+        self._round(point, (Node(plan.Iterate(part), target.cached),))
+        self._steps = next_steps(self._steps, time.monotonic() - started)
+        ended = target.iterated
+        self._session.replayed += ended.steps
+        done = point.steps + ended.steps
+        if done >= spec.steps or ended.steps < part.steps or 0 <= ended.change <= spec.until:
+            return Point(point.position + 1, 0, target)
+        return Point(point.position, done, target)
+
+    def _target(self, position: int) -> Residency:
+        """The number that a node's content is kept under."""
+        node = self._chain[position]
+        residency = self._session.residencies.get(node.cached.number) if node.cached else None
+        return residency or self._session.residency(str(node.op))
+
+    def _round(self, point: Point, nodes: Chain) -> None:
+        """Have nodes computed that come behind a point."""
+        before = point.position
+        op = self._chain[before + 1].op if point.steps else self._chain[before].op
+        while before and isinstance(self._chain[before].op, plan.MOVING):
+            before -= 1
+        context = [replace(node, cached=None) for node in self._chain[before:point.position]]
+        chain = (*context, Node(op, point.residency.cached), *nodes)
+        self._session.computed(self._loader, chain, point.residency.cached, self._everything)

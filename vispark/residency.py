@@ -1,0 +1,91 @@
+"""What the driver knows of content that workers hold under one number, and how they come to forget it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark import RDD
+
+from gpu_worker.protocol.grids import Iterated
+from vispark.bridge import Home, Token
+from vispark.content import Content
+from vispark.plan import Cached
+from vispark.plans import Plans, Shape
+from vispark.released import Released
+from vispark.workers import Sent, Worker
+
+if TYPE_CHECKING:
+    from vispark.replay import Replay
+
+
+class Residency:
+    """What workers hold under one VRDD number. Dropping the last reference lets the workers forget it.
+
+    Attributes
+    ----------
+    cached : Cached
+        The number and the name.
+    places : dict of int to (Home, int)
+        Where each partition is, and the epoch of the process that got it.
+    contents : dict of int to Content
+        What each partition looks like.
+    pending : tuple of (Worker, Sent)
+        The plans that are to bring it, where their answers were not taken yet; it counts as held meanwhile.
+    tokens : RDD or None
+        Tokens in Spark's storage, whose tasks come to the nodes that hold the partitions: of this content, or of that
+        which it was made of.
+    iterated : Iterated or None
+        How the loop ended whose result it is.
+    saved : Cached or None
+        The snapshot that was begun of it.
+    replay : Replay or None
+        What computes it anew; there until that is done.
+    """
+
+    def __init__(self, released: Released, cached: Cached):
+        self.iterated: Iterated | None = None
+        self.cached = cached
+        self.places: dict[int, tuple[Home, int]] = {}
+        self.contents: dict[int, Content] = {}
+        self.pending: tuple[tuple[Worker, Sent], ...] = ()
+        self.tokens: RDD[Token] | None = None
+        self.saved: Cached | None = None
+        self.replay: Replay | None = None
+        self.lock = threading.RLock()
+        self._shape: Shape | None = None
+        self._release = weakref.finalize(self, released.put, cached.number)
+        self._release.atexit = False
+
+    def bind(self, home: Home, epoch: int, contents: Mapping[int, Content]) -> None:
+        """Take note of where some partitions are."""
+        self._shape, self.pending = None, ()
+        self.places.update(dict.fromkeys(contents, (home, epoch)))
+        self.contents.update(contents)
+
+    def lose(self, partitions: Iterable[int]) -> None:
+        self._shape = None
+        for partition in list(partitions):
+            self.places.pop(partition, None)
+
+    def shape(self, plans: Plans) -> Shape:
+        """What is held, as far as plans depend on it."""
+        found = self._shape
+        if found is None:
+            homes = {partition: home for partition, (home, _) in self.places.items()}
+            found = self._shape = plans.shape(homes, self.contents)
+        return found
+
+    def known_shape(self, shape: Shape) -> None:
+        """Spare working it out, where it is known."""
+        self._shape = shape
+
+    def rename(self, name: str) -> None:
+        """Call it so from now on; what workers hold already keeps its name there."""
+        self.cached = Cached(self.cached.number, name)
+
+    def close(self) -> None:
+        """Let the workers forget the content now."""
+        self._release()
