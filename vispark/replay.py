@@ -127,6 +127,7 @@ class Replay:
         if self._is_missing(target):
             session.snapshots.lost(snapshot)
             return None
+        session.snapshots.restored += 1
         log.info("went back to the snapshot of %.1f s ago", time.monotonic() - snapshot.began)
         return target
 

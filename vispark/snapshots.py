@@ -141,8 +141,8 @@ class Snapshots:
 
     def __init__(self, share: float, time_to_loss: float):
         self.pace = Pace(share, time_to_loss)
-        #: How many were complete.
-        self.taken = 0
+        #: How many were complete, and how often one was gone back to.
+        self.taken = self.restored = 0
         self._began = 0.0
         self._loops: weakref.WeakKeyDictionary[RDD, _Loop] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()

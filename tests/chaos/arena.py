@@ -230,9 +230,9 @@ class Arena:
                 "daemon.log", "process.log", "daemon.sock", "daemon.lock", "sessions"}, list(node.runtime_dir.iterdir())
             assert len(list((node.runtime_dir / "sessions").iterdir())) <= 2
         assert not list(self.failpoints.iterdir()), f"not passed: {list(self.failpoints.iterdir())}"
-        assert eventually(self._quiet), "the driver keeps connecting"
+        assert eventually(self.is_quiet), "the driver keeps connecting"
 
-    def _quiet(self) -> bool:
+    def is_quiet(self) -> bool:
         """Close the driver's connections; whether nothing that was still to be said opened one again."""
         self.disconnect()
         time.sleep(0.1)

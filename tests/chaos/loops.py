@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from pyspark import SparkContext
 
-from tests.chaos.arena import Arena
+from tests.chaos.arena import Arena, eventually
 from tests.system import topology
 from tests.system.topology import Node, Topology
 from vispark import VRDD, Grid, stencil
@@ -56,13 +57,16 @@ LOOPS = {"iterate": iterated, "listing": listed}
 
 @dataclass(frozen=True)
 class Ended:
-    """What came of a loop: its field, the seconds it took, the kills under it, and the steps that were done twice."""
+    """What came of a loop: its field, the seconds it took, the kills under it, the steps that were done once more, and
+    the snapshots that were taken and gone back to.
+    """
 
     field: np.ndarray
     seconds: float
     kills: tuple[str, ...]
     replayed: int
     snapshots: int
+    restored: int
 
 
 class Track:
@@ -81,18 +85,38 @@ class Track:
         self.initial = np.random.default_rng(4).random(SHAPE, "f4")
         self._arena = Arena(sc, nodes, Path(), Path())
 
+    def disconnect(self) -> None:
+        """Close the driver's connections."""
+        gc.collect()
+        assert eventually(self._arena.is_quiet), "the driver keeps connecting"
+
+    def blocks(self) -> VRDD:
+        """What a loop starts from."""
+        return Grid(SHAPE, splits=SPLITS).scatter(self.sc, self.initial, partitions=4).cache("GPU")
+
+    def saved(self, done: threading.Event, count: int = 2) -> bool:
+        """Wait until so many more snapshots are complete; whether the loop has not ended before that."""
+        snapshots = self._arena.session().snapshots
+        wanted = snapshots.taken + count
+        while snapshots.taken < wanted and not done.wait(0.005):
+            pass
+        return not done.is_set()
+
     def run(self, loop: str, steps: int, kills: random.Random | None = None, most: int = 0,
-            longest: float = 3.0) -> Ended:
-        """Run a loop, and kill at most so many times, at moments no farther apart than ``longest`` seconds."""
-        blocks = Grid(SHAPE, splits=SPLITS).scatter(self.sc, self.initial, partitions=4).cache("GPU")
+            longest: float = 3.0, kinds: tuple[str, ...] = ("process", "process", "daemon")) -> Ended:
+        """Run a loop, and kill at most so many times.
+
+        At random moments no farther apart than ``longest`` seconds; if that is 0, behind two snapshots each.
+        """
+        blocks = self.blocks()
         blocks.count()
         session = self._arena.session()
-        replayed, taken = session.replayed, session.snapshots.taken
+        replayed, taken, restored = session.replayed, session.snapshots.taken, session.snapshots.restored
         done, struck = threading.Event(), []
 
         def strike() -> None:
-            while len(struck) < most and not done.wait(kills.uniform(0.05, longest)):
-                kind, node = kills.choice(("process", "process", "daemon")), kills.choice(self.nodes)
+            while len(struck) < most and (not done.wait(kills.uniform(0.05, longest)) if longest else self.saved(done)):
+                kind, node = kills.choice(kinds), kills.choice(self.nodes)
                 found = self._arena.device_processes(node) if kind == "process" else self._arena.daemons(node)
                 for pid in found[:1]:
                     with contextlib.suppress(ProcessLookupError):
@@ -108,7 +132,7 @@ class Track:
             done.set()
             killer.join()
         return Ended(field, time.monotonic() - started, tuple(struck), session.replayed - replayed,
-                     session.snapshots.taken - taken)
+                     session.snapshots.taken - taken, session.snapshots.restored - restored)
 
 
 def gpu_worker(node: Node, *arguments: str) -> None:
@@ -151,6 +175,7 @@ def opened(running: Topology) -> Iterator[Track]:
         with running.context(OPTIONS) as sc:
             track = Track(sc, running.nodes)
             track.run("iterate", 2)
+            track.disconnect()
             yield track
 
 

@@ -10,6 +10,7 @@ import pytest
 from vispark import IN, Kernels, plan
 from vispark.errors import PlanError
 from vispark.fold import fold_for_kernel
+from vispark.grid.recorded import record_loop
 from vispark.launch import record_exec
 from vispark.mapped import record_map
 from vispark.plan import Cached, Lineage, Node, place_of, verify
@@ -90,6 +91,41 @@ def test_lineage_of_a_loop_stays_short():
     operations = link.backwards()
     assert [next(operations) for _ in range(3)] == [*step, *other, *step]
     assert sum(1 for _ in operations) == 100_001
+
+
+def test_lineage_of_a_loop_with_snapshots_stays_short():
+    """As long as it is known which are of use, it has a link for each of these and no more."""
+    step, there = (mapped(2.0),), {0}
+    link = Lineage((plan.Send(), plan.ToDevice()))
+    for number in range(1, 10_001):
+        saved = Cached(number, "a snapshot") if number % 10 == 0 else None
+        if saved:
+            there.clear()
+            there.update((number - 10, number))
+        link = link.then(step, saved, lambda saved: saved.number in there)
+    links = [link]
+    while links[-1].before:
+        links.append(links[-1].before)
+    assert len(links) <= 5
+    nodes = list(link.nodes())
+    assert len(nodes) == 10_002
+    found = [(place, node.saved.number) for place, node in enumerate(nodes) if node.saved]
+    assert [each for each in found if each[1] in there] == [(0, 10_000), (10, 9_990)]
+
+
+def test_parts_of_a_loop_are_one_link():
+    spec = record_loop(scaled, (2.0,), 1000, None, 10, False)
+    whole = Lineage((plan.Send(),)).then((plan.Iterate(spec),))
+    link, done, count = Lineage((plan.Send(),)), 0, 0
+    while done < 1000:
+        count = min(count + 7, 1000 - done)
+        saved = Cached(done, "a snapshot") if count % 5 == 0 else None
+        link = link.then((plan.Iterate(spec.part(count, done)),), saved, lambda saved: False)
+        done += count
+    steps = [node.op.spec.steps for node in link.nodes() if isinstance(node.op, plan.Iterate)]
+    assert sum(steps) == 1000 and len(steps) <= 8
+    text = plan.describe(tuple(reversed(list(link.nodes()))))
+    assert text == plan.describe(tuple(reversed(list(whole.nodes()))))
 
 
 def test_lineage_of_several_operations_a_step():

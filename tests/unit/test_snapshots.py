@@ -1,0 +1,128 @@
+"""When snapshots are due by what they cost, and which of a loop's are of use."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from gpu_worker.protocol.messages import Saved
+from vispark.bridge import Home
+from vispark.plan import Cached
+from vispark.residency import Released, Residency
+from vispark.snapshots import Pace, Snapshots
+
+GIGABYTE = 10 ** 9
+
+
+def measured(seconds: float, *, share: float = 0.02, time_to_loss: float = 3600.0) -> Pace:
+    """A pace that has seen one snapshot of a gigabyte."""
+    pace = Pace(share, time_to_loss)
+    pace.ended(pace.begun(GIGABYTE), seconds, GIGABYTE)
+    return pace
+
+
+@pytest.mark.parametrize("seconds, expected", [(0.5, math.sqrt(2 * 0.501 * 3600)), (4.0, 4.001 / 0.02)])
+def test_the_interval_is_youngs_unless_that_costs_too_much(seconds: float, expected: float):
+    assert measured(seconds).interval(GIGABYTE) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("step, since, due", [(0.0, 59.9, False), (0.0, 60.1, True), (10.0, 55.1, True),
+                                              (10.0, 54.9, False)])
+def test_the_step_nearest_to_the_interval_is_taken(step: float, since: float, due: bool):
+    pace = measured(0.499)
+    assert pace.interval(GIGABYTE) == pytest.approx(60.0)
+    assert pace.due(1000.0, since, step, GIGABYTE) == due
+
+
+def test_without_a_share_none_is_due():
+    assert not Pace(0.0, 1e-9).due(1e9, 1e9, 0.0, 1)
+
+
+@pytest.mark.parametrize("step", [0.01, 0.3, 20.0])
+def test_no_more_than_their_share_is_spent_whatever_they_turn_out_to_cost(step: float):
+    pace, choice = Pace(0.02, 1.0), random.Random(3)
+    now = last = spent = 0.0
+    for _ in range(20_000):
+        now += step
+        if pace.due(now, now - last, step, GIGABYTE):
+            last, expected, cost = now, pace.begun(GIGABYTE), choice.uniform(0.01, 0.1)
+            now += cost
+            spent += cost
+            pace.ended(expected, cost, GIGABYTE)
+    assert 0 < spent <= 0.02 * now + 0.1                # the last one may have cost more than was expected
+
+
+class Loader:
+    """Stands for the RDD that a loop starts from."""
+
+
+class Loops:
+    """A session's snapshots, all of them due, of VRDDs on two nodes."""
+
+    def __init__(self) -> None:
+        self.released = Released()
+        self.homes = Home("/a", "m"), Home("/b", "m")
+        self.epochs = dict.fromkeys(self.homes, 1)
+        self.snapshots = Snapshots(0.99, 1e-9)
+        self.snapshots.pace.spent = -1e9
+
+    def begin(self, loader: Loader, number: int):
+        """Begin a snapshot, if one is due; what workers are told."""
+        if not self.snapshots.wanted(loader, 1, self.epochs):
+            return None
+        residency = Residency(self.released, Cached(number, "a snapshot"))
+        return self.snapshots.begin(loader, residency, number + 100, dict(enumerate(self.homes)), 1, self.epochs)
+
+    def complete(self, number: int, homes=None) -> None:
+        for home in homes or self.homes:
+            self.snapshots.learn(home, (Saved(number, 1, 0.001),))
+
+    def is_found(self, number: int) -> bool:
+        return self.snapshots.find(Cached(number, "a snapshot")) is not None
+
+
+@pytest.fixture
+def loops(monkeypatch: pytest.MonkeyPatch) -> Loops:
+    clock = iter(range(10 ** 6))
+    monkeypatch.setattr("vispark.snapshots.time.monotonic", lambda: float(next(clock)))
+    return Loops()
+
+
+def test_a_snapshot_counts_once_all_nodes_have_it_and_the_one_before_is_released(loops: Loops):
+    loader = Loader()
+    assert not loops.begin(loader, 1)                    # a loop has just begun
+    assert loops.begin(loader, 2).needed == ()
+    assert not loops.begin(loader, 3), "one at a time"
+    loops.complete(2, loops.homes[:1])
+    assert not loops.is_found(2)
+    loops.complete(2, loops.homes[1:])
+    assert loops.is_found(2) and loops.released.take() == ()
+    assert loops.begin(loader, 4).needed == (2,)
+    loops.complete(4)
+    assert loops.is_found(4) and not loops.is_found(2) and loops.released.take() == (2,)
+
+
+def test_a_snapshot_whose_process_is_gone_is_given_up(loops: Loops):
+    loader = Loader()
+    loops.begin(loader, 1)
+    assert loops.begin(loader, 2)
+    loops.epochs[loops.homes[0]] = 2
+    assert loops.begin(loader, 3)
+    loops.complete(2)
+    assert not loops.is_found(2) and 2 in loops.released.take()
+
+
+def test_loops_have_their_own_snapshots_until_they_are_forgotten(loops: Loops):
+    one, other = Loader(), Loader()
+    for loader in (one, other):
+        loops.begin(loader, 1)
+    assert loops.begin(one, 2).needed == ()
+    assert loops.begin(other, 3).needed == (2,)
+    loops.complete(2)
+    loops.complete(3)
+    assert loops.is_found(2) and loops.is_found(3)
+    del one
+    loader = other
+    assert not loops.is_found(2) and loops.is_found(3) and loops.released.take() == (2,)
