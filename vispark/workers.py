@@ -7,7 +7,7 @@ import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -264,8 +264,9 @@ class Worker:
     def abandon(self, world: bytes) -> None:
         """Let plans that wait in an MPI world, or for it, know that it lost a worker. Not where it is relayed to."""
         if self.direct:
-            with suppress(WorkerError), self._borrowed() as client:
-                client.request(messages.Abandon(client.next_number(), world))
+            # Over a connection of its own: others may be those that wait.
+            with suppress(WorkerError), closing(self._open()) as lane:
+                lane.client.request(messages.Abandon(lane.client.next_number(), world))
 
     def restore(self, snapshot: int, target: Cached) -> tuple[int, dict[int, Content]]:
         """Have a snapshot's content held under a number; the worker's epoch, and what that is.
