@@ -13,7 +13,7 @@ from typing import Any
 
 from vispark.translate import form
 from vispark.translate.form import Definition
-from vispark.translate.text import complain
+from vispark.translate.text import at_definition, complain
 
 Halo = tuple[tuple[int, int], ...]
 
@@ -98,8 +98,7 @@ def halo_of(definition: Definition) -> Definition:
     """The definition with the halo's width, as (below, above) for each axis, read off its offsets."""
     offsets = _all_offsets(definition)
     if not offsets:
-        raise complain("a stencil reads its cell by offsets, as in u[0, 0]; this one reads none",
-                       form.At(definition.text.first, 0), definition.text, definition.name)
+        raise at_definition(definition, "a stencil reads its cell by offsets, as in u[0, 0]; this one reads none")
     dimensions = {len(offset) for _, offset, _ in offsets}
     if len(dimensions) > 1:
         raise complain("the offsets of a stencil all have one for each axis of the grid; these differ in number",
@@ -107,12 +106,6 @@ def halo_of(definition: Definition) -> Definition:
     below = [max(0, *(-offset[axis] for _, offset, _ in offsets)) for axis in range(dimensions.pop())]
     above = [max(0, *(offset[axis] for _, offset, _ in offsets)) for axis in range(len(below))]
     return dataclasses.replace(definition, halo=tuple(zip(below, above, strict=True)))
-
-
-def grids_of(definition: Definition) -> tuple[str, ...]:
-    """The parameters that a stencil reads by offsets."""
-    found = {name for name, _, _ in _all_offsets(definition)}
-    return tuple(parameter.name for parameter in definition.parameters if parameter.name in found)
 
 
 def _all_offsets(definition: Definition) -> list[tuple[str, tuple[int, ...], form.At]]:

@@ -6,8 +6,7 @@ stored for ``2 * p[1:]`` until someone needs the storage, so row expressions bec
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -258,11 +257,6 @@ def describe(value: Value) -> str:
         return value.name.removeprefix("builtins.")
     words = {Tuple: "a tuple", List: "a list", Dict: "a dict", Steps: "an iterable"}
     return value.what if isinstance(value, Nothing) else words[type(value)]
-
-
-def indices_of(shape: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
-    """All indices of a small shape, as C++ expressions."""
-    return (tuple(map(str, index)) for index in itertools.product(*map(range, shape)))
 
 
 def plus(a: str, b: int) -> str:
