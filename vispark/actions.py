@@ -67,9 +67,9 @@ class FoldActions(RDD[Any]):
     def aggregate(self, zeroValue: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Any:
         """Join each record with a total, each partition's from ``zeroValue`` on, and these with each other.
 
-        On cached data this is a ``vmap`` and a fold in the workers, where ``seqOp`` joins each part of its total with
-        something that it computes of the record alone, ``combOp`` joins by the same operators, and Python's numbers
-        would not overflow or raise on the way. Else it is a Spark job over ``recv``.
+        On cached elements this is a ``vmap`` and a fold in the workers, where ``seqOp`` joins each part of its total
+        with something that it computes of the record alone, ``combOp`` joins by the same operators, and Python's
+        numbers would not overflow or raise on the way. Else it is a Spark job over ``recv``.
 
         Examples
         --------
@@ -106,7 +106,10 @@ class FoldActions(RDD[Any]):
         """Why a function of records is not computed in the workers, where Python's numbers may overflow or raise."""
         if not self._is_held():
             return ""
-        types = {name for content in self._results() for part in content.layout.parts for name in part.types}
+        layouts = [content.layout for content in self._results()]
+        if any(layout.kind != "elements" for layout in layouts):
+            return "it takes records whole, and a vmap of blocks takes their rows"
+        types = {name for layout in layouts for part in layout.parts for name in part.types}
         if found.calculates and not types.isdisjoint(("int", "bool")):
             return "Python's ints have no bounds, and what is computed of them may overflow"
         if found.divides and not types.isdisjoint(BY_NAME):

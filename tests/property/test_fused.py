@@ -161,6 +161,7 @@ def outcome(action: Callable[[], object]) -> object:
 @example(Case("blocks", True, [[(0, np.ones((3, 2)))], [], [(1, np.ones((1, 2)))]], ["plus 1", "twice"], "vreduce",
               "reduce"))
 @example(Case("blocks", False, [[np.ones((0, 2))], [np.ones((2, 2))]], ["square"], "vreduce", "sum"))
+@example(Case("blocks", False, [[np.ones((0, 2))], [np.ones((3, 2))]], [], "vreduce", "aggregate"))
 @example(Case("numbers", True, [[(0, 1.0), (1, -2.0)], [(2, 2.0)]], ["twice", "cache", "square"], "pair", "reduce"))
 @example(Case("numbers", False, [[1.0, -2.0], []], ["twice"], "pair", "count"))
 @example(Case("rows", False, [[np.ones(3), np.zeros(3)], [np.ones(3)]], ["twice", "dtoh", "plus 1"], "", "aggregate"))

@@ -29,13 +29,13 @@ from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.find_spark_home import _find_spark_home
 
 from tests import leaks
+from tests.system import archive
 
 DRIVER = "127.0.0.1"
 
 #: Seconds for a master, a worker or an executor to come up; a loaded machine needs several.
 START = 60.0
 
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _MARK = "VISPARK_TEST_TOPOLOGY"
 
 #: How plans go from the driver to the workers in all tests that do not say: "unix", "tcp" or "relay".
@@ -253,6 +253,11 @@ def _home() -> Path:
     return Path(tempfile.mkdtemp(prefix="vt-driver-"))
 
 
+def _jvm() -> str:
+    """What makes JVMs quick to start rather than quick to run."""
+    return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archive.options()}".rstrip()
+
+
 def _common_conf() -> dict[str, str]:
     """Little memory, a quick start, loopback addresses only."""
     settings = _home() / "log4j2.properties"
@@ -263,9 +268,9 @@ def _common_conf() -> dict[str, str]:
         "spark.driver.host": DRIVER,
         "spark.driver.bindAddress": DRIVER,
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": f"{_JVM} -Dlog4j2.configurationFile={settings.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{_jvm()} -Dlog4j2.configurationFile={settings.as_uri()}",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": _JVM,
+        "spark.executor.extraJavaOptions": _jvm(),
         "spark.local.dir": str(_home() / "local"),
         "spark.vispark.transport": os.environ.get(TRANSPORT, "auto"),
     }
@@ -317,7 +322,7 @@ def _daemon(command: list[str], log: Path, environment: dict[str, str]) -> Itera
     """A master or a worker; ended politely, so that it ends its executors."""
     home = _find_spark_home()
     variables = {"SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m",
-                 "SPARK_DAEMON_JAVA_OPTS": f"{_JVM} -Dspark.master.rest.enabled=false",
+                 "SPARK_DAEMON_JAVA_OPTS": f"{_jvm()} -Dspark.master.rest.enabled=false",
                  "SPARK_PUBLIC_DNS": environment["SPARK_LOCAL_IP"]}
     # When this process is killed, nobody else would end them.
     outlived = ["setpriv", "--pdeathsig", "TERM"]

@@ -1,0 +1,59 @@
+"""An archive of Spark's classes, with which a JVM starts with half of the work: Java's class-data sharing (JEP 350).
+
+It is made once for each version of Spark and of Java, and kept with the user's caches.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import platformdirs
+import pyspark
+from pyspark.find_spark_home import _find_spark_home
+
+#: Seconds that making the archive may take on a busy machine.
+_PATIENCE = 300.0
+
+# A cluster inside the driver's JVM loads the classes of a master and of a worker as well.
+_PROGRAM = """\
+from pyspark import SparkContext
+sc = SparkContext("local-cluster[1,1,512]", "archive")
+sc.parallelize(range(4), 2).map(lambda x: (x, x)).reduceByKey(max).collect()
+gateway = sc._gateway
+sc.stop()
+gateway.shutdown()
+gateway.proc.stdin.close()
+gateway.proc.wait()
+"""
+
+
+@functools.cache
+def options() -> str:
+    """The options of a JVM that make it use the archive; none where this Java cannot make one."""
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    key = hashlib.sha256("\n".join([version, pyspark.__version__, _find_spark_home()]).encode()).hexdigest()[:16]
+    directory = Path(platformdirs.user_cache_dir("vispark-tests", ensure_exists=True))
+    archive = directory / f"spark-{key}.jsa"
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not archive.exists():
+            _make(archive)
+    # A JVM that cannot use it says so where Spark's scripts read its output, unless it is told not to.
+    return f"-XX:SharedArchiveFile={archive} -Xlog:disable -Xlog:all=error:stderr" if archive.exists() else ""
+
+
+def _make(archive: Path) -> None:
+    made = archive.with_suffix(".new")
+    arguments = f'--conf spark.ui.enabled=false --driver-java-options "-XX:ArchiveClassesAtExit={made}" pyspark-shell'
+    subprocess.run([sys.executable, "-c", _PROGRAM], env=os.environ | {"PYSPARK_SUBMIT_ARGS": arguments},
+                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PATIENCE,
+                   check=False)
+    if made.exists():
+        made.rename(archive)
