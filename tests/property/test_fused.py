@@ -18,7 +18,7 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions
 from vispark import VRDD
 
-EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "15"))
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions, multiset
 from vispark import IN, OUT, VRDD, Kernels
 
-EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("VISPARK_EXAMPLES", "20"))
 
 COPY = Kernels("""
 extern "C" __global__ void copy(const void* x, void* y, int n)
