@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import subprocess
+import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,3 +100,12 @@ def test_benchmark_results_parse(path):
     else:
         for document in text.splitlines() if path.endswith(".jsonl") else [text]:
             json.loads(document)
+
+
+def test_the_worker_starts_from_a_checkout(tmp_path: Path):
+    """From any folder, by a link, with nothing of the environment but its interpreter's place."""
+    (tmp_path / "gpu-worker").symlink_to(ROOT / "bin" / "gpu-worker")
+    variables = {"PATH": "/usr/bin:/bin", "VISPARK_VENV": sys.prefix, "VISPARK_RUNTIME_DIR": str(tmp_path / "run")}
+    ended = subprocess.run([tmp_path / "gpu-worker", "status"], cwd=tmp_path, env=variables, capture_output=True,
+                           text=True)
+    assert ended.returncode == 3 and "no GPU worker runs" in ended.stderr + ended.stdout
