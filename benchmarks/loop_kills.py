@@ -44,7 +44,7 @@ def campaign(track: Track, loop: str, steps: int, kills: int, choice: random.Ran
     wrong = sum(not np.array_equal(each.field, calm[0].field) for each in calm)
     while (struck := sum(len(each.kills) for each in found)) < kills and len(errors) < 3:
         try:
-            ended = track.run(loop, steps, choice, min(3, kills - struck), longest=max(seconds, 1.0))
+            ended = track.run(loop, steps, choice, min(3, kills - struck), longest=max(seconds / 2, 1.0))
         except VisparkError as error:
             errors.append(f"{type(error).__name__}: {error}")
             continue
@@ -76,17 +76,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
     arguments = parser.parse_args()
-    choice, found = random.Random(arguments.seed), {}
+    choice = random.Random(arguments.seed)
+    found: dict[str, dict] = {}
+    figures = {"machine": machine.description(), **machine.commit(), "seed": arguments.seed,
+               "options": {name: str(value) for name, value in OPTIONS.items()}, "loops": found}
     for nodes in dict.fromkeys(nodes for nodes, *_ in CASES):
         with tracks(nodes) as track:
             for loop, steps, share in [case[1:] for case in CASES if case[0] == nodes]:
                 kills = max(1, round(share * arguments.kills))
                 found[f"{loop} on {nodes}"] = campaign(track, loop, steps, kills, choice)
+                if arguments.out:       # After each, as the whole takes long.
+                    arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
     topology.shutdown()
-    figures = {"machine": machine.description(), **machine.commit(), "seed": arguments.seed,
-               "options": {name: str(value) for name, value in OPTIONS.items()}, "loops": found}
-    if arguments.out:
-        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
     bad = [name for name, each in found.items() if each["wrong"] or each["errors"]]
     print(f"{sum(sum(each['kills'].values()) for each in found.values())} kills; wrong or failed: {bad or 'none'}")
     return 1 if bad else 0
