@@ -90,7 +90,7 @@ class Daemon:
         self._directory.socket.chmod(0o600)
         listener.listen(_BACKLOG)
         listener.setblocking(False)
-        self._watcher.watch(listener, self._accept)
+        self._watcher.listen(listener, self._begin, _log)
         self._cluster.open()
         _log.info("daemon %s listens on %s", self._worker, self._directory.socket)
 
@@ -133,16 +133,7 @@ class Daemon:
 
     # -- connections --------------------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self._listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            # Out of descriptors, most likely. The peer stays in the backlog until there are some.
-            _log.error("cannot accept: %s", error)
-            time.sleep(0.1)
-            return
+    def _begin(self, sock: socket.socket) -> None:
         self._greeters.add(sock)
         threading.Thread(target=self._serve, args=[sock], name="connection", daemon=True).start()
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import selectors
+import socket
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
@@ -22,6 +26,10 @@ class Watcher:
     def watch(self, descriptor: Any, callback: Callable[[], None]) -> None:
         """Call ``callback`` from :meth:`wait` whenever ``descriptor`` can be read."""
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
+
+    def listen(self, listener: socket.socket, serve: Callable[[socket.socket], None], failures: logging.Logger) -> None:
+        """Call ``serve`` from :meth:`wait` with each connection that a socket takes, which must not block."""
+        self.watch(listener, partial(_accept, listener, serve, failures))
 
     def forget(self, descriptor: Any) -> None:
         """Stop watching; call it before the descriptor is closed."""
@@ -42,3 +50,16 @@ class Watcher:
 
     def _woken(self) -> None:
         os.eventfd_read(self._waker)
+
+
+def _accept(listener: socket.socket, serve: Callable[[socket.socket], None], failures: logging.Logger) -> None:
+    try:
+        sock, _ = listener.accept()
+    except BlockingIOError:
+        return
+    except OSError as error:
+        # Out of descriptors, most likely. The peer stays in the backlog until there are some.
+        failures.error("cannot accept: %s", error)
+        time.sleep(0.1)
+        return
+    serve(sock)

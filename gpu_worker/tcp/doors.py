@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -105,22 +104,14 @@ class Doors:
                 raise WorkerUnavailable(f"the daemon cannot listen on {host}, port {port}: {error}") from error
             listener.setblocking(False)
             self._listeners[host] = listener
-            self._watcher.watch(listener, lambda: self._accept(listener))
+            self._watcher.listen(listener, self._begin, _log)
             self._watcher.wake()
             _log.info("sessions that span nodes are reached at %s, port %d", *listener.getsockname()[:2])
         return listener.getsockname()[1]
 
     # -- strangers ----------------------------------------------------------------------------------------------------
 
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            sock, _ = listener.accept()
-        except BlockingIOError:
-            return
-        except OSError as error:
-            _log.error("cannot accept: %s", error)
-            time.sleep(0.1)
-            return
+    def _begin(self, sock: socket.socket) -> None:
         self._strangers.add(sock)
         threading.Thread(target=self._serve, args=[sock], name="stranger", daemon=True).start()
 

@@ -119,8 +119,9 @@ def test_a_foreground_daemon_ends_on_sigterm(runtime: Runtime):
 
 def test_the_script_runs_from_a_checkout(runtime: Runtime):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    start = subprocess.run([sys.executable, str(ROOT / "bin" / "gpu-worker"), "start"], env=environment, cwd="/",
-                           capture_output=True, text=True, timeout=SECONDS)
+    environment["VISPARK_VENV"] = sys.prefix
+    start = subprocess.run([ROOT / "bin" / "gpu-worker", "start"], env=environment, cwd="/", capture_output=True,
+                           text=True, timeout=SECONDS)
     assert start.returncode == 0, start.stderr
     with runtime.client() as client:
         ask(client)
