@@ -82,6 +82,19 @@ HALO = Halo("", (1, 1, 1), (1, 1, 1), (Side("given", bytes(4), -1),) * 6)
 HEAT = StencilLaunch(0, "heat", ("",), (Field("", "<f4", ()),), (Value(0),), (1, 1, 1), (1, 1, 1), (32, 1, 1),
                      (32, 1, 1), 0, True)
 
+STENCIL = r"""
+struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
+extern "C" __global__ void heat(const float* u, float* out, const vp_region region, const float share)
+{
+    const int x = region.low[2] + blockIdx.x * 32 + threadIdx.x;
+    const int y = region.low[1] + blockIdx.y, z = region.low[0] + blockIdx.z;
+    if (x >= region.high[2] || y >= region.high[1] || z >= region.high[0]) return;
+    const float* at = u + z * region.plane + y * region.pitch + x;
+    const float around = at[1] + at[-1] + at[region.pitch] + at[-region.pitch] + at[region.plane] + at[-region.plane];
+    out[at - u] = at[0] + share * (around - 6 * at[0]);
+}
+"""
+
 
 def plan_of(*steps: Step, launches: tuple[Launch, ...] = (), keeps: int = 0) -> Plan:
     """A plan on the partitions of VRDD slot 0."""
@@ -94,7 +107,7 @@ def grid_plan(*steps: Step, source: Step, inputs: tuple[Input, ...]) -> Plan:
     """A plan on a grid of 64 blocks."""
     keeps = sum(isinstance(step, Keep) for step in steps)
     variant = Variant(Signature((Field("", "<f4", (16, 16, 16)),)), (), (b"",) * keeps, (-1,) * keeps)
-    return Plan((source, *steps), (Module("", "heat.cu", (), (), ()),), (variant,), inputs, (), GRID, (HEAT,))
+    return Plan((source, *steps), (Module(STENCIL, "heat.cu", (), (), ()),), (variant,), inputs, (), GRID, (HEAT,))
 
 
 def fill_grid(worker: Worker, vrdd: int) -> Plan:
