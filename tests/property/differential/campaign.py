@@ -7,7 +7,7 @@ import pickle
 import resource
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,8 +31,8 @@ UNIT = {"host": 240, "cuda": 120}
 #: How often each node of the form and each operator should meet each dtype in functions that differ, and each library
 #: function in records.
 WANTED = 500
-#: Units before every other one is steered, the dtypes that take turns, and the names that one unit is steered to.
-_FREE, _DTYPES, _NAMES = 30, 4, 12
+#: Units before any is steered, how manieth is not steered then, and the names that one unit is steered to.
+_FREE, _UNSTEERED, _NAMES = 30, 3, 12
 #: What a campaign that goes on must find as it was.
 _SOURCES = (*SOURCES, "gpu_worker/device/**/*.h", "tests/property/differential/dealing.py")
 #: One unit of so many is compiled as carefully as tests are, the others as fast as it goes.
@@ -198,19 +198,18 @@ class _State:
             os.replace(f"{file}.new", file)
 
 
-def _steered(seed: str, number: int, tally: Tally, verdicts: dict[Key, Verdict]) -> Unit:
-    """A unit of what was met least, of a dtype that lacks much."""
+def _steered(seed: str, number: int, tally: Tally, verdicts: dict[Key, Verdict], coming: Set[Pair]) -> Unit:
+    """A unit of what was met least and is not coming, of a dtype that lacks much."""
     unit = Unit(seed, number)
-    if number < _FREE or number % 2:
+    if number < _FREE or number % _UNSTEERED == 0:
         return unit
-    turn = number // 2
     missing: dict[str, dict[str, int]] = {}
     for (name, dtype), count in short_of(tally, verdicts).items():
-        missing.setdefault(dtype, {})[name] = WANTED - count
+        if (name, dtype) not in coming:
+            missing.setdefault(dtype, {})[name] = WANTED - count
     if not missing:
         return unit
-    dtypes = sorted(missing, key=lambda dtype: -sum(missing[dtype].values()))
-    dtype = dtypes[turn % min(len(dtypes), _DTYPES)]
+    dtype = max(sorted(missing), key=lambda dtype: sum(sorted(missing[dtype].values())[-_NAMES:]))
     names = sorted(missing[dtype], key=lambda name: -missing[dtype][name])[:_NAMES]
     return replace(unit, dtype=dtype, names=tuple(names))
 
@@ -242,6 +241,7 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
     deadline = time.monotonic() + seconds
     verdicts: dict[Key, Verdict] = {}
     at = _State.found(state)
+    coming: dict[int, set[Pair]] = {}
 
     def tasks() -> Iterator[Task]:
         size = UNIT[device]
@@ -252,10 +252,13 @@ def campaign(seed: str, cases: int, jobs: int, device: str, seconds: float = 1e9
                 continue
             if number >= _FREE and not verdicts:
                 verdicts.update(judge_all(jobs))
-            yield Task(_steered(seed, number, at.tally, verdicts), device, 0, min(size, cases - number * size))
+            unit = _steered(seed, number, at.tally, verdicts, set().union(*coming.values()))
+            coming[number] = {(name, unit.dtype) for name in unit.names}
+            yield Task(unit, device, 0, min(size, cases - number * size))
 
     for found in by_hands(_work, tasks(), jobs):
         at.tally.add(_lost(found) if isinstance(found, Lost) else found.result)
         at.units.add(found.task.unit.number)
+        coming.pop(found.task.unit.number, None)
         at.keep(state)
     return at.tally, verdicts

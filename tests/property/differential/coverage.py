@@ -22,8 +22,8 @@ _WORDS = ("and", "or", "in", "not in", "is", "is not", "chained comparison")
 class Recorder:
     """What was met since :meth:`clear`.
 
-    A node counts for its own dtype and its operands'; one that has neither, as a literal, for those of the node it
-    stands in.
+    A node counts for its own dtype and its operands', and so do its operator and the function that it calls. One that
+    has no dtype at all, as a literal, counts for those of the node it stands in; its operator does not.
     """
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class Recorder:
             value = write()
         finally:
             operands, inside = self._operands.pop(), self._inside.pop()
-        own, names = set(_dtypes(value)), {type(node).__name__, *_names(node, value)}
-        self.pairs.update((name, dtype) for name in names | inside for dtype in operands | own)
+        own, kind = set(_dtypes(value)), {type(node).__name__}
+        self.pairs.update((name, dtype) for name in kind | inside | {*_names(node, value)} for dtype in operands | own)
         if self._operands:
             self._operands[-1] |= own
             if not operands | own:
-                self._inside[-1] |= names | inside
+                self._inside[-1] |= kind | inside
         return value
 
     def statement(self, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class _Deck:
     def __init__(self, unit: Unit):
         self.names = frozenset(unit.names)
         self.met: Counter[tuple[str, str]] = Counter()
+        self.steered: Counter[str] = Counter()
 
     def deal(self, random: Random, dtype: str, other: str, rows: bool, length: int) -> list[Probe]:
         """Probes of a function."""
@@ -84,12 +86,35 @@ class _Deck:
         known = [*_ROWS, *random.sample(_NUMBERS, _SOME)] if rows else list(_NUMBERS)
         random.shuffle(known)
         dealt: list[Probe] = []
+
+        def runs(probe: Probe) -> bool:
+            return verdict(key_of(probe, dtype, other, length)).kind == RUNS
+
         if self.names:
             steered = sum(random.random() < _STEERED for _ in range(wanted))
-            fit = [probe for probe in known if verdict(key_of(probe, dtype, other, length)).names & self.names]
-            dealt = sorted(fit, key=lambda probe: self.met[probe.text, dtype])[:steered]
+            serving = {probe: served for probe in (*_ROWS * rows, *_NUMBERS)
+                       if (served := _serving(probe, dtype, length) & self.names)}
+            dealt = [probe for probe in self._serve(serving, steered, dtype) if runs(probe)]
         for probe in sorted(known[:_AMONG * wanted], key=lambda probe: self.met[probe.text, dtype]):
-            if len(dealt) < wanted and verdict(key_of(probe, dtype, other, length)).kind == RUNS:
+            if len(dealt) < wanted and probe not in dealt and runs(probe):
                 dealt.append(probe)
         self.met.update((probe.text, dtype) for probe in dealt)
         return dealt
+
+    def _serve(self, serving: dict[Probe, frozenset[str]], count: int, dtype: str) -> list[Probe]:
+        """Some probes, for the unit's names in turn, whether many probes meet a name or one."""
+        dealt: list[Probe] = []
+        while serving and len(dealt) < count:
+            name = min({name for served in serving.values() for name in served},
+                       key=lambda name: (self.steered[name], name))
+            found = min((probe for probe, served in serving.items() if name in served),
+                        key=lambda probe: self.met[probe.text, dtype])
+            self.steered.update(serving.pop(found))
+            dealt.append(found)
+        return dealt
+
+
+@functools.cache
+def _serving(probe: Probe, dtype: str, length: int) -> frozenset[str]:
+    """What a probe meets a dtype with: with operands of it alone, as that of all pairs takes long to judge."""
+    return verdict(key_of(probe, dtype, dtype, length)).names

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.property.differential.campaign import WANTED, Tally, short_of
-from tests.property.differential.coverage import is_syntax, nodes
+from tests.property.differential.coverage import Pair, is_syntax, nodes
 from tests.property.differential.data import DTYPES
 from tests.property.differential.probes import EXACT, PROBES, Equal
 from tests.property.differential.verdicts import LACKS, RAISES, RUNS, WRONG, Key, Verdict
@@ -43,12 +43,21 @@ def _met(tally: Tally, verdicts: Verdicts, syntax: bool) -> str:
     """How many pairs of one sort were met often enough."""
     pairs = [pair for pair in tally.pairs if is_syntax(pair[0]) == syntax]
     short = [pair for pair in short_of(tally, verdicts) if is_syntax(pair[0]) == syntax]
-    least = min(pairs, key=lambda pair: tally.pairs[pair], default=("", ""))
-    fewest = min(pairs, key=lambda pair: tally.met[pair], default=("", ""))
     sort, counted = ("a node or an operator", "functions") if syntax else ("a function or an attribute", "records")
-    return (f"{len(pairs):,} pairs of {sort} and a dtype were met, {len(short):,} in fewer than {WANTED} {counted}; "
-            f"the least in {tally.pairs[least]:,} functions ({' of '.join(least)}) and on "
-            f"{tally.met[fewest]:,} records ({' of '.join(fewest)})")
+    least = min(pairs, key=tally.times, default=("", ""))
+    reached = len(set(pairs) | set(short))
+    words = (f"{reached - len(short):,} of the {reached:,} pairs of {sort} with a dtype were met in at least {WANTED} "
+             f"{counted}; the least, {' of '.join(least)}, in {tally.times(least):,}")
+    if not verdicts:
+        return words
+    kinds = Counter(kind for (name, _), (kind, _) in _unmet(tally, verdicts).items() if is_syntax(name) == syntax)
+    told = ", ".join(f"{count:,} {_TOLD[kind]}" for kind, count in sorted(kinds.items()))
+    return f"{words}. Of the {kinds.total():,} others {told or 'there are none'}"
+
+
+#: What the pairs are that no function met, by the verdict on the shortest template.
+_TOLD = {RAISES: "are errors, in Python and here, which was checked", LACKS: "are errors here alone, which was checked",
+         WRONG: "are errors in Python alone", "": "have no template"}
 
 
 def table(tally: Tally) -> str:
@@ -67,19 +76,24 @@ def _shown(text: str) -> str:
 
 def impossible(tally: Tally, verdicts: Verdicts) -> str:
     """The pairs that no function met, with what is said where one is written."""
-    having: dict[str, set[str]] = {}
-    for key, one in verdicts.items():
-        for name in one.names:
-            having.setdefault(name, set()).add(key.text)
     found: dict[tuple[str, str], list[str]] = {}
-    for name in sorted({name for name, _ in tally.pairs}):
-        for dtype in DTYPES:
-            if not tally.pairs[name, dtype]:
-                kind, words = _why(having.get(name, set()), dtype, verdicts)
-                found.setdefault((name, f"{kind}: {words}"), []).append(dtype)
+    for (name, dtype), (kind, words) in _unmet(tally, verdicts).items():
+        found.setdefault((name, f"{kind}: {words}"), []).append(dtype)
     lines = ["| | of | what is said |", "|---|---|---|"]
     lines += [f"| {_shown(name)} | {', '.join(dtypes)} | {_shown(words)} |" for (name, words), dtypes in found.items()]
     return "\n".join(lines)
+
+
+def _unmet(tally: Tally, verdicts: Verdicts) -> dict[Pair, tuple[str, str]]:
+    """The pairs that no function met and no template meets, with the verdict on one and what is said."""
+    having: dict[str, set[str]] = {}
+    reached = set(tally.pairs) | set(short_of(tally, verdicts))
+    for key, one in verdicts.items():
+        for name in one.names:
+            having.setdefault(name, set()).add(key.text)
+    names = {*nodes(), *having, *(name for name, _ in tally.pairs)}
+    return {(name, dtype): _why(having.get(name, set()), dtype, verdicts) for name in sorted(names)
+            for dtype in DTYPES if (name, dtype) not in reached}
 
 
 def _why(texts: set[str], dtype: str, verdicts: Verdicts) -> tuple[str, str]:
