@@ -56,6 +56,7 @@ class KernelCache:
     def __init__(self, directory: str | Path = "", *, most: int = MOST_BYTES):
         self.directory = _private(Path(directory)) if directory else _default()
         self._most = most
+        self._sound: set[Path] = set()
         # A process that writes little looks after the bound, too.
         self._written = most // 16
 
@@ -69,6 +70,18 @@ class KernelCache:
             os.utime(self._path(parts))     # it goes later than those not used
         payload, checksum = data[:-CHECKSUM_BYTES], data[-CHECKSUM_BYTES:]
         return payload if hashlib.sha256(payload).digest() == checksum else None
+
+    def file(self, *parts: str | bytes) -> Path | None:
+        """Where what was made of these parts lies, for a program that reads it; None where it is not here or damaged.
+
+        The checksum follows it there. It is compared once only, since such files are large.
+        """
+        path = self._path(parts)
+        if path not in self._sound or not path.exists():
+            if self.get(*parts) is None:
+                return None
+            self._sound.add(path)
+        return path
 
     def put(self, payload: bytes, *parts: str | bytes) -> None:
         """Keep what was made of these parts. A disk without room for it is no error: it is made again the next time."""

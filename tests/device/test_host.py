@@ -11,6 +11,8 @@ import pytest
 
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Source
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda_on_host.compiler import Compiler
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
 from tests.device.bench import Bench, opened
 
@@ -181,3 +183,12 @@ def test_a_constant_that_is_const_cannot_be_set(host: Bench):
                     constants=(("held", b"1234"),))
     with pytest.raises(CompileError, match="no __constant__ held that can be set"):
         host.device.compile(source, "k")
+
+
+def test_a_precompiled_header_that_cannot_be_read_is_passed_over(tmp_path: Path):
+    cache, compiler = KernelCache(tmp_path), Compiler.find()
+    assert compiler.unit(Source("__global__ void k() {}"), "k", cache)
+    header = max(tmp_path.iterdir(), key=lambda path: path.stat().st_size)
+    assert b"gpch" in header.read_bytes()[:8]
+    header.write_bytes(header.read_bytes()[:100_000])
+    assert compiler.unit(Source("__global__ void k(int* x) { *x = 1; }"), "k", cache)
