@@ -69,7 +69,7 @@ def run(sc: SparkContext, cube: Cube, settings: Settings, done: Callable[[str], 
     problem = Problem(cube.nbytes, cube.steps, _CHECKED_STEPS, (slice(0, 8),) * 3,
                       lambda steps: _expected(cube, steps), TOLERANCE)
     return solvers.measured(group, problem, settings, lambda device: _single(device, cube, settings.kind),
-                            lambda: _ours(sc, cube), _by_jobs(sc, cube, settings.kind, group), done)
+                            lambda: ours(sc, cube), _by_jobs(sc, cube, settings.kind, group), done)
 
 
 def solver(cube: Cube) -> Solver:
@@ -102,7 +102,8 @@ def _cells(cube: Cube) -> np.ndarray:
 
 # -- ours -------------------------------------------------------------------------------------------------------------
 
-def _ours(sc: SparkContext, cube: Cube) -> dict[str, Way]:
+def ours(sc: SparkContext, cube: Cube) -> dict[str, Way]:
+    """A loop in one call, and one step by step."""
     def loop(blocks: VRDD, steps: int) -> VRDD:
         return blocks.iterate(heat, NUMBER, steps=steps, progress=False)
 

@@ -1,10 +1,14 @@
 """Kills at random moments of long loops on a grid; run by hand.
 
-    python -m benchmarks.loop_kills --kills 60 --out benchmarks/results/kills/loops-2core.json
+    python -m benchmarks.loop_kills --kills 60 --out benchmarks/results/kills/loops.jsonl
+    python -m benchmarks.loop_kills --summary benchmarks/results/kills/loops.jsonl
 
 The loops are those of tests/chaos/loops.py, in one call and step by step, on one node and on two and four whose halos
 go by MPI. Each kill is a SIGKILL of a node's device process, or one time in three of its daemon. Counted are final
 fields that differ from the undisturbed run's in a bit, steps that were done once more, and seconds that were lost.
+
+The record has a line for each run, which is added to it at once: a campaign that is cut short keeps what it found, and
+``cat`` joins the records of several that ran side by side.
 """
 
 from __future__ import annotations
@@ -15,82 +19,168 @@ import random
 import statistics
 import sys
 import time
-from collections import Counter
-from collections.abc import Sequence
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 import tests.conftest  # It sets the environment before Spark is started.
 from benchmarks import machine
-from tests.chaos.loops import OPTIONS, Ended, Track, tracks
+from tests.chaos.loops import OPTIONS, Track, tracks
 from tests.system import topology
 from vispark import VisparkError
 
 __all__ = ["main", "tests"]
 
-#: Nodes, the loop, its steps, and its share of the kills.
-CASES = ((1, "iterate", 200_000, 0.3), (1, "listing", 2000, 0.3), (2, "iterate", 500, 0.15), (2, "listing", 250, 0.15),
+#: Nodes, the loop, the steps to begin with, and its share of the kills.
+CASES = ((1, "iterate", 20_000, 0.3), (1, "listing", 1000, 0.3), (2, "iterate", 500, 0.15), (2, "listing", 250, 0.15),
          (4, "iterate", 150, 0.1))
 _UNDISTURBED = 3
+#: Errors after which a loop's campaign ends.
+_ERRORS = 3
+_KILLS_A_RUN = 3
 
 
-def campaign(track: Track, loop: str, steps: int, kills: int, choice: random.Random) -> dict:
-    """Run a loop until it was killed under so many times; the figures."""
-    calm = [track.run(loop, steps) for _ in range(_UNDISTURBED)]
+@dataclass(frozen=True)
+class Record:
+    """Where what was found goes: lines of JSON, each of which names its campaign."""
+
+    path: Path | None
+    campaign: str
+
+    def add(self, **line: object) -> None:
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps({"campaign": self.campaign} | line) + "\n")
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop to kill under: on so many nodes, of so many steps at first and then of about so many seconds."""
+
+    nodes: int
+    name: str
+    first_steps: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.name} on {self.nodes}"
+
+    def steps(self, track: Track) -> int:
+        """How many take that long."""
+        steps = self.first_steps
+        while (seconds := track.run(self.name, steps).seconds) < self.seconds / 2:
+            steps = round(steps * min(8.0, self.seconds / seconds))
+        return steps
+
+
+def campaign(track: Track, loop: Loop, kills: int, until: float, choice: random.Random, record: Record) -> None:
+    """Run a loop until it was killed under so many times, or until a time of the monotonic clock."""
+    steps = loop.steps(track)
+    calm = [track.run(loop.name, steps) for _ in range(_UNDISTURBED)]
     seconds = statistics.median(each.seconds for each in calm)
-    found: list[Ended] = []
-    errors: list[str] = []
-    wrong = sum(not np.array_equal(each.field, calm[0].field) for each in calm)
-    while (struck := sum(len(each.kills) for each in found)) < kills and len(errors) < 3:
+    record.add(loop=str(loop), steps=steps, undisturbed_s=[round(each.seconds, 3) for each in calm],
+               snapshots=[each.snapshots for each in calm],
+               wrong=sum(not np.array_equal(each.field, calm[0].field) for each in calm))
+    struck = errors = 0
+    while struck < kills and errors < _ERRORS and time.monotonic() < until:
+        most = min(_KILLS_A_RUN, kills - struck)
         try:
-            ended = track.run(loop, steps, choice, min(3, kills - struck), longest=max(seconds / 2, 1.0))
+            ended = track.run(loop.name, steps, choice, most, longest=max(seconds / 2, 1.0))
         except VisparkError as error:
-            errors.append(f"{type(error).__name__}: {error}")
+            errors += 1
+            record.add(loop=str(loop), error=f"{type(error).__name__}: {error}")
             continue
-        wrong += not np.array_equal(ended.field, calm[0].field)
-        if ended.kills:
-            found.append(ended)
+        struck += len(ended.kills)
+        record.add(loop=str(loop), kills=ended.kills, seconds=round(ended.seconds, 3), steps_again=ended.replayed,
+                   restored=ended.restored, wrong=int(not np.array_equal(ended.field, calm[0].field)))
         print(loop, ended.kills, f"{ended.seconds:.1f} s, {ended.replayed} steps again", flush=True)
-    return {"steps": steps, "undisturbed_s": [round(each.seconds, 3) for each in calm],
-            "snapshots_undisturbed": [each.snapshots for each in calm], "wrong": wrong, "errors": errors,
-            **_figures(found, seconds)}
 
 
-def _figures(found: Sequence[Ended], seconds: float) -> dict:
-    lost = [(each.seconds - seconds) / len(each.kills) for each in found]
-    again = [each.replayed / len(each.kills) for each in found]
+def run(arguments: argparse.Namespace) -> None:
+    """Campaigns of the loops that are asked for, each with its share of the kills and of the time."""
+    options = OPTIONS | {"spark.vispark.device": arguments.device, "spark.vispark.memory": arguments.memory}
+    record = Record(arguments.out, uuid.uuid4().hex[:8])
+    record.add(machine=machine.description(), **machine.commit(), seed=arguments.seed,
+               options={name: str(value) for name, value in options.items()})
+    choice, until = random.Random(arguments.seed), time.monotonic() + arguments.seconds
+    cases = [case for case in CASES if not arguments.only or f"{case[1]} on {case[0]}" in arguments.only]
+    shares = [case[-1] for case in cases]
+    for nodes in dict.fromkeys(nodes for nodes, *_ in cases):
+        with tracks(nodes, options) as track:
+            for index, (on, name, steps, share) in enumerate(cases):
+                if on != nodes:
+                    continue
+                kills = max(1, round(arguments.kills * share / sum(shares)))
+                now = time.monotonic()
+                campaign(track, Loop(nodes, name, steps, arguments.loop_seconds), kills,
+                         now + (until - now) * share / sum(shares[index:]), choice, record)
+    topology.shutdown()
+
+
+def summary(lines: Iterable[str]) -> dict[str, dict]:
+    """What a record says of each loop on each device and machine."""
+    heads: dict[str, dict] = {}
+    calm: dict[tuple[str, str], float] = {}
+    runs: defaultdict[str, list[dict]] = defaultdict(list)
+    for line in map(json.loads, lines):
+        of = line["campaign"]
+        if "machine" in line:
+            heads[of] = line
+            continue
+        on = heads[of]
+        place = f"{line['loop']}, {on['options']['spark.vispark.device']}, {on['machine']['cores']} cores"
+        if "undisturbed_s" in line:
+            calm[of, line["loop"]] = statistics.median(line["undisturbed_s"])
+        runs[place].append(line | {"calm": calm[of, line["loop"]]})
+    return {place: _figures(found) for place, found in runs.items()}
+
+
+def _figures(runs: list[dict]) -> dict:
+    killed = [each for each in runs if each.get("kills")]
+    lost = [(each["seconds"] - each["calm"]) / len(each["kills"]) for each in killed] or [0.0]
+    again = [each["steps_again"] / len(each["kills"]) for each in killed] or [0]
     return {
-        "kills": dict(Counter(kind for each in found for kind in each.kills)),
-        "runs": len(found),
-        "went_back_to_snapshots": sum(each.restored for each in found),
+        "kills": dict(Counter(kind for each in killed for kind in each["kills"])),
+        "runs": len(killed),
+        "wrong": sum(each.get("wrong", 0) for each in runs),
+        "errors": [each["error"] for each in runs if "error" in each],
+        "went_back_to_snapshots": sum(each["restored"] for each in killed),
         "lost_s_per_kill": {"median": round(statistics.median(lost), 2), "max": round(max(lost), 2)},
         "steps_again_per_kill": {"median": round(statistics.median(again), 1), "max": round(max(again), 1)},
-        "samples": [[*each.kills, round(each.seconds, 2), each.replayed] for each in found],
     }
+
+
+def _told(paths: Iterable[Path]) -> int:
+    """Print what some records say; 1 if anything in them is wrong."""
+    found = summary(line for path in paths for line in path.read_text().splitlines())
+    for place, each in found.items():
+        print(place, json.dumps(each))
+    kills = sum(sum(each["kills"].values()) for each in found.values())
+    bad = [place for place, each in found.items() if each["wrong"] or each["errors"]]
+    print(f"{kills} kills; wrong or failed: {bad or 'none'}")
+    return 1 if bad else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=60, help="in all")
+    parser.add_argument("--only", action="append", help="a loop and its nodes, as 'iterate on 1'; again for more")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="after which no run begins")
+    parser.add_argument("--loop-seconds", type=float, default=3.0, help="of an undisturbed run")
+    parser.add_argument("--device", default="host")
+    parser.add_argument("--memory", default="0", help="of a device, at most")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
-    parser.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    parser.add_argument("--out", type=Path, help="the record that is added to")
+    parser.add_argument("--summary", type=Path, nargs="+", help="say what these records have, and run nothing")
     arguments = parser.parse_args()
-    choice = random.Random(arguments.seed)
-    found: dict[str, dict] = {}
-    figures = {"machine": machine.description(), **machine.commit(), "seed": arguments.seed,
-               "options": {name: str(value) for name, value in OPTIONS.items()}, "loops": found}
-    for nodes in dict.fromkeys(nodes for nodes, *_ in CASES):
-        with tracks(nodes) as track:
-            for loop, steps, share in [case[1:] for case in CASES if case[0] == nodes]:
-                kills = max(1, round(share * arguments.kills))
-                found[f"{loop} on {nodes}"] = campaign(track, loop, steps, kills, choice)
-                if arguments.out:       # After each, as the whole takes long.
-                    arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
-    topology.shutdown()
-    bad = [name for name, each in found.items() if each["wrong"] or each["errors"]]
-    print(f"{sum(sum(each['kills'].values()) for each in found.values())} kills; wrong or failed: {bad or 'none'}")
-    return 1 if bad else 0
+    if arguments.summary:
+        return _told(arguments.summary)
+    run(arguments)
+    return _told([arguments.out]) if arguments.out else 0
 
 
 if __name__ == "__main__":

@@ -44,11 +44,11 @@ class Pace:
     time_to_loss: float
     #: Seconds that snapshots have cost, those on their way as they are expected to.
     spent: float = 0.0
-    _seconds_per_byte: float = 1 / _BYTES_PER_SECOND
+    seconds_per_byte: float = 1 / _BYTES_PER_SECOND
 
     def cost(self, nbytes: int) -> float:
         """The seconds that a snapshot of so many bytes is expected to take."""
-        return _LEAST_SECONDS + nbytes * self._seconds_per_byte
+        return _LEAST_SECONDS + nbytes * self.seconds_per_byte
 
     def interval(self, nbytes: int) -> float:
         """The seconds between snapshots of so many bytes."""
@@ -82,7 +82,7 @@ class Pace:
     def ended(self, expected: float, seconds: float, nbytes: int) -> None:
         """Learn what a snapshot cost."""
         self.spent += seconds - expected
-        self._seconds_per_byte = seconds / max(nbytes, 1)
+        self.seconds_per_byte = seconds / max(nbytes, 1)
 
 
 @dataclass(eq=False)
@@ -220,6 +220,17 @@ class Snapshots:
         with self._lock:
             return next((loop.newest for loop in self._loops.values()
                          if loop.newest is not None and loop.newest.number == saved.number), None)
+
+    def latest(self) -> Snapshot | None:
+        """The complete one, of any loop, that was begun last."""
+        with self._lock:
+            complete = [loop.newest for loop in self._loops.values() if loop.newest is not None]
+        return max(complete, key=lambda snapshot: snapshot.began, default=None)
+
+    def is_taking(self) -> bool:
+        """Whether one is on its way, as far as is known."""
+        with self._lock:
+            return any(loop.taking is not None for loop in self._loops.values())
 
     def lost(self, snapshot: Snapshot) -> None:
         """Forget a snapshot that is not there any more."""

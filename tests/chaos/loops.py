@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,15 +156,15 @@ def clustered(running: Topology) -> Iterator[Topology]:
 
 
 @contextlib.contextmanager
-def tracks(nodes: int) -> Iterator[Track]:
+def tracks(nodes: int, options: Mapping[str, object] = OPTIONS) -> Iterator[Track]:
     """A context on so many nodes."""
     start = topology.local(2) if nodes == 1 else topology.standalone(nodes)
-    with start as running, opened(running) as track:
+    with start as running, opened(running, options) as track:
         yield track
 
 
 @contextlib.contextmanager
-def opened(running: Topology) -> Iterator[Track]:
+def opened(running: Topology, options: Mapping[str, object] = OPTIONS) -> Iterator[Track]:
     """A context on a topology, whose session is up."""
     with contextlib.ExitStack() as stack:
         if len(running.nodes) == 1:
@@ -172,7 +172,7 @@ def opened(running: Topology) -> Iterator[Track]:
             os.environ["VISPARK_RUNTIME_DIR"] = str(running.nodes[0].runtime_dir)
             stack.callback(_restore, before)
         stack.enter_context(clustered(running))
-        with running.context(OPTIONS) as sc:
+        with running.context(options) as sc:
             track = Track(sc, running.nodes)
             track.run("iterate", 2)
             track.disconnect()

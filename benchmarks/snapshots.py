@@ -1,0 +1,119 @@
+"""What snapshots cost a long loop on a grid: its time a step without them, with their share of it, and with many.
+
+    python -m benchmarks.snapshots --cells 1000 --out snapshots.json
+
+The loop is the heat equation's, in one call and step by step from the driver. Samples with each share take turns in one
+session; the first snapshots, for which workers make memory, are told apart from the others, which use it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pyspark import SparkContext
+
+from benchmarks import machine
+from benchmarks.heat import Cube, ours
+from benchmarks.session import context, environment
+from benchmarks.solvers import Way
+from vispark.session import Session
+from vispark.snapshots import Pace
+
+#: Of the time that snapshots may cost: none, as many as by default at most, and many.
+SHARES = (0.0, 0.02, 0.5)
+#: Snapshots for which workers make memory.
+_FIRST = 3
+#: Under it the share alone says how many there are.
+_TIME_TO_LOSS = 1e-9
+
+
+def timed(way: Way, steps: int) -> float:
+    """Seconds a step."""
+    started = time.monotonic()
+    way.advance(steps)
+    return (time.monotonic() - started) / steps
+
+
+def lasting(way: Way, seconds: float) -> int:
+    """How many steps take so many seconds."""
+    steps = 8
+    while (found := timed(way, steps) * steps) < seconds / 4:
+        steps = round(steps * min(16.0, seconds / found))
+    return max(1, round(steps * seconds / found))
+
+
+def sample(session: Session, way: Way, steps: int, share: float, seconds_per_byte: float) -> dict[str, object]:
+    """A number of steps with a share of the time for snapshots, which are known to cost so much."""
+    snapshots = session.snapshots
+    before = snapshots.taken
+    pace = snapshots.pace = Pace(share, _TIME_TO_LOSS, seconds_per_byte=seconds_per_byte)
+    a_step = timed(way, steps)
+    pace.share = 0.0
+    while snapshots.is_taking():
+        way.advance(1)
+        time.sleep(0.05)
+    return {"share": share, "steps": steps, "seconds_a_step": a_step, "snapshots": snapshots.taken - before,
+            "snapshots_s": round(pace.spent, 4)}
+
+
+def measured(session: Session, way: Way, arguments: argparse.Namespace, found: dict,
+             done: Callable[[], None]) -> None:
+    """Find a way's figures; ``done`` is called whenever there are more."""
+    session.snapshots.pace = Pace(0.0, _TIME_TO_LOSS)
+    steps = lasting(way, arguments.seconds)
+    for _ in range(_FIRST):
+        found["first"].append(sample(session, way, steps, SHARES[1], 0.0))
+    latest = session.snapshots.latest()
+    if latest is None:
+        raise RuntimeError("no snapshot is complete")
+    found["latest"] = {"bytes": latest.nbytes, "seconds": latest.seconds}
+    for _ in range(arguments.samples):
+        for share in SHARES:
+            found["samples"].append(sample(session, way, steps, share, latest.seconds / latest.nbytes))
+            found["slower"] = _slower(found["samples"])
+            done()
+
+
+def _slower(samples: Sequence[dict]) -> dict[str, float]:
+    """By share, how much longer the median step took than without snapshots, as a part of that."""
+    steps = {share: [each["seconds_a_step"] for each in samples if each["share"] == share] for share in SHARES}
+    calm = statistics.median(steps[0.0])
+    return {str(share): round(statistics.median(found) / calm - 1, 5) for share, found in steps.items() if found}
+
+
+def run(sc: SparkContext, arguments: argparse.Namespace, figures: dict) -> None:
+    """Measure both ways; the figures are written after every sample."""
+    def write() -> None:
+        arguments.out.write_text(json.dumps(figures, indent=1) + "\n")
+
+    cube = Cube((arguments.cells,) * 3, (arguments.splits,) * 3, 1)
+    for name, way in ours(sc, cube).items():
+        found = figures["ways"][name] = {"first": [], "samples": []}
+        measured(Session.of(sc), way, arguments, found, write)
+        print(name, {"first": found["first"], "slower": found["slower"]}, flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--cells", type=int, default=1000, help="of each axis")
+    parser.add_argument("--splits", type=int, default=4, help="of each axis")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of a sample")
+    parser.add_argument("--samples", type=int, default=3, help="with each share")
+    parser.add_argument("--out", type=Path, default=Path("snapshots.json"))
+    arguments = parser.parse_args()
+    figures = {"machine": machine.description(), **machine.commit(), "cells": arguments.cells,
+               "splits": arguments.splits, "device": arguments.device, "dtype": "float32", "ways": {}}
+    with environment(), context(arguments.device, machine.cores()) as sc:
+        run(sc, arguments, figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
