@@ -46,14 +46,17 @@ def options() -> str:
         if not archive.exists():
             _make(archive)
     # A JVM that cannot use it says so where Spark's scripts read its output, unless it is told not to.
-    return f"-XX:SharedArchiveFile={archive} -Xlog:disable -Xlog:all=error:stderr" if archive.exists() else ""
+    is_made = archive.stat().st_size > 0
+    return f"-XX:SharedArchiveFile={archive} -Xlog:disable -Xlog:all=error:stderr" if is_made else ""
 
 
 def _make(archive: Path) -> None:
+    """Make an archive; an empty file, where this Java cannot, so that it is tried once."""
     made = archive.with_suffix(".new")
     arguments = f'--conf spark.ui.enabled=false --driver-java-options "-XX:ArchiveClassesAtExit={made}" pyspark-shell'
     subprocess.run([sys.executable, "-c", _PROGRAM], env=os.environ | {"PYSPARK_SUBMIT_ARGS": arguments},
                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PATIENCE,
                    check=False)
-    if made.exists():
-        made.rename(archive)
+    if not made.exists():
+        made.touch()
+    made.rename(archive)
