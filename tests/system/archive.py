@@ -23,7 +23,7 @@ _PATIENCE = 300.0
 # A cluster inside the driver's JVM loads the classes of a master and of a worker as well.
 _PROGRAM = """\
 from pyspark import SparkContext
-sc = SparkContext("local-cluster[1,1,512]", "archive")
+sc = SparkContext("local-cluster[1,1,1024]", "archive")
 sc.parallelize(range(4), 2).map(lambda x: (x, x)).reduceByKey(max).collect()
 gateway = sc._gateway
 sc.stop()
