@@ -45,7 +45,7 @@ from gpu_worker.protocol.messages import (
     Welcome,
 )
 from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload
-from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, close_all, error_of
+from gpu_worker.protocol.wire import PATIENT_SECONDS, Connection, close_all, error_of
 from gpu_worker.tcp.visitor import visit
 
 _log = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class Client:
     def receive(self, number: int) -> tuple[Any, list[int]]:
         """Wait for the reply to the request of this number. Raises as :meth:`request` does."""
         try:
-            self._connection.linger(LINGER_SECONDS)
+            self._connection.linger(PATIENT_SECONDS)
             reply, descriptors = self._connection.receive(Reply)
         except (WorkerLost, ProtocolError):
             self.close()

@@ -72,7 +72,8 @@ class Service:
         self._worker: Future[Worker] = Future()
         self._watcher = Watcher()
         self._lock = threading.Lock()
-        self._lingering = threading.Lock()
+        #: Where the next request is looked for: one thread at a time, and none while another begins with a request.
+        self._lingering: Connection | None = None
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._anchors: dict[int, int] = {}
         self._guard = Guard(configuration)
@@ -234,9 +235,12 @@ class Service:
             failpoint("welcomed")
             with contextlib.closing(worker.payloads()) as payloads, Ahead(connection, worker) as ahead:
                 while not self._stopping:
-                    _answer(connection, worker, payloads, ahead)
+                    asked = connection.receive(Request)
+                    self._lingering = None
+                    _answer(connection, asked, worker, payloads, ahead)
                     ahead.answer_until_input()
-                    self._linger(connection)
+                    self._lingering = connection
+                    connection.linger(LINGER_SECONDS, lambda: self._lingering is connection)
                     while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
                         payloads.close()
                         worker.rest(KEPT_SECONDS)
@@ -250,14 +254,6 @@ class Service:
     def _welcome(self, worker: Worker, message: HandOver) -> Welcome:
         return Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(), worker.devices,
                        message.door.reach if message.door else None)
-
-    def _linger(self, connection: Connection) -> None:
-        """Look for a connection's next request for a little while, on one connection at a time."""
-        if self._lingering.acquire(blocking=False):
-            try:
-                connection.linger(LINGER_SECONDS)
-            finally:
-                self._lingering.release()
 
 
 class Ahead:
@@ -295,9 +291,10 @@ class Ahead:
         _reply(self._connection, handling)
 
 
-def _answer(connection: Connection, worker: Worker, payloads: Payloads, ahead: Ahead) -> None:
-    """Receive one request and answer it, after those before it, unless it is only begun."""
-    request, descriptors = connection.receive(Request)
+def _answer(connection: Connection, asked: tuple[Request, list[int]], worker: Worker, payloads: Payloads,
+            ahead: Ahead) -> None:
+    """Answer one request, after those before it, unless it is only begun."""
+    request, descriptors = asked
     with _Handling(request.number) as handling:
         failpoint("request-received")
         begun = worker.begin(request, descriptors, payloads)

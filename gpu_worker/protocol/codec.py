@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import types
 import typing
 from collections.abc import Callable
@@ -21,9 +22,22 @@ from gpu_worker.protocol.errors import ProtocolError
 MAX_ITEMS = 1 << 17
 
 Pack = Callable[[typing.Any], typing.Any]
-Unpack = Callable[[typing.Any, str], typing.Any]
+Unpack = Callable[[typing.Any], typing.Any]
 
 _NUMBERS = {int: (int,), float: (float, int), str: (str,), bytes: (bytes,), bool: (bool,)}
+
+
+class _Mismatch(Exception):
+    """What arrived is of another type than its annotation says; the path to it is put together on the way out."""
+
+    def __init__(self, message: str):
+        self.path = ""
+        self.message = message
+
+    def within(self, step: str) -> _Mismatch:
+        """The same, seen from one step further out."""
+        self.path = step + self.path
+        return self
 
 
 def encode(value: object, of: object) -> bytes:
@@ -44,7 +58,10 @@ def decode(data: bytes | bytearray | memoryview, of: object) -> typing.Any:
                               max_map_len=0, max_ext_len=0)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
         raise ProtocolError(f"a frame is not a message of this protocol: {error or type(error).__name__}") from error
-    return _codec(of)[1](raw, "message")
+    try:
+        return _codec(of)[1](raw)
+    except _Mismatch as error:
+        raise ProtocolError(f"message{error.path} is {error.message}") from error
 
 
 @functools.cache
@@ -69,9 +86,9 @@ def _codec(of: object) -> tuple[Pack, Unpack]:
 def _plain(of) -> tuple[Pack, Unpack]:
     accepted = _NUMBERS[of]
 
-    def unpack(raw, path):
+    def unpack(raw):
         if type(raw) not in accepted:
-            raise ProtocolError(f"{path} is {_describe(raw)}, not {of.__name__}")
+            raise _Mismatch(f"{_describe(raw)}, not {of.__name__}")
         return of(raw)
 
     return (lambda value: value), unpack
@@ -81,16 +98,29 @@ def _record(of) -> tuple[Pack, Unpack]:
     hints = typing.get_type_hints(of)
     names = [field.name for field in dataclasses.fields(of)]
     codecs = [_codec(hints[name]) for name in names]
-    packers = [(name, pack) for name, (pack, _) in zip(names, codecs, strict=True)]
-    unpackers = [(name, unpack) for name, (_, unpack) in zip(names, codecs, strict=True)]
+    packers = [(place, pack) for place, (pack, _) in enumerate(codecs) if hints[names[place]] not in _NUMBERS]
+    #: With each the type that needs no unpacking.
+    unpackers = [(hints[name] if hints[name] in _NUMBERS else None, unpack)
+                 for name, (_, unpack) in zip(names, codecs, strict=True)]
+    count = len(names)
+    given = operator.attrgetter(*names) if count > 1 else lambda value: [getattr(value, name) for name in names]
 
     def pack(value):
-        return [packer(getattr(value, name)) for name, packer in packers]
+        values = list(given(value))
+        for place, packer in packers:
+            values[place] = packer(values[place])
+        return values
 
-    def unpack(raw, path):
-        if type(raw) is not tuple or len(raw) != len(unpackers):
-            raise ProtocolError(f"{path} is {_describe(raw)}, not the {len(unpackers)} fields of {of.__name__}")
-        return of(*[unpacker(part, f"{path}.{name}") for part, (name, unpacker) in zip(raw, unpackers, strict=True)])
+    def unpack(raw):
+        if type(raw) is not tuple or len(raw) != count:
+            raise _Mismatch(f"{_describe(raw)}, not the {count} fields of {of.__name__}")
+        values = []
+        try:
+            for part, (ready, unpacker) in zip(raw, unpackers, strict=True):
+                values.append(part if type(part) is ready else unpacker(part))
+        except _Mismatch as error:
+            raise error.within("." + names[len(values)]) from error
+        return of(*values)
 
     return pack, unpack
 
@@ -99,12 +129,15 @@ def _sequence(item) -> tuple[Pack, Unpack]:
     pack_item, unpack_item = _codec(item)
 
     def pack(value):
-        return list(value) if item in _NUMBERS else [pack_item(part) for part in value]
+        return value if item in _NUMBERS else [pack_item(part) for part in value]
 
-    def unpack(raw, path):
+    def unpack(raw):
         if type(raw) is not tuple:
-            raise ProtocolError(f"{path} is {_describe(raw)}, not an array")
-        return tuple([unpack_item(part, path + "[]") for part in raw])
+            raise _Mismatch(f"{_describe(raw)}, not an array")
+        try:
+            return tuple([unpack_item(part) for part in raw])
+        except _Mismatch as error:
+            raise error.within("[]") from error
 
     return pack, unpack
 
@@ -112,7 +145,7 @@ def _sequence(item) -> tuple[Pack, Unpack]:
 def _optional(inner) -> tuple[Pack, Unpack]:
     pack_inner, unpack_inner = _codec(inner)
     return ((lambda value: None if value is None else pack_inner(value)),
-            (lambda raw, path: None if raw is None else unpack_inner(raw, path)))
+            (lambda raw: None if raw is None else unpack_inner(raw)))
 
 
 def _union(members) -> tuple[Pack, Unpack]:
@@ -123,11 +156,13 @@ def _union(members) -> tuple[Pack, Unpack]:
         position = positions[type(value)]
         return [position, codecs[position][0](value)]
 
-    def unpack(raw, path):
+    def unpack(raw):
         if type(raw) is not tuple or len(raw) != 2 or type(raw[0]) is not int or not 0 <= raw[0] < len(members):
-            raise ProtocolError(f"{path} is {_describe(raw)}, not one of "
-                                + ", ".join(member.__name__ for member in members))
-        return codecs[raw[0]][1](raw[1], f"{path}<{members[raw[0]].__name__}>")
+            raise _Mismatch(f"{_describe(raw)}, not one of " + ", ".join(member.__name__ for member in members))
+        try:
+            return codecs[raw[0]][1](raw[1])
+        except _Mismatch as error:
+            raise error.within(f"<{members[raw[0]].__name__}>") from error
 
     return pack, unpack
 

@@ -13,7 +13,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -129,9 +129,9 @@ class StreamConnection(Connection):
         """As :meth:`Connection.wait`; what was deciphered already counts."""
         return self.socket.pending() > 0 or super().wait(seconds)
 
-    def linger(self, seconds: float) -> bool:
+    def linger(self, seconds: float, still: Callable[[], bool] = lambda: True) -> bool:
         """As :meth:`Connection.linger`; what was deciphered already counts."""
-        return self.socket.pending() > 0 or super().linger(seconds)
+        return self.socket.pending() > 0 or super().linger(seconds, still)
 
     def _read(self, view: memoryview, until: float | None) -> None:
         if self.until is not None:

@@ -12,7 +12,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,11 +25,13 @@ MAX_GREETING = 4 << 10
 MAX_FRAME = 8 << 20
 MAX_DESCRIPTORS = 2
 
-#: How long the sides of a connection look for the other's next message before they sleep, in seconds.
+#: How long a worker looks for a next request before it sleeps, and a client for an answer, in seconds.
 LINGER_SECONDS = 0.002
+PATIENT_SECONDS = 0.01
 
-#: The fewest processors with which they do so.
+#: The fewest processors with which they do so, and for how long it counts that some were free, in seconds.
 LINGER_PROCESSORS = 4
+_FREE_SECONDS = 0.02
 
 _LENGTH = struct.Struct("!I")
 
@@ -92,12 +94,12 @@ class Connection:
             close_all(descriptors)
             raise
 
-    def linger(self, seconds: float) -> bool:
+    def linger(self, seconds: float, still: Callable[[], bool] = lambda: True) -> bool:
         """Look for input again and again for up to some seconds, giving way to other threads each time.
 
         A thread that sleeps is woken late, in a virtual machine by 50 to 100 µs; one that looks is there at once. Not
-        where processors are few or busy: there whoever looks takes the time of whom it waits for. Whether there is
-        input.
+        where processors are few or busy: there whoever looks takes the time of whom it waits for. Nor any longer than
+        ``still`` says so. Whether there is input.
         """
         if not _processors_are_free():
             return False
@@ -105,7 +107,7 @@ class Connection:
         looking.register(self.socket, select.POLLIN)
         until = time.monotonic() + seconds
         while not looking.poll(0):
-            if time.monotonic() > until:
+            if time.monotonic() > until or not still():
                 return False
         return True
 
@@ -166,13 +168,22 @@ def encoded(message: object, of: object) -> bytes:
 
 
 def _processors_are_free() -> bool:
-    """Whether this process may use up time in order to be quick; looked up once a second."""
+    """Whether this process may use up time in order to be quick.
+
+    What counts is who wants a processor at this moment: means over minutes tell of work that is long over.
+    """
     now = time.monotonic()
     if now > _free.until:
         processors = len(os.sched_getaffinity(0))
-        _free.now = processors >= LINGER_PROCESSORS and os.getloadavg()[0] < processors
-        _free.until = now + 1.0
+        _free.now = processors >= LINGER_PROCESSORS and _running() < processors
+        _free.until = now + _FREE_SECONDS
     return _free.now
+
+
+def _running() -> int:
+    """How many threads run on this machine, or wait for a processor."""
+    with open("/proc/loadavg", "rb", buffering=0) as load:
+        return int(load.read(128).split()[3].partition(b"/")[0])
 
 
 def close_all(descriptors: Sequence[int]) -> None:

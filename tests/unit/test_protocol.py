@@ -356,10 +356,20 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     monkeypatch.setattr(wire, "_free", wire._Free(True, float("inf")))
     started = time.monotonic()
     assert not receiver.linger(0.05) and 0.05 <= time.monotonic() - started < 5
+    assert not receiver.linger(30, lambda: False) and time.monotonic() - started < 10
     sender.send(Release(1, (2,)), Request)
     assert receiver.linger(30) and receiver.wait(30) and time.monotonic() - started < 10
     assert receiver.receive(Request)[0] == Release(1, (2,))
     assert not receiver.wait(0.01)
-    monkeypatch.setattr(wire, "_free", wire._Free(False, float("inf")))
+    monkeypatch.setattr(wire, "LINGER_PROCESSORS", 1)
+    for running, looks in ((1, True), (10**6, False)):
+        monkeypatch.setattr(wire, "_running", lambda running=running: running)
+        monkeypatch.setattr(wire, "_free", wire._Free())
+        assert wire._processors_are_free() is looks
     started = time.monotonic()
+    wire._free.until = float("inf")
     assert not receiver.linger(30) and time.monotonic() - started < 10
+
+
+def test_threads_that_run_are_counted():
+    assert wire._running() >= 1
