@@ -142,6 +142,7 @@ class Service:
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
     def _take_connections(self) -> None:
+        daemons = 0
         while True:
             try:
                 control, _ = self._listener.accept()
@@ -155,6 +156,9 @@ class Service:
                 try:
                     check_peer(control, "the daemon")
                     connection.send(self._registration(), Registration)
+                    daemons += 1
+                    if daemons > 1 and self._worker.done() and self._worker.exception() is None:
+                        self._worker.result().adopted()
                     while True:
                         self._take(*connection.receive(HandOver), connection)
                 except VisparkError as error:

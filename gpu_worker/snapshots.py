@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from gpu_worker.grid.boxes import Box, Triple
 from gpu_worker.grid.layout import Layout, PackedLayout, Window
 from gpu_worker.names import Names
 from gpu_worker.protocol.codec import decode, encode
-from gpu_worker.protocol.errors import PartitionMissing, VisparkError
+from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import Deposit, Discard, Field, Save, Saved, Withdraw
 from gpu_worker.protocol.payload import Payload, aligned
 from gpu_worker.store import Array, Partition
@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 
 #: The complete ones that replies tell of: one is of use, the other on its way to be.
 _TOLD = 2
+#: How long a daemon that comes may take until it listens, and how often it is tried, in seconds.
+_DAEMON_SECONDS = 10.0
+_AGAIN_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +96,12 @@ class Description:
 
 @dataclass(frozen=True)
 class Kept:
-    """A snapshot's memory, and where in it lies what describes it."""
+    """A snapshot's memory, where in it lies what describes it, and whether all is there."""
 
     memory: Payload
     offset: int
     nbytes: int
+    is_complete: bool = False
 
 
 @dataclass
@@ -146,6 +150,8 @@ class Snapshots:
         except VisparkError as error:
             log.warning("snapshot %d of VRDD %d failed: %s", save.number, save.vrdd, error.message)
             return
+        with self._lock:
+            self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
         self._saved = (*self._saved, Saved(save.number, nbytes, time.monotonic() - started))[-_TOLD:]
 
     def _copied(self, save: Save, partitions: list[Partition]) -> int:
@@ -167,11 +173,36 @@ class Snapshots:
             for partition in partitions:
                 partition.close()
         failpoint("snapshot-taken")
-        deposit = Deposit(self.session, self.secret, save.number, save.needed, size, len(text))
-        self._left.add(save.number)
-        exchange_descriptors(deposit, [memory.descriptor])
+        try:
+            self._leave(save.number, self._memory[save.number], save.needed)
+        except (WorkerLost, WorkerUnavailable) as error:
+            log.info("the next daemon gets snapshot %d: %s", save.number, error.message)
         failpoint("snapshot-left")
         return size
+
+    def _leave(self, number: int, kept: Kept, needed: tuple[int, ...]) -> None:
+        """Leave a snapshot with the daemon."""
+        self._left.add(number)
+        exchange_descriptors(Deposit(self.session, self.secret, number, needed, kept.offset, kept.nbytes),
+                             [kept.memory.descriptor])
+
+    def adopted(self) -> None:
+        """Leave what is complete with the daemon that just came, once it listens: the one before has taken its with it.
+        """
+        self._thread.submit(self._leave_all, time.monotonic() + _DAEMON_SECONDS)
+
+    def _leave_all(self, until: float) -> None:
+        complete = {number: kept for number, kept in list(self._memory.items()) if kept.is_complete}
+        for number, kept in complete.items():
+            while True:
+                try:
+                    self._leave(number, kept, tuple(complete))
+                    break
+                except VisparkError as error:
+                    if time.monotonic() > until:
+                        log.warning("the daemon does not take snapshot %d: %s", number, error.message)
+                        return
+                    time.sleep(_AGAIN_SECONDS)
 
     def _described(self, partitions: Sequence[Partition]) -> tuple[Description, list[Buffer], int]:
         """What to copy to where, and the bytes of it all."""
@@ -204,7 +235,7 @@ class Snapshots:
 
     def _room(self, nbytes: int, needed: Collection[int]) -> Payload:
         found = None
-        for number in [number for number in self._memory if number not in needed]:
+        for number in [number for number in list(self._memory) if number not in needed]:
             with self._lock:
                 kept = self._memory.pop(number)
             if kept.memory.size == nbytes and found is None:
@@ -259,20 +290,31 @@ class Snapshots:
         """
         with self._found(source) as memory:
             self._restore(memory, vrdd, name)
-        self._left.add(source)
 
     @contextmanager
     def _found(self, source: int) -> Iterator[Kept]:
-        """A complete snapshot: ours, which a daemon that ended may have had too, or the daemon's."""
+        """A complete snapshot: ours, or the daemon's, which is ours too from then on."""
         with self._lock:
-            kept = self._memory.get(source) if any(each.snapshot == source for each in self._saved) else None
-            if kept is not None:
-                found = Kept(Payload.receive(os.dup(kept.memory.descriptor)), kept.offset, kept.nbytes)
-        if kept is None:
+            kept = self._memory.get(source)
+            if kept is not None and kept.is_complete:
+                found = replace(kept, memory=Payload.receive(os.dup(kept.memory.descriptor)))
+        if kept is None or not kept.is_complete:
             reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source))
-            found = Kept(Payload.receive(descriptors[0]), reply.offset, reply.nbytes)
+            found = Kept(Payload.receive(descriptors[0]), reply.offset, reply.nbytes, is_complete=True)
+            self._take_over(source, found)
         with found.memory:
             yield found
+
+    def _take_over(self, number: int, found: Kept) -> None:
+        """Hold what only the daemon has, so that it is not lost with that, and its memory is used again."""
+        memory = Payload.receive(os.dup(found.memory.descriptor))
+        self.pool.devices[0].pin(memory.array)
+        with self._lock:
+            self._left.add(number)
+            before = self._memory.get(number)
+            self._memory[number] = replace(found, memory=memory)
+        if before is not None:
+            self._let_go(before.memory)
 
     def _restore(self, kept: Kept, vrdd: int, name: str) -> None:
         described = decode(bytes(kept.memory.view(kept.offset, kept.nbytes)), Description)

@@ -155,6 +155,10 @@ class Worker:
         self._line.settle()
         return flight.done
 
+    def adopted(self) -> None:
+        """Another daemon has come, which lacks what was left with the one before."""
+        self._snapshots.adopted()
+
     def rest(self, seconds: float) -> None:
         """Give back memory that loops worked in which did not go on for some seconds."""
         self._plans.rest(seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -16,8 +17,11 @@ import pytest
 from gpu_worker.client import administer, exchange_descriptors
 from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError, WorldLost
 from gpu_worker.protocol.messages import Keep, Release, Restore, Status, Withdraw
+from gpu_worker.protocol.wire import close_all
+from tests.chaos.arena import eventually
 from tests.mpi.nodes import Application, Node, Survivor, nodes
 from tests.mpi.test_world import case_of, field
+from tests.system.worker_tools import SECRET
 from tests.unit.test_patches_steps import stepped
 
 pytestmark = [pytest.mark.mpi, pytest.mark.chaos, pytest.mark.timeout(3600)]
@@ -105,6 +109,36 @@ def test_a_snapshot_outlives_its_daemon_as_long_as_its_process_lives(one: list[N
         one[0].start()
         ask(app, Restore, 11, 2, "u")
         np.testing.assert_array_equal(app.fetch(2), full)
+
+
+@pytest.mark.parametrize("ends_before", [False, True])
+def test_a_snapshot_outlives_its_daemon_and_its_process_after_that(one: list[Node], ends_before: bool):
+    """The next daemon gets what is complete from the process: what that took, or took over from the one before it."""
+    case = case_of(1)
+    full = field(case)
+    with Application(f"both-{ends_before}", one, case) as app:
+        app.put(1, full)
+        app.save(1, 11)
+        if ends_before:
+            app.kill(0)
+            app.again(0)
+            ask(app, Restore, 11, 2, "u")
+        os.kill(administer(Status(), runtime_dir=str(one[0].path)).pid, signal.SIGKILL)
+        one[0].start()
+        assert eventually(lambda: held(one[0], app, 11)), "the daemon has no snapshot"
+        app.kill(0)
+        app.again(0)
+        ask(app, Restore, 11, 3, "u")
+        np.testing.assert_array_equal(app.fetch(3), full)
+
+
+def held(node: Node, app: Application, snapshot: int) -> bool:
+    """Whether a node's daemon has a snapshot."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(PartitionMissing):
+        patch.setenv("VISPARK_RUNTIME_DIR", str(node.path))
+        close_all(exchange_descriptors(Withdraw(app.session, SECRET, snapshot))[1])
+        return True
+    return False
 
 
 def test_whoever_waits_for_a_world_that_is_abandoned_is_told_at_once(two: list[Node]):
