@@ -1,5 +1,7 @@
 """Kernels by matrix work: which functions get them, and what they give on the host."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -9,7 +11,7 @@ from numpy.linalg import norm
 from gpu_worker.device.base import Source
 from gpu_worker.device.nvrtc import compile_cubin
 from gpu_worker.protocol.messages import FieldFold
-from tests.golden.harness import launch
+from tests.golden.harness import AS_ON_GPU, launch
 from vispark.translate import trace
 from vispark.translate.folding import Folding
 from vispark.translate.fusion import fuse
@@ -167,6 +169,91 @@ def test_constants_beside_the_row_are_added_up():
     np.testing.assert_allclose(left["1.1"]["sum"] + left["1.1"]["lost"], 0.1 * counts, rtol=1e-15)
     assert left["1.2"].reshape(-1).tolist() == (-3 * counts).tolist()
     assert left["1.2 overflow"].reshape(-1).tolist() == (3.0 * counts).tolist()
+
+
+# -- the way of a GPU, whose products have bounds --------------------------------------------------------------------
+
+def as_on_gpu(data, centres):
+    """The labels, and how many rows the products left open."""
+    kernel, calls = made(by_argmin, centres)
+    call = "    Shape::labels(x, work.count, room, image, centres, work.of<long long>(1, 1));\n"
+    assert call in kernel.source
+    counted = call + "    if (threadIdx.x == 0) work.of<long long>(1, 1)[work.count - 1] += 1000 * room.open;\n"
+    (found,) = launch(replace(kernel, source=kernel.source.replace(call, counted)), calls, [data], options=AS_ON_GPU)
+    labels = found[kernel.outputs[0].name]
+    opened, labels[-1] = divmod(labels[-1], 1000)
+    return labels, opened
+
+
+def between(data, centres):
+    """Rows half way between two centres, but for their last bits."""
+    data[:] = (centres[np.arange(len(data)) % CENTRES] + centres[np.arange(len(data)) * 7 % CENTRES]) / 2
+    data *= 1 + np.random.default_rng(3).integers(-1, 2, data.shape).astype("f4") * np.float32(1e-7)
+
+
+def far_rows(data, centres):
+    data[::3] *= np.float32(1e6)
+
+
+def not_finite(data, centres):
+    data[5, 3], data[6, 0], data[7], data[8, 1] = np.nan, np.inf, np.nan, -np.inf
+    data[9], data[10] = np.float32(3e38), np.float32(-1e-40)
+
+
+def nan_centre(data, centres):
+    centres[9, 4] = np.nan
+
+
+def infinite_centre(data, centres):
+    centres[3, 4] = np.inf
+
+
+def one_in_the_mean(data, centres):
+    centres[4] = np.delete(centres, 4, axis=0).mean(axis=0) + np.float32(1e-7)
+
+
+def one_large_column(data, centres):
+    data[:, 1:] *= np.float32(1e-3)
+    centres[:, 1:] *= np.float32(1e-3)
+    centres[:, 0] = np.where(np.arange(CENTRES) % 2, 1000, -1000)
+    data[:, 0] = np.where(np.arange(len(data)) % 3, 1000, -1000)
+
+
+def all_equal(data, centres):
+    centres[:] = centres[0]
+
+
+def scaled(factor: float, offset: float = 0) -> Callable:
+    def scale(data, centres):
+        for each in (data, centres):
+            each *= np.float32(factor)
+            each += np.float32(offset)
+    return scale
+
+
+@pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
+@pytest.mark.parametrize(("change", "least", "most"), [
+    (scaled(1), 0, 9), (scaled(1, 1e4), 0, 9), (scaled(1e-13), 0, 9), (scaled(1e13), 0, 9), (scaled(1e-25), 200, 200),
+    (scaled(1e18), 200, 200), (between, 150, 200), (far_rows, 67, 80), (not_finite, 5, 15), (nan_centre, 200, 200),
+    (infinite_centre, 200, 200), (one_in_the_mean, 0, 9), (one_large_column, 0, 200), (all_equal, 200, 200)])
+def test_rows_that_products_cannot_tell_are_computed_again(change, least, most):
+    data, centres = points(200, seed=6), points(CENTRES, seed=7)
+    change(data, centres)
+    labels, opened = as_on_gpu(data, centres)
+    assert labels.tolist() == exact(data, centres).argmin(axis=1).tolist()
+    assert least <= opened <= most
+
+
+def test_the_way_of_a_gpu_folds_what_the_host_folds():
+    data, centres = points(300, seed=8), points(CENTRES, seed=9)
+    data[::2] = np.round(data[::2])
+    centres[1::2] = centres[::2] = np.round(centres[::2])
+    data[7] *= np.float32(1e20)
+    kernel, calls = made(assign, centres, folding=by_key(CENTRES))
+    ours, theirs = (launch(kernel, calls, [data], tiles=9, options=options)[0] for options in ((), AS_ON_GPU))
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-5, atol=1e-5 if name == "1.0" else 0)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])

@@ -176,18 +176,19 @@ class Shape:
     @property
     def shared(self) -> int:
         """Bytes of shared memory: those of ``Room``, or a few more."""
-        image = (self.ring or self.steps) * self.padded * 64
+        image = (self.ring or self.steps) * self.padded * 32
         lists = 3 * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
-        found = image + self.threads * 32 * self.ahead + 16 * max(1, self.ring) + lists + 4 * self.padded + \
-            4 * max(64, 16 * self.steps)
+        found = image + self.threads * 32 * self.ahead + 16 * max(1, self.ring) + lists + 16 * self.padded + \
+            64 * self.steps
         return -(-(found + 128) // 128) * 128
 
     @property
     def preparation(self) -> Preparation | None:
-        """What is made of the centres first: their image, and two numbers for each."""
+        """What is made of the centres first: their image, four numbers for each, and their mean."""
         if not self.ring:
             return None
-        return Preparation("nearest_centres", self.padded * (self.steps * 64 + 8), self.padded // 8, 256)
+        return Preparation("nearest_centres", self.padded * (self.steps * 32 + 16) + self.steps * 64,
+                           self.padded // 8, 256)
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
@@ -268,7 +269,7 @@ def _products(width: int) -> list[str]:
         f"    static __device__ __forceinline__ void of(float (&d)[{count}], const unsigned (&a)[4],",
         "                                              unsigned long long b, int more)", "    {",
         f'        asm volatile("{{.reg .pred p; setp.ne.b32 p, %{count + 5}, 0; "',
-        f'                     "wgmma.mma_async.sync.aligned.m64n{width}k16.f32.bf16.bf16 {{"',
+        f'                     "wgmma.mma_async.sync.aligned.m64n{width}k16.f32.f16.f16 {{"',
         *(f'                     "{line}{", " if number + 1 < len(sums) else ""}"' for number, line in enumerate(sums)),
         f'                     "}}, {{{rows}}}, %{count + 4}, p, 1, 1, 0;}}"',
         *(f"                     {':' if not number else ' '} {line}{',' if number + 1 < len(outs) else ''}"

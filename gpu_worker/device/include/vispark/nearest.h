@@ -1,13 +1,14 @@
 // The nearest of K centres for each row of D floats, and the sums of the rows by their nearest centre.
 //
-// Squared distances are |c|^2 - 2 x.c but for |x|^2, which is the same for all centres, so the products x.c, taken from
-// the centres' mean, are matrix work. They are computed on tensor cores from pairs of bfloat16 (tensor.h), with a bound
-// on what that can be off. A row whose two best centres are no further apart than the bound is computed again for the
-// centres in question, in float and, where that does not tell either, in double: every row gets the label that exact
-// arithmetic gives it, up to a rounding of double.
+// From the centres' mean m, squared distances are |c - m|^2 - 2 (x - m).(c - m) but for |x - m|^2, which is the same
+// for all centres, so the products (x - m).(c - m) are matrix work. They are computed on tensor cores from float16
+// (tensor.h), with a bound on what that can be off. A row whose two best centres are no further apart than the bound,
+// and one that float16 cannot hold, is computed again for the centres in question, in float and, where that does not
+// tell either, in double: every row gets the label that exact arithmetic gives it, up to a rounding of double. Such
+// rows wait until their chunk is through, and all warps share them.
 //
-// A thread block has the rows of one work. It labels them, sorts their numbers by label, and gathers each label's rows:
-// sums of a few floats, added up in double in a fixed order.
+// A thread block has the rows of one work. It labels them, sorts their numbers by label, and gathers each label's
+// rows: sums of a few floats, added up in double in a fixed order.
 #pragma once
 
 #include "vispark/rows.h"
@@ -31,11 +32,14 @@ namespace nearest {
 
 // -- centres ---------------------------------------------------------------------------------------------------------
 
-// The centres as factors of products, and what is added to them.
+// The centres as factors of products, and what scores are made of.
 struct Factors {
     const unsigned char* image;     // steps of 16 columns each, as tensor.h has them
-    const float* squares;           // |c|^2 - |mean|^2; infinite for those that only fill the image up
-    float spread, slack;            // the largest |c - mean|^2; what rounding the squares can be off
+    const float* means;             // the centres' mean, times `scale`
+    const float* squares;           // |c - m|^2; infinite for those that only fill the image up
+    const float* factors;           // of the products: -2, and the powers of two taken out again
+    float scale, limit;             // what rows are multiplied by; rows fit float16 if |x - m|^2 is less then
+    float share, floor;             // of |x - m| times `scale`, and apart from it, how far scores may be out of order
 };
 
 // A column's mean over the centres; 0 where that is not finite.
@@ -46,25 +50,6 @@ template <int K, int D, class C> __device__ __forceinline__ float mean_of(const 
     for (int k = 0; k < K; k++) sum += (float)centres[k * D + column];
     sum /= K;
     return sum - sum == 0.0f ? sum : 0.0f;
-}
-
-// One number of the image; adds to the squares of its centre.
-template <int N, int K, int D, class C>
-__device__ __forceinline__ void put(unsigned short* image, const C* centres, int n, int column, float mean,
-                                    double& square, double& apart)
-{
-    float from_mean = 0;
-    if (n < K && column < D) {
-        const double value = (double)centres[n * D + column];
-        square += (value - mean) * (value + mean);
-        apart += (value - mean) * (value - mean);
-        from_mean = (float)(value - mean);
-    }
-    unsigned high, low;
-    tensor::split(from_mean, 0.0f, high, low);
-    unsigned short* at = image + column / 16 * N * 32 + tensor::place_of<N>(n, column % 16);
-    at[0] = (unsigned short)high;
-    at[N * 16] = (unsigned short)low;
 }
 
 template <class T> __device__ __forceinline__ T over_warp(T value)
@@ -78,46 +63,56 @@ __device__ __forceinline__ float largest_of_warp(float value)
     return value;
 }
 
-// All of it by one thread block of T threads; `means` has room for the columns, `scalars` for two numbers.
-template <int N, int K, int D, int T, class C>
-__device__ void factorise(unsigned short* image, float* squares, float* scalars, float* means, const C* centres)
+// What is known of the centres beside the image: N of each.
+enum Numbers { SQUARE, LACK, TOP, POWER, NUMBERS };
+
+// A centre's part of the image and its numbers, by a warp: |c - m|^2, infinite if it is not finite; the norm of what
+// the image lacks; its largest number; the power of two that brings this to 2^14 in the image, where small ones are
+// then as exact as large ones.
+template <int N, int K, int D, class C>
+__device__ void factorise(unsigned short* image, float* numbers, const float* means, const C* centres, int n)
 {
     constexpr int COLUMNS = (D + 15) / 16 * 16;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int column = threadIdx.x; column < COLUMNS; column += T)
-        means[column] = column < D ? mean_of<K, D>(centres, column) : 0.0f;
-    __syncthreads();
-    float spread = 0, most = 0;
-    for (int n = warp; n < N; n += T / 32) {
-        double square = 0, apart = 0;
-        for (int column = lane; column < COLUMNS; column += 32)
-            put<N, K, D>(image, centres, n, column, means[column], square, apart);
-        square = over_warp(square);
-        apart = over_warp(apart);
-        if (lane == 0) squares[n] = n < K ? (float)square : far_away();
-        if (n < K) {
-            // A centre that is not finite makes all rows doubtful.
-            spread = fmaxf(spread, apart < 1e30 ? (float)apart : far_away());
-            most = fmaxf(most, fabs(square) < 1e30 ? fabsf((float)square) : far_away());
-        }
+    const int lane = threadIdx.x % 32;
+    auto from_mean = [&](int column) {
+        return n < K && column < D ? (double)centres[(long long)n * D + column] - means[column] : 0.0;
+    };
+    float top = 0;
+    for (int column = lane; column < COLUMNS; column += 32) top = fmaxf(top, fabsf((float)from_mean(column)));
+    top = largest_of_warp(top);
+    const float power = top > 1e-30f && top < 1e30f ? ldexpf(1.0f, min(68, 14 - ilogbf(top))) : 1.0f;
+    double square = 0, lack = 0;
+    for (int column = lane; column < COLUMNS; column += 32) {
+        const double value = from_mean(column);
+        const unsigned pair = tensor::pack((float)value * power, 0.0f);
+        const double missing = value * power - tensor::first_of(pair);
+        square += value * value;
+        lack += missing * missing;
+        image[column / 16 * N * 16 + tensor::place_of<N>(n, column % 16)] = (unsigned short)pair;
     }
-    tensor::publish();
-    __syncthreads();
-    float* shared = means;
+    square = over_warp(square);
+    lack = over_warp(lack);
     if (lane == 0) {
-        shared[2 * warp] = spread;
-        shared[2 * warp + 1] = most;
+        numbers[SQUARE * N + n] = n < K && square < 1e30 ? (float)square : far_away();
+        numbers[LACK * N + n] = (float)(sqrt(lack) / power);
+        numbers[TOP * N + n] = top;
+        numbers[POWER * N + n] = power;
     }
-    __syncthreads();
-    if (warp == 0) {
-        spread = largest_of_warp(lane < T / 32 ? shared[2 * lane] : 0.0f);
-        most = largest_of_warp(lane < T / 32 ? shared[2 * lane + 1] : 0.0f);
-        if (lane == 0) {
-            scalars[0] = spread;
-            scalars[1] = most * 0x1p-22f;
-        }
-    }
-    __syncthreads();
+}
+
+// What the centres' greatest numbers say of rows and bounds. A score is off by twice |x - m| times: what the image
+// lacks; |c - m| times what rounding a row, its two parts and the score leaves, and 2^-20 with what tensor cores cut
+// off for each of two products of 16 numbers that are added up. Two scores are off by twice that. Apart from |x - m|,
+// their squares are, and rows by 2^-25 a number, where float16 is no finer.
+template <int D> __device__ __forceinline__ void set_bounds(Factors& factors, float square, float lack, float top)
+{
+    // Beyond these, and with a centre that is not finite, all rows are computed exactly.
+    const bool usable = square > 1e-30f && square < 1e30f;
+    const float far = sqrtf(square), rounding = 0x1.8p-22f + 2 * ((D + 15) / 16) * 0x1p-20f;
+    factors.scale = usable ? ldexpf(1.0f, -ilogbf(top)) : 1.0f;
+    factors.limit = usable ? 4.2e9f : 0.0f;
+    factors.share = 4.004f * (lack + far * rounding) / factors.scale;
+    factors.floor = square * 0x1p-22f + 4.004f * far * sqrtf((float)D) * 0x1p-25f / factors.scale;
 }
 
 // -- labels ----------------------------------------------------------------------------------------------------------
@@ -165,12 +160,12 @@ template <int D, class C> __device__ __forceinline__ float roughly(const float* 
     return over_warp(sum);
 }
 
-// Does `take(n)` for each centre that the four lanes of a row have in their masks.
-template <int N, int K, class Take>
-__device__ __forceinline__ void over_masks(unsigned long long mask, int from, bool all, Take take)
+// Does `take(n)` for each centre among the candidates of a row: bit 2 j + i of the q-th of four masks is 8 j + 2 q + i.
+template <int N, int K, class Masks, class Take>
+__device__ __forceinline__ void over_masks(Masks mask_of, bool all, Take take)
 {
     for (int q = 0; q < 4; q++) {
-        unsigned long long rest = all ? ~0ull >> (64 - N / 4) : __shfl_sync(~0u, mask, from + q);
+        unsigned long long rest = all ? ~0ull >> (64 - N / 4) : mask_of(q);
         for (; rest; rest &= rest - 1) {
             const int bit = __ffsll(rest) - 1, n = 8 * (bit / 2) + 2 * q + bit % 2;
             if (n < K) take(n);
@@ -178,14 +173,14 @@ __device__ __forceinline__ void over_masks(unsigned long long mask, int from, bo
     }
 }
 
-// The label of one row by its distances from the centres in its masks: in float where these tell, else in double.
-template <int N, int K, int D, Nan nan, class C>
-__device__ __forceinline__ int again(unsigned long long mask, int from, bool all, const float* x, const C* centres)
+// The label of one row by its distances from its candidates, by a warp: in float where these tell, else in double.
+template <int N, int K, int D, Nan nan, class C, class Masks>
+__device__ __forceinline__ int again(Masks mask_of, bool all, const float* x, const C* centres)
 {
     int where = 0;
     if (!all && sizeof(C) == 4) {
         float least = far_away(), second = far_away();
-        over_masks<N, K>(mask, from, false, [&](int n) {
+        over_masks<N, K>(mask_of, false, [&](int n) {
             const float distance = roughly<D>(x, centres + (long long)n * D);
             if (distance < least) {
                 second = least;
@@ -199,7 +194,7 @@ __device__ __forceinline__ int again(unsigned long long mask, int from, bool all
         where = 0;
     }
     double least = far_away();
-    over_masks<N, K>(mask, from, all, [&](int n) {
+    over_masks<N, K>(mask_of, all, [&](int n) {
         double distance = exactly<D>(x, centres + (long long)n * D);
         if (nan == FIRST && distance != distance) distance = -1;
         if (distance < least || (distance == least && n < where)) {
@@ -210,11 +205,25 @@ __device__ __forceinline__ int again(unsigned long long mask, int from, bool all
     return where;
 }
 
-// Products become labels: of the rows `lane / 4` and `lane / 4 + 8` behind x, in the lanes with lane % 4 == 0. `rows`
-// says how many there are; `norms` are the parts of |x|^2 that the lane saw.
-template <int N, int K, int D, Nan nan, class C>
-__device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[2], const Factors& factors, float bound,
-                                      const float* x, long long rows, const C* centres, int (&labels)[2])
+// Rows of a chunk that products leave open, as many as fit in BYTES; more are done at once.
+template <int N, int BYTES> struct Waiting {
+    template <int bits, class = void> struct Mask { typedef unsigned long long type; };
+    template <class Any> struct Mask<16, Any> { typedef unsigned short type; };
+    template <class Any> struct Mask<32, Any> { typedef unsigned type; };
+    typedef typename Mask<(N <= 64 ? 16 : N <= 128 ? 32 : 64)>::type Bits;
+    static constexpr int MOST = BYTES / (4 * sizeof(Bits) + 2);
+    static constexpr unsigned short ALL = 0x8000;   // with a row's number: all centres are candidates
+
+    Bits masks[MOST][4];
+    unsigned short rows[MOST];
+};
+
+// Products become labels: of the rows `lane / 4` and `lane / 4 + 8` behind `number`, in the lanes with lane % 4 == 0;
+// -1 for those that wait. `rows` says how many there are; `norms` are the parts of |x - m|^2 that the lane saw.
+template <int N, int K, int D, Nan nan, class C, class List>
+__device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[2], const Factors& factors,
+                                      List& waiting, int& open, int number, const float* x, int rows, const C* centres,
+                                      int (&labels)[2])
 {
     const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
     float least[2] = {far_away(), far_away()};
@@ -222,7 +231,8 @@ __device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[
     for (int j = 0; j < N / 8; j++)
         #pragma unroll
         for (int i = 0; i < 4; i++) {
-            acc[4 * j + i] = factors.squares[8 * j + 2 * t + i % 2] - 2 * acc[4 * j + i];
+            const int n = 8 * j + 2 * t + i % 2;
+            acc[4 * j + i] = fmaf(factors.factors[n], acc[4 * j + i], factors.squares[n]);
             least[i / 2] = fminf(least[i / 2], acc[4 * j + i]);
         }
     #pragma unroll
@@ -232,8 +242,8 @@ __device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[
             least[h] = fminf(least[h], __shfl_xor_sync(~0u, least[h], apart));
             norm += __shfl_xor_sync(~0u, norm, apart);
         }
-        const bool all = !(norm * factors.spread < 1e30f && norm < 1e30f);     // NaN, infinity, or nearly
-        const float most = least[h] + bound * sqrtf(norm * factors.spread) + factors.slack;
+        const bool all = !(norm < factors.limit);       // NaN, infinity, or too large
+        const float most = least[h] + factors.share * sqrtf(norm) + factors.floor;
         unsigned long long mask = 0;
         #pragma unroll
         for (int j = 0; j < N / 8; j++)
@@ -247,34 +257,46 @@ __device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[
             where = min(where, __shfl_xor_sync(~0u, where, apart));
         }
         labels[h] = where;
-        unsigned todo = __ballot_sync(~0u, t == 0 && g + 8 * h < rows && (found != 1 || all));
+        const bool doubtful = g + 8 * h < rows && (found != 1 || all);
+        unsigned todo = __ballot_sync(~0u, t == 0 && doubtful);
+        if (!todo) continue;
+        int place = 0;
+        if (lane == 0) place = atomicAdd(&open, __popc(todo));
+        place = __shfl_sync(~0u, place, 0) + __popc(todo & ((1u << 4 * g) - 1));
+        const bool waits = doubtful && place < List::MOST;
+        if (waits) {
+            waiting.masks[place][t] = (typename List::Bits)mask;
+            if (t == 0) waiting.rows[place] = (unsigned short)(number + g + 8 * h) | (all ? List::ALL : 0);
+            labels[h] = -1;
+        }
+        todo = __ballot_sync(~0u, t == 0 && doubtful && !waits);
         while (todo) {
             const int from = __ffs(todo) - 1;
             todo &= todo - 1;
-            const int row = from / 4 + 8 * h;
+            const int row = number + from / 4 + 8 * h;
             const bool every = __shfl_sync(~0u, all, from);
-            const int exact = again<N, K, D, nan>(mask, from, every, x + (long long)row * D, centres);
+            const int exact = again<N, K, D, nan>([&](int q) { return __shfl_sync(~0u, mask, from + q); }, every,
+                                                  x + (long long)row * D, centres);
             if (lane == from) labels[h] = exact;
         }
     }
 }
 
-// How far apart two scores may be and still be in the wrong order, as a share of |x| times the largest |c - mean|:
-// twice twice the error of a product. That is 2^-16 of each factor and of the product of their low parts; and for each
-// of three products of 16 numbers the rounding of what is added up, 2^-20 with what tensor cores cut off.
-template <int D> __device__ __forceinline__ constexpr float bound()
+__device__ __forceinline__ float4 from(float4 mean, float scale, float4 x)
 {
-    return 4 * (3 * 0x1p-16f * 1.01f + 3 * ((D + 15) / 16) * 0x1p-20f);
+    return make_float4(fmaf(x.x, scale, -mean.x), fmaf(x.y, scale, -mean.y), fmaf(x.z, scale, -mean.z),
+                       fmaf(x.w, scale, -mean.w));
 }
 
 // Rows [0, rows) of x get labels, `put(row, label)`. Four warps take 64 rows at a time; T / 128 such groups work side
 // by side. A lane copies what it needs of the rows of AHEAD steps into `staged`, 1024 AHEAD bytes for each warp. With
-// RING > 0 the image is in device memory and comes through that many stages of shared memory.
-template <int N, int K, int D, int T, int RING, int AHEAD, Nan nan, class C, class Put>
+// RING > 0 the image is in device memory and comes through that many stages of shared memory. Rows that wait get none.
+template <int N, int K, int D, int T, int RING, int AHEAD, Nan nan, class C, class List, class Put>
 __device__ __forceinline__ void label_all(const float* x, int rows, const Factors& factors, unsigned char* staged,
-                                          unsigned char* ring, unsigned long long* bars, const C* centres, Put put)
+                                          unsigned char* ring, unsigned long long* bars, const C* centres,
+                                          List& waiting, int& open, Put put)
 {
-    constexpr int STEPS = (D + 15) / 16, BYTES = N * 64, TILE = T / 2;
+    constexpr int STEPS = (D + 15) / 16, BYTES = N * 32, TILE = T / 2;
     const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
     const int tiles = (rows + TILE - 1) / TILE, mine = threadIdx.x / 32 * 16;
     if (tiles == 0) return;
@@ -300,7 +322,7 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
     }
 #endif
     // The rows of the step that is copied next, and where it goes.
-    const unsigned slots = tensor::shared_of(staged) + threadIdx.x / 32 * AHEAD * 1024 + lane * 16;
+    const tensor::Shared slots = tensor::shared_of(staged) + threadIdx.x / 32 * AHEAD * 1024 + lane * 16;
     int copy_step = 0, copy_row = mine, filled = 0, used = 0;
     const float *one, *other;
     auto start = [&] {
@@ -329,7 +351,9 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
         float norms[2] = {0, 0};
         auto advance = [&](int step, tensor::Rows& given) {
             tensor::await_copies<AHEAD - 1>();
-            const float4 a = tensor::copied(slots + used * 1024), b = tensor::copied(slots + used * 1024 + 512);
+            const float4 mean = *(const float4*)(factors.means + 16 * step + 4 * t);
+            const float4 a = from(mean, factors.scale, tensor::copied(slots + used * 1024));
+            const float4 b = from(mean, factors.scale, tensor::copied(slots + used * 1024 + 512));
             if (++used == AHEAD) used = 0;
             norms[0] = fmaf(a.x, a.x, fmaf(a.y, a.y, fmaf(a.z, a.z, fmaf(a.w, a.w, norms[0]))));
             norms[1] = fmaf(b.x, b.x, fmaf(b.y, b.y, fmaf(b.z, b.z, fmaf(b.w, b.w, norms[1]))));
@@ -368,9 +392,9 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
 #endif
         const int row = tile * TILE + mine;
         int labels[2];
-        label<N, K, D, nan>(acc, norms, factors, bound<D>(), x + (long long)row * D, rows - row, centres, labels);
-        if (t == 0 && row + g < rows) put(row + g, labels[0]);
-        if (t == 0 && row + g + 8 < rows) put(row + g + 8, labels[1]);
+        label<N, K, D, nan>(acc, norms, factors, waiting, open, row, x, rows - row, centres, labels);
+        if (t == 0 && row + g < rows && labels[0] >= 0) put(row + g, labels[0]);
+        if (t == 0 && row + g + 8 < rows && labels[1] >= 0) put(row + g + 8, labels[1]);
     }
     tensor::await_copies<0>();
 #if VISPARK_WARPGROUPS
@@ -389,71 +413,91 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
 // way while products are taken, and ROWS_AHEAD rows while sums are.
 template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class C>
 struct Shape {
-    static constexpr int STEPS = (D + 15) / 16, IMAGE = STEPS * N * 64;
-    // In front of other things in device memory, where there is a ring: the image, and for each centre its square and
-    // its squared distance from the mean.
-    static constexpr int SCRATCH = IMAGE + N * 8;
+    static constexpr int STEPS = (D + 15) / 16, IMAGE = STEPS * N * 32;
+    // In front of other things in device memory, where there is a ring: the image, the centres' numbers and their mean.
+    static constexpr int SCRATCH = IMAGE + NUMBERS * N * 4 + STEPS * 64;
 
     struct Room {
-        unsigned char image[RING ? RING * N * 64 : IMAGE], staged[T / 32 * STEPS_AHEAD * 1024];
+        unsigned char image[RING ? RING * N * 32 : IMAGE], staged[T / 32 * STEPS_AHEAD * 1024];
+        float means[STEPS * 16], numbers[NUMBERS * N], greatest[NUMBERS];
         unsigned long long bars[RING ? 2 * RING : 1];
-        unsigned short order[CHUNK];
+        union {                                 // rows wait before there is an order
+            unsigned short order[CHUNK];
+            Waiting<N, 2 * CHUNK> waiting;
+        };
         unsigned char labels[CHUNK];
-        int places[T / 32 * K], start[K + 1];
-        float squares[N], scalars[2], means[STEPS * 16 < 64 ? 64 : STEPS * 16];
+        int places[T / 32 * K], start[K + 1], open;
         long long counts[K];
     };
+
+    template <int threads> static __device__ void set_means(float* means, const C* centres)
+    {
+        for (int column = threadIdx.x; column < STEPS * 16; column += threads)
+            means[column] = column < D ? mean_of<K, D>(centres, column) : 0.0f;
+        __syncthreads();
+    }
 
     // One block of 256 threads for each 8 centres.
     static __device__ void prepare(unsigned char* scratch, const C* centres)
     {
         __shared__ float means[STEPS * 16];
-        for (int column = threadIdx.x; column < STEPS * 16; column += 256)
-            means[column] = column < D ? mean_of<K, D>(centres, column) : 0.0f;
-        __syncthreads();
-        const int n = blockIdx.x * 8 + threadIdx.x / 32;
-        double square = 0, apart = 0;
-        for (int column = threadIdx.x % 32; column < STEPS * 16; column += 32)
-            put<N, K, D>((unsigned short*)scratch, centres, n, column, means[column], square, apart);
-        square = over_warp(square);
-        apart = over_warp(apart);
-        if (threadIdx.x % 32 == 0) {
-            ((float*)(scratch + IMAGE))[n] = n < K ? (float)square : far_away();
-            ((float*)(scratch + IMAGE))[N + n] = (float)apart;
-        }
+        set_means<256>(means, centres);
+        float* const numbers = (float*)(scratch + IMAGE);
+        if (blockIdx.x == 0)
+            for (int column = threadIdx.x; column < STEPS * 16; column += 256)
+                numbers[NUMBERS * N + column] = means[column];
+        factorise<N, K, D>((unsigned short*)scratch, numbers, means, centres, blockIdx.x * 8 + threadIdx.x / 32);
     }
 
     static __device__ Factors factors(Room& room, const unsigned char* scratch, const C* centres)
     {
-        if (!RING) {
-            factorise<N, K, D, T>((unsigned short*)room.image, room.squares, room.scalars, room.means, centres);
-            return {room.image, room.squares, room.scalars[0], room.scalars[1]};
-        }
-        const float *squares = (const float*)(scratch + IMAGE), *aparts = squares + N;
-        for (int n = threadIdx.x; n < N; n += T) room.squares[n] = squares[n];
-        if (threadIdx.x < 32) {
-            float spread = 0, most = 0;
-            for (int n = threadIdx.x; n < K; n += 32) {
-                spread = fmaxf(spread, aparts[n] < 1e30f ? aparts[n] : far_away());
-                most = fmaxf(most, fabsf(squares[n]) < 1e30f ? fabsf(squares[n]) : far_away());
-            }
-            spread = largest_of_warp(spread);
-            most = largest_of_warp(most);
-            if (threadIdx.x == 0) {
-                room.scalars[0] = spread;
-                room.scalars[1] = most * 0x1p-22f;
-            }
+        if (RING) {
+            const float* const numbers = (const float*)(scratch + IMAGE);
+            for (int i = threadIdx.x; i < NUMBERS * N; i += T) room.numbers[i] = numbers[i];
+            for (int i = threadIdx.x; i < STEPS * 16; i += T) room.means[i] = numbers[NUMBERS * N + i];
+        } else {
+            set_means<T>(room.means, centres);
+            for (int n = threadIdx.x / 32; n < N; n += T / 32)
+                factorise<N, K, D>((unsigned short*)room.image, room.numbers, room.means, centres, n);
+            tensor::publish();
         }
         __syncthreads();
-        return {scratch, room.squares, room.scalars[0], room.scalars[1]};
+        if (threadIdx.x < 32)
+            for (int i = 0; i < POWER; i++) {
+                float most = 0;
+                for (int n = threadIdx.x; n < K; n += 32) most = fmaxf(most, room.numbers[i * N + n]);
+                most = largest_of_warp(most);
+                if (threadIdx.x == 0) room.greatest[i] = most;
+            }
+        __syncthreads();
+        Factors given = {RING ? scratch : room.image, room.means, room.numbers + SQUARE * N,
+                         room.numbers + POWER * N, 0, 0, 0, 0};
+        set_bounds<D>(given, room.greatest[SQUARE], room.greatest[LACK], room.greatest[TOP]);
+        for (int n = threadIdx.x; n < N; n += T)
+            room.numbers[POWER * N + n] = -2 / (given.scale * room.numbers[POWER * N + n]);
+        for (int i = threadIdx.x; i < STEPS * 16; i += T) room.means[i] *= given.scale;
+        __syncthreads();
+        return given;
     }
 
     template <class Put>
     static __device__ void label(const float* x, int rows, Room& room, const Factors& factors, const C* centres,
                                  Put put)
     {
+        if (threadIdx.x == 0) room.open = 0;
+        __syncthreads();
         label_all<N, K, D, T, RING, STEPS_AHEAD, nan>(x, rows, factors, room.staged, room.image, room.bars, centres,
-                                                      put);
+                                                      room.waiting, room.open, put);
+        __syncthreads();
+        typedef Waiting<N, 2 * CHUNK> List;
+        const List& waiting = room.waiting;
+        const int waits = min(room.open, (int)List::MOST);
+        for (int i = threadIdx.x / 32; i < waits; i += T / 32) {
+            const int row = waiting.rows[i] & (List::ALL - 1);
+            const int exact = again<N, K, D, nan>([&](int q) { return (unsigned long long)waiting.masks[i][q]; },
+                                                  waiting.rows[i] & List::ALL, x + (long long)row * D, centres);
+            if (threadIdx.x % 32 == 0) put(row, exact);
+        }
     }
 
     // The labels of a work's rows.

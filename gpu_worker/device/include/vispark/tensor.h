@@ -1,6 +1,7 @@
-// What matrix work on tensor cores needs of PTX: products of bfloat16 pairs, barriers in shared memory, bulk copies.
+// What matrix work on tensor cores needs of PTX: products of float16, barriers in shared memory, bulk copies.
 //
-// A float is carried as two bfloat16, its leading 8 bits and the next 8: x = high + low to 2^-16 of x.
+// A row's float is carried as two float16, its leading 11 bits and the next 11: x = high + low to 2^-22 of x, and to
+// 2^-25 where float16 is no finer. The other factor's is one.
 #pragma once
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -9,24 +10,32 @@
 #define VISPARK_WARPGROUPS 0
 #endif
 
+#ifdef __CUDA_ON_HOST__
+#include "vispark/tensor_host.h"
+#else
 namespace tensor {
 
-__device__ __forceinline__ unsigned shared_of(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
-
-// -- two bfloat16 for a float ----------------------------------------------------------------------------------------
+// An address in shared memory.
+typedef unsigned Shared;
+__device__ __forceinline__ Shared shared_of(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
 __device__ __forceinline__ unsigned pack(float first, float second)
 {
     unsigned pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
     return pair;
 }
-__device__ __forceinline__ float first_of(unsigned pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float second_of(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
-__device__ __forceinline__ void split(float first, float second, unsigned& high, unsigned& low)
+__device__ __forceinline__ float first_of(unsigned pair)
 {
-    high = pack(first, second);
-    low = pack(first - first_of(high), second - second_of(high));
+    float value;
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, a;}" : "=f"(value) : "r"(pair));
+    return value;
+}
+__device__ __forceinline__ float second_of(unsigned pair)
+{
+    float value;
+    asm("{.reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, b;}" : "=f"(value) : "r"(pair));
+    return value;
 }
 
 // Memory that is read once, past the first cache.
@@ -39,7 +48,7 @@ __device__ __forceinline__ float4 stream(const float* p)
 }
 
 // 16 bytes to shared memory, in the background; zeros if `there` does not hold. Groups of copies end in their order.
-__device__ __forceinline__ void copy(unsigned to, const float* from, bool there)
+__device__ __forceinline__ void copy(Shared to, const float* from, bool there)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
@@ -49,12 +58,31 @@ template <int pending> __device__ __forceinline__ void await_copies()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
-__device__ __forceinline__ float4 copied(unsigned from)
+__device__ __forceinline__ float4 copied(Shared from)
 {
     float4 v;
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");
     return v;
+}
+
+__device__ __forceinline__ void mma(float* acc, const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace tensor
+#endif
+
+namespace tensor {
+
+__device__ __forceinline__ void split(float first, float second, unsigned& high, unsigned& low)
+{
+    high = pack(first, second);
+    low = pack(first - first_of(high), second - second_of(high));
 }
 
 // -- products --------------------------------------------------------------------------------------------------------
@@ -74,8 +102,8 @@ struct Rows {
     }
 };
 
-// Where of the other factor's step of 16 columns (N rows, high parts before low ones, 64 N bytes in all) the number in
-// row `n` and column `c` lies, in units of 2 bytes: tiles of 8 rows by 8 columns, row by row, two tiles side by side.
+// Where of the other factor's step of 16 columns (N rows, 32 N bytes in all) the number in row `n` and column
+// `c` lies, in units of 2 bytes: tiles of 8 rows by 8 columns, row by row, two tiles side by side.
 template <int N> __device__ __forceinline__ int place_of(int n, int c)
 {
     const int t = c / 4, i = c % 4, column = i < 2 ? 2 * t + i : 6 + 2 * t + i;
@@ -99,20 +127,12 @@ __device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows& rows, 
     begin();
     Wgmma<N>::of(acc, rows.high, b, more);
     Wgmma<N>::of(acc, rows.low, b, 1);
-    Wgmma<N>::of(acc, rows.high, b + (N * 32 >> 4), 1);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // What was written to shared memory may now be read by the tensor cores.
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #else
 template <int pending> __device__ __forceinline__ void end() {}
-__device__ __forceinline__ void mma(float* acc, const unsigned (&a)[4], const unsigned (&b)[2])
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 template <int N>
 __device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows& rows, const unsigned char* step, bool more)
 {
@@ -122,10 +142,8 @@ __device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows& rows, 
         float* four = acc + 4 * j;
         if (!more) four[0] = four[1] = four[2] = four[3] = 0.0f;
         const unsigned high[2] = {lane[64 * j], lane[64 * j + 32]};
-        const unsigned low[2] = {lane[8 * N + 64 * j], lane[8 * N + 64 * j + 32]};
         mma(four, rows.high, high);
         mma(four, rows.low, high);
-        mma(four, rows.high, low);
     }
 }
 __device__ __forceinline__ void publish() {}
