@@ -31,6 +31,7 @@ from tests.golden.case import (
     pairs,
 )
 
+ODD = np.array([0, 1, 1j, -1j, 1 + 2j, complex(1, np.nan), complex(np.nan, 1), complex(np.inf, 2), -2], "complex64")
 ALL = {"float16": F16, "float32": F32, "float64": F64, "int8": I8, "int16": I16, "int32": I32, "int64": I64,
        "uint8": U8, "uint16": U16, "uint32": U32, "uint64": U64, "bool": BOOLS}
 REAL = {name: data for name, data in ALL.items() if name != "bool"}
@@ -95,7 +96,17 @@ case("complex128", pairs(C128), tolerance=4)(lambda a, b: (a + b, a - b, a * b))
 case("complex division", pairs(C128, C128[1:]), tolerance=4)(lambda a, b: a / b)
 case("complex with Python numbers", C64, tolerance=4)(lambda z: z * 2 + 1j)
 case("abs, .real, .imag, conjugate", C64, tolerance=2)(lambda z: (abs(z), z.real, z.imag, z.conjugate(), np.conj(z)))
-case("complex comparisons", pairs(C64))(lambda a, b: (a == b, a != b))
+case("complex comparisons", pairs(ODD))(lambda a, b: (a == b, a != b, a < b, a <= b, a > b, a >= b, a < 1, 1j >= b))
+case("min, max of complex", pairs(ODD))(
+    lambda a, b: (np.maximum(a, b), np.minimum(a, b), np.fmax(a, b), np.fmin(a, b), min(a, b), max(a, b)))
+for _name, _data in {"complex64": C64, "complex128": C128}.items():
+    case(f"np.sin and its like of {_name}", _data * 0.7, tolerance=4)(
+        lambda z: (np.sin(z), np.cos(z), np.tan(z), np.sinh(z), np.cosh(z), np.tanh(z)))
+    case(f"np.arcsin and its like of {_name}", _data * 0.7, tolerance=4,
+         golden="complex_functions" if _name == "complex64" else "")(
+        lambda z: (np.arcsin(z), np.arccos(z), np.arctan(z), np.arcsinh(z), np.arccosh(z), np.arctanh(z)))
+    case(f"np.log2 and its like of {_name}", _data * 0.7 + _data.dtype.type(0.1), tolerance=8)(
+        lambda z: (np.log2(z), np.log10(z), np.log1p(z), np.exp2(z), np.expm1(z), np.sign(z), np.rint(z)))
 case("np.exp of complex", C128, tolerance=8)(lambda z: np.exp(z))
 case("complex(re, im)", F64[:10])(lambda x: complex(x, 2 * x))
 

@@ -41,6 +41,17 @@ template <class T> __device__ __forceinline__ bool operator==(complex_t<T> a, co
     return a.re == b.re && a.im == b.im;
 }
 template <class T> __device__ __forceinline__ bool operator!=(complex_t<T> a, complex_t<T> b) { return !(a == b); }
+// The order of NumPy's scalars: by the real part, then by the imaginary one.
+template <class T> __device__ __forceinline__ bool operator<(complex_t<T> a, complex_t<T> b)
+{
+    return a.re == b.re ? a.im < b.im : a.re < b.re;
+}
+template <class T> __device__ __forceinline__ bool operator<=(complex_t<T> a, complex_t<T> b)
+{
+    return a.re == b.re ? a.im <= b.im : a.re < b.re;
+}
+template <class T> __device__ __forceinline__ bool operator>(complex_t<T> a, complex_t<T> b) { return b < a; }
+template <class T> __device__ __forceinline__ bool operator>=(complex_t<T> a, complex_t<T> b) { return b <= a; }
 
 static __device__ __forceinline__ void
 lambda(const complex_t<float> a, const complex_t<float> b, complex_t<float>& out_0_value, complex_t<float>& out_1_value, complex_t<float>& out_2_value)

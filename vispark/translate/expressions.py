@@ -156,6 +156,8 @@ class Expressions(Iterables):
             return scalars.unary("not", found) if symbol == "not in" else found
         if isinstance(left, Tuple | List) and type(left) is type(right) and symbol in ("==", "!="):
             return self._compare_tuples(symbol, left, right)
+        if isinstance(left, Array) or isinstance(right, Array):
+            return self.elementwise(lambda a, b: scalars.ufunc(scalars.UFUNC_OF[symbol], a, b), left, right)
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
 
     def _within(self, value: Value, container: Value) -> Number:

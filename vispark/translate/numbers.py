@@ -51,8 +51,8 @@ def rounded(number: Number) -> Number:
 
 def extreme(name: str, a: Number, b: Number) -> Number:
     """Python's ``min`` or ``max`` of two numbers; a NaN is kept only as the first."""
-    if "c" in (a.type.kind, b.type.kind):
-        raise Refusal(f"{name}() of complex numbers is not supported; compare abs(), .real or .imag")
+    if "c" in (a.type.kind, b.type.kind) and a.type.weak and b.type.weak:
+        raise Refusal(f"Python has no {name}() of complex numbers; compare abs(), .real or .imag")
     if a.known and b.known:
         return literal({"min": min, "max": max}[name](a.value, b.value))
     kind = join(a.type, b.type)

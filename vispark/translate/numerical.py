@@ -50,11 +50,10 @@ class Numerical(Arrays):
     def _diff(self, value: Value) -> Value:
         array = self._array_of(value, "np.diff")
         *before, last = array.shape
-        if array.type.kind == "b":
-            raise Refusal("np.diff of bools is not supported; write p[1:] != p[:-1]")
         shape = (*before, max(0, last - 1))
         ahead = reindexed(array, shape, lambda *indices: (*indices[:-1], f"{indices[-1]} + 1"))
-        return self.elementwise(lambda a, b: scalars.binary("-", a, b), ahead, reindexed(array, shape, _same_place))
+        symbol = "!=" if array.type.kind == "b" else "-"
+        return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), ahead, reindexed(array, shape, _same_place))
 
     def _ptp(self, value: Value) -> Value:
         return self.elementwise(lambda a, b: scalars.binary("-", a, b), self.library("numpy.max", (value,), {}),
@@ -263,6 +262,8 @@ class Numerical(Arrays):
         if digits is None or isinstance(digits, Nothing):
             return super()._python_round(value, digits)
         number = self.plain(value)
+        if number.type.kind == "c":
+            raise Refusal(f"Python has no round() of {number.type}; write np.round(z, n)")
         known = self.static(self.plain(digits), "to how many digits round() rounds must be known before the kernel "
                                                 "runs")
         if isinstance(number, Number) and number.known:
@@ -360,7 +361,9 @@ def _rounded(number: Number, digits: int) -> Number:
     if number.type.kind in "iu":
         return scalars.cast(number, number.type.strong)
     if number.type.kind == "c":
-        raise Refusal("rounding complex numbers is not supported; round .real and .imag")
+        kind = number.type.strong
+        parts = (_rounded(numbers.part(scalars.cast(number, kind), name), digits).text for name in ("re", "im"))
+        return Number(kind, f"{kind.c}({', '.join(parts)})")
     number = scalars.cast(number, number.type.strong)
     if not digits:
         return scalars.ufunc("rint", number)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from vispark.translate.complex_numbers import COMPLEX
+
 _SOURCES = r"""
 template <class T> struct unsigned_of { typedef T type; };
 template <> struct unsigned_of<signed char> { typedef unsigned char type; };
@@ -216,106 +218,10 @@ struct half_t {
         return __int_as_float((int)(top | (unsigned)__float_as_int(small)));
     }
 };
-
-// Complex numbers, laid out as NumPy's.
-template <class T> struct complex_t {
-    T re, im;
-    complex_t() = default;
-    __device__ __forceinline__ complex_t(T re, T im = 0) : re(re), im(im) {}
-    template <class U> __device__ __forceinline__ explicit complex_t(complex_t<U> z) : re((T)z.re), im((T)z.im) {}
-};
-template <class T> __device__ __forceinline__ complex_t<T> operator+(complex_t<T> a, complex_t<T> b)
-{
-    return complex_t<T>(a.re + b.re, a.im + b.im);
-}
-template <class T> __device__ __forceinline__ complex_t<T> operator-(complex_t<T> a, complex_t<T> b)
-{
-    return complex_t<T>(a.re - b.re, a.im - b.im);
-}
-template <class T> __device__ __forceinline__ complex_t<T> operator-(complex_t<T> a)
-{
-    return complex_t<T>(-a.re, -a.im);
-}
-template <class T> __device__ __forceinline__ complex_t<T> operator*(complex_t<T> a, complex_t<T> b)
-{
-    return complex_t<T>(a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re);
-}
-template <class T> __device__ __forceinline__ complex_t<T> operator/(complex_t<T> a, complex_t<T> b)
-{
-    const T re = b.re < 0 ? -b.re : b.re, im = b.im < 0 ? -b.im : b.im;
-    if (re >= im) {
-        if (re == 0 && im == 0) return complex_t<T>(a.re / re, a.im / re);
-        const T ratio = b.im / b.re, scale = T(1) / (b.re + b.im * ratio);
-        return complex_t<T>((a.re + a.im * ratio) * scale, (a.im - a.re * ratio) * scale);
-    }
-    const T ratio = b.re / b.im, scale = T(1) / (b.im + b.re * ratio);
-    return complex_t<T>((a.re * ratio + a.im) * scale, (a.im * ratio - a.re) * scale);
-}
-template <class T> __device__ __forceinline__ bool operator==(complex_t<T> a, complex_t<T> b)
-{
-    return a.re == b.re && a.im == b.im;
-}
-template <class T> __device__ __forceinline__ bool operator!=(complex_t<T> a, complex_t<T> b) { return !(a == b); }
-template <class T> __device__ __forceinline__ complex_t<T> conjugate(complex_t<T> a)
-{
-    return complex_t<T>(a.re, -a.im);
-}
-__device__ __forceinline__ float complex_absolute(complex_t<float> a) { return hypotf(a.re, a.im); }
-__device__ __forceinline__ double complex_absolute(complex_t<double> a) { return hypot(a.re, a.im); }
-template <class T> __device__ __forceinline__ complex_t<T> complex_exp(complex_t<T> a)
-{
-    const double size = exp((double)a.re);
-    if (a.im == 0) return complex_t<T>((T)size, a.im);
-    if (a.re < 0 && a.re - a.re != 0) return complex_t<T>(0);
-    return complex_t<T>((T)(size * cos((double)a.im)), (T)(size * sin((double)a.im)));
-}
-// The logarithm of a complex number's size; near one and far from it as exact as elsewhere.
-__device__ __forceinline__ double log_of_size(double re, double im)
-{
-    const double x = fmax(fabs(re), fabs(im)), y = fmin(fabs(re), fabs(im));
-    if (x > 0.5 && x < 2 && y < 2) return log1p((x - 1) * (x + 1) + y * y) / 2;
-    return x > 1e300 ? log(hypot(re * 0.25, im * 0.25)) + 1.3862943611198906 : log(hypot(re, im));
-}
-template <class T> __device__ __forceinline__ complex_t<T> complex_log(complex_t<T> a)
-{
-    return complex_t<T>((T)log_of_size(a.re, a.im), (T)atan2((double)a.im, (double)a.re));
-}
-template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_t<T> a)
-{
-    // Far from one the squares under the root would leave the range.
-    const double most = fmax(fabs((double)a.re), fabs((double)a.im));
-    const double factor = most > 1e300 ? 0x1p-4 : most < 1e-290 ? 0x1p+200 : 1.0;
-    const double back = most > 1e300 ? 4 : most < 1e-290 ? 0x1p-100 : 1.0;
-    const double re = a.re * factor, im = a.im * factor, size = hypot(re, im);
-    if (size == 0) return complex_t<T>(0, a.im);
-    const double root = sqrt((size + fabs(re)) / 2);
-    return re >= 0 ? complex_t<T>((T)(root * back), (T)(im / (2 * root) * back))
-                   : complex_t<T>((T)(fabs(im) / (2 * root) * back), (T)(copysign(root, im) * back));
-}
-// As NumPy's: exponents that are small whole numbers by multiplication.
-template <class T> __device__ __forceinline__ complex_t<T> complex_power(complex_t<T> a, complex_t<T> b)
-{
-    if (b.re == 0 && b.im == 0) return complex_t<T>(1);
-    if (a.re == 0 && a.im == 0) {
-        const T none = (T)__longlong_as_double(0x7ff8000000000000LL);
-        return b.re > 0 ? complex_t<T>(0) : complex_t<T>(none, none);
-    }
-    if (b.im == 0 && b.re > -100 && b.re < 100 && b.re == (int)b.re) {
-        complex_t<T> result(1), factor = a;
-        for (int left = b.re < 0 ? -(int)b.re : (int)b.re; left; left >>= 1) {
-            if (left & 1) result = result * factor;
-            factor = factor * factor;
-        }
-        return b.re < 0 ? complex_t<T>(1) / result : result;
-    }
-    const double size = log_of_size(a.re, a.im), angle = atan2((double)a.im, (double)a.re);
-    const double grown = exp(b.re * size - b.im * angle), turned = b.im * size + b.re * angle;
-    return complex_t<T>((T)(grown * cos(turned)), (T)(grown * sin(turned)));
-}
-"""
+""" + COMPLEX
 
 _NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?(?:struct|__device__ __forceinline__ [\w<> ]+?)\s+"
-                   r"(operator(?:==|!=|[-+*/])|\w+)", re.M)
+                   r"(operator(?:[=!<>]=|[-+*/<>])|\w+)", re.M)
 
 
 def _parts() -> tuple[tuple[str, str], ...]:

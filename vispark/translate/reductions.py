@@ -56,8 +56,6 @@ class Reductions(Writer):
             return self._spread(name, array)
         if name in ("any", "all"):
             return replace(self._truths(name, array), type=NUMPY_BOOL)
-        if name in ("min", "max") and array.type.kind == "c":
-            raise Refusal(f"np.{name} of complex numbers is not supported; use .real, .imag or abs()")
         if name in ("min", "max"):
             ufunc = "minimum" if name == "min" else "maximum"
             return self._fold(array, lambda a, b: scalars.ufunc(ufunc, a, b), name, array.type)
@@ -101,13 +99,11 @@ class Reductions(Writer):
         return scalars.cast(scalars.ufunc("divide", total, Number(wide, scalars.text_of(array.size, wide))), kind)
 
     def _spread(self, name: str, array: Array) -> Number:
-        if array.type.kind == "c":
-            raise Refusal(f"np.{name} of complex numbers is not supported; use .real and .imag")
-        kind = array.type if array.type.kind == "f" else Scalar("float64")
+        kind = array.type if array.type.kind in "fc" else Scalar("float64")
         wide = Scalar("float32") if kind.dtype == "float16" else kind
         middle = self.keep(self._mean(self.astype(array, wide)), "mean")
-        apart = self.elementwise(lambda a: scalars.ufunc("square", scalars.binary("-", a, middle)),
-                                 self.astype(array, wide))
+        apart = self.elementwise(lambda a: _squared(scalars.binary("-", a, middle)), self.astype(array, wide))
+        kind = apart.type if kind.kind == "c" else kind
         found = self._mean(apart)
         return scalars.cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
 
@@ -184,8 +180,6 @@ class Reductions(Writer):
 
     def _place_of_extreme(self, name: str, array: Array) -> Number:
         """The first place of the extreme, or of a NaN."""
-        if array.type.kind == "c":
-            raise Refusal(f"np.arg{name} of complex numbers is not supported; use .real, .imag or abs()")
         dealt = self.dealt(array.size)
         start = self.unflattened("lane", array.shape) if dealt else ("0",) * len(array.shape)
         best = self.variable(array.type, name, array.at(*start))
@@ -312,13 +306,8 @@ class Reductions(Writer):
             raise Refusal("np.linalg.norm of more than two axes is not supported")
         wide = array if array.type.kind in "fc" else self.astype(array, Scalar("float64"))
 
-        def squared(x: Number) -> Number:
-            if x.type.kind != "c":
-                return scalars.ufunc("square", x)
-            return scalars.binary("+", *(scalars.ufunc("square", numbers.part(x, name)) for name in ("re", "im")))
-
         given = {} if axis is None else {"axis": axis}
-        total = self._reduce("sum", (self.elementwise(squared, wide),), given)
+        total = self._reduce("sum", (self.elementwise(_squared, wide),), given)
         return self.elementwise(lambda x: scalars.ufunc("sqrt", x), total)
 
     # -- what the rest of the writer provides -------------------------------------------------------------------------
@@ -354,10 +343,17 @@ class Reductions(Writer):
 
 def _beyond(name: str, one: Number, best: Number) -> str:
     """Whether a number is less, or greater, than the best so far, or a NaN."""
-    test = scalars.binary("<" if name == "min" else ">", one, best).text
-    if one.type.kind != "f":
+    test = scalars.ufunc("less" if name == "min" else "greater", one, best).text
+    if one.type.kind not in "fc":
         return test
-    return f"{test} || ({scalars.ufunc('isnan', one).text} && !{scalars.ufunc('isnan', best).text})"
+    return f"{test} || ({scalars.ufunc('isnan', one).closed} && !{scalars.ufunc('isnan', best).closed})"
+
+
+def _squared(number: Number) -> Number:
+    """The square of a number's size."""
+    if number.type.kind != "c":
+        return scalars.ufunc("square", number)
+    return scalars.binary("+", *(scalars.ufunc("square", numbers.part(number, name)) for name in ("re", "im")))
 
 
 def _sum_type(kind: Scalar) -> Scalar:

@@ -33,7 +33,8 @@ UFUNC_OF = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "
             "^": "bitwise_xor", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal",
             "!=": "not_equal"}
 OPERATOR_OF = {name: symbol for symbol, name in UFUNC_OF.items()}
-COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+_ORDER = ("<", "<=", ">", ">=")
+COMPARISONS = (*_ORDER, "==", "!=")
 _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "**": operator.pow, "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_,
@@ -158,6 +159,9 @@ def binary(symbol: str, a: Number, b: Number) -> Number:
         return _python_binary(symbol, a, b)
     if symbol == "**" and b.known and isinstance(b.value, int) and b.value < 0 and a.type.kind in "iu":
         raise Refusal(f"an integer to the power {b.value} is an error in NumPy; write float(x) ** {b.value}")
+    if symbol in _ORDER and "c" in (a.type.kind, b.type.kind):
+        casts, found = resolve(UFUNC_OF[symbol], a.type, b.type)
+        return Number(found, f"{cast(a, casts[0]).closed} {symbol} {cast(b, casts[1]).closed}", atom=False)
     return ufunc(UFUNC_OF[symbol], a, b)
 
 
@@ -190,6 +194,8 @@ def _power_type(exponent: Number) -> Scalar:
 
 def _python_compare(symbol: str, a: Number, b: Number) -> Number:
     if a.type.kind == "c" or b.type.kind == "c":
+        if symbol not in ("==", "!="):
+            raise Refusal(f"Python has no {symbol} of complex numbers; compare abs(), .real or .imag")
         return Number(BOOL, ufunc(UFUNC_OF[symbol], a, b).text, atom=False)
     if a.type.kind == "f" or b.type.kind == "f":
         a, b = cast(a, FLOAT), cast(b, FLOAT)
@@ -328,15 +334,14 @@ def _fitting(number: Number, to: Scalar) -> Number:
 def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
     """A ufunc's text, for operands that have the types of its loop."""
     kind = numbers[0].type
-    if kind.kind == "c" and name not in _OF_COMPLEX:
-        symbol = OPERATOR_OF.get(name, name)
-        raise Refusal(f"{symbol} of complex numbers is not supported; " + (
-            "compare abs(), .real or .imag" if symbol in COMPARISONS else "use .real and .imag"))
     half = kind.dtype == "float16"
     work = Scalar("float32") if half else kind
     texts = [_float(number) for number in numbers]
     if kind.kind == "b" and name in _LOGIC:
         text = f"{texts[0]} {_LOGIC[name]} {texts[1]}"
+    elif kind.kind == "c" and name in _OF_COMPLEX:
+        function, swapped = _OF_COMPLEX[name]
+        text = f"{function}({', '.join(map(_bared, texts[::-1] if swapped else texts))})"
     elif name in OPERATOR_OF and OPERATOR_OF[name] in COMPARISONS:
         text = f"{texts[0]} {OPERATOR_OF[name]} {texts[1]}"
     elif name in UFUNC_C:
@@ -350,9 +355,10 @@ def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
     return Number(found, text, atom=_is_call(text))
 
 
-_OF_COMPLEX = {"add", "subtract", "multiply", "divide", "power", "negative", "positive", "absolute", "square",
-               "reciprocal", "conjugate", "equal", "not_equal", "logical_and", "logical_or", "logical_xor",
-               "logical_not", "exp", "sqrt", "log", "isnan", "isinf", "isfinite"}
+#: What orders complex numbers, and sign and rint: a C++ function, and whether its operands are swapped.
+_OF_COMPLEX = {"less": ("complex_less", False), "less_equal": ("complex_less_equal", False),
+               "greater": ("complex_less", True), "greater_equal": ("complex_less_equal", True),
+               **{name: (f"complex_{name}", False) for name in ("maximum", "minimum", "fmax", "fmin", "sign", "rint")}}
 _LOGIC = {"add": "|", "multiply": "&", "maximum": "|", "minimum": "&", "bitwise_and": "&", "bitwise_or": "|",
           "bitwise_xor": "^", "fmax": "|", "fmin": "&"}
 

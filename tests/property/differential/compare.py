@@ -180,8 +180,9 @@ def _same(one: np.ndarray, other: np.ndarray, equal: Equal) -> np.ndarray:
     if kind == "c":
         if not equal.units:
             return _same_floats(one.real, other.real, equal) & _same_floats(one.imag, other.imag, equal)
-        near = np.abs(one - other) <= equal.units * np.finfo(one.dtype).eps * np.abs(one) + np.finfo(one.dtype).tiny
-        return near | (one == other) | (~np.isfinite(one) & ~np.isfinite(other))
+        limits = np.finfo(one.dtype)
+        room = limits.eps * (equal.units * np.abs(one) + equal.absolute) + limits.tiny
+        return (np.abs(one - other) <= room) | (one == other) | (~np.isfinite(one) & ~np.isfinite(other))
     return _same_floats(one, other, equal)
 
 

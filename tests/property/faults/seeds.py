@@ -144,7 +144,7 @@ FAULTS = (
           "return self.statements(statement.orelse if test.value else statement.body, after)"),
     Fault("all captures are the first", "reader.py", "        return self._numbers[found]\n", "        return 0\n"),
     # -- reductions and arrays ----------------------------------------------------------------------------------------
-    Fault("argmin passes over a NaN", "reductions.py", '    if one.type.kind != "f":\n        return test',
+    Fault("argmin passes over a NaN", "reductions.py", '    if one.type.kind not in "fc":\n        return test',
           "    if True:\n        return test"),
     Fault("sums of integers have the rows' type", "reductions.py",
           '    if kind.kind in "bi":\n        return Scalar("int64")\n', ""),
