@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib.util
 import os
 import shutil
@@ -48,3 +49,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in _MISSING.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported out of the collections of garbage in the tests, of which there are thousands."""
+    gc.collect()
+    gc.freeze()

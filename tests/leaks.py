@@ -113,7 +113,7 @@ def processes_of(runtime_dir: str | os.PathLike) -> list[Process]:
     variable = f"\0VISPARK_RUNTIME_DIR={path}\0"
 
     def wanted(process: Process, environment: str) -> bool:
-        spark = "org.apache.spark" in process.command or "pyspark.daemon" in process.command
+        spark = "org.apache.spark" in process.command or "daemon pyspark.worker" in process.command
         return not spark and (path in process.command.split() or variable in "\0" + environment)
 
     return processes(wanted)

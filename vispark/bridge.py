@@ -7,6 +7,7 @@ again and the plan repeated: content is bound to its name once, so a repetition 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -134,9 +135,17 @@ def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Cl
     """
     key = os.getpid(), credentials.session, runtime_dir or ""
     if key not in _clients:
+        _settle()
         hello = credentials.hello("executor", _executor_process(), credentials.reached_at())
         _clients[key] = connect(hello, runtime_dir=runtime_dir, timeout=credentials.options.startTimeout)
     return _clients[key]
+
+
+@cache
+def _settle() -> None:
+    """Leave what is imported by now out of later collections of garbage: PySpark makes a whole one behind each task."""
+    if TaskContext.get():
+        gc.freeze()
 
 
 def forget(client: Client) -> None:

@@ -29,7 +29,7 @@ def expected(arena: Arena) -> dict[str, object]:
 def python_workers(arena: Arena) -> list[int]:
     """The processes in which this arena's tasks of Python run, not the server that forks them."""
     mine = leaks.processes_with(VARIABLE, str(arena.failpoints))
-    servers = {process.pid for process in mine if "pyspark.daemon" in process.command}
+    servers = {process.pid for process in mine if "daemon pyspark.worker" in process.command}
     return [process.pid for process in mine if process.parent in servers]
 
 

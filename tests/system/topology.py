@@ -113,7 +113,8 @@ def local(cores: int = 2) -> Iterator[Topology]:
     with _workplace() as (place, mark):
         node = _node(place, DRIVER)
         _start_jvm()
-        yield Topology(f"local[{cores}]", (node,), 0, place, _executor_environment(node, mark))
+        conf = _executor_environment(node, mark) | {"spark.python.daemon.module": "tests.system.pyspark_daemon"}
+        yield Topology(f"local[{cores}]", (node,), 0, place, conf)
 
 
 @contextlib.contextmanager
