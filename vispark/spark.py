@@ -24,7 +24,9 @@ _OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n SQLST
 def worker_crashed(error: Exception) -> bool:
     """Whether a job failed because a Python worker or an executor ended under it, not because of what it ran."""
     text = str(error)
-    return any(words in text for words in _CRASHED) and not _OURS.search(text)
+    # One that ends before it has said who it is leaves no other words.
+    unborn = "java.io.EOFException" in text and "PythonWorkerFactory.create" in text
+    return (unborn or any(words in text for words in _CRASHED)) and not _OURS.search(text)
 
 
 def reraise(error: Exception) -> None:

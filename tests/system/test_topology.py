@@ -43,38 +43,28 @@ def test_executors_of_a_local_cluster_share_a_node(local_cluster):
         assert _places(sc) == _nodes(local_cluster)
 
 
-def test_standalone_workers_are_nodes_of_their_own(standalone):
-    with standalone.context() as sc:
-        assert len(standalone.nodes) == 2
-        assert _places(sc) == _nodes(standalone)
+def test_standalone_workers_are_nodes_of_their_own_and_leave_no_process(tmp_path):
+    twins = topology.Twins(tmp_path, 0)
+    with topology.standalone(2) as running, running.context(topology.SPECULATION) as sc:
+        assert len(running.nodes) == 2
+        assert _places(sc) == _nodes(running)
         origins = sc.parallelize([0], 1).mapPartitions(_origins).collect()
         assert origins == [str(ROOT / path) for path in (
             "gpu_worker/__init__.py", "vispark/__init__.py", "tests/system/topology.py")]
-
-
-def test_twins_of_a_task_run_on_both_nodes(standalone, tmp_path):
-    twins = topology.Twins(tmp_path, 0)
-    with standalone.context(topology.SPECULATION) as sc:
         assert sc.parallelize(range(6), 6).mapPartitionsWithIndex(twins.hold).collect() == list(range(6))
-    twins.check()
-    assert {attempt.host for attempt in twins.attempts()} == {node.host for node in standalone.nodes}
-
-
-def test_twins_are_missed_without_speculation(standalone, tmp_path):
-    twins = topology.Twins(tmp_path, 0, patience=1)
-    with standalone.context() as sc:
-        assert sc.parallelize(range(2), 2).mapPartitionsWithIndex(twins.hold).collect() == [0, 1]
-    with pytest.raises(AssertionError, match="partition 0 had no twin"):
         twins.check()
-
-
-def test_a_standalone_topology_leaves_no_process():
-    with topology.standalone(1) as running, running.context() as sc:
-        assert sc.parallelize(range(4), 2).sum() == 6
+        assert {attempt.host for attempt in twins.attempts()} == {node.host for node in running.nodes}
         mine = leaks.processes(lambda process, environment: str(running.logs) in environment)
-        assert len(mine) >= 3  # A worker, its executor and a Python daemon at least.
+        assert len(mine) >= 6  # Two workers, their executors and Python daemons at least.
     assert not running.logs.exists()
     assert not [process for process in mine if os.path.exists(f"/proc/{process.pid}")]
+
+
+def test_twins_that_were_not_are_missed(tmp_path):
+    for attempt in ("0-0", "1-0"):
+        (tmp_path / f"{attempt}-127.0.0.2").touch()
+    with pytest.raises(AssertionError, match="partition 0 had no twin"):
+        topology.Twins(tmp_path, 0).check()
 
 
 def test_a_standalone_topology_ends_with_its_test_process(tmp_path):
