@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
 class DriverRDD(RDD[Any]):
     """An RDD whose records the driver may have; see :class:`ReducedRDD`."""
 
-    def __init__(self, context: Any, partitioner: Partitioner | None):
+    def __init__(self, context: Any):
         self.ctx = context
         self.is_cached = False
         self.is_checkpointed = False
         self.has_resource_profile = False
-        self.partitioner = partitioner
         self._bypass_serializer = False
         self._given: RDD[Any] | None = None
         self._lock = threading.RLock()
@@ -123,14 +123,20 @@ class ReducedRDD(DriverRDD):
                  partitionFunc: Callable[[Any], int], numKeys: int | None):
         if numKeys is not None and (not isinstance(numKeys, int | np.integer) or numKeys < 1):
             raise PlanError(f"numKeys= is the number of keys, a positive int, and not {numKeys!r}")
-        partitions = source._defaultReducePartitions() if numPartitions is None else numPartitions
-        super().__init__(source.ctx, Partitioner(partitions, partitionFunc))
+        super().__init__(source.ctx)
         self._source = source
+        self._places = numPartitions, partitionFunc
         self._function = function
         spec = fold_of(function) if numKeys is not None else "numKeys= was not given"
         self._request: ByKey | str = spec if isinstance(spec, str) else ByKey(spec, int(numKeys or 0))
         self._pairs: tuple[Layout, dict[str, np.ndarray]] | None = None
         self._evaluated = False
+
+    @cached_property
+    def partitioner(self) -> Partitioner:  # type: ignore[override]
+        """Where Spark's shuffle would put a pair; the JVM is asked for it, so not before somebody wants to know."""
+        partitions, place = self._places
+        return Partitioner(self._source._defaultReducePartitions() if partitions is None else partitions, place)
 
     def collectAsMap(self) -> dict[Any, Any]:
         """The pairs as a dict."""
@@ -190,7 +196,8 @@ class _Items(DriverRDD):
     """The keys or the values of a :class:`ReducedRDD`."""
 
     def __init__(self, pairs: ReducedRDD, item: int):
-        super().__init__(pairs.ctx, None)
+        super().__init__(pairs.ctx)
+        self.partitioner = None
         self._of = pairs
         self._item = item
 

@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -384,6 +385,24 @@ def test_keys_of_all_types(sc: SparkContext, dtype: str):
     pairs = sc.parallelize(keys, 2).cache("GPU").vmap(lambda k: (k, 1))
     found = pairs.reduceByKey(operator.add, numKeys=K)
     assert exact(found.collect()) == exact([(np.dtype(dtype).type(k), keys.count(k)) for k in (1, 2, 3)])
+
+
+def test_passes_ask_the_jvm_nothing(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
+    numbers = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
+    numbers.count()
+    asked: list[str] = []
+    ask = sc._gateway._gateway_client.send_command
+
+    def listening(command: str, *given: Any, **named: Any) -> Any:
+        asked.append(command)
+        return ask(command, *given, **named)
+
+    monkeypatch.setattr(sc._gateway._gateway_client, "send_command", listening)
+    for k, sums in ((1.0, [(0, 1.0), (1, 5.0)]), (2.0, [(0, 3.0), (1, 3.0)])):
+        pairs = numbers.vmap(lambda x, k: (1 if x > k else 0, x), k)
+        assert pairs.reduceByKey(operator.add, numKeys=2).collect() == sums
+        assert numbers.vmap(lambda x, k: k * x, k).reduce(operator.add) == 6 * k
+    assert [command for command in asked if not command.startswith("m\n")] == []       # but for what Python let go of
 
 
 def test_a_bool_is_a_key(sc: SparkContext):
