@@ -37,6 +37,8 @@ from vispark.residency import Residency
 from vispark.rewrite import FETCH, Goal
 from vispark.session import Answer, Session
 
+_NOT_KEPT = StorageLevel(False, False, False, False)
+
 
 class VRDD(History, FoldActions, GridOperations):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
@@ -57,7 +59,7 @@ class VRDD(History, FoldActions, GridOperations):
         self._before = before
         self._lineage: Lineage | None = None
         self._residency: Residency | None = None
-        self._level = StorageLevel(False, False, False, False)
+        self._level = _NOT_KEPT
         self._received: tuple[tuple[Any, ...], ReceivedRDD] | None = None
         self._profile: ResourceProfile | None = None
         self._partitions: int | None = None if before is None else before._partitions
@@ -254,7 +256,7 @@ class VRDD(History, FoldActions, GridOperations):
         """Let go of the copy that :meth:`cache` keeps."""
         with self._lock:
             residency, self._residency = self._residency, None
-            self._level = StorageLevel(False, False, False, False)
+            self._level = _NOT_KEPT
             self.is_cached = False
         if residency is not None:
             residency.close()

@@ -386,6 +386,9 @@ class Worker:
 
 def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
     """The numbers of some plans as they are answered, so that nobody waits for one where another has failed."""
+    if len(sent) == 1:
+        yield 0
+        return
     waiting = {number: each for number, each in enumerate(sent) if each.ticket is not None}
     while len(waiting) > 1:
         poll = select.poll()

@@ -172,7 +172,8 @@ def finish(fold: Fold, folds: Folds, otherwise: Callable[[], Any]) -> Any:
     if arrays is None:
         return otherwise()
     content = next(content for folded, _, content in folds if folded.count)
-    layout = replace(content.layout, parts=tuple(_as(part, arrays[part.name].dtype) for part in content.layout.parts))
+    parts = tuple([_as(part, arrays[part.name].dtype) for part in content.layout.parts])
+    layout = content.layout if parts == content.layout.parts else replace(content.layout, parts=parts)
     given = {name: array[None] if layout.kind == "elements" else array for name, array in arrays.items()}
     return next(_records(layout, 1, given))
 
@@ -282,9 +283,13 @@ def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] 
         if not _trusted(by, [part for part, _ in parts]):
             return None
         values = [payload.field(Field("", part.dtype, part.shape), part.offset) for part, payload in parts]
-        with np.errstate(all="ignore"):
-            found[name] = np.array(functools.reduce(_ON_HOST[by], values))
+        found[name] = values[0].copy() if len(values) == 1 else _reduced(by, values)
     return found
+
+
+def _reduced(by: str, values: Sequence[np.ndarray]) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return np.array(functools.reduce(_ON_HOST[by], values))
 
 
 def _trusted(by: str, parts: Sequence[FoldedField]) -> bool:

@@ -85,7 +85,7 @@ def fold_of(function: Callable[..., Any]) -> FoldSpec | str:
     except TypeError:
         named = None
     if named is not None:
-        return FoldSpec((Leaf("", named.operator, named.kind),), named.operator)
+        return _whole(named)
     if not isinstance(function, types.FunctionType | functools.partial):
         return f"{getattr(function, '__name__', function)} is not one of the operators that have a kernel"
     try:
@@ -93,6 +93,12 @@ def fold_of(function: Callable[..., Any]) -> FoldSpec | str:
     except TranslationError as error:
         return str(error)
     return _read(definition)
+
+
+@functools.cache
+def _whole(named: Joined) -> FoldSpec:
+    """The fold of records as a whole by an operator."""
+    return FoldSpec((Leaf("", named.operator, named.kind),), named.operator)
 
 
 def fold_for_kernel(function: Callable[..., Any], operation: str) -> FoldSpec:
