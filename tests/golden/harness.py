@@ -11,15 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Source
+from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from vispark.translate import trace
 from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call, Field, Record, Structure, TableKernel
 
-#: Makes the host take the way through shared memory that a GPU takes.
+#: Makes the host take the way through shared memory that a GPU takes, and what Hopper has for it.
 AS_ON_GPU = ("-DVISPARK_AS_ON_GPU",)
+AS_ON_HOPPER = (*AS_ON_GPU, "-DVISPARK_AS_ON_HOPPER")
 Data = np.ndarray | Mapping[str, np.ndarray]
 
 
@@ -66,13 +67,13 @@ def parted(data: Data) -> tuple[Data, ...]:
 
 
 def launch(kernel: TableKernel, calls: Sequence[Call], blocks: Sequence[Data], *, options: tuple[str, ...] = (),
-           tiles: int = 1) -> list[dict[str, np.ndarray]]:
+           tiles: int = 1, on: Device | None = None) -> list[dict[str, np.ndarray]]:
     """The outputs of one launch over some blocks, for each block by name; of a fold instead the partials in one dict
     for each work, named by field and guard.
 
-    ``tiles`` is the number of tiles that a work has.
+    ``tiles`` is the number of tiles that a work has; the device is the host where none is named.
     """
-    device = host()
+    device = on or host()
     stream = device.stream()
     buffers: list[Buffer] = []
 
@@ -107,7 +108,6 @@ def launch(kernel: TableKernel, calls: Sequence[Call], blocks: Sequence[Data], *
     if len(works):
         device.launch(device.compile(source, kernel.name), (len(works),), (kernel.block,), [
             put(works), put(np.array(ports, np.uint64)), *left, *made, *given], shared=kernel.shared, stream=stream)
-    device.synchronize(stream=stream)
     for outputs, placed in written:
         for name, output in outputs.items():
             if output.nbytes:
@@ -115,6 +115,7 @@ def launch(kernel: TableKernel, calls: Sequence[Call], blocks: Sequence[Data], *
     for partial, buffer in zip(partials, left, strict=True):
         if partial.nbytes:
             device.copy_out(partial.reshape(-1).view(np.uint8), buffer, stream=stream)
+    device.synchronize(stream=stream)
     for buffer in buffers:
         buffer.close()
     if not kernel.accumulated:

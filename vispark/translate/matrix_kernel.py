@@ -16,6 +16,7 @@ from vispark.translate.folding import Accumulated, Folding
 from vispark.translate.form import Capture, Constant, Function
 from vispark.translate.interface import Call, Parameter, Preparation, Record, TableKernel
 from vispark.translate.matrix import Nearest, Recognised, Row, leaves, recognise
+from vispark.translate.matrix_roles import THREADS, TILE, Roles, roles_for
 from vispark.translate.table import SHARED_BYTES
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
@@ -75,7 +76,10 @@ def _recognised(function: Function) -> Recognised | None:
 def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int | None) -> TableKernel | None:
     parameters: tuple[Parameter, ...]
     count, columns = centres.shape
-    shape = shape_for(count, columns, centres.dtype, next(each for each in leaves(result) if isinstance(each, Nearest)))
+    found = next(each for each in leaves(result) if isinstance(each, Nearest))
+    roles = roles_for(count, columns) if groups else None
+    shape = Shape(count, columns, centres.dtype, found.nan, THREADS, 0, _AHEAD, roles) if roles else \
+        shape_for(count, columns, centres.dtype, found)
     if shape is None:
         return None
     row = Parameter("input", "", 0, "float32", centres.shape[1:], True)
@@ -90,7 +94,7 @@ def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int
             return None
         source, name, parameters = shape.fold(kernel.accumulated, stores), "nearest_fold", (row, centres)
     return replace(kernel, source=source, name=name, parameters=parameters, block=shape.threads, shared=shape.shared,
-                   tile=shape.threads // 2, waves=min(1.0, kernel.waves) if groups else 1.0,
+                   tile=TILE if roles else shape.threads // 2, waves=min(1.0, kernel.waves) if groups else 1.0,
                    preparation=shape.preparation)
 
 
@@ -153,6 +157,8 @@ class Shape:
         Steps of 16 columns of the centres that are in shared memory; 0 where all are, and nothing is prepared.
     ahead : int
         Steps of rows that are on their way.
+    roles : Roles or None
+        What shapes a fold in one pass, on GPUs that can; others take two passes with the same launch.
     """
 
     centres: int
@@ -162,6 +168,7 @@ class Shape:
     threads: int
     ring: int
     ahead: int
+    roles: Roles | None = None
 
     @property
     def padded(self) -> int:
@@ -180,7 +187,7 @@ class Shape:
         lists = 3 * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
         found = image + self.threads * 32 * self.ahead + 16 * max(1, self.ring) + lists + 16 * self.padded + \
             64 * self.steps
-        return -(-(found + 128) // 128) * 128
+        return max(-(-(found + 128) // 128) * 128, self.roles.shared if self.roles else 0)
 
     @property
     def preparation(self) -> Preparation | None:
@@ -202,7 +209,8 @@ class Shape:
         partials = [f"{one.accumulator}* __restrict__ partial_{number}" for number, one in enumerate(accumulated)]
         sums = stores.index("")
         body = [f"double* const sums = partial_{sums} + blockIdx.x * {accumulated[sums].width}ll;",
-                "Shape::fold(x, work.count, room, image, centres, sums);",
+                *self._either("if (!Way::fold(x, work.count, room, centres, sums)) return;",
+                              "Shape::fold(x, work.count, room, image, centres, sums);"),
                 f"nearest::each<{self.centres}>(room, [&](int k, long long count) {{"]
         last = []
         for number, store in enumerate(stores):
@@ -214,6 +222,10 @@ class Shape:
             last = ["if (threadIdx.x == 0) {", *(f"    {line}" for line in last), "}"]
         return self._source("nearest_fold", partials, 1, [*body, "});", *last])
 
+    def _either(self, one_pass: str, two: str) -> list[str]:
+        """Lines for the GPUs that take one pass, and for all others."""
+        return ["#if VISPARK_ONE_PASS", one_pass, "#else", two, "#endif"] if self.roles else [two]
+
     def _source(self, name: str, partials: Sequence[str], ports: int, body: Sequence[str]) -> str:
         kind = _CENTRES[self.dtype]
         centres = f"const {kind}* __restrict__ centres"
@@ -221,10 +233,14 @@ class Shape:
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *partials, *image,
                     centres]
         numbers = (self.padded, self.centres, self.columns, self.threads, self.ring, _CHUNK, self.ahead, _ROWS_AHEAD)
+        nan = f"nearest::{self.nan.upper()}"
         lines = [
-            '#include "vispark/nearest.h"', "", *_products(self.padded), "",
-            f"typedef nearest::Shape<{', '.join(map(str, numbers))}, nearest::{self.nan.upper()}, {kind}> Shape;",
-            f"static_assert(sizeof(Shape::Room) <= {self.shared}, \"shared memory\");", ""]
+            '#include "vispark/nearest.h"', "",
+            "#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS",
+            *(self.roles.jump() if self.roles else _products(self.padded)), "#endif", "",
+            f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {kind}> Shape;",
+            *self._either(f"typedef {self.roles.type_of(nan, kind)} Way;" if self.roles else "", "typedef Shape Way;"),
+            f"static_assert(sizeof(Way::Room) <= {self.shared}, \"shared memory\");", ""]
         if self.ring:
             lines += ['extern "C" __global__ void __launch_bounds__(256)',
                       f"nearest_centres(unsigned char* __restrict__ image, {centres})", "{",
@@ -232,12 +248,12 @@ class Shape:
         lines += [
             f'extern "C" __global__ void __launch_bounds__({self.threads}, 1)', f"{name}({', '.join(declared)})", "{",
             "    extern __shared__ __align__(128) unsigned char memory[];",
-            "    Shape::Room& room = *(Shape::Room*)memory;",
+            "    Way::Room& room = *(Way::Room*)memory;",
             *([] if self.ring else ["    const unsigned char* const image = nullptr;"]),
             f"    const rows::Work work(works, ports, {ports});",
             f"    const float* const x = work.of<const float>(0, {self.columns});",
             "#ifdef VISPARK_ON_HOST", "    if (threadIdx.x != 0) return;", "#endif",
-            *(f"    {line}" for line in body), "}"]
+            *(line if line.startswith("#") else f"    {line}" for line in body), "}"]
         return "\n".join(lines) + "\n"
 
 
@@ -264,7 +280,6 @@ def _products(width: int) -> list[str]:
     outs = [", ".join(f'"+f"(d[{i}])' for i in range(start, min(start + 8, count))) for start in range(0, count, 8)]
     rows = ", ".join(f"%{count + i}" for i in range(4))
     return [
-        "#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS",
         f"template <> struct tensor::Wgmma<{width}> {{",
         f"    static __device__ __forceinline__ void of(float (&d)[{count}], const unsigned (&a)[4],",
         "                                              unsigned long long b, int more)", "    {",
@@ -275,4 +290,4 @@ def _products(width: int) -> list[str]:
         *(f"                     {':' if not number else ' '} {line}{',' if number + 1 < len(outs) else ''}"
           for number, line in enumerate(outs)),
         '                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(more));',
-        "    }", "};", "#endif"]
+        "    }", "};"]

@@ -19,9 +19,10 @@ struct Unit {
     void (*threads)(const char* arguments);
 };
 
-// What a thread may wait for. The operations from `WARP` on are those of a warp, and carry a mask of lanes.
+// What a thread may wait for; to yield is to wait for its turn. The operations from `WARP` on are those of a warp, and
+// carry a mask of lanes.
 enum Operation : unsigned {
-    BARRIER, BARRIER_COUNT, BARRIER_AND, BARRIER_OR,
+    BARRIER, BARRIER_COUNT, BARRIER_AND, BARRIER_OR, YIELD,
     WARP, SHUFFLE = WARP, BALLOT, ACTIVE, MATCH_ANY, MATCH_ALL,
     REDUCE_ADD, REDUCE_MIN, REDUCE_MAX, REDUCE_UMIN, REDUCE_UMAX, REDUCE_AND, REDUCE_OR, REDUCE_XOR
 };

@@ -293,6 +293,5 @@ static inline long long clock64() {
 static inline unsigned long long __globaltimer() { return (unsigned long long)clock64(); }
 static inline int vispark_clock() { return (int)clock64(); }
 #define clock vispark_clock
-static inline void __nanosleep(unsigned) {}
 static inline void __brkpt() {}
 static inline void __trap() { abort(); }

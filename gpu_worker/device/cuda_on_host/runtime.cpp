@@ -310,6 +310,17 @@ void schedule(Worker& w, bool caller_waits) {
     }
 }
 
+// Let the others go on first, those that have not started before those that have.
+void yield(Worker& w) {
+    w.ready.push(w.current);
+    if (w.next < w.total) {
+        if (!w.idle.first) add_fibers(w);
+        switch_to(w, w.idle.pop());
+    } else {
+        switch_to(w, w.ready.pop());
+    }
+}
+
 void fiber_main() {
     for (;;) {
         worker->unit->threads(worker->launch->arguments);
@@ -330,6 +341,10 @@ Word wait(unsigned thread, unsigned next, Operation operation, unsigned mask, Wo
     fiber->mask = mask;
     fiber->value = value;
     fiber->lane = lane;
+    if (operation == YIELD) {
+        yield(w);
+        return 0;
+    }
     if (operation < WARP) {
         w.at_barrier++;
         if (complete_barrier(w)) return fiber->result;

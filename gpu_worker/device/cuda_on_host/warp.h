@@ -50,6 +50,8 @@ static inline unsigned in_part(int lane, int width) {
 
 }  // namespace vispark
 
+// Others run meanwhile, so that a thread may wait for what they write.
+static inline void __nanosleep(unsigned) { vispark::wait(vispark::YIELD); }
 static inline void __syncthreads() { vispark::wait(vispark::BARRIER); }
 static inline int __syncthreads_count(int predicate) {
     return static_cast<int>(vispark::wait(vispark::BARRIER_COUNT, 0, predicate != 0));

@@ -102,13 +102,14 @@ __device__ void factorise(unsigned short* image, float* numbers, const float* me
 
 // What the centres' greatest numbers say of rows and bounds. A score is off by twice |x - m| times: what the image
 // lacks; |c - m| times what rounding a row, its two parts and the score leaves, and 2^-20 with what tensor cores cut
-// off for each of two products of 16 numbers that are added up. Two scores are off by twice that. Apart from |x - m|,
-// their squares are, and rows by 2^-25 a number, where float16 is no finer.
-template <int D> __device__ __forceinline__ void set_bounds(Factors& factors, float square, float lack, float top)
+// off for each of two products of 16 numbers that are added up, CHAIN times. Two scores are off by twice that. Apart
+// from |x - m|, their squares are, and rows by 2^-25 a number, where float16 is no finer.
+template <int D, int CHAIN>
+__device__ __forceinline__ void set_bounds(Factors& factors, float square, float lack, float top)
 {
     // Beyond these, and with a centre that is not finite, all rows are computed exactly.
     const bool usable = square > 1e-30f && square < 1e30f;
-    const float far = sqrtf(square), rounding = 0x1.8p-22f + 2 * ((D + 15) / 16) * 0x1p-20f;
+    const float far = sqrtf(square), rounding = 0x1.8p-22f + 2 * CHAIN * 0x1p-20f;
     factors.scale = usable ? ldexpf(1.0f, -ilogbf(top)) : 1.0f;
     factors.limit = usable ? 4.2e9f : 0.0f;
     factors.share = 4.004f * (lack + far * rounding) / factors.scale;
@@ -449,7 +450,9 @@ struct Shape {
         factorise<N, K, D>((unsigned short*)scratch, numbers, means, centres, blockIdx.x * 8 + threadIdx.x / 32);
     }
 
-    static __device__ Factors factors(Room& room, const unsigned char* scratch, const C* centres)
+    // Products are added up in chains of CHAIN steps; `room` has what Room does of the centres.
+    template <int CHAIN = STEPS, class Any>
+    static __device__ Factors factors(Any& room, const unsigned char* scratch, const C* centres)
     {
         if (RING) {
             const float* const numbers = (const float*)(scratch + IMAGE);
@@ -472,7 +475,7 @@ struct Shape {
         __syncthreads();
         Factors given = {RING ? scratch : room.image, room.means, room.numbers + SQUARE * N,
                          room.numbers + POWER * N, 0, 0, 0, 0};
-        set_bounds<D>(given, room.greatest[SQUARE], room.greatest[LACK], room.greatest[TOP]);
+        set_bounds<D, CHAIN>(given, room.greatest[SQUARE], room.greatest[LACK], room.greatest[TOP]);
         for (int n = threadIdx.x; n < N; n += T)
             room.numbers[POWER * N + n] = -2 / (given.scale * room.numbers[POWER * N + n]);
         for (int i = threadIdx.x; i < STEPS * 16; i += T) room.means[i] *= given.scale;
@@ -532,6 +535,10 @@ struct Shape {
 };
 
 }  // namespace nearest
+
+#if VISPARK_ONE_PASS
+#include "vispark/nearest_roles.h"
+#endif
 #endif
 
 namespace nearest {

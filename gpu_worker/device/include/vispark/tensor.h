@@ -9,6 +9,12 @@
 #else
 #define VISPARK_WARPGROUPS 0
 #endif
+// Barriers in shared memory, bulk copies and registers that warps leave to others; the host stands in for these.
+#if VISPARK_WARPGROUPS || defined(VISPARK_AS_ON_HOPPER)
+#define VISPARK_ONE_PASS 1
+#else
+#define VISPARK_ONE_PASS 0
+#endif
 
 #ifdef __CUDA_ON_HOST__
 #include "vispark/tensor_host.h"
@@ -176,6 +182,32 @@ __device__ __forceinline__ void bring(unsigned to, const void* from, unsigned by
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+}
+// The same of memory that is read once: it is the first to leave the caches.
+__device__ __forceinline__ void bring_once(unsigned to, const void* from, unsigned bytes, unsigned bar)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                 "[%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(0x12F0000000000000ull) : "memory");
+}
+
+// -- registers -------------------------------------------------------------------------------------------------------
+
+// A warpgroup waits until it may have so many registers a thread, or goes on with fewer.
+template <int registers> __device__ __forceinline__ void take_registers()
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers> __device__ __forceinline__ void leave_registers()
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+// The thread's number, read anew, so that what follows from it takes no registers meanwhile.
+__device__ __forceinline__ int thread()
+{
+    int number;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(number));
+    return number;
 }
 #endif
 

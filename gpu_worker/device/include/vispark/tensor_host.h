@@ -49,4 +49,32 @@ __device__ inline void mma(float* acc, const unsigned (&a)[4], const unsigned (&
     }
 }
 
+// A barrier: how many arrivals its phase lacks, how many a phase has, and the phase's parity, of 16 bits each. Copies
+// are done at once.
+inline void prepare(Shared bar, int arrivals)
+{
+    *(unsigned long long*)bar = (unsigned long long)arrivals << 16 | (unsigned long long)arrivals;
+}
+inline void prepared() {}
+inline void arrive(Shared bar)
+{
+    unsigned short* const parts = (unsigned short*)bar;
+    if (--parts[0]) return;
+    parts[0] = parts[1];
+    parts[2] ^= 1;
+}
+inline void wait(Shared bar, unsigned parity)
+{
+    while (((unsigned short*)bar)[2] == parity) __nanosleep(20);
+}
+inline void bring_once(Shared to, const void* from, unsigned bytes, Shared bar)
+{
+    __builtin_memcpy(to, from, bytes);
+    arrive(bar);
+}
+
+template <int registers> inline void take_registers() {}
+template <int registers> inline void leave_registers() {}
+inline int thread() { return threadIdx.x; }
+
 }  // namespace tensor

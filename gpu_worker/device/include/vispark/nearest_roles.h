@@ -1,0 +1,380 @@
+// The sums of rows by their nearest centre in one pass over the rows, by warps with roles, which barriers in shared
+// memory couple: a loader copies rows into a ring of tiles of 16, multipliers share the columns and leave parts of the
+// scores, deciders make labels of these, and adders add each row to sums in registers and give its place back. Tile
+// t + 1 is multiplied while tile t gets labels and tile t - 1 is added up. A row that products leave open is computed
+// again while it is in the ring.
+//
+// Registers have no index, so a row's centre chooses among pieces of code by a jump, as all lanes of a warp have the
+// same row. What was added up in float goes to sums in double after FLUSH rows.
+#pragma once
+
+namespace nearest {
+
+// Adds `row` to the `centre`-th of L runs of C sums. Written for each L and C by the translator.
+#ifdef __CUDA_ON_HOST__
+template <int L, int C> struct Jump {
+    static void add(float (&sums)[L * C], unsigned centre, const float (&row)[C])
+    {
+        for (int c = 0; c < C; c++) sums[centre * C + c] += row[c];
+    }
+};
+#else
+template <int L, int C> struct Jump;
+#endif
+
+// N is K rounded up to a multiple of 8, D a multiple of 4. SLOTS tiles in the ring; the centres are dealt to GROUPS of
+// the adders, whose lanes share the columns. Work is for a thread block of THREADS.
+template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct Roles {
+    static constexpr int ADDERS = 8, MULTIPLIERS = 4, DECIDERS = 2, THREADS = 512;
+    static constexpr int FIRST_MULTIPLIER = ADDERS, FIRST_DECIDER = FIRST_MULTIPLIER + MULTIPLIERS;
+    static constexpr int LOADER = FIRST_DECIDER + DECIDERS;
+    static constexpr int TILE = 16, QUARTER = 4, QUARTERS = TILE / QUARTER, FLUSH = K < 32 ? 128 * K : 4096;
+    // Steps of 16 columns: each multiplier has SHORT neighbouring ones, and the first LONGER of them one more.
+    static constexpr int STEPS = (D + 15) / 16, SHORT = STEPS / MULTIPLIERS, LONGER = STEPS % MULTIPLIERS;
+    static constexpr int NT = N / 8, AT_ONCE = NT % 5 == 0 ? 5 : NT % 4 == 0 ? 4 : NT < 8 ? NT : 1;
+    // An adder's centres, and the columns of a lane of it.
+    static constexpr int OWN = (K + GROUPS - 1) / GROUPS, LANES = ADDERS * 32 / GROUPS, COLUMNS = (D + LANES - 1) / LANES;
+    // Where sums take more registers than the 128 that all threads can have, others leave some to them.
+    static constexpr bool DEALT = OWN * COLUMNS > 88;
+    static constexpr unsigned char NONE = 255;
+
+    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, C> Prepared;
+    typedef unsigned long long Bar;
+
+    struct Room {
+        float rows[SLOTS][TILE][D];
+        unsigned char image[STEPS * N * 32];
+        float2 scores[MULTIPLIERS][2][NT][32];      // [half of the tile]
+        float means[STEPS * 16], numbers[NUMBERS * N], greatest[NUMBERS], norms[MULTIPLIERS][TILE];
+        Bar full[SLOTS], empty[SLOTS][QUARTERS], labelled[SLOTS], scored, taken, decided;
+        int counts[K];
+        unsigned char labels[SLOTS][TILE];
+    };
+
+    // A work's rows, as the roles have them.
+    struct Given {
+        const float* x;
+        int rows, tiles;
+    };
+
+    // The sums of a work's rows by label, and in room.counts how many there are. Whether the thread is one of those that
+    // know these; the others have nothing left to do.
+    static __device__ bool fold(const float* x, long long rows, Room& room, const C* centres, double* sums)
+    {
+        // Parts of scores are added up in chains, and these to each other.
+        const Factors factors = Prepared::template factors<SHORT + 2>(room, nullptr, centres);
+        prepare(room);
+        __syncthreads();
+        const Given given = {x, (int)rows, (int)((rows + TILE - 1) / TILE)};
+        const int warp = tensor::thread() / 32;
+        if (warp < FIRST_MULTIPLIER) {
+            if (DEALT) tensor::take_registers<168>();
+            add(room, given, sums);
+            return true;
+        }
+        if (warp < FIRST_DECIDER) {
+            if (DEALT) tensor::leave_registers<112>();
+            multiply(room, factors, given, warp - FIRST_MULTIPLIER);
+        } else {
+            if (DEALT) tensor::leave_registers<64>();
+            if (warp < LOADER) decide(room, factors, given, centres, warp - FIRST_DECIDER);
+            else if (warp == LOADER && tensor::thread() % 32 == 0) load(room, given);
+        }
+        return false;
+    }
+
+    static __device__ __forceinline__ void prepare(Room& room)
+    {
+        for (int k = threadIdx.x; k < K; k += THREADS) room.counts[k] = 0;
+        if (threadIdx.x) return;
+        for (int slot = 0; slot < SLOTS; slot++) {
+            tensor::prepare(tensor::shared_of(&room.full[slot]), QUARTERS);
+            for (int i = 0; i < QUARTERS; i++) tensor::prepare(tensor::shared_of(&room.empty[slot][i]), ADDERS);
+            tensor::prepare(tensor::shared_of(&room.labelled[slot]), DECIDERS);
+        }
+        tensor::prepare(tensor::shared_of(&room.scored), MULTIPLIERS);
+        tensor::prepare(tensor::shared_of(&room.taken), DECIDERS);
+        tensor::prepare(tensor::shared_of(&room.decided), DECIDERS);
+        tensor::prepared();
+    }
+
+    // A warp's arrival, when all its lanes are through.
+    static __device__ __forceinline__ void arrive(Bar& bar)
+    {
+        __syncwarp();
+        if (tensor::thread() % 32 == 0) tensor::arrive(tensor::shared_of(&bar));
+    }
+    static __device__ __forceinline__ void wait(Bar& bar, unsigned turn)
+    {
+        tensor::wait(tensor::shared_of(&bar), turn & 1);
+    }
+
+    // The place of a tile in the ring, and which turn around it this is.
+    struct Place {
+        int slot, turn;
+        __device__ __forceinline__ Place() : slot(0), turn(0) {}
+        __device__ __forceinline__ void next()
+        {
+            if (++slot < SLOTS) return;
+            slot = 0;
+            turn++;
+        }
+    };
+
+    // -- the loader, one thread ---------------------------------------------------------------------------------------
+
+    static __device__ __forceinline__ void load(Room& room, const Given& given)
+    {
+        Place place;
+        #pragma unroll 1
+        for (int tile = 0; tile < given.tiles; tile++, place.next())
+            #pragma unroll 1
+            for (int quarter = 0; quarter < QUARTERS; quarter++) {
+                const int first = tile * TILE + quarter * QUARTER, rows = max(0, min(QUARTER, given.rows - first));
+                wait(room.empty[place.slot][quarter], place.turn + 1);
+                const tensor::Shared full = tensor::shared_of(&room.full[place.slot]);
+                if (rows)
+                    tensor::bring_once(tensor::shared_of(room.rows[place.slot][quarter * QUARTER]),
+                                       given.x + (long long)first * D, rows * D * 4, full);
+                else
+                    tensor::arrive(full);
+            }
+    }
+
+    // -- multipliers --------------------------------------------------------------------------------------------------
+
+    static __device__ __forceinline__ void multiply(Room& room, const Factors& factors, const Given& given, int number)
+    {
+        const int lane = tensor::thread() % 32, t = lane % 4, g = lane / 4;
+        const int step = number * SHORT + min(number, LONGER), last = step + SHORT;
+        const unsigned* const image = (const unsigned*)room.image + step * N * 8 + lane;
+        const float* const means = room.means + step * 16 + t * 4;
+        const float scale = factors.scale;
+        Place place;
+        #pragma unroll 1
+        for (int tile = 0; tile < given.tiles; tile++, place.next()) {
+            float acc[NT][4], norms[2] = {0, 0};
+            #pragma unroll
+            for (int j = 0; j < NT; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0;
+            const float* const x = room.rows[place.slot][g] + step * 16 + t * 4;
+            wait(room.full[place.slot], place.turn);
+            #pragma unroll
+            for (int s = 0; s < SHORT; s++)
+                multiply_step(acc, norms, x + s * 16, means + s * 16, image + s * N * 8, scale, there(step + s, t));
+            if (number < LONGER)
+                multiply_step(acc, norms, x + SHORT * 16, means + SHORT * 16, image + SHORT * N * 8, scale,
+                              there(last, t));
+            wait(room.taken, tile + 1);
+            leave(room, number, acc, norms);
+            arrive(room.scored);
+        }
+    }
+
+    // Whether a lane's columns of a step are columns of a row.
+    static __device__ __forceinline__ bool there(int step, int t)
+    {
+        return D % 16 == 0 || step < STEPS - 1 || 4 * t < D % 16;
+    }
+
+    // 16 columns of 16 rows. Neighbouring products have different accumulators, as each waits for the last of its own.
+    static __device__ __forceinline__ void multiply_step(float (&acc)[NT][4], float (&norms)[2], const float* x,
+                                                         const float* means, const unsigned* image, float scale,
+                                                         bool there)
+    {
+        const float4 none = make_float4(0, 0, 0, 0), mean = *(const float4*)means;
+        const float4 a = from(mean, scale, there ? *(const float4*)x : none);
+        const float4 b = from(mean, scale, there ? *(const float4*)(x + 8 * D) : none);
+        norms[0] = fmaf(a.x, a.x, fmaf(a.y, a.y, fmaf(a.z, a.z, fmaf(a.w, a.w, norms[0]))));
+        norms[1] = fmaf(b.x, b.x, fmaf(b.y, b.y, fmaf(b.z, b.z, fmaf(b.w, b.w, norms[1]))));
+        tensor::Rows rows;
+        rows.set(a, b);
+        #pragma unroll
+        for (int first = 0; first < NT; first += AT_ONCE) {
+            unsigned factor[AT_ONCE][2];
+            #pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) {
+                factor[j][0] = image[(first + j) * 64];
+                factor[j][1] = image[(first + j) * 64 + 32];
+            }
+            #pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) tensor::mma(acc[first + j], rows.high, factor[j]);
+            #pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) tensor::mma(acc[first + j], rows.low, factor[j]);
+        }
+    }
+
+    static __device__ __forceinline__ void leave(Room& room, int number, const float (&acc)[NT][4], float (&norms)[2])
+    {
+        const int lane = tensor::thread() % 32;
+        #pragma unroll
+        for (int h = 0; h < 2; h++) {
+            for (int apart = 1; apart < 4; apart *= 2) norms[h] += __shfl_xor_sync(~0u, norms[h], apart);
+            #pragma unroll
+            for (int j = 0; j < NT; j++)
+                room.scores[number][h][j][lane] = make_float2(acc[j][2 * h], acc[j][2 * h + 1]);
+            if (lane % 4 == 0) room.norms[number][lane / 4 + 8 * h] = norms[h];
+        }
+    }
+
+    // -- deciders -----------------------------------------------------------------------------------------------------
+
+    // The labels of one half of each tile, by four lanes a row.
+    static __device__ __forceinline__ void decide(Room& room, const Factors& factors, const Given& given,
+                                                  const C* centres, int half)
+    {
+        const int lane = tensor::thread() % 32, row = half * 8 + lane / 4;
+        Place place;
+        #pragma unroll 1
+        for (int tile = 0; tile < given.tiles; tile++, place.next()) {
+            float score[N / 4];
+            unsigned long long candidates;
+            wait(room.scored, tile);
+            const float norm = add_parts(room, half, row, score);
+            arrive(room.taken);
+            const bool is_row = tile * TILE + row < given.rows, all = !(norm < factors.limit);
+            int label = nearest(factors, score, norm, candidates);
+            const unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
+            if (open) {
+                wait(room.full[place.slot], place.turn);
+                label = again_in_ring(room.rows[place.slot] + half * 8, centres, open, candidates, all, label);
+            }
+            if (lane % 4 == 0) {
+                room.labels[place.slot][row] = is_row ? (unsigned char)label : NONE;
+                if (is_row) atomicAdd(&room.counts[label], 1);
+            }
+            arrive(room.labelled[place.slot]);
+        }
+        arrive(room.decided);
+    }
+
+    // A lane's scores by all multipliers, and |x - m|^2.
+    static __device__ __forceinline__ float add_parts(const Room& room, int half, int row, float (&score)[N / 4])
+    {
+        const int lane = tensor::thread() % 32;
+        float norm = 0;
+        #pragma unroll
+        for (int i = 0; i < N / 4; i++) score[i] = 0;
+        #pragma unroll
+        for (int from = 0; from < MULTIPLIERS; from++) {
+            #pragma unroll
+            for (int j = 0; j < NT; j++) {
+                const float2 two = room.scores[from][half][j][lane];
+                score[2 * j] += two.x;
+                score[2 * j + 1] += two.y;
+            }
+            norm += room.norms[from][row];
+        }
+        return norm;
+    }
+
+    // The label of a row whose scores lie in four neighbouring lanes; -1 if several `candidates` are left.
+    static __device__ __forceinline__ int nearest(const Factors& factors, float (&score)[N / 4], float norm,
+                                                  unsigned long long& candidates)
+    {
+        const int t = tensor::thread() % 4;
+        float least = far_away();
+        #pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+            const int n = i / 2 * 8 + 2 * t + i % 2;
+            score[i] = fmaf(factors.factors[n], score[i], factors.squares[n]);
+            least = fminf(least, score[i]);
+        }
+        for (int apart = 1; apart < 4; apart *= 2) least = fminf(least, __shfl_xor_sync(~0u, least, apart));
+        const float most = least + factors.share * sqrtf(norm) + factors.floor;
+        typename Waiting<N, 1024>::Bits mask = 0;
+        #pragma unroll
+        for (int i = 0; i < N / 4; i++)
+            if (score[i] <= most) mask |= (decltype(mask))1 << i;
+        candidates = mask;
+        const int bit = __ffsll(candidates) - 1;
+        int found = mask ? __popcll(candidates) << 16 | (bit / 2 * 8 + 2 * t + bit % 2) : 0;
+        for (int apart = 1; apart < 4; apart *= 2) found += __shfl_xor_sync(~0u, found, apart);
+        return found >> 16 == 1 ? found & 0xffff : -1;
+    }
+
+    // The rows whose first lane is in `open` get labels by their distances, one after the other.
+    static __device__ __forceinline__ int again_in_ring(const float (*rows)[D], const C* centres, unsigned open,
+                                                        unsigned long long candidates, bool all, int label)
+    {
+        #pragma unroll 1
+        for (; open; open &= open - 1) {
+            const int from = __ffs(open) - 1;
+            const int found = again<N, K, D, nan>([&](int q) { return __shfl_sync(~0u, candidates, from + q); },
+                                                  __shfl_sync(~0u, (int)all, from), rows[from / 4], centres);
+            if (tensor::thread() % 32 == from) label = found;
+        }
+        return label;
+    }
+
+    // -- adders -------------------------------------------------------------------------------------------------------
+
+    static __device__ __forceinline__ void add(Room& room, const Given& given, double* sums)
+    {
+        const int lane = tensor::thread() % 32, group = tensor::thread() / LANES, q = tensor::thread() % LANES;
+        float near[OWN * COLUMNS];
+        #pragma unroll
+        for (int i = 0; i < OWN * COLUMNS; i++) near[i] = 0;
+        int since = 0;
+        bool started = false;
+        Place place;
+        #pragma unroll 1
+        for (int tile = 0; tile < given.tiles; tile++, place.next()) {
+            wait(room.labelled[place.slot], place.turn);
+            wait(room.full[place.slot], place.turn);
+            const int label = room.labels[place.slot][lane % TILE], mine = label - group * OWN;
+            const unsigned rows = __ballot_sync(~0u, label != NONE && mine >= 0 && mine < OWN) & 0xffff;
+            add_rows(room, place.slot, rows, mine, q, near);
+            since += TILE;
+            if (since < FLUSH) continue;
+            flush(sums, group, q, near, started);
+            started = true;
+            since = 0;
+        }
+        flush(sums, group, q, near, started);
+        wait(room.decided, 0);
+    }
+
+    // The rows of a tile whose labels are the group's own, quarter by quarter.
+    static __device__ __forceinline__ void add_rows(Room& room, int slot, unsigned rows, int mine, int q,
+                                                    float (&near)[OWN * COLUMNS])
+    {
+        #pragma unroll 1
+        for (int quarter = 0; quarter < QUARTERS; quarter++) {
+            #pragma unroll 1
+            for (unsigned some = rows & (15u << quarter * QUARTER); some; some &= some - 1) {
+                const int number = __ffs(some) - 1;
+                const float* const from = room.rows[slot][number];
+                float row[COLUMNS];
+                #pragma unroll
+                for (int c = 0; c < COLUMNS; c++)
+                    row[c] = from[c < COLUMNS - 1 ? q + c * LANES : min(q + c * LANES, D - 1)];
+                Jump<OWN, COLUMNS>::add(near, __shfl_sync(~0u, mine, number), row);
+            }
+            arrive(room.empty[slot][quarter]);
+        }
+    }
+
+    // What was added up in float goes to the sums, or starts them.
+    static __device__ __forceinline__ void flush(double* sums, int group, int q, float (&near)[OWN * COLUMNS],
+                                                 bool started)
+    {
+        double* const out = sums + (long long)group * OWN * D + q;
+        #pragma unroll
+        for (int k = 0; k < OWN; k++) {
+            double before[COLUMNS];
+            #pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                const bool there = group * OWN + k < K && q + c * LANES < D;
+                before[c] = started && there ? out[k * D + c * LANES] : 0.0;
+            }
+            #pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                if (group * OWN + k < K && q + c * LANES < D)
+                    out[k * D + c * LANES] = before[c] + near[k * COLUMNS + c];
+                near[k * COLUMNS + c] = 0;
+            }
+        }
+    }
+};
+
+}  // namespace nearest

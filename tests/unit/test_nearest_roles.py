@@ -1,0 +1,94 @@
+"""Folds by nearest centres in one pass: which shapes take it, and what its warps leave, thread by thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from gpu_worker.device.base import Device, Source
+from gpu_worker.device.nvrtc import compile_cubin
+from tests.golden.harness import AS_ON_HOPPER, launch
+from tests.unit.test_translate_nearest import (
+    CENTRES,
+    all_equal,
+    assign,
+    between,
+    by_argmin,
+    by_key,
+    exact,
+    far_rows,
+    infinite_centre,
+    made,
+    nan_centre,
+    not_finite,
+    one_large_column,
+    points,
+    scaled,
+)
+from vispark.translate.matrix_roles import roles_for
+
+#: No multiple of 16, so that the last step of the products lacks some; nor are the centres one of 8.
+COLUMNS = 100
+
+
+def by_first(p, c):
+    return by_argmin(p, c), (p, 1)
+
+
+def check(blocks: Sequence[np.ndarray], centres: np.ndarray, *, tiles: int, on: Device | None = None) -> None:
+    """Fold blocks by their rows' nearest centres, in works of so many tiles, and compare with float64's."""
+    kernel, calls = made(by_first, centres, columns=centres.shape[1], folding=by_key(len(centres)))
+    assert "nearest::Roles" in kernel.source
+    first, second = (launch(kernel, calls, blocks, tiles=tiles, options=AS_ON_HOPPER, on=on) for _ in range(2))
+    for one, other in zip(first, second, strict=True):
+        assert {name: part.tobytes() for name, part in one.items()} == \
+               {name: part.tobytes() for name, part in other.items()}
+    rows = np.concatenate(blocks)
+    labels = np.concatenate([exact(rows[i:i + 1000], centres).argmin(axis=1) for i in range(0, len(rows), 1000)])
+    counts = np.bincount(labels, minlength=len(centres))
+    for name in ("0", "1.1", "1.1 overflow"):
+        assert np.sum([each[name].reshape(-1) for each in first], axis=0).tolist() == counts.tolist()
+    assert min(int(each["0 least"][0]) for each in first) == labels.min()
+    assert max(int(each["0 greatest"][0]) for each in first) == labels.max()
+    found = np.sum([each["1.0"].reshape(centres.shape) for each in first], axis=0)
+    wanted = np.array([rows[labels == k].sum(axis=0, dtype=float) for k in range(len(centres))])
+    sizes = np.array([np.abs(rows[labels == k]).sum(axis=0, dtype=float) for k in range(len(centres))])
+    assert np.isfinite(found).tolist() == np.isfinite(wanted).tolist()
+    finite = np.isfinite(wanted)
+    assert (np.abs(found - wanted)[finite] <= 1e-5 * sizes[finite]).all()
+
+
+@pytest.mark.parametrize(("centres", "columns", "found"), [
+    (40, 784, (3, 2)), (10, 784, (3, 2)), (160, 64, (16, 4)), (3, 100, (16, 4)), (48, 784, None), (161, 64, None),
+    (1, 784, None), (40, 60, None), (40, 790, None)])
+def test_what_fits_registers_and_shared_memory_takes_one_pass(centres, columns, found):
+    shape = roles_for(centres, columns)
+    assert (shape and (shape.slots, shape.groups)) == found
+
+
+def test_labels_alone_take_no_roles():
+    kernel, _ = made(by_argmin, points(40, 784), columns=784)
+    assert kernel.name == "nearest_labels"
+    assert "Roles" not in kernel.source
+
+
+def test_works_of_several_tiles_blocks_and_turns_of_the_ring_are_added_up():
+    check([points(2700, COLUMNS, 3), points(0, COLUMNS), points(5, COLUMNS, 4), points(33, COLUMNS, 5)],
+          points(CENTRES, COLUMNS, 6), tiles=200)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
+@pytest.mark.parametrize("change", [scaled(1, 1e4), scaled(1e-25), scaled(1e18), between, far_rows, not_finite,
+                                    nan_centre, infinite_centre, one_large_column, all_equal])
+def test_rows_that_products_leave_open_are_added_up_where_they_belong(change: Callable):
+    data, centres = points(70, COLUMNS, 7), points(CENTRES, COLUMNS, 8)
+    change(data, centres)
+    check([data], centres, tiles=3)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_the_kernel_compiles_for_gpus_with_and_without_roles(arch):
+    kernel, _ = made(assign, points(CENTRES, COLUMNS), columns=COLUMNS, folding=by_key(CENTRES))
+    assert compile_cubin(Source(kernel.source, "nearest.cu"), kernel.name, arch).code

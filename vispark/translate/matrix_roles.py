@@ -1,0 +1,111 @@
+"""The shape of the kernel that labels rows by their nearest centres and adds them up in one pass over them.
+
+The device's side is ``vispark/nearest_roles.h``, which says what roles the warps have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Threads of a block, and those of them that add rows up.
+THREADS = 512
+_ADDERS = 256
+#: Rows that go through the ring together, and the fewest and the most of such tiles that it has room for.
+TILE = 16
+_LEAST_SLOTS, _MOST_SLOTS = 3, 16
+#: Shared memory that a block can have on Hopper.
+_SHARED_BYTES = 227 * 1024
+#: Fewer columns do not hide what a tile costs beside its bytes; more sums or scores do not fit a thread's registers.
+_LEAST_COLUMNS, _MOST_SUMS, _MOST_CENTRES = 64, 140, 160
+#: Warps that share the columns of the products.
+_MULTIPLIERS = 4
+
+
+@dataclass(frozen=True)
+class Roles:
+    """All that shapes the kernel; ``nearest::Roles`` in C++.
+
+    Attributes
+    ----------
+    centres, columns : int
+        How many centres there are, and numbers in a row.
+    slots : int
+        Tiles in the ring.
+    groups : int
+        The centres are dealt to so many groups of the threads that add.
+    """
+
+    centres: int
+    columns: int
+    slots: int
+    groups: int
+
+    @property
+    def padded(self) -> int:
+        """The centres that products are taken with."""
+        return -(-self.centres // 8) * 8
+
+    @property
+    def own(self) -> int:
+        """The centres of a thread that adds."""
+        return -(-self.centres // self.groups)
+
+    @property
+    def share(self) -> int:
+        """The columns of a thread that adds."""
+        return -(-self.columns // (_ADDERS // self.groups))
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: those of ``Room``, or a few more."""
+        steps = -(-self.columns // 16)
+        ring = self.slots * (TILE * self.columns * 4 + TILE + 6 * 8)
+        of_centres = self.padded * (steps * 32 + _MULTIPLIERS * 64 + 16 + 4) + steps * 64
+        return -(-(ring + of_centres + _MULTIPLIERS * TILE * 4 + 128) // 128) * 128
+
+    def type_of(self, nan: str, kind: str) -> str:
+        """The C++ type, whose distances and centres are as given."""
+        numbers = self.padded, self.centres, self.columns, self.slots, self.groups
+        return f"nearest::Roles<{', '.join(map(str, numbers))}, {nan}, {kind}>"
+
+    def jump(self) -> list[str]:
+        """How a row is added to the sums of one of a thread's centres, by code for each of them."""
+        own, share, count = self.own, self.share, self.own * self.share
+        pieces = ["".join(f"add.f32 %{k * share + i}, %{k * share + i}, %{count + 1 + i}; " for i in range(share))
+                  for k in range(own)]
+        sums = [f'"+f"(sums[{i}])' for i in range(count)]
+        given = ['"r"(centre)', *(f'"f"(row[{i}])' for i in range(share))]
+        return [
+            f"template <> struct nearest::Jump<{own}, {share}> {{",
+            f"    static __device__ __forceinline__ void add(float (&sums)[{count}], unsigned centre,",
+            f"                                               const float (&row)[{share}])", "    {",
+            f'        asm volatile("{{to: .branchtargets {", ".join(f"c{k}" for k in range(own))};"',
+            f'                     "brx.idx.uni %{count}, to;"',
+            *(f'                     "c{k}: {piece}{"bra.uni done;" if k < own - 1 else ""}"'
+              for k, piece in enumerate(pieces)),
+            '                     "done:}"',
+            *_operands(sums, given), "    }", "};"]
+
+
+def _operands(outs: list[str], ins: list[str]) -> list[str]:
+    """The operands of an asm statement, some in each line."""
+    lines = []
+    for mark, operands in ((":", outs), (":", ins)):
+        rows = [", ".join(operands[i:i + 6]) for i in range(0, len(operands), 6)]
+        lines += [f"                     {' ' if i else mark} {row}{',' if i + 1 < len(rows) else ''}"
+                  for i, row in enumerate(rows)]
+    lines[-1] += ");"
+    return lines
+
+
+def roles_for(centres: int, columns: int) -> Roles | None:
+    """The shape for so many centres of so many columns, or None where one pass gains nothing or has no room."""
+    if not 2 <= centres <= _MOST_CENTRES or columns < _LEAST_COLUMNS or columns % 4:
+        return None
+    for slots in range(_MOST_SLOTS, _LEAST_SLOTS - 1, -1):
+        for groups in (2, 4, 8):
+            found = Roles(centres, columns, slots, groups)
+            fills = groups == 8 or _ADDERS // groups <= columns
+            if fills and found.own * found.share <= _MOST_SUMS and found.shared <= _SHARED_BYTES:
+                return found
+    return None
