@@ -160,6 +160,15 @@ def test_fast_math_keeps_infinities(host: Bench):
     assert host.get(out, 1, "f4")[0] == 1
 
 
+def test_zero_less_zero_has_no_sign(host: Bench):
+    of = host.put(np.zeros(2, "u8"))
+    out = host.put(np.ones(2))
+    text = """__global__ void k(double* out, const unsigned long long* of) {
+        out[0] = (double)(of[0] ^ of[0]) - (double)of[1]; out[1] = 0.0 - (double)of[1]; }"""
+    launch(host, text, out, of)
+    assert host.get(out, 2, "f8").tobytes() == bytes(16)
+
+
 def test_an_index_beyond_31_bits(host: Bench):
     text = """__global__ void k(unsigned* out) { unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i > 0x7ffffffeu + 1000u && threadIdx.x < 3 && blockIdx.x + 1 == gridDim.x) out[threadIdx.x] = i; }"""

@@ -40,8 +40,10 @@ _WAITS = ("__syncthreads", "__syncwarp", "_sync(", "__activemask")
 # code. Everything but the exports is local, so that the compiler may inline it all, and units do not meet.
 _COMMON = ("-O3", "-march=native", "-fPIC", "-fvisibility=hidden", "-w", "-ffp-contract=fast", "-fno-math-errno",
            "-fno-trapping-math", "-fno-strict-aliasing", "-fno-exceptions", "-fopenmp-simd")
-_GCC = ("-fwhole-program", "-fno-gnu-unique", "-fno-extern-tls-init", "-fno-diagnostics-show-caret",
-        "-fdiagnostics-color=never", "-fmax-errors=20")
+# g++ 12 makes -x of 0.0 - x where x comes from an integer or is an absolute value, which is -0.0 for 0; not so where
+# the rounding mode may change.
+_GCC = ("-frounding-math", "-fwhole-program", "-fno-gnu-unique", "-fno-extern-tls-init",
+        "-fno-diagnostics-show-caret", "-fdiagnostics-color=never", "-fmax-errors=20")
 _CLANG = ("-fno-caret-diagnostics", "-fno-color-diagnostics", "-ferror-limit=20")
 
 
