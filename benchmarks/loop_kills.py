@@ -4,8 +4,9 @@
     python -m benchmarks.loop_kills --summary benchmarks/results/kills/loops.jsonl
 
 The loops are those of tests/chaos/loops.py, in one call and step by step, on one node and on two and four whose halos
-go by MPI. Each kill is a SIGKILL of a node's device process, or one time in three of its daemon. Counted are final
-fields that differ from the undisturbed run's in a bit, steps that were done once more, and seconds that were lost.
+go by MPI. Each kill is a SIGKILL of a node's device process or of its daemon; where there are several nodes, also of
+both at once, as if a node was lost. Counted are final fields that differ from the undisturbed run's in a bit, steps
+that were done once more, and seconds that were lost.
 
 The record has a line for each run, which is added to it at once: a campaign that is cut short keeps what it found, and
 ``cat`` joins the records of several that ran side by side.
@@ -66,6 +67,11 @@ class Loop:
     first_steps: int
     seconds: float
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What is killed, each as often as it stands here."""
+        return ("process", "process", "daemon", "node") if self.nodes > 1 else ("process", "process", "daemon")
+
     def __str__(self) -> str:
         return f"{self.name} on {self.nodes}"
 
@@ -89,7 +95,7 @@ def campaign(track: Track, loop: Loop, kills: int, until: float, choice: random.
     while struck < kills and errors < _ERRORS and time.monotonic() < until:
         most = min(_KILLS_A_RUN, kills - struck)
         try:
-            ended = track.run(loop.name, steps, choice, most, longest=max(seconds / 2, 1.0))
+            ended = track.run(loop.name, steps, choice, most, longest=max(seconds / 2, 1.0), kinds=loop.kinds)
         except VisparkError as error:
             errors += 1
             record.add(loop=str(loop), error=f"{type(error).__name__}: {error}")

@@ -34,6 +34,7 @@ NAMES = {
     "snapshot-copying": "process: a snapshot's copies are under way",
     "snapshot-taken": "process: a snapshot is copied, the daemon does not have it",
     "snapshot-left": "process: the daemon has a snapshot, nothing is answered",
+    "snapshot-copied": "process: another node has a copy of a snapshot, nothing is answered",
     "fetched": "process: results are in the reply's payload",
     "computed": "process: all work of a plan is complete, nothing is bound to a name",
     "bound": "process: results are bound to their names",

@@ -185,13 +185,13 @@ class Keeper:
             if refused:
                 raise Unauthorized(f"session {request.session} is not known here under this secret")
             raise ProtocolError(f"a snapshot came with {len(descriptors)} descriptors")
-        self._vault.put(request.session, request.snapshot, Snapshot(descriptors[0], request.offset, request.nbytes),
-                        request.needed)
+        self._vault.put(request.session, (request.snapshot, request.owner),
+                        Snapshot(descriptors[0], request.offset, request.nbytes), request.needed)
 
     def withdraw(self, request: Withdraw) -> Snapshot:
         """A session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and :meth:`Vault.get`."""
         self._check(request)
-        return self._vault.get(request.session, request.snapshot)
+        return self._vault.get(request.session, (request.snapshot, request.owner))
 
     def discard(self, request: Discard) -> None:
         """Let go of a session's snapshots; raises as :meth:`deposit`."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpu_worker.admin import exchange_descriptors
+from gpu_worker.client import connect
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.boxes import Box, Triple
@@ -25,7 +26,19 @@ from gpu_worker.grid.layout import Layout, PackedLayout, Window
 from gpu_worker.names import Names
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
-from gpu_worker.protocol.messages import Deposit, Discard, Field, Save, Saved, Withdraw
+from gpu_worker.protocol.messages import (
+    VERSION,
+    CopyTo,
+    Deposit,
+    Discard,
+    Field,
+    Hello,
+    HoldCopy,
+    Save,
+    Saved,
+    SessionOptions,
+    Withdraw,
+)
 from gpu_worker.protocol.payload import Payload, aligned
 from gpu_worker.store import Array, Partition
 from gpu_worker.streams import StreamPool
@@ -37,6 +50,8 @@ _TOLD = 2
 #: How long a daemon that comes may take until it listens, and how often it is tried, in seconds.
 _DAEMON_SECONDS = 10.0
 _AGAIN_SECONDS = 0.05
+#: How long another node may take until it can be sent a copy, in seconds.
+_CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +127,15 @@ class Snapshots:
     ----------
     session : str
     secret : bytes
-        What the daemon knows the session by.
+        What daemons know the session by.
+    options : SessionOptions
     names : Names
     pool : StreamPool
     """
 
     session: str
     secret: bytes
+    options: SessionOptions
     names: Names
     pool: StreamPool
     #: Complete ones, and the one that is being taken.
@@ -151,8 +168,9 @@ class Snapshots:
             log.warning("snapshot %d of VRDD %d failed: %s", save.number, save.vrdd, error.message)
             return
         with self._lock:
-            self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
-        self._saved = (*self._saved, Saved(save.number, nbytes, time.monotonic() - started))[-_TOLD:]
+            kept = self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
+        copied = save.copy is not None and self._sent(save, save.copy, kept)
+        self._saved = (*self._saved, Saved(save.number, nbytes, time.monotonic() - started, copied))[-_TOLD:]
 
     def _copied(self, save: Save, partitions: list[Partition]) -> int:
         """Copy, and leave it with the daemon; the bytes of it."""
@@ -185,6 +203,35 @@ class Snapshots:
         self._left.add(number)
         exchange_descriptors(Deposit(self.session, self.secret, number, needed, kept.offset, kept.nbytes),
                              [kept.memory.descriptor])
+
+    def _sent(self, save: Save, to: CopyTo, kept: Kept) -> bool:
+        """Have another node hold a copy; whether it does."""
+        hello = Hello(VERSION, "driver", self.session, self.secret, "", 0, self.options)
+        try:
+            with connect(hello, runtime_dir=to.runtime_dir or None, reach=to.reach, start=False,
+                         timeout=_CONNECT_SECONDS) as client:
+                client.request(HoldCopy(client.next_number(), save.number, to.owner, save.needed, kept.offset,
+                                        kept.nbytes), [kept.memory.descriptor])
+        except VisparkError as error:
+            log.warning("no other node has snapshot %d: %s", save.number, error.message)
+            return False
+        failpoint("snapshot-copied")
+        return True
+
+    def hold(self, request: HoldCopy, descriptor: int) -> None:
+        """Leave another node's copy with the daemon.
+
+        Raises
+        ------
+        VisparkError
+            If the daemon does not take it.
+        """
+        self._left.add(request.snapshot)
+        try:
+            exchange_descriptors(Deposit(self.session, self.secret, request.snapshot, request.needed, request.offset,
+                                         request.nbytes, request.owner), [descriptor])
+        finally:
+            os.close(descriptor)
 
     def adopted(self) -> None:
         """Leave what is complete with the daemon that just came, once it listens: the one before has taken its with it.
@@ -280,16 +327,23 @@ class Snapshots:
         with suppress(VisparkError):
             exchange_descriptors(Discard(self.session, self.secret, tuple(numbers)))
 
-    def restore(self, source: int, vrdd: int, name: str) -> None:
-        """Hold the content of a snapshot as a VRDD of another number.
+    def restore(self, source: int, vrdd: int, name: str, owner: str = "") -> None:
+        """Hold the content of a snapshot as a VRDD of another number: what was held here, or where ``owner`` says.
 
         Raises
         ------
         PartitionMissing
             If neither this process nor the daemon has the snapshot.
         """
-        with self._found(source) as memory:
+        with self._copy_of(source, owner) if owner else self._found(source) as memory:
             self._restore(memory, vrdd, name)
+
+    @contextmanager
+    def _copy_of(self, source: int, owner: str) -> Iterator[Kept]:
+        """Another node's part of a snapshot, which the daemon has."""
+        reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source, owner))
+        with Payload.receive(descriptors[0]) as memory:
+            yield Kept(memory, reply.offset, reply.nbytes, is_complete=True)
 
     @contextmanager
     def _found(self, source: int) -> Iterator[Kept]:

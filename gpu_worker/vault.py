@@ -23,22 +23,26 @@ class Snapshot:
     nbytes: int
 
 
+#: A snapshot's number, and whose part of it this is; nobody is named where it is this node's.
+Part = tuple[int, str]
+
+
 class Vault:
-    """The snapshots of a daemon's sessions, by their numbers. May be used by several threads."""
+    """The snapshots of a daemon's sessions. May be used by several threads."""
 
     def __init__(self) -> None:
-        self._held: defaultdict[str, dict[int, Snapshot]] = defaultdict(dict)
+        self._held: defaultdict[str, dict[Part, Snapshot]] = defaultdict(dict)
         self._lock = threading.Lock()
 
-    def put(self, session: str, number: int, snapshot: Snapshot, needed: Collection[int] = ()) -> None:
+    def put(self, session: str, part: Part, snapshot: Snapshot, needed: Collection[int] = ()) -> None:
         """Hold on to a snapshot, whose descriptor is the vault's now, and of the others to those ``needed``."""
         with self._lock:
             held = self._held[session]
-            for other in [other for other in held if other == number or other not in needed]:
+            for other in [other for other in held if other == part or other[0] not in (part[0], *needed)]:
                 os.close(held.pop(other).descriptor)
-            held[number] = snapshot
+            held[part] = snapshot
 
-    def get(self, session: str, number: int) -> Snapshot:
+    def get(self, session: str, part: Part) -> Snapshot:
         """A snapshot, with a descriptor that is the caller's to close.
 
         Raises
@@ -47,17 +51,18 @@ class Vault:
             If there is none of that number.
         """
         with self._lock:
-            found = self._held.get(session, {}).get(number)
+            found = self._held.get(session, {}).get(part)
             if found is None:
-                raise PartitionMissing(f"there is no snapshot {number} here")
+                number, owner = part
+                raise PartitionMissing(f"there is no snapshot {number} here" + (f" of {owner}" if owner else ""))
             return Snapshot(os.dup(found.descriptor), found.offset, found.nbytes)
 
     def discard(self, session: str, numbers: Collection[int]) -> None:
         """Let go of some of a session's snapshots."""
         with self._lock:
             held = self._held.get(session, {})
-            for number in held.keys() & set(numbers):
-                os.close(held.pop(number).descriptor)
+            for part in [part for part in held if part[0] in numbers]:
+                os.close(held.pop(part).descriptor)
 
     def drop(self, session: str) -> None:
         """Let go of a session's snapshots."""

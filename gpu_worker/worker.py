@@ -30,6 +30,7 @@ from gpu_worker.protocol.messages import (
     Described,
     DeviceMemory,
     Done,
+    HoldCopy,
     Load,
     Ran,
     Release,
@@ -90,7 +91,7 @@ class Worker:
         self._names = Names(epoch)
         self._plans = Plans(self._close_recording)
         self._grids = Grids()
-        self._snapshots = Snapshots(session, secret, self._names, self._pool)
+        self._snapshots = Snapshots(session, secret, options, self._names, self._pool)
         self._box = box
         self._line = Line(box)
         self._requests = 0
@@ -122,10 +123,13 @@ class Worker:
             instead, since its device can no longer be trusted.
         """
         self._requests += 1
-        if descriptors and (not isinstance(request, Run) or len(descriptors) > 1):
+        wanted = (0, 1) if isinstance(request, Run) else (1,) if isinstance(request, HoldCopy) else (0,)
+        if len(descriptors) not in wanted:
             close_all(descriptors)
             raise ProtocolError(f"{type(request).__name__} came with {len(descriptors)} descriptors")
         try:
+            if isinstance(request, HoldCopy):
+                return self._hold_copy(request, *descriptors)
             if not isinstance(request, Run):
                 return self._handlers[type(request)](request)
             self._running.add(request.number)
@@ -345,8 +349,12 @@ class Worker:
         return Done(request.number), []
 
     def _restore(self, request: Restore) -> tuple[Reply, list[int]]:
-        self._snapshots.restore(request.source, request.vrdd, request.name)
+        self._snapshots.restore(request.source, request.vrdd, request.name, request.owner)
         return self._describe(Describe(request.number, request.vrdd, ()))
+
+    def _hold_copy(self, request: HoldCopy, descriptor: int) -> tuple[Reply, list[int]]:
+        self._snapshots.hold(request, descriptor)
+        return Done(request.number), []
 
     def _abandon(self, request: Abandon) -> tuple[Reply, list[int]]:
         self._grids.end(request.world)

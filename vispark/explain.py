@@ -239,8 +239,9 @@ def _held(session: Session, chain: Chain) -> Iterator[str]:
                    f"{nbytes} bytes on {plan.place_of(chain[:position + 1])}")
     saved = [snapshot for snapshot in map(session.snapshots.find, [node.saved for node in reversed(chain)]) if snapshot]
     for snapshot in saved[:1]:
+        copied = ", with a copy on another node" if snapshot.is_copied else ""
         yield (f"newest snapshot: taken {time.monotonic() - snapshot.began:.1f} s ago, in {snapshot.seconds:.3g} s, of "
-               f"{snapshot.nbytes} bytes; after a loss the loop goes on from there")
+               f"{snapshot.nbytes} bytes{copied}; after a loss the loop goes on from there")
     if not found:
         yield "nothing is cached; every action sends the records"
 

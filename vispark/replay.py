@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 from pyspark import RDD
 
 from vispark import plan
-from vispark.errors import PartitionMissing, WorkerUnavailable
+from vispark.bridge import Home
+from vispark.copies import owner
+from vispark.errors import PartitionMissing, WorkerLost, WorkerUnavailable
 from vispark.grid.loop import FIRST_STEPS, next_steps
 from vispark.grid.recorded import LoopSpec
 from vispark.plan import Cached, Chain, Node
 from vispark.residency import Residency
+from vispark.snapshots import Snapshot
 
 if TYPE_CHECKING:
     from vispark.session import Session
@@ -119,7 +122,7 @@ class Replay:
         target = residency or session.residency(str(node.op))
         try:
             for home in set(snapshot.places.values()):
-                target.bind(home, *session.workers.at(home).restore(snapshot.number, target.cached))
+                self._take_back(snapshot, home, target)
         except (PartitionMissing, WorkerUnavailable) as error:
             log.warning("a snapshot is gone, and what came before it is computed anew: %s", error)
             session.snapshots.lost(snapshot)
@@ -130,6 +133,19 @@ class Replay:
         session.snapshots.restored += 1
         log.info("went back to the snapshot of %.1f s ago", time.monotonic() - snapshot.began)
         return target
+
+    def _take_back(self, snapshot: Snapshot, home: Home, target: Residency) -> None:
+        """Have a worker's part of a snapshot held there, or, where that is lost, by the one that has a copy."""
+        worker, holder = self._session.workers.at(home), snapshot.holders.get(home)
+        try:
+            target.bind(home, *worker.restore(snapshot.number, target.cached))
+            return
+        except (PartitionMissing, WorkerUnavailable, WorkerLost) as error:
+            if holder is None or (isinstance(error, WorkerLost) and not worker.gone):
+                raise
+            log.warning("a node has lost its part of a snapshot, and another one takes its place: %s", error)
+        target.bind(holder, *self._session.workers.at(holder).restore(
+            snapshot.number, target.cached, owner(home)))
 
     def _loaded(self) -> Point:
         """What is there before the first operation that needs neighbours: held, or loaded where it is not."""

@@ -17,7 +17,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from pyspark import SparkContext, StorageLevel
@@ -27,6 +27,7 @@ from gpu_worker.protocol.payload import Data
 from vispark import plan, profiling
 from vispark.bridge import Credentials, Home, Load, Relay, Token, machine
 from vispark.content import Content
+from vispark.copies import copies
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
 from vispark.lanes import Ticket
 from vispark.options import Options
@@ -381,10 +382,11 @@ class Session:
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
         released = self.released.take()
         worlds = self.worlds.of([home for home, _ in ready.shares], nodes)
-        save = self._save(loader, ready, nodes)
+        saves = self._saves(loader, ready, nodes)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
-            shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world, save)
+            shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world,
+                                saves.get(home))
             try:
                 sent = worker.send(shipment, self._relayed(residency, shipment), released)
                 found.append((worker, prepared, sent))
@@ -399,24 +401,26 @@ class Session:
                     worker.release(released)
         return found
 
-    def _save(self, loader, ready: Ready, nodes: Chain) -> Save | None:
-        """The snapshot that a plan is to take of what it keeps, if it is a step of a loop on a grid and one is due."""
+    def _saves(self, loader, ready: Ready, nodes: Chain) -> dict[Home, Save]:
+        """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due."""
         last = nodes[-1].cached if nodes else None
         target = self.residencies.get(last.number) if last else None
         if target is None or not ready.kept or profiling.current() \
                 or not any(plan.needs_neighbours(nodes, position) for position in range(len(nodes))):
-            return None
+            return {}
         workers = {home: self.workers.at(home) for home, _ in ready.shares}
         if not all(worker.direct for worker in workers.values()):
-            return None
+            return {}
         nbytes = sum(content.nbytes for content in ready.kept[-1].contents)
         epochs = {home: worker.epoch for home, worker in workers.items()}
         if not self.snapshots.wanted(loader, nbytes, epochs):
-            return None
+            return {}
         residency = self.residency(f"a snapshot of {last}")
         target.saved = residency.cached
-        places = dict(ready.kept[-1].homes)
-        return self.snapshots.begin(loader, residency, last.number, places, nbytes, epochs)
+        found = copies(self.workers, workers)
+        save = self.snapshots.begin(loader, residency, last.number, dict(ready.kept[-1].homes), nbytes, epochs,
+                                    {home: holder for home, (holder, _) in found.items()})
+        return {home: replace(save, copy=found[home][1] if home in found else None) for home in workers}
 
     def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
               kept: Sequence[Residency | None], began: float) -> None:

@@ -105,6 +105,8 @@ class Snapshot:
         The workers where it is not complete yet.
     seconds : float
         What it took where it took longest.
+    holders : dict of Home to Home
+        Who was to have a copy of whose part.
     """
 
     residency: Residency
@@ -115,11 +117,17 @@ class Snapshot:
     began: float
     waiting: set[Home] = field(default_factory=set)
     seconds: float = 0.0
+    holders: dict[Home, Home] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
         """What workers know it by."""
         return self.residency.cached.number
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether all of it is on two nodes."""
+        return self.holders.keys() >= set(self.places.values())
 
 
 @dataclass
@@ -173,7 +181,7 @@ class Snapshots:
         return late or any(epochs.get(home, epoch) != epoch for home, epoch in snapshot.epochs.items())
 
     def begin(self, loader: RDD, residency: Residency, vrdd: int, places: Mapping[int, Home], nbytes: int,
-              epochs: Mapping[Home, int]) -> Save:
+              epochs: Mapping[Home, int], holders: Mapping[Home, Home] | None = None) -> Save:
         """Take note of a snapshot that a plan begins; what the plan is to say of it.
 
         Parameters
@@ -184,15 +192,16 @@ class Snapshots:
             A number for it.
         vrdd : int
             The VRDD that it is of.
-        places, nbytes, epochs
-            Where the VRDD will be, how large it will be, and the present process of each worker.
+        places, nbytes, epochs, holders
+            Where the VRDD will be, how large it will be, the present process of each worker, and who is to have a copy
+            of whose part.
         """
         now = time.monotonic()
         with self._lock:
             loop = self._loops[loader]
             expected = self.pace.begun(nbytes)
             loop.taking = Snapshot(residency, dict(places), {home: epochs[home] for home in set(places.values())},
-                                   nbytes, expected, now, set(places.values()))
+                                   nbytes, expected, now, set(places.values()), holders=dict(holders or {}))
             loop.last = now
             needed = [each.number for other in self._loops.values() for each in (other.newest, other.taking)
                       if each is not None and each is not loop.taking]
@@ -207,6 +216,8 @@ class Snapshots:
                 if taking is None or taking.number not in complete or home not in taking.waiting:
                     continue
                 taking.waiting.discard(home)
+                if not complete[taking.number].copied:
+                    taking.holders.pop(home, None)
                 taking.seconds = max(taking.seconds, complete[taking.number].seconds)
                 if not taking.waiting:
                     self.pace.ended(taking.expected, taking.seconds, taking.nbytes)

@@ -95,6 +95,8 @@ class Worker:
         self._trying = threading.Lock()
         self._here = home.here
         self.reach: Reach | None = None
+        self._door: Reach | None = None
+        self._has_asked = False
         self.refused = ""
         self.gone = False
 
@@ -268,8 +270,21 @@ class Worker:
             with suppress(WorkerError), closing(self._open()) as lane:
                 lane.client.request(messages.Abandon(lane.client.next_number(), world))
 
-    def restore(self, snapshot: int, target: Cached) -> tuple[int, dict[int, Content]]:
-        """Have a snapshot's content held under a number; the worker's epoch, and what that is.
+    def door(self) -> Reach | None:
+        """Where other nodes' workers reach this one over TCP; None where they cannot."""
+        if self.reach is None and self._here and self._credentials.options.transport == "auto" \
+                and not self._has_asked:
+            self._has_asked = True
+            options, hello = self._credentials.options, self._credentials.hello("driver", 0, self._credentials.driver)
+            with suppress(WorkerError), connect(hello, runtime_dir=self.home.runtime_dir,
+                                                timeout=options.startTimeout) as client:
+                self._door = client.reach
+        return self.reach or self._door
+
+    def restore(self, snapshot: int, target: Cached, owner: str = "") -> tuple[int, dict[int, Content]]:
+        """Have a snapshot's content held under a number: what was held there, or the copy of what the ``owner`` held.
+
+        Gives the worker's epoch, and what it holds of that number then.
 
         Raises
         ------
@@ -279,7 +294,7 @@ class Worker:
         if not self.direct:
             raise PartitionMissing("a worker that is relayed to takes no snapshots")
         epoch, reply = self._ask(lambda client: messages.Restore(client.next_number(), snapshot, target.number,
-                                                                 target.name))
+                                                                 target.name, owner))
         return epoch, contents(reply)
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:

@@ -48,7 +48,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
 )
 
 #: Both sides must speak the same one.
-VERSION = 3
+VERSION = 4
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
@@ -64,15 +64,28 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyTo:
+    """The worker on another node that is to hold a copy of what is ``owner``'s: its runtime directory, or where it is
+    reached over TCP.
+    """
+
+    owner: str
+    runtime_dir: str
+    reach: Reach | None
+
+
+@dataclass(frozen=True, slots=True)
 class Save:
     """Copy what is held of a VRDD to memory that outlives the process, as the snapshot of that number.
 
     That is done beside what follows. Of the session's snapshots, those that are not ``needed`` are let go of then.
+    ``copy`` says which other node is to have it too.
     """
 
     vrdd: int
     number: int
     needed: tuple[int, ...]
+    copy: CopyTo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +150,28 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Hold what the snapshot ``source`` has as a VRDD of a number of its own; answered by `Described`."""
+    """Hold what the snapshot ``source`` has as a VRDD of a number of its own; answered by `Described`.
+
+    Where an ``owner`` is named it is the copy of that worker's part, which this one holds.
+    """
 
     number: int
     source: int
     vrdd: int
     name: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldCopy:
+    """Hold a copy of the ``owner``'s part of a snapshot, which comes beside, and of those before but the ``needed``."""
+
+    number: int
+    snapshot: int
+    owner: str
+    needed: tuple[int, ...]
+    offset: int
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +182,7 @@ class Abandon:
     world: bytes
 
 
-Request = Run | Describe | Release | Retain | Report | Restore | Abandon
+Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +238,13 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A snapshot that is complete on this node: its bytes, and the seconds that it took."""
+    """A snapshot that is complete on this node: its bytes, the seconds that it took, and whether another node has it.
+    """
 
     snapshot: int
     nbytes: int
     seconds: float
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +450,7 @@ class StartPrted:
 class Deposit:
     """Hold on to a session's snapshot, whose descriptor comes beside, and to none before but those ``needed``.
 
-    What describes it lies at ``offset`` of it.
+    What describes it lies at ``offset`` of it. It is another node's part, if it has an ``owner``.
     """
 
     session: str
@@ -428,20 +459,22 @@ class Deposit:
     needed: tuple[int, ...]
     offset: int
     nbytes: int
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Ask for a session's snapshot."""
+    """Ask for a session's snapshot: this node's part of it, or the ``owner``'s."""
 
     session: str
     secret: bytes
     snapshot: int
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Let go of some of a session's snapshots."""
+    """Let go of some of a session's snapshots, whoever's parts of them there are."""
 
     session: str
     secret: bytes

@@ -1,6 +1,6 @@
 """What both sides of a connection over TCP say before either believes the other.
 
-In the clear, the client names the version and the session: ``vispark 3 SESSION``, one line. The daemon answers
+In the clear, the client names the version and the session: ``vispark 4 SESSION``, one line. The daemon answers
 ``ready`` when the session's device process has the connection, or ``refused`` and why. TLS follows. The client compares
 the process's certificate with the one that it knows, byte by byte. Then the process sends a :class:`Challenge`, the
 client a :class:`Proof`, and the process its own. A proof is HMAC-SHA256, keyed with the session's secret, over the side

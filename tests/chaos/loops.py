@@ -7,6 +7,8 @@ import gc
 import os
 import random
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -106,7 +108,8 @@ class Track:
             longest: float = 3.0, kinds: tuple[str, ...] = ("process", "process", "daemon")) -> Ended:
         """Run a loop, and kill at most so many times.
 
-        At random moments no farther apart than ``longest`` seconds; if that is 0, behind two snapshots each.
+        At random moments no farther apart than ``longest`` seconds; if that is 0, behind two snapshots each. The
+        ``kinds`` are "process", "daemon", and "node" for both at once.
         """
         blocks = self.blocks()
         blocks.count()
@@ -117,11 +120,13 @@ class Track:
         def strike() -> None:
             while len(struck) < most and (not done.wait(kills.uniform(0.05, longest)) if longest else self.saved(done)):
                 kind, node = kills.choice(kinds), kills.choice(self.nodes)
-                found = self._arena.device_processes(node) if kind == "process" else self._arena.daemons(node)
-                for pid in found[:1]:
+                found = daemon(node) if kind != "process" else []
+                found += self._arena.device_processes(node)[:1] if kind != "daemon" else []
+                for pid in found:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                        struck.append(kind)
+                if found:
+                    struck.append(kind)
 
         killer = threading.Thread(target=strike)
         started = time.monotonic()
@@ -133,6 +138,16 @@ class Track:
             killer.join()
         return Ended(field, time.monotonic() - started, tuple(struck), session.replayed - replayed,
                      session.snapshots.taken - taken, session.snapshots.restored - restored)
+
+
+def daemon(node: Node) -> list[int]:
+    """The process that listens as a node's daemon. Commands of others name the node too, as one of their hosts."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(str(node.runtime_dir / "daemon.sock"))
+        except OSError:
+            return []
+        return [struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]]
 
 
 def gpu_worker(node: Node, *arguments: str) -> None:

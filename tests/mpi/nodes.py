@@ -26,6 +26,7 @@ from gpu_worker.protocol.grids import Iterate, Phase, World
 from gpu_worker.protocol.messages import (
     Abandon,
     Constant,
+    CopyTo,
     Fetch,
     Field,
     Input,
@@ -178,9 +179,9 @@ class Application:
                 with contextlib.suppress(WorkerError), node.connect(self.session) as client:
                     client.request(Abandon(client.next_number(), key))
 
-    def save(self, vrdd: int, number: int, needed: tuple[int, ...] = ()) -> Saved:
+    def save(self, vrdd: int, number: int, needed: tuple[int, ...] = (), copy: CopyTo | None = None) -> Saved:
         """Take a snapshot on the first node, and wait until it is complete."""
-        save: Save | None = Save(vrdd, number, needed)
+        save: Save | None = Save(vrdd, number, needed, copy)
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             ran, _ = self._ask(0, self._plan(0, Load(0)), (vrdd,), None, save=save)
@@ -195,11 +196,12 @@ class Application:
         return replace(Iterate("loop", (Phase("around", (halo(self.case, False),), 0),), steps, 0, -1.0, 1, 0),
                        **changes)
 
-    def fetch(self, vrdd: int) -> np.ndarray:
-        """The whole field."""
+    def fetch(self, vrdd: int, at: int | None = None) -> np.ndarray:
+        """The whole field; all of it from one node, where that is named."""
         full = np.full(self.case.lattice.shape, np.nan)
         for rank, numbers in enumerate(self.numbers):
-            reply, data = self._ask(rank, self._plan(rank, Load(0), Fetch(-1, "blocks")), (vrdd,), None)
+            reply, data = self._ask(rank if at is None else at, self._plan(rank, Load(0), Fetch(-1, "blocks")), (vrdd,),
+                                    None)
             offset = reply.outputs[0].offset
             for number in numbers:
                 box = self.boxes[number]

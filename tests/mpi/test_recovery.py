@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.client import administer, exchange_descriptors
+from gpu_worker.client import administer, connect, exchange_descriptors
 from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError, WorldLost
-from gpu_worker.protocol.messages import Keep, Release, Restore, Status, Withdraw
+from gpu_worker.protocol.messages import CopyTo, Keep, Release, Restore, Status, Withdraw
 from gpu_worker.protocol.wire import close_all
 from tests.chaos.arena import eventually
 from tests.mpi.nodes import Application, Node, Survivor, nodes
 from tests.mpi.test_world import case_of, field
-from tests.system.worker_tools import SECRET
+from tests.system.worker_tools import SECRET, hello
 from tests.unit.test_patches_steps import stepped
 
 pytestmark = [pytest.mark.mpi, pytest.mark.chaos, pytest.mark.timeout(3600)]
@@ -132,11 +132,41 @@ def test_a_snapshot_outlives_its_daemon_and_its_process_after_that(one: list[Nod
         np.testing.assert_array_equal(app.fetch(3), full)
 
 
-def held(node: Node, app: Application, snapshot: int) -> bool:
-    """Whether a node's daemon has a snapshot."""
+@pytest.mark.parametrize("way", ["socket", "tcp"])
+def test_a_snapshot_outlives_its_node_on_another_one(two: list[Node], way: str):
+    case = case_of(2)
+    full = field(case)
+    with Application(f"copied-{way}", two, case) as app, contextlib.ExitStack() as stack:
+        app.put(1, full)
+        reach = None
+        if way == "tcp":
+            greeting = hello(app.session, device="host", role="driver", reach="127.0.0.1")
+            reach = stack.enter_context(connect(greeting, runtime_dir=str(two[1].path))).reach
+        for number in (11, 12):
+            assert app.save(1, number, (number - 1,), CopyTo("first", "" if reach else str(two[1].path), reach)).copied
+        os.kill(administer(Status(), runtime_dir=str(two[0].path)).pid, signal.SIGKILL)
+        app.kill(0)
+        client = app.clients[1]
+
+        def restore(number: int, owner: str) -> None:
+            client.request(Restore(client.next_number(), number, 2, "u", owner))
+
+        with pytest.raises(PartitionMissing, match="no snapshot 12 here"):
+            restore(12, "")
+        restore(12, "first")
+        app.put(2, full, ranks=[1])
+        np.testing.assert_array_equal(app.fetch(2, at=1), full)
+        client.request(Release(client.next_number(), (12,)))
+        assert eventually(lambda: not held(two[1], app, 12, "first")), "a copy is not let go of"
+        assert held(two[1], app, 11, "first")
+    two[0].start("--hosts", str(two[1].path))
+
+
+def held(node: Node, app: Application, snapshot: int, owner: str = "") -> bool:
+    """Whether a node's daemon has a snapshot, its own part or the owner's."""
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(PartitionMissing):
         patch.setenv("VISPARK_RUNTIME_DIR", str(node.path))
-        close_all(exchange_descriptors(Withdraw(app.session, SECRET, snapshot))[1])
+        close_all(exchange_descriptors(Withdraw(app.session, SECRET, snapshot, owner))[1])
         return True
     return False
 

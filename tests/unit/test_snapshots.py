@@ -9,6 +9,7 @@ import pytest
 
 from gpu_worker.protocol.messages import Saved
 from vispark.bridge import Home
+from vispark.copies import holders
 from vispark.plan import Cached
 from vispark.residency import Released, Residency
 from vispark.snapshots import Pace, Snapshots
@@ -126,3 +127,31 @@ def test_loops_have_their_own_snapshots_until_they_are_forgotten(loops: Loops):
     del one
     loader = other
     assert not loops.is_found(2) and loops.is_found(3) and loops.released.take() == (2,)
+
+
+@pytest.mark.parametrize("known, walls, expected", [
+    ("a1 b1 c1", "", "a1-b1 b1-c1 c1-a1"),
+    ("a1 a2 b1", "", "a1-b1 a2-b1 b1-a1"),               # on another machine, where there is one
+    ("a1 a2", "", "a1-a2 a2-a1"),
+    ("a1 b1 c1", "b1", "a1-c1 b1-c1 c1-a1"),             # nobody reaches it
+    ("a1", "", ""),
+    ("a1 b1", "a1 b1", ""),
+])
+def test_the_next_node_that_can_be_reached_holds_the_copy(known: str, walls: str, expected: str):
+    homes = {name: Home(name, name[0]) for name in known.split()}
+    found = holders(homes.values(), [], lambda home, other: other.runtime_dir not in walls.split())
+    assert {f"{home.runtime_dir}-{holder.runtime_dir}" for home, holder in found.items()} == set(expected.split())
+
+
+def test_a_snapshot_is_copied_where_every_node_has_given_its_part_to_another(loops: Loops):
+    one, other = loops.homes
+    loader = Loader()
+    for number, copied in ((2, True), (3, False)):
+        loops.begin(loader, 1)
+        residency = Residency(loops.released, Cached(number, "a snapshot"))
+        loops.snapshots.begin(loader, residency, 1, dict(enumerate(loops.homes)), 1, loops.epochs,
+                              {one: other, other: one})
+        loops.snapshots.learn(one, (Saved(number, 1, 0.001, True),))
+        loops.snapshots.learn(other, (Saved(number, 1, 0.001, copied),))
+        snapshot = loops.snapshots.find(Cached(number, "a snapshot"))
+        assert snapshot.is_copied == copied and snapshot.holders[one] == other

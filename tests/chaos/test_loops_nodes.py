@@ -1,0 +1,28 @@
+"""A long loop that loses a whole node goes on from the copies that another one has."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from gpu_worker.client import connect
+from tests.chaos.loops import opened
+from tests.system.topology import Topology
+from vispark.session import Session
+
+pytestmark = [pytest.mark.chaos, pytest.mark.mpi, pytest.mark.timeout(300)]
+
+
+def test_a_loop_goes_on_from_the_copies_of_a_node_that_is_lost(standalone: Topology):
+    """A node's process and daemon are gone at once, and with them its part of the snapshot; another node has that."""
+    with opened(standalone) as track:
+        steps = 200
+        while not (ended := track.run("iterate", steps, random.Random(0), 1, longest=0, kinds=("node",))).kills:
+            steps *= 2      # It ended before there were two snapshots.
+        assert ended.restored >= 1 and ended.replayed < steps
+        session = Session.of(track.sc)
+        for worker in session.workers.known():      # Another machine's worker would come by TCP.
+            connect(session.credentials.hello("driver"), reach=worker.door()).close()
+        np.testing.assert_array_equal(ended.field, track.run("iterate", steps).field)
