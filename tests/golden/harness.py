@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host import HostDevice
+from gpu_worker.device.cuda_on_host.compiler import Compiler
+from gpu_worker.device.host import HostDevice, HostKernel
+from tests.property.differential.units import LIGHT
 from vispark.translate import trace
 from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call, Field, Record, Structure, TableKernel
@@ -24,10 +27,26 @@ AS_ON_HOPPER = (*AS_ON_GPU, "-DVISPARK_AS_ON_HOPPER")
 Data = np.ndarray | Mapping[str, np.ndarray]
 
 
+class _Host(HostDevice):
+    """Compiles what takes a GPU's way lightly: its code is the kernel's, only less of it is moved about."""
+
+    def __init__(self) -> None:
+        super().__init__(cache=KernelCache())
+        self._careful = self._compiler
+        with pytest.MonkeyPatch.context() as patch:
+            # Multiplications and additions are fused by the optimisations that the first level leaves out.
+            patch.setenv("CXX", LIGHT.format("1 -fexpensive-optimizations"))
+            self._light = Compiler.find()
+
+    def _load(self, source: Source, name: str) -> HostKernel:
+        self._compiler = self._light if set(AS_ON_GPU) <= set(source.options) else self._careful
+        return super()._load(source, name)
+
+
 @functools.cache
 def host() -> HostDevice:
     """The host device, with its kernels kept in the user's cache."""
-    return HostDevice(cache=KernelCache())
+    return _Host()
 
 
 def record_of(data: Data) -> Record:

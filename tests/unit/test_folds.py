@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpu_worker import folds
-from gpu_worker.device.base import Device
+from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from gpu_worker.protocol.errors import PlanError
@@ -178,14 +178,38 @@ def test_a_key_out_of_range(device: HostDevice, key: int):
         folded(device, FoldByKey("0", 7, (FieldFold("1", "add"),)), arrays)
 
 
-@pytest.mark.parametrize("dtype", ["bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"])
-@pytest.mark.parametrize("by", ["multiply", "minimum", "maximum"])
+ELEMENTS = {"?": "unsigned char", "i1": "signed char", "i2": "short", "i4": "int", "i8": "long long",
+            "u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int", "u8": "unsigned long long",
+            "f4": "float", "f8": "double"}
+
+
+def extremes_of(dtype: str) -> np.ndarray:
+    if dtype == "?":
+        return np.array([False, True])
+    info = (np.finfo if dtype.startswith("f") else np.iinfo)(dtype)
+    return np.array([info.min, info.max], dtype)
+
+
+@pytest.mark.parametrize(("by", "dtype"), [("multiply", "i2"), ("minimum", "f4"), ("maximum", "u8"), ("maximum", "?")])
 def test_keys_that_do_not_occur_hold_the_identity(device: HostDevice, by: str, dtype: str):
     """So extreme values survive a fold that starts from it."""
-    info = {"b": np.bool_, "f": np.finfo}.get(np.dtype(dtype).kind, np.iinfo)
-    extremes = np.array([0, 1] if info is np.bool_ else [info(dtype).min, info(dtype).max], dtype)
-    found, = folded(device, FoldByKey("0", 2, (FieldFold("1", by),)), {"0": np.int32([0, 1]), "1": extremes}).fields
-    assert found.values.dtype == np.dtype(dtype) and found.values.tolist() == extremes.tolist()
+    given = extremes_of(dtype)
+    found, = folded(device, FoldByKey("0", 2, (FieldFold("1", by),)), {"0": np.int32([0, 1]), "1": given}).fields
+    assert found.values.dtype == given.dtype and found.values.tolist() == given.tolist()
+
+
+def test_extreme_values_survive_each_identity_in_each_type(device: HostDevice):
+    joined = [(by, dtype) for dtype in ELEMENTS for by in ("Multiply", "Minimum", "Maximum")]
+    lines = ['#include "vispark/fold.h"', "template <class Op, class T> __device__ void join(T* x)",
+             "{ for (int i = 0; i < 2; i++) x[i] = Op::of(Op::template identity<T>(), x[i]); }",
+             'extern "C" __global__ void all(void* const* ports)', "{",
+             *(f"    join<{by}>(({ELEMENTS[dtype]}*)ports[{place}]);" for place, (by, dtype) in enumerate(joined)), "}"]
+    found = [extremes_of(dtype) for _, dtype in joined]
+    ports = np.array([array.ctypes.data for array in found], np.uint64)
+    kernel = device.compile(Source("\n".join(lines)), "all")
+    device.launch(kernel, (1,), (1,), [np.uint64(ports.ctypes.data)], stream=device.stream())
+    for (by, dtype), array in zip(joined, found, strict=True):
+        assert array.tolist() == extremes_of(dtype).tolist(), f"{by} of {dtype}"
 
 
 def test_guards(device: HostDevice):
