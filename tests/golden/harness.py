@@ -179,6 +179,14 @@ def plain(fn: Callable[..., Any], data: Data, *args: Any) -> list[Any]:
         return [fn(element, *args) for element in data]
 
 
+def promoted(expected: object, found: object) -> object:
+    """What was expected, in the types of what was found."""
+    if isinstance(expected, tuple):
+        return tuple(map(promoted, expected, found))
+    value = np.asarray(expected).astype(np.asarray(found).dtype)
+    return value if isinstance(found, np.ndarray) else (value[()] if isinstance(found, np.generic) else value.item())
+
+
 def difference(expected: Any, found: Any, tolerance: float = 0.0) -> str:
     """How two results differ; empty if they do not. ``tolerance`` is relative, in units of the dtype's rounding."""
     if isinstance(expected, tuple | dict):

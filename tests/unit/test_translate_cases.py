@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.golden import cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
-from tests.golden.harness import build, difference, plain, record_of
+from tests.golden.harness import build, difference, plain, promoted, record_of
 from tests.property.differential.units import Launch, runner
 from vispark.translate import TranslationError, trace
 from vispark.translate.fusion import fuse
@@ -42,14 +41,6 @@ def _unit(number: int) -> dict[Case, list[Any] | TranslationError]:
     return found
 
 
-def _promoted(expected: object, found: object) -> object:
-    """What was expected, in the types of what was found."""
-    if isinstance(expected, tuple):
-        return tuple(map(_promoted, expected, found))
-    value = np.asarray(expected).astype(np.asarray(found).dtype)
-    return value if isinstance(found, np.ndarray) else (value[()] if isinstance(found, np.generic) else value.item())
-
-
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.construct) for case in CASES])
 def test_the_kernel_does_what_the_function_does(case: Case):
     expected = plain(case.fn, case.data, *case.args)
@@ -58,7 +49,7 @@ def test_the_kernel_does_what_the_function_does(case: Case):
         raise found
     assert len(expected) == len(found)
     for number, (one, other) in enumerate(zip(expected, found, strict=True)):
-        wanted = _promoted(one, other) if case.promoted else one
+        wanted = promoted(one, other) if case.promoted else one
         assert not difference(wanted, other, case.tolerance), f"element {number}"
 
 
