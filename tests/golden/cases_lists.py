@@ -392,3 +392,41 @@ def _masked(p):
     q[p > 1] *= 3
     q[q < 0] = 0
     return q
+
+# -- by order ---------------------------------------------------------------------------------------------------------
+
+ODD = np.where(np.arange(35) % 9 == 4, np.nan, rows(5, 7).reshape(-1)).reshape(5, 7).astype("float32")
+TIES = rows(6, 12, "int8")
+case("np.sort", ODD, golden="sorted")(lambda p: np.sort(p))
+case("np.sort of a long row of ints", rows(3, 100, "int16"))(lambda p: np.sort(p)[::7])
+case("np.sort along an axis", BLOCKS)(
+    lambda b: (np.sort(b), np.sort(b, axis=0), np.sort(b, None), np.sort(b, axis=1)[0]))
+case("np.sort of float16 and of bools", rows(4, 9, "float16"))(lambda p: (np.sort(p), np.sort(p > 0)))
+case("np.argsort", ODD)(lambda p: (np.argsort(p)[:5], p.argsort()[0]))
+case("np.argsort of equal numbers", TIES)(lambda p: np.argsort(p))
+case("sorted", DOUBLES)(lambda p: (sorted(p)[2], sum(sorted(p)[1:-1]), np.array(sorted(p, reverse=True))))
+case("sorted of a tuple", I32[:6])(lambda n: sorted((n, n * 0, n // 2))[1])
+case("np.median", ODD, golden="median")(lambda p: (np.median(p), np.median(p[:4]), np.median(p[1])))
+case("np.median along an axis", BLOCKS)(lambda b: (np.median(b), np.median(b, axis=0), np.median(b, axis=1)))
+case("np.median of ints", TIES)(lambda p: (np.median(p), np.median(p[:5])))
+case("np.searchsorted, np.digitize", ODD, np.float32([-1, -0.5, 0.5, 0.5, 2]))(
+    lambda p, edges: (np.searchsorted(edges, p), np.digitize(p, edges), np.searchsorted(edges, 0.5)))
+case("np.interp", DOUBLES, np.float64([-1, 0, 0.5, 2]), np.float32([3, -1, 1, 7]), golden="interp")(
+    lambda p, at, values: (np.interp(p, at, values), np.interp(p[0], at, values, left=0, right=np.nan)))
+case("np.interp in the row", np.abs(DOUBLES), tolerance=2)(lambda p: np.interp(1.0, np.cumsum(p), p))
+case("np.nansum, nanmin, nanmax, nanmean", ODD, tolerance=4)(
+    lambda p: (np.nansum(p), np.nanmin(p), np.nanmax(p), np.nanmean(p), np.nanmin(p * np.nan), np.nansum(p, axis=0)))
+case("np.nanmean of two axes", BLOCKS, tolerance=4)(lambda b: (np.nanmean(b, axis=0), np.nanmax(b, axis=1)))
+case("np.logaddexp, np.heaviside", pairs(F32, F32), tolerance=2)(
+    lambda a, b: (np.logaddexp(a, b), np.heaviside(a, b)))
+case("np.squeeze, np.expand_dims", P)(lambda p: (np.squeeze(p[None]), np.expand_dims(p, 1), np.expand_dims(p, -1)))
+
+# -- np.einsum --------------------------------------------------------------------------------------------------------
+
+MATRIX = rows(5, 4)
+case("np.einsum of rows", P, MATRIX, tolerance=8, golden="einsum")(
+    lambda p, m: (np.einsum("i,i->", p, p), np.einsum("i,ij->j", p, m), np.einsum("i,j", p, p), np.einsum("i->", p)))
+case("np.einsum of two axes", BLOCKS, tolerance=16)(
+    lambda b: (np.einsum("ij,kj->ik", b, b), np.einsum("ij->ji", b), np.einsum("ij->", b), np.einsum("ij,ij->j", b, b),
+               np.einsum("ij,ik,i->jk", b, b, b[:, 0]), np.einsum("ii->i", b[:, :3]), np.einsum("ii", b[:, :3])))
+case("np.einsum of int8 keeps its type", BYTES)(lambda p: (np.einsum("i,i", p, p), np.einsum("i,j->ij", p, p)))

@@ -227,7 +227,7 @@ def _unsupported_numpy(x):
 
 
 def _unsupported_numpy_function(x):
-    return np.median(x)
+    return np.unique(x)
 
 
 def _module(x):
@@ -296,7 +296,7 @@ LACKING = [
     (_set, 16, "set is not supported"),
     (_open, 12, "open is "),
     (_unsupported_numpy, 12, "np.fft.fft is not among"),
-    (_unsupported_numpy_function, 12, "np.median is not among"),
+    (_unsupported_numpy_function, 12, "np.unique is not among"),
     (_module, 12, "the module np is no value"),
     (_huge, 16, "does not fit 64 bits"),
     (_nonlocal, 9, "nonlocal is not supported"),
@@ -323,7 +323,7 @@ def test_the_users_line_is_reprinted_and_marked():
     line = _unsupported_numpy_function.__code__.co_firstlineno + 1
     assert str(caught.value).splitlines()[1:] == [
         f'  File "{__file__}", line {line}, column 12, in _unsupported_numpy_function',
-        "    return np.median(x)",
+        "    return np.unique(x)",
         "           ^^^^^^^^^"]
 
 
@@ -513,6 +513,13 @@ FORBIDDEN = [
     (lambda p: np.cumsum(np.outer(p, p)), ROWS, (), "is of a row here"),
     (lambda p: np.linspace(0, 1, int(p[0])), ROWS, (), "must be known"),
     (lambda p: np.cross(p, p), ROWS, (), "two rows of three"),
+    (lambda p: np.sort(p + 1j), ROWS, (), "sorting complex numbers is not supported; sort .real"),
+    (lambda p: np.sort(p, 1), ROWS, (), "has no axis 1"),
+    (lambda p: sorted((p[0], 1)), ROWS, (), r"sorted\(\) is of numbers of one type here"),
+    (lambda p: np.interp(p, p, p[1:]), ROWS, (), "as many values as places"),
+    (lambda p: np.einsum("i...,i", p, p), ROWS, (), r"is not supported; np\.einsum takes letters"),
+    (lambda p: np.einsum("ij,i", p, p), ROWS, (), "'ij' does not name the axes of"),
+    (lambda p: np.einsum("i,i->k", p, p), ROWS, (), "k is in no operand"),
     (_jump_over_rows, ROWS, (), "no break or continue here"),
     (lambda p: (1, 2) * int(p[0]), ROWS, (), "how often a tuple is repeated"),
     (lambda x: x.sort(), NUMBERS, (), "has no .sort here"),

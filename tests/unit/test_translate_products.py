@@ -45,9 +45,11 @@ def _assigned(p, m):
 #: Spellings with a matrix of 12 x 10, and with one of 10 x 12.
 DOWN = {"p @ m": lambda p, m: p @ m, "m.T @ p": lambda p, m: m.T @ p, "dot": lambda p, m: np.dot(p, m),
         "p.dot": lambda p, m: p.dot(m), "matmul": lambda p, m: np.matmul(p, m),
+        "einsum": lambda p, m: np.einsum("i,ij->j", p, m),
         "broadcast": lambda p, m: (p[:, None] * m).sum(axis=0),
         "columns": lambda p, m: np.array([p @ m[:, j] for j in range(m.shape[1])])}
 OVER = {"m @ p": lambda p, m: m @ p, "inner": lambda p, m: np.inner(m, p),
+        "einsum": lambda p, m: np.einsum("ij,j->i", m, p),
         "broadcast": lambda p, m: np.sum(m * p, axis=-1),
         "dots": lambda p, m: np.array([np.dot(row, p) for row in m]),
         "sums": lambda p, m: np.array([sum(a * b for a, b in zip(row, p, strict=True)) for row in m]),

@@ -30,7 +30,7 @@ from vispark.translate.values import (
 _TYPE_NAMES = {f"numpy.{np.dtype(getattr(np, name)).name}" for name in TYPES}
 _PYTHON_TYPES = {"int": "int64", "float": "float64", "bool": "bool", "complex": "complex128"}
 _UFUNCS = {*UFUNC_C, *UFUNC_OTHER}
-_REDUCTIONS = {"sum", "prod", "min", "max", "argmin", "argmax", "any", "all", "mean", "var", "std"}
+_REDUCTIONS = {"sum", "prod", "min", "max", "argmin", "argmax", "any", "all", "mean", "var", "std", "median"}
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:

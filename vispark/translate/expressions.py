@@ -480,6 +480,10 @@ class Expressions(Iterables):
             values = [self.expression(argument) for argument in node.arguments]
             return self.steps(name, values, {key: self.expression(value) for key, value in node.keywords})
         first = node.arguments[0] if node.arguments else None
+        if name == "numpy.einsum":
+            if not isinstance(first, form.Literal) or not isinstance(first.value, str):
+                raise Refusal("np.einsum's subscripts are written out, as in np.einsum('ij,j->i', m, p)")
+            return self.einsum(first.value, tuple(map(self.expression, node.arguments[1:])))
         if isinstance(first, form.Listed) and name in ("numpy.array", "numpy.asarray"):
             rest = tuple(map(self.expression, node.arguments[1:]))
             return self.library(name, (self.array_of(first), *rest),
@@ -538,7 +542,7 @@ _SPREAD = 64
 _PROPERTIES = ("shape", "size", "ndim", "T", "real", "imag", "dtype")
 _METHODS = {name: f"numpy.{name}" for name in ("sum", "prod", "mean", "min", "max", "argmin", "argmax", "dot", "any",
                                                "all", "copy", "clip", "var", "std", "transpose", "cumsum",
-                                               "cumprod", "reshape", "ravel", "trace", "round")}
+                                               "cumprod", "reshape", "ravel", "trace", "round", "argsort", "squeeze")}
 _METHODS |= {"conj": "numpy.conjugate", "conjugate": "numpy.conjugate", "astype": "astype", "item": "item",
              "flatten": "flatten"}
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from vispark.translate.errors import Refusal
-from vispark.translate.numerical import Numerical
 from vispark.translate.scalars import NeedsStatic, literal
+from vispark.translate.subscripts import Subscripts
 from vispark.translate.values import Array, List, Number, Steps, Tuple, Value, describe, plus, reindexed
 
 #: The most turns that a count of enumerate may reach.
 _ENDLESS = 2**31 - 1
 
 
-class Iterables(Numerical):
+class Iterables(Subscripts):
     """``range``, ``enumerate``, ``zip`` and ``reversed``."""
 
     def steps(self, name: str, values: list[Value], keywords: dict[str, Value]) -> Steps:

@@ -13,7 +13,7 @@ import numpy as np
 from vispark.translate.stencil import coordinate, extent
 
 BUILTINS = ("abs", "min", "max", "sum", "len", "range", "int", "float", "bool", "complex", "round", "pow", "divmod",
-            "enumerate", "zip", "any", "all", "reversed")
+            "enumerate", "zip", "any", "all", "reversed", "sorted")
 
 #: ``operator``'s functions to the operators that they are.
 OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -40,13 +40,14 @@ UFUNC_OTHER = ("add", "subtract", "multiply", "divide", "floor_divide", "remaind
                "logical_and", "logical_or", "logical_xor", "logical_not", "less", "less_equal", "greater",
                "greater_equal", "equal", "not_equal", "maximum", "minimum", "fmax", "fmin", "floor", "ceil", "trunc",
                "rint", "sign", "square", "reciprocal", "isnan", "isinf", "isfinite", "signbit", "deg2rad", "rad2deg",
-               "radians", "degrees", "conjugate")
+               "radians", "degrees", "conjugate", "logaddexp", "heaviside")
 FUNCTIONS = ("dot", "sum", "prod", "mean", "argmin", "argmax", "min", "max", "any", "all", "where", "clip", "zeros",
              "ones", "full", "empty", "array", "asarray", "zeros_like", "ones_like", "copy", "real", "imag", "inner",
              "vdot", "outer", "matmul", "arange", "transpose", "var", "std", "cumsum", "cumprod", "diff", "ptp",
              "count_nonzero", "polyval", "linspace", "eye", "identity", "full_like", "empty_like", "concatenate",
              "hstack", "vstack", "stack", "append", "flip", "roll", "reshape", "ravel", "trace", "cross", "angle",
-             "isclose", "allclose", "round", "around")
+             "isclose", "allclose", "round", "around", "sort", "argsort", "median", "searchsorted", "digitize",
+             "interp", "einsum", "nansum", "nanmin", "nanmax", "nanmean", "squeeze", "expand_dims")
 LINALG = ("norm",)
 TYPES = ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
          "float64", "complex64", "complex128")

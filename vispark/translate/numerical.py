@@ -76,6 +76,42 @@ class Numerical(Arrays):
             found = self.snapshot(found) if isinstance(found, Number) else self.materialised(found, "polynomial")
         return found
 
+    # -- without what is NaN ------------------------------------------------------------------------------------------
+
+    def _nansum(self, value: Value, axis: Value | None = None) -> Value:
+        return self._without_nan("sum", 0, value, axis)
+
+    def _nanmin(self, value: Value, axis: Value | None = None) -> Value:
+        return self._without_nan("min", math.inf, value, axis)
+
+    def _nanmax(self, value: Value, axis: Value | None = None) -> Value:
+        return self._without_nan("max", -math.inf, value, axis)
+
+    def _nanmean(self, value: Value, axis: Value | None = None) -> Value:
+        total = self._nansum(value, axis)
+        here = self.library("numpy.logical_not", (self.library("numpy.isnan", (value,), {}),), {})
+        count = self.library("numpy.sum", (here,), {} if axis is None else {"axis": axis})
+        return self.elementwise(lambda a, b: scalars.ufunc("divide", a, scalars.cast(b, scalars.ufunc(
+            "divide", a, literal(1)).type)), total, count)
+
+    def _without_nan(self, name: str, instead: float, value: Value, axis: Value | None) -> Value:
+        array = self._array_of(value, f"np.nan{name}")
+        given = {} if axis is None else {"axis": axis}
+        if array.type.kind not in "fc":
+            return self.library(f"numpy.{name}", (array,), given)
+        if array.type.kind == "c" and name != "sum":
+            raise Refusal(f"np.nan{name} of complex numbers is not supported; use .real, .imag or abs()")
+        fill = literal(instead)
+        kept = self.elementwise(lambda a: numbers.where(scalars.ufunc("isnan", a), scalars.cast(fill, a.type), a),
+                                array)
+        if name == "sum":
+            return self.library("numpy.sum", (kept,), given)
+        # Of nothing but NaN it is NaN.
+        none = self.library("numpy.all", (self.library("numpy.isnan", (array,), {}),), given)
+        return self.elementwise(lambda test, found: numbers.where(test, scalars.cast(literal(math.nan), found.type),
+                                                                  found), none,
+                                self.library(f"numpy.{name}", (kept,), given))
+
     # -- new arrays ---------------------------------------------------------------------------------------------------
 
     def _linspace(self, start: Value, stop: Value, num: Value | None = None) -> Value:
@@ -204,6 +240,16 @@ class Numerical(Arrays):
 
     def _python_flatten(self, value: Value) -> Value:
         return self._copy(self._ravel(value))
+
+    def _squeeze(self, value: Value) -> Value:
+        array = self._array_of(value, "np.squeeze")
+        return self._reshape(array, *(literal(extent) for extent in array.shape if extent != 1))
+
+    def _expand_dims(self, value: Value, axis: Value) -> Value:
+        array = self._array_of(value, "np.expand_dims")
+        place = self.static(self.plain(axis), "the axis must be known before the kernel runs") % (len(array.shape) + 1)
+        return reindexed(array, (*array.shape[:place], 1, *array.shape[place:]),
+                         lambda *indices: (*indices[:place], *indices[place + 1:]))
 
     def _trace(self, value: Value) -> Value:
         array = self._array_of(value, "np.trace")

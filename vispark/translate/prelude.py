@@ -145,6 +145,79 @@ template <class T> __device__ __forceinline__ bool is_inf(T a) { return a == a &
 template <class T> __device__ __forceinline__ bool is_finite(T a) { return a - a == a - a; }
 template <class T> __device__ __forceinline__ bool sign_bit(T a) { return copysign(1.0, (double)a) < 0; }
 
+template <class T> __device__ __forceinline__ T log_add_exp(T a, T b)
+{
+    if (a == b) return a + T(0.6931471805599453);
+    const double apart = (double)a - b;
+    return apart > 0 ? a + (T)log1p(exp(-apart)) : apart <= 0 ? b + (T)log1p(exp(apart)) : (T)apart;
+}
+template <class T> __device__ __forceinline__ T heaviside(T a, T b) { return a != a ? a : a == 0 ? b : T(a > 0); }
+
+// NumPy's order for sorting: what has a NaN comes last.
+template <class T> __device__ __forceinline__ bool sorts_behind(T a, T b) { return a > b || (a != a && b == b); }
+
+// Batcher's odd-even merge sort: which items are compared depends on their number alone.
+template <int n, class Order> __device__ __forceinline__ void by_network(Order exchange)
+{
+    for (int merged = 1; merged < n; merged *= 2)
+        for (int apart = merged; apart > 0; apart /= 2)
+            for (int first = apart % merged; first + apart < n; first += 2 * apart)
+                for (int i = first; i < first + apart && i + apart < n; ++i)
+                    if (i / (2 * merged) == (i + apart) / (2 * merged)) exchange(i, i + apart);
+}
+template <int n, class T> __device__ __forceinline__ void sort_row(T* row)
+{
+    by_network<n>([&](int i, int j) {
+        const T one = row[i], other = row[j];
+        if (sorts_behind(one, other)) {
+            row[i] = other;
+            row[j] = one;
+        }
+    });
+}
+// The places that sort a row; equal keys stay in the order of their places.
+template <int n, class T> __device__ __forceinline__ void sort_places(T* keys, long long* places)
+{
+    for (int i = 0; i < n; ++i) places[i] = i;
+    by_network<n>([&](int i, int j) {
+        const T one = keys[i], other = keys[j];
+        const long long place = places[i];
+        if (sorts_behind(one, other) || (!sorts_behind(other, one) && place > places[j])) {
+            keys[i] = other;
+            keys[j] = one;
+            places[i] = places[j];
+            places[j] = place;
+        }
+    });
+}
+
+// How many of a sorted row's numbers are before a number, or not behind it.
+template <bool after, class T, class Row> __device__ __forceinline__ int place_of(T value, int count, Row row)
+{
+    int low = 0, high = count;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        const T one = row(middle);
+        if (after ? !sorts_behind(one, value) : sorts_behind(value, one)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+template <class P, class V> __device__ __forceinline__ double interpolate(double at, int count, P places, V values,
+                                                                          double left, double right)
+{
+    if (at != at) return at;
+    const int next = place_of<true>(at, count, places);
+    if (next == 0) return left;
+    const double place = places(next - 1), value = values(next - 1);
+    if (next == count) return at > place ? right : value;
+    if (at == place) return value;
+    const double slope = (values(next) - value) / (places(next) - place), found = slope * (at - place) + value;
+    if (found == found) return found;
+    const double back = slope * (at - places(next)) + values(next);
+    return back != back && value == values(next) ? value : back;
+}
+
 // Truncation; beyond the range it saturates and NaN gives 0.
 template <class I, class F> __device__ __forceinline__ I to_integer(F a)
 {

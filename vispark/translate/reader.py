@@ -471,6 +471,9 @@ class _Reader:
             spelled = _spelled(node.args[0])
             if spelled is not None:
                 return form.Literal(spelled, at=place(node))
+        if function == form.Library("numpy.einsum") and node.args and isinstance(node.args[0], ast.Constant):
+            operands = tuple(map(self.expression, node.args[1:]))
+            return form.Call(function, (form.Literal(node.args[0].value), *operands), (), at=place(node))
         arguments = tuple(form.Spread(self.expression(one.value), at=place(one)) if isinstance(one, ast.Starred) else
                           self.expression(one) for one in node.args)
         keywords = tuple((keyword.arg, self.expression(keyword.value)) for keyword in node.keywords if keyword.arg)

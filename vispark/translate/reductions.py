@@ -54,6 +54,8 @@ class Reductions(Writer):
             return self._mean(array)
         if name in ("var", "std"):
             return self._spread(name, array)
+        if name == "median":
+            return self._median(array)
         if name in ("any", "all"):
             return replace(self._truths(name, array), type=NUMPY_BOOL)
         if name in ("min", "max"):
@@ -319,6 +321,10 @@ class Reductions(Writer):
     def product_of(self, text: Callable[[int, int], str], width: int, terms: int, kind: Scalar) -> Array | None:
         """The sums of terms as a product of the element's row with a matrix; None where they are none."""
         return None
+
+    def _median(self, array: Array) -> Number:
+        """The middle of all elements."""
+        raise NotImplementedError
 
     def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Any:
         """An operation on numbers, for numbers and arrays."""

@@ -136,6 +136,7 @@ def _ufuncs() -> list[Probe]:
         equal = _POWER if name == "power" else _LOOSE if loose else _NEAR if near else _ZERO if name in free else _PARTS
         # Of complex numbers near zero NumPy's is what 1 + z has kept of them.
         equal = replace(equal, absolute=2) if name == "log1p" else equal
+        equal = Equal(units=2, absolute=2) if name == "logaddexp" else equal
         found.append(Probe(f"np.{name}({', '.join((first, second)[:ufunc.nin])})", equal))
     return found
 
@@ -218,7 +219,16 @@ def _rows() -> list[Probe]:
     found += [Probe(text, _ORDER, rows=True) for text in (
         "np.sum({B})", "np.sum({B}, axis=0)", "{B}.sum(axis=1)", "np.mean({B}, axis=0)", "({B} @ {r})", "({r} @ {B}.T)",
         "np.dot({B}, {r})", "({B} @ {B}.T)", "np.min({B}, axis=1)", "{B}.max(axis=0)", "np.max({B})",
-        "np.matmul({B}, {r})")]
+        "np.matmul({B}, {r})", "np.einsum('i,i', {r}, {s})", "np.einsum('ij,j->i', {B}, {r})", "np.nansum({r})",
+        "np.nanmean({r})", "np.median({r})", "np.median({B}, axis=1)")]
+    found += [Probe(text, _ZERO, rows=True) for text in (
+        "np.sort({p})", "np.sort({B}, axis=0)", "sorted({r})[0]", "{r}[np.argsort({r})[0]]", "np.nanmin({p})",
+        "np.nanmax({p})", "np.einsum('i,j->ij', {r}, {s})")]
+    found += [Probe(text, rows=True) for text in (
+        "np.searchsorted(np.sort({r}), {m})", "np.digitize({m}, np.sort({r}))",
+        "np.squeeze({p}[None])", "np.expand_dims({p}, -1)")]
+    found += [Probe("np.interp({m}, (0, 1, 2), W)", Equal(units=2)), Probe("np.interp({r}, (-1, 0, 2), W)",
+                                                                           Equal(units=2), rows=True)]
     # Loops over arrays may fuse a product and a sum of complex parts.
     return [replace(probe, equal=replace(probe.equal, parts=max(4, probe.equal.parts))) for probe in found]
 
