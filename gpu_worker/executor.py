@@ -58,7 +58,7 @@ from gpu_worker.protocol.messages import (
     Values,
 )
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned, field_bytes, field_offsets
-from gpu_worker.recordings import Recording
+from gpu_worker.recordings import Recording, parted
 from gpu_worker.scratch import Arguments, Scratch
 from gpu_worker.store import Array, Partition
 from gpu_worker.streams import Streams
@@ -167,8 +167,7 @@ class Execution:
         self._give_back()
         times = Times(time.monotonic() - self.started, self.launches.compiling,
                       **self.stopwatch.spent if self.request.profile else {})
-        payload = data if isinstance(data, Payload) else None
-        inline = data.array.tobytes() if data is not None and payload is None else b""
+        payload, inline = parted(data)
         iterated = tuple(self.grid.iterated) if self.grid else ()
         return Ran(self.request.number, outputs, folded, self.retained, times, inline, iterated), payload
 

@@ -28,7 +28,7 @@ from gpu_worker.line import Flight, Line
 from gpu_worker.names import Names
 from gpu_worker.protocol.errors import KernelFault, Place
 from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
-from gpu_worker.protocol.payload import Data
+from gpu_worker.protocol.payload import Data, Payload
 from gpu_worker.store import Partition
 from gpu_worker.streams import MAIN, Streams
 from gpu_worker.vessels import Room, Vessel
@@ -183,8 +183,9 @@ class Recording:
             return False
         return True
 
-    def run(self, request: Run, arguments: Arguments, box: BlackBox, names: Names, line: Line) -> Ran:
-        """Do it again, where the answer is what the devices find.
+    def run(self, request: Run, arguments: Arguments, box: BlackBox, names: Names,
+            line: Line) -> tuple[Ran, Payload | None]:
+        """Do it again, where the answer is what the devices find: the reply, and what is too large to be in it.
 
         Raises
         ------
@@ -209,8 +210,8 @@ class Recording:
         finally:
             names.give_back((vrdd,))
         failpoint("bound")
-        inline = b"" if data is None else data.array.tobytes()
-        return Ran(request.number, outputs, folded, False, Times(time.monotonic() - started, 0.0), inline)
+        payload, inline = parted(data)
+        return Ran(request.number, outputs, folded, False, Times(time.monotonic() - started, 0.0), inline), payload
 
     def begin(self, request: Run, arguments: Arguments, box: BlackBox, names: Names, line: Line) -> Flight:
         """Begin to do it again, in a turn of the line; what it keeps is bound, and coming.
@@ -286,6 +287,11 @@ class Recording:
         for vessel in self.vessels.values():
             vessel.drop()
         self._work, self._streams, self._buffers, self._pinned, self.vessels = [], [], [], [], {}
+
+
+def parted(data: Data | None) -> tuple[Payload | None, bytes]:
+    """What goes beside a reply, and what goes in it."""
+    return (data, b"") if isinstance(data, Payload) else (None, b"" if data is None else data.array.tobytes())
 
 
 def _shapes(values: Sequence[Constant]) -> list[tuple]:

@@ -246,7 +246,8 @@ class Worker:
         """A reply that says which snapshots are complete."""
         return replace(reply, saved=self._snapshots.saved) if self._snapshots.saved else reply
 
-    def _again(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, None] | Flight | None:
+    def _again(self, request: Run, plan: Prepared,
+               payload: Payload | None) -> tuple[Ran, Payload | None] | Flight | None:
         """The answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled."""
         if request.profile or not 0 <= plan.source < len(request.vrdds):
             return None
@@ -256,7 +257,7 @@ class Worker:
             if recording is None:
                 return None
             try:
-                return recording.run(request, arguments, self._box, self._names, self._line), None
+                return recording.run(request, arguments, self._box, self._names, self._line)
             finally:
                 recording.lock.release()
         if plan.recordings.is_empty:

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark.bridge import Home
@@ -42,6 +43,11 @@ class Shape:
 
     def __hash__(self) -> int:
         return self.hashed
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The bytes of all of it."""
+        return sum(content.nbytes for content in self.contents)
 
 
 @dataclass(frozen=True)

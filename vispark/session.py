@@ -411,7 +411,7 @@ class Session:
         workers = {home: self.workers.at(home) for home, _ in ready.shares}
         if not all(worker.direct for worker in workers.values()):
             return {}
-        nbytes = sum(content.nbytes for content in ready.kept[-1].contents)
+        nbytes = ready.kept[-1].nbytes
         epochs = {home: worker.epoch for home, worker in workers.items()}
         if not self.snapshots.wanted(loader, nbytes, epochs):
             return {}

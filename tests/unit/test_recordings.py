@@ -30,6 +30,7 @@ from gpu_worker.protocol.messages import (
     Retain,
     Value,
 )
+from gpu_worker.protocol.payload import INLINE_BYTES, Payload
 from tests.unit.plans import Bench, bench
 
 SOURCE = """
@@ -97,6 +98,17 @@ def test_a_further_pass_uploads_no_tables_and_allocates_nothing(null: Bench):
         calls.clear()
         null.run(plan, (1,), values)
     assert [call[0] for call in calls] == ["copy_in", "launch", "launch", "copy_out", "synchronize"]
+
+
+def test_what_is_too_large_for_a_reply_goes_beside_it_in_each_pass(null: Bench):
+    wide = INLINE_BYTES
+    launch = Launch((), (1,), 0, (In(""),), (Field("", "<f4", (wide,)),), kernel="sum", tile=4,
+                    partials=(Partial("", "add", "double", wide),))
+    plan = null.plan(1, (MapFold("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
+    for _ in range(4):
+        reply, data = null.run(plan, (1,))
+        assert isinstance(data, Payload) and data.size >= 4 * wide and not reply.data
+    assert recorded(null) == 1
 
 
 def test_other_content_under_a_name_is_seen(worker: Bench):
