@@ -431,7 +431,8 @@ class Lowering:
             assert taken is not None
             mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names))
             self._settled |= mapped.settled
-            return launch_of(mapped, calls, taken.fields, self.slots, self.modules, names=names)
+            return launch_of(mapped, calls, taken.fields, self.slots, self.modules, keyless=before.layout.keyed,
+                             names=names)
         self._settled |= mapped.settled
         written = {each.name for each in mapped.kernel.outputs}
         outputs = [each for each in after.signature.fields if each.name in written]

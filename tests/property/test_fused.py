@@ -164,6 +164,7 @@ def outcome(action: Callable[[], object]) -> object:
 @example(Case("blocks", False, [[np.ones((0, 2))], [np.ones((3, 2))]], [], "vreduce", "aggregate"))
 @example(Case("numbers", True, [[(0, 1.0), (1, -2.0)], [(2, 2.0)]], ["twice", "cache", "square"], "pair", "reduce"))
 @example(Case("numbers", False, [[1.0, -2.0], []], ["twice"], "pair", "count"))
+@example(Case("numbers", True, [[(0, 1.0)], [(2, -1.0), (0, 2.0)]], [], "pair", "count"))
 @example(Case("rows", False, [[np.ones(3), np.zeros(3)], [np.ones(3)]], ["twice", "dtoh", "plus 1"], "", "aggregate"))
 def test_equal_results(sc: SparkContext, case: Case):
     plain = in_partitions(sc, case.partitions)
