@@ -367,12 +367,35 @@ class Receive:
 
 
 @dataclass(frozen=True)
+class TakeBack:
+    """What a worker is to hold of a snapshot: its part of it, or the owner's, under a number and a name."""
+
+    snapshot: int
+    number: int
+    name: str
+    owner: str = ""
+
+    def ask(self, client: Client) -> tuple[int, dict[int, Content]]:
+        """Have it held; the worker's epoch, and what it holds of that number then.
+
+        Raises
+        ------
+        PartitionMissing
+            If the node has the snapshot no more.
+        """
+        reply, descriptors = client.request(messages.Restore(client.next_number(), self.snapshot, self.number,
+                                                             self.name, self.owner))
+        close_all(descriptors)
+        return client.epoch, contents(reply)
+
+
+@dataclass(frozen=True)
 class Relay:
     """The task that carries a plan to the worker of a node for a driver that cannot reach it; or what it may forget.
 
     Where other nodes run it too, only to the process of the ``epoch`` that the driver knows: others are in no world.
     It gives the worker's epoch, the reply, or the error for which the driver repeats the plan, and what was fetched;
-    None on another node.
+    None on another node. In place of a plan it may carry what to take ``back``, and gives what is held then.
     """
 
     credentials: Credentials
@@ -381,10 +404,11 @@ class Relay:
     shipment: Shipment | None
     released: tuple[int, ...]
     retained: dict[int, tuple[int, ...]]
+    back: TakeBack | None = None
 
     def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
         runtime_dir = self.home.runtime_dir if self.home.here else None
-        if runtime_dir is None and self.shipment is None:
+        if runtime_dir is None and self.shipment is None and self.back is None:
             yield None
             return
         client = local_client(self.credentials, runtime_dir)
@@ -392,6 +416,12 @@ class Relay:
             yield None
             return
         _answered(self.credentials, runtime_dir, self._settle)
+        if self.back is not None:
+            try:
+                yield *_answered(self.credentials, runtime_dir, self.back.ask), b""
+            except (WorkerLost, Fenced, PartitionMissing) as error:
+                yield local_client(self.credentials, runtime_dir).epoch, error, b""
+            return
         if self.shipment is None:
             yield ()
             return

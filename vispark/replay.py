@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark import RDD
 
 from vispark import plan
-from vispark.bridge import Home
+from vispark.bridge import Home, TakeBack
 from vispark.copies import owner
 from vispark.errors import PartitionMissing, WorkerLost, WorkerUnavailable
 from vispark.grid.loop import FIRST_STEPS, next_steps
@@ -22,6 +22,7 @@ from vispark.grid.recorded import LoopSpec
 from vispark.plan import Cached, Chain, Node
 from vispark.residency import Residency
 from vispark.snapshots import Snapshot
+from vispark.workers import Relayed
 
 if TYPE_CHECKING:
     from vispark.session import Session
@@ -130,6 +131,7 @@ class Replay:
         if self._is_missing(target):
             session.snapshots.lost(snapshot)
             return None
+        target.tokens = target.tokens or snapshot.tokens
         session.snapshots.restored += 1
         log.info("went back to the snapshot of %.1f s ago", time.monotonic() - snapshot.began)
         return target
@@ -137,15 +139,20 @@ class Replay:
     def _take_back(self, snapshot: Snapshot, home: Home, target: Residency) -> None:
         """Have a worker's part of a snapshot held there, or, where that is lost, by the one that has a copy."""
         worker, holder = self._session.workers.at(home), snapshot.holders.get(home)
+        back = TakeBack(snapshot.number, target.cached.number, target.cached.name)
         try:
-            target.bind(home, *worker.restore(snapshot.number, target.cached))
+            target.bind(home, *worker.take_back(back, self._relayed(snapshot, home)))
             return
         except (PartitionMissing, WorkerUnavailable, WorkerLost) as error:
             if holder is None or (isinstance(error, WorkerLost) and not worker.gone):
                 raise
             log.warning("a node has lost its part of a snapshot, and another one takes its place: %s", error)
-        target.bind(holder, *self._session.workers.at(holder).restore(
-            snapshot.number, target.cached, owner(home)))
+        target.bind(holder, *self._session.workers.at(holder).take_back(
+            replace(back, owner=owner(home)), self._relayed(snapshot, holder)))
+
+    def _relayed(self, snapshot: Snapshot, home: Home) -> Relayed:
+        here = [partition for partition, place in snapshot.places.items() if place == home]
+        return self._session.relayed(snapshot.tokens, here)
 
     def _loaded(self) -> Point:
         """What is there before the first operation that needs neighbours: held, or loaded where it is not."""

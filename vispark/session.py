@@ -382,13 +382,13 @@ class Session:
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
         released = self.released.take()
         worlds = self.worlds.of([home for home, _ in ready.shares], nodes)
-        saves = self._saves(loader, ready, nodes)
+        saves = self._saves(loader, ready, nodes, residency)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
             shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world,
                                 saves.get(home))
             try:
-                sent = worker.send(shipment, self._relayed(residency, shipment), released)
+                sent = worker.send(shipment, self.relayed(residency.tokens, shipment.partitions), released)
                 found.append((worker, prepared, sent))
             except VisparkError as error:
                 self._end_world(shipment)
@@ -401,7 +401,7 @@ class Session:
                     worker.release(released)
         return found
 
-    def _saves(self, loader, ready: Ready, nodes: Chain) -> dict[Home, Save]:
+    def _saves(self, loader, ready: Ready, nodes: Chain, source: Residency) -> dict[Home, Save]:
         """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due."""
         last = nodes[-1].cached if nodes else None
         target = self.residencies.get(last.number) if last else None
@@ -409,8 +409,6 @@ class Session:
                 or not any(plan.needs_neighbours(nodes, position) for position in range(len(nodes))):
             return {}
         workers = {home: self.workers.at(home) for home, _ in ready.shares}
-        if not all(worker.direct for worker in workers.values()):
-            return {}
         nbytes = ready.kept[-1].nbytes
         epochs = {home: worker.epoch for home, worker in workers.items()}
         if not self.snapshots.wanted(loader, nbytes, epochs):
@@ -419,7 +417,7 @@ class Session:
         target.saved = residency.cached
         found = copies(self.workers, workers)
         save = self.snapshots.begin(loader, residency, last.number, dict(ready.kept[-1].homes), nbytes, epochs,
-                                    {home: holder for home, (holder, _) in found.items()})
+                                    {home: holder for home, (holder, _) in found.items()}, source.tokens)
         return {home: replace(save, copy=found[home][1] if home in found else None) for home in workers}
 
     def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
@@ -477,13 +475,13 @@ class Session:
                                         self.context.defaultParallelism)
             profile.add("load", parts, began, "Spark")
 
-    def _relayed(self, residency: Residency, shipment: Shipment) -> Relayed:
-        """Runs a task where the token of a plan's first partition lies."""
-        partition = next(iter(shipment.prepared.results))
-
+    def relayed(self, tokens, partitions: Sequence[int]) -> Relayed:
+        """Runs a task where the token of the first of some partitions lies."""
         def relayed(task: Relay):
-            carried = residency.tokens.mapPartitionsWithIndex(task)
-            return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
+            if tokens is None or not partitions:
+                return None
+            carried = tokens.mapPartitionsWithIndex(task)
+            return self.job(lambda: self.context.runJob(carried, list, [partitions[0]]))[0]
         return relayed
 
     def _place(self, token: Token) -> None:

@@ -16,7 +16,7 @@ from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
-from vispark.bridge import Credentials, Home, Relay, blame, contents
+from vispark.bridge import Credentials, Home, Relay, TakeBack, blame, contents
 from vispark.content import Content
 from vispark.errors import (
     Fenced,
@@ -28,7 +28,6 @@ from vispark.errors import (
     WorldLost,
 )
 from vispark.lanes import Lane, Ticket
-from vispark.plan import Cached
 from vispark.prepared import Shipment
 
 log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
 _POLL_MS = 50
 
 #: What a task brings from a worker that is relayed to; None where it came to another node.
-Carried = tuple[int, Ran | VisparkError, bytes] | None
+Carried = tuple[int, Ran | dict[int, Content] | VisparkError, bytes] | None
 #: Runs a task where a partition's token lies, by a Spark job.
 Relayed = Callable[[Relay], Carried]
 
@@ -192,6 +191,13 @@ class Worker:
         return sent.ticket.done or self._busy.get(threading.get_ident()) is sent.lane
 
     def _receive_relayed(self, relayed: Callable[[], Carried]) -> tuple[int, Ran, Data]:
+        epoch, reply, data = self._carried(relayed)
+        self.fetched_bytes += len(data)
+        found = results(data, ())
+        self._heard(Ticket(reply.number, None, (reply, found), done=True))
+        return epoch, reply, found
+
+    def _carried(self, relayed: Callable[[], Carried]) -> tuple[int, Any, bytes]:
         answer = relayed()
         if answer is None:
             raise PartitionMissing("no task came to the node that holds the partition")
@@ -199,8 +205,7 @@ class Worker:
         self.learn(epoch)
         if isinstance(reply, VisparkError):
             raise reply
-        self.fetched_bytes += len(data)
-        return epoch, reply, results(data, ())
+        return epoch, reply, data
 
     # -- small requests -----------------------------------------------------------------------------------------------
 
@@ -281,32 +286,36 @@ class Worker:
                 self._door = client.reach
         return self.reach or self._door
 
-    def restore(self, snapshot: int, target: Cached, owner: str = "") -> tuple[int, dict[int, Content]]:
-        """Have a snapshot's content held under a number: what was held there, or the copy of what the ``owner`` held.
+    def take_back(self, back: TakeBack, relay: Relayed) -> tuple[int, dict[int, Content]]:
+        """Have a part of a snapshot held; the worker's epoch, and what it holds of that number then.
 
-        Gives the worker's epoch, and what it holds of that number then.
+        ``relay`` is used as for :meth:`send`.
 
         Raises
         ------
         PartitionMissing
             If the node has the snapshot no more.
         """
-        if not self.direct:
-            raise PartitionMissing("a worker that is relayed to takes no snapshots")
-        epoch, reply = self._ask(lambda client: messages.Restore(client.next_number(), snapshot, target.number,
-                                                                 target.name, owner))
-        return epoch, contents(reply)
+        if self.direct:
+            return self._asked(back.ask)
+        task = Relay(self._credentials, self.home, self.epoch, None, *self._take_deferred(), back)
+        epoch, found, _ = self._carried(lambda: relay(task))
+        return epoch, found
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
 
         A connection that waited may lead to a process that is gone, while tasks have brought data to the next one.
         """
+        return self._asked(lambda client: (client.epoch, client.request(request(client))[0]))
+
+    def _asked(self, ask: Callable[[Client], _Given]) -> _Given:
+        """What is asked of a process, or of the one after it where that is lost."""
         attempts = self._credentials.options.attempts
         while True:
             try:
                 with self._borrowed() as client:
-                    return client.epoch, client.request(request(client))[0]
+                    return ask(client)
             except WorkerLost:
                 attempts -= 1
                 if attempts < 0 or self.gone:

@@ -104,6 +104,10 @@ class Track:
             pass
         return not done.is_set()
 
+    def kill_process(self) -> None:
+        """End the first node's device process at once."""
+        self._arena.kill_process()
+
     def run(self, loop: str, steps: int, kills: random.Random | None = None, most: int = 0,
             longest: float = 3.0, kinds: tuple[str, ...] = ("process", "process", "daemon")) -> Ended:
         """Run a loop, and kill at most so many times.
