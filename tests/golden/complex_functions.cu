@@ -58,7 +58,9 @@ __device__ __forceinline__ double log_of_size(double re, double im)
 {
     const double x = fmax(fabs(re), fabs(im)), y = fmin(fabs(re), fabs(im));
     if (x > 0.5 && x < 2 && y < 2) return log1p((x - 1) * (x + 1) + y * y) / 2;
-    return x > 1e300 ? log(hypot(re * 0.25, im * 0.25)) + 1.3862943611198906 : log(hypot(re, im));
+    if (x > 1e300) return log(hypot(re * 0.25, im * 0.25)) + 1.3862943611198906;
+    if (x < 1e-290) return log(hypot(re * 0x1p+200, im * 0x1p+200)) - 138.62943611198907;
+    return log(hypot(re, im));
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_sqrt(complex_t<T> a)
 {

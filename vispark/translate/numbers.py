@@ -55,6 +55,9 @@ def extreme(name: str, a: Number, b: Number) -> Number:
         raise Refusal(f"Python has no {name}() of complex numbers; compare abs(), .real or .imag")
     if a.known and b.known:
         return literal({"min": min, "max": max}[name](a.value, b.value))
+    if "c" in (a.type.kind, b.type.kind) and not scalars.compared_as_scalars(b, a):
+        raise Refusal(f"{name}() of {a.type} and {b.type} is not supported; convert one to the other's type, or both "
+                      "to np.complex128")
     kind = join(a.type, b.type)
     choose = {"min": min, "max": max}[name]
     bounds = None

@@ -161,8 +161,19 @@ def binary(symbol: str, a: Number, b: Number) -> Number:
         raise Refusal(f"an integer to the power {b.value} is an error in NumPy; write float(x) ** {b.value}")
     if symbol in _ORDER and "c" in (a.type.kind, b.type.kind):
         casts, found = resolve(UFUNC_OF[symbol], a.type, b.type)
-        return Number(found, f"{cast(a, casts[0]).closed} {symbol} {cast(b, casts[1]).closed}", atom=False)
+        if compared_as_scalars(a, b):
+            return Number(found, f"{cast(a, casts[0]).closed} {symbol} {cast(b, casts[1]).closed}", atom=False)
     return ufunc(UFUNC_OF[symbol], a, b)
+
+
+def compared_as_scalars(a: Number, b: Number) -> bool:
+    """Whether NumPy's scalars order two numbers, one of them complex, by themselves: where one's type holds the other.
+
+    Else its ufuncs do, to whom a NaN in either part is neither before nor behind anything.
+    """
+    if a.type.weak or b.type.weak:
+        return True
+    return a.type.kind != "b" and resolve("less", a.type, b.type)[0][0] in (a.type, b.type)
 
 
 def _python_binary(symbol: str, a: Number, b: Number) -> Number:
