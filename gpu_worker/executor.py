@@ -544,9 +544,8 @@ def _folded(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> tu
     arrays += [] if result.counts is None else [result.counts]
     data, offsets = _room(sum(aligned(array.nbytes) for array in arrays)), [0]
     for array in arrays:
-        given = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        data.view(offsets[-1], given.nbytes)[:] = given
-        offsets.append(offsets[-1] + aligned(given.nbytes))
+        data.put(offsets[-1], array)
+        offsets.append(offsets[-1] + aligned(array.nbytes))
     fields = tuple(FoldedField(each.field.name, each.field.dtype, each.field.shape, offset, each.magnitude,
                                each.ordered) for each, offset in zip(result.fields, offsets, strict=False))
     return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), data

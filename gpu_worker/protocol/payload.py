@@ -75,6 +75,10 @@ class Data:
             raise ProtocolError(f"bytes {offset} to {offset + length} are not in a payload of {self.size}")
         return self.array[offset:offset + length]
 
+    def put(self, offset: int, array: np.ndarray) -> None:
+        """Copy an array's bytes to ``offset``, in C order."""
+        self.view(offset, array.nbytes).view(array.dtype).reshape(array.shape)[...] = array
+
     def field(self, field: Field, offset: int) -> np.ndarray:
         """A field at ``offset``, as a view of its dtype and shape."""
         return self.view(offset, field_bytes(field)).view(np.dtype(field.dtype)).reshape(field.shape)
@@ -149,7 +153,7 @@ class Payload(Data):
         Large ones go through a system call: storing to new shared memory would cost a fault for each page.
         """
         if self.used:
-            self.view(offset, array.nbytes).view(array.dtype).reshape(array.shape)[...] = array
+            super().put(offset, array)
             return
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if data.nbytes < WRITE_FROM:

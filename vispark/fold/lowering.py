@@ -193,8 +193,10 @@ def finish_by_key(fold: FoldByKey, folds: Folds) -> tuple[Layout, dict[str, np.n
     counts = np.sum([payload.field(Field("", "<i8", (fold.groups,)), folded.counts) for folded, payload, _ in folds],
                     axis=0)
     keys = np.flatnonzero(counts)
+    if len(keys) < fold.groups:
+        arrays = {name: array[keys] for name, array in arrays.items()}
     layout = folds[0][2].layout
-    found = {fold.key: keys.astype(layout.parts[0].dtype)} | {name: array[keys] for name, array in arrays.items()}
+    found = {fold.key: keys.astype(layout.parts[0].dtype)} | arrays
     for array in found.values():
         array.flags.writeable = False       # each record made of it is its own
     return layout, found
@@ -283,7 +285,7 @@ def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] 
         if not _trusted(by, [part for part, _ in parts]):
             return None
         values = [payload.field(Field("", part.dtype, part.shape), part.offset) for part, payload in parts]
-        found[name] = values[0].copy() if len(values) == 1 else _reduced(by, values)
+        found[name] = values[0] if len(values) == 1 else _reduced(by, values)
     return found
 
 
