@@ -161,7 +161,8 @@ class Application:
         def one(rank: int) -> tuple[Ran, Data]:
             world = World(key, rank, workers)
             try:
-                return self._ask(rank, self._plan(rank, Load(0), *steps), vrdds, world, seconds=seconds, save=save)
+                return self._ask(rank, self._plan(rank, Load(0), *steps), vrdds, world, seconds=seconds,
+                                 save=self._copied(save, rank))
             except WorkerError:
                 self._abandon(key, rank)
                 raise
@@ -172,6 +173,12 @@ class Application:
             if error is not None:
                 raise ExceptionGroup("a node failed", [each for each in errors if each is not None]) from error
         return [future.result() for future in futures]
+
+    def _copied(self, save: Save | None, rank: int) -> Save | None:
+        """A snapshot with a copy on the next node, where there is one."""
+        if save is None or len(self.nodes) == 1:
+            return save
+        return replace(save, copy=CopyTo(str(rank), str(self.nodes[(rank + 1) % len(self.nodes)].path), None))
 
     def _abandon(self, key: bytes, lost: int) -> None:
         for rank, node in enumerate(self.nodes):

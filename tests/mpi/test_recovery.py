@@ -238,8 +238,8 @@ def test_kills_at_random_moments_leave_the_same_bits(two: list[Node], tmp_path: 
         print(f"run {run}: {kills} kills so far, {survivor.recoveries} recoveries", flush=True)
 
 
-@pytest.mark.parametrize("point", ["snapshot-copying", "snapshot-taken", "snapshot-left", "halo-packed", "halo-moved",
-                                   "world-starting"])
+@pytest.mark.parametrize("point", ["snapshot-copying", "snapshot-taken", "snapshot-left", "snapshot-copied",
+                                   "halo-packed", "halo-moved", "world-starting"])
 def test_a_kill_at_each_point_leaves_the_same_bits(tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch):
     failpoints = tmp_path / "failpoints"
     failpoints.mkdir()
