@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.topology import jvm_options
+
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")
 
@@ -35,7 +37,8 @@ def test_example(name: str, tmp_path: Path):
     arguments, said = RUNS[name]
     with tempfile.TemporaryDirectory(prefix="vt-") as runtime:      # a short path: there is a socket in it
         environment = os.environ | {"VISPARK_RUNTIME_DIR": runtime, "PYSPARK_SUBMIT_ARGS":
-                                    "--master local[2] --conf spark.ui.enabled=false pyspark-shell"}
+                                    "--master local[2] --conf spark.ui.enabled=false "
+                                    f'--driver-java-options "{jvm_options()}" pyspark-shell'}
         result = subprocess.run([sys.executable, EXAMPLES / name, *arguments], cwd=tmp_path, env=environment,
                                 timeout=110, capture_output=True, text=True, check=False)
         subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], env=environment, timeout=30, check=False)

@@ -254,7 +254,7 @@ def _home() -> Path:
     return Path(tempfile.mkdtemp(prefix="vt-driver-"))
 
 
-def _jvm() -> str:
+def jvm_options() -> str:
     """What makes JVMs quick to start rather than quick to run."""
     return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archive.options()}".rstrip()
 
@@ -269,9 +269,9 @@ def _common_conf() -> dict[str, str]:
         "spark.driver.host": DRIVER,
         "spark.driver.bindAddress": DRIVER,
         "spark.driver.memory": "512m",
-        "spark.driver.extraJavaOptions": f"{_jvm()} -Dlog4j2.configurationFile={settings.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{jvm_options()} -Dlog4j2.configurationFile={settings.as_uri()}",
         "spark.executor.memory": "512m",
-        "spark.executor.extraJavaOptions": _jvm(),
+        "spark.executor.extraJavaOptions": jvm_options(),
         "spark.local.dir": str(_home() / "local"),
         "spark.vispark.transport": os.environ.get(TRANSPORT, "auto"),
     }
@@ -323,7 +323,7 @@ def _daemon(command: list[str], log: Path, environment: dict[str, str]) -> Itera
     """A master or a worker; ended politely, so that it ends its executors."""
     home = _find_spark_home()
     variables = {"SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable, "SPARK_DAEMON_MEMORY": "256m",
-                 "SPARK_DAEMON_JAVA_OPTS": f"{_jvm()} -Dspark.master.rest.enabled=false",
+                 "SPARK_DAEMON_JAVA_OPTS": f"{jvm_options()} -Dspark.master.rest.enabled=false",
                  "SPARK_PUBLIC_DNS": environment["SPARK_LOCAL_IP"]}
     # When this process is killed, nobody else would end them.
     outlived = ["setpriv", "--pdeathsig", "TERM"]
