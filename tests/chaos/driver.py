@@ -9,11 +9,13 @@ import numpy as np
 from pyspark import SparkConf, SparkContext
 
 import vispark  # noqa: F401  It adds the operations to RDD.
+from tests.system.topology import jvm_options
 
 
 def main() -> None:
     conf = SparkConf().setMaster("local[2]").set("spark.ui.enabled", "false").set("spark.vispark.device", "host")
     conf.set("spark.driver.host", "127.0.0.1").set("spark.vispark.lease", sys.argv[1])
+    conf.set("spark.driver.extraJavaOptions", jvm_options())
     conf.set("spark.executorEnv.VISPARK_RUNTIME_DIR", os.environ["VISPARK_RUNTIME_DIR"])
     sc = SparkContext(conf=conf)
     device = sc.parallelize([np.arange(1000.0)] * 8, 4).cache("GPU")
