@@ -156,26 +156,33 @@ class Loop:
         NotFinite
             If a cell that was asked about is NaN or infinite.
         """
-        step, change = self._step, -1.0
-        several = step.steps // step.stride if step.stride > 1 else 0
-        for count in range(1, several + 1):
-            self._advance({}, step.together)
-            if count % AHEAD == 0:
-                self._wait()
-        for count in range(several * step.stride + 1, step.steps + 1):
+        step, change, count, ahead = self._step, -1.0, 0, 0
+        while count < step.steps:
+            together = step.stride > 1 and self._free(count) >= step.stride
+            count += step.stride if together else 1
             number = step.done + count
-            compared = step.until >= 0 and number % step.every == 0
+            compared = not together and step.until >= 0 and number % step.every == 0
             before = dict(self._stepper.content) if compared else {}
-            self._advance(before, step.phases)
+            self._advance(before, step.together if together else step.phases)
+            ahead += 1
             if compared:
-                change = self._largest_change(before)
-            elif count % AHEAD == 0:
+                change, ahead = self._largest_change(before), 0
+            elif ahead == AHEAD:
                 self._wait()
+                ahead = 0
             if step.check > 0 and (number % step.check == 0 or count == step.steps):
                 self._check_finite(number)
             if compared and change <= step.until:
                 return Iterated(count, change)
         return Iterated(step.steps, change)
+
+    def _free(self, count: int) -> int:
+        """How many steps there are after so many before something is asked for in between."""
+        step, number = self._step, self._step.done + count
+        free = step.steps - count
+        if step.until >= 0:
+            free = min(free, step.every - 1 - number % step.every)
+        return min(free, step.check - number % step.check) if step.check > 0 else free
 
     def _advance(self, before: Mapping[str, Cells], phases: tuple[Phase, ...]) -> None:
         """Do phases, a step's or those of several; what was ``before`` it stays as it is."""

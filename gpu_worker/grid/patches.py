@@ -93,7 +93,7 @@ class Domain:
     @classmethod
     def of(cls, grid: GridShape, owners: Mapping[int, Device]) -> Domain:
         """The domain of a worker that has blocks, given by their numbers, on devices."""
-        lattice, ghosts = lattice_of(grid), lifted(grid.halo, 0)
+        lattice, ghosts = lattice_of(grid), lifted(grid.ghosts or grid.halo, 0)
         held: dict[Device, list[Triple]] = {}
         for number, device in owners.items():
             held.setdefault(device, []).append(position(lattice, number))
@@ -169,12 +169,13 @@ def lattice_of(grid: GridShape) -> Lattice:
     PlanError
         If it cannot be: no axes, empty blocks, or ghosts wider than a block or than 32 cells.
     """
-    if not 1 <= len(grid.shape) <= 3 or not len(grid.shape) == len(grid.splits) == len(grid.halo):
+    ghosts = grid.ghosts or grid.halo
+    if not 1 <= len(grid.shape) <= 3 or not len(grid.shape) == len(grid.splits) == len(grid.halo) == len(ghosts):
         raise PlanError(f"a grid has 1 to 3 axes, with a split and a halo each; this one is {grid}")
-    for extent, splits, halo in zip(grid.shape, grid.splits, grid.halo, strict=True):
-        if not 1 <= splits <= extent or not 0 <= halo <= min(extent // splits, 32):
-            raise PlanError(f"an axis of {extent} cells cannot have {splits} blocks with a halo of {halo}: a block has "
-                            "at least as many cells as the halo, and the halo has 32 at most")
+    for extent, splits, halo, ghost in zip(grid.shape, grid.splits, grid.halo, ghosts, strict=True):
+        if not 1 <= splits <= extent or not 0 <= halo <= ghost <= min(extent // splits, 32):
+            raise PlanError(f"an axis of {extent} cells cannot have {splits} blocks with a halo of {halo} in {ghost} "
+                            "ghost cells: a block has at least as many cells, and they are 32 at most")
     return Lattice(lifted(grid.shape, 1), lifted(grid.splits, 1))
 
 

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 class GridShape:
     """Cells and blocks along each axis, and the width of the ghost cells that blocks have on both sides of it.
 
-    An axis is cut as :func:`numpy.array_split` cuts it: the first blocks are those that are one longer.
+    An axis is cut as :func:`numpy.array_split` cuts it: the first blocks are those that are one longer. ``ghosts`` says
+    how many ghost cells there are in memory, at least as many as the halo has; left out, just as many.
     """
 
     shape: tuple[int, ...]
     splits: tuple[int, ...]
     halo: tuple[int, ...]
+    ghosts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,8 @@ class Iterate:
     the phases write changed by more than ``until``. With ``check`` above 0, look for NaN and infinities after each step
     whose number it divides, and after the last; the first one is the error ``NotFinite``. Steps are
     numbered from 1, after the ``done`` ones of requests before this one. With ``stride`` above 1, the phases
-    ``together`` do so many steps at once, and are done instead as long as so many are left; ``until`` and ``check`` ask
-    for nothing then.
+    ``together`` do so many steps at once, and are done instead wherever so many are left before the last step, before
+    one that ``until`` compares, and up to one that ``check`` looks at.
     """
 
     label: str

@@ -67,6 +67,9 @@ def vmap(function, *arguments) -> plan.Map:
 GRID = Grid((10, 12), (3, 2), 2, ("periodic", (7.0, "mirrored")))
 FIELDS = Grid((10, 12), (3, 2), 1, {"u": "mirrored"}, {"u": "f8", "v": "f8"})
 
+#: Where a function says what is outside, each stencil is a pass.
+VARIED = Grid((10, 12), (3, 2), 1, {"u": lambda y, x: x}, {"u": "f8", "v": "f8"})
+
 
 def test_a_stencil_is_an_exchange_as_wide_as_it_reads_and_a_launch():
     work = lowered(GRID, APPEND, vmap(smooth, 0.5))
@@ -116,7 +119,7 @@ def test_what_lies_outside_has_the_fields_dtype():
 
 def test_a_loop_is_one_step_whose_phases_exchange_what_they_read():
     spec = record_loop([(drift, ()), (push, ()), smooth_v], (), 40, 1e-3, 5, True)
-    work = lowered(FIELDS, plan.Iterate(spec.part(30, 10)))
+    work = lowered(VARIED, plan.Iterate(spec.part(30, 10)))
     step, = [step for step in work.steps if isinstance(step, Iterate)]
     assert (step.steps, step.done, step.until, step.every, step.check) == (30, 10, 1e-3, 5, 100)
     assert [[halo.field for halo in phase.halos] for phase in step.phases] == [["u"], ["u", "v"], []]
@@ -124,16 +127,26 @@ def test_a_loop_is_one_step_whose_phases_exchange_what_they_read():
     assert step.label == "iterate drift, push, smooth_v"
 
 
+def test_stencils_of_a_step_are_one_pass_that_reads_as_far_as_all_of_them():
+    spec = record_loop([(drift, ()), (push, ()), smooth_v, push], (), 40, 1e-3, 1, True)
+    step, = [step for step in lowered(FIELDS, plan.Iterate(spec)).steps if isinstance(step, Iterate)]
+    phase, = step.phases
+    assert (phase.label, step.together, step.stride) == ("vmap drift, push, smooth_v, push", (), 1)
+    assert [(halo.field, halo.below, halo.above) for halo in phase.halos] == [
+        ("u", (0, 1), (1, 1)), ("v", (0, 1), (2, 0))]
+
+
 @pytest.mark.parametrize(("halo", "boundary", "asked", "stride"), [
-    (3, 0.0, {}, 3), (2, "periodic", {}, 2), (5, ("periodic", 0.0, 1.0), {}, 3), (1, 0.0, {}, 1),
-    ((3, 3, 1), 0.0, {}, 1), (3, "mirrored", {}, 1), (3, 0.0, {"until": 1e-3}, 1), (3, 0.0, {"check": 10}, 1)])
-def test_steps_are_joined_where_the_halo_is_deep_enough(halo, boundary, asked, stride):
+    (3, 0.0, {}, 3), (1, "periodic", {}, 3), (5, ("periodic", 0.0, 1.0), {}, 3),
+    (2, lambda z, y, x: z, {}, 2), (3, "mirrored", {}, 1), (3, 0.0, {"until": 1e-3}, 1),
+    (3, 0.0, {"until": 1e-3, "every": 3}, 1), (3, 0.0, {"until": 1e-3, "every": 4}, 3), (3, 0.0, {"check": 10}, 3)])
+def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, stride):
     @stencil
     def heat(u, k):
         around = u[1, 0, 0] + u[-1, 0, 0] + u[0, 1, 0] + u[0, -1, 0] + u[0, 0, 1] + u[0, 0, -1]
         return {"u": u[0, 0, 0] + k * around}
 
-    spec = record_loop(heat, (0.1,), 10, asked.get("until"), 1, asked.get("check", 0))
+    spec = record_loop(heat, (0.1,), 10, asked.get("until"), asked.get("every", 1), asked.get("check", 0))
     work = lowered(Grid((30, 30, 30), (1, 1, 2), halo, boundary, {"u": "f4"}), plan.Iterate(spec))
     step, = [step for step in work.steps if isinstance(step, Iterate)]
     assert step.stride == stride and len(step.phases) == 1 and len(step.together) == (stride > 1)
@@ -154,7 +167,8 @@ def test_arguments_of_phases_are_told_apart():
 
     spec = record_loop([(scaled, (2.0,)), (scaled, (3.0,)), (scaled, (2.0,))], (), 4, None, 1, 0)
     work = lowered(FIELDS, plan.Iterate(spec))
-    given = [work.slots.origins()[launch.arguments[0].slot] for launch in work.stencils]
+    launch, = {work.stencils[phase.launch] for step in work.steps if isinstance(step, Iterate) for phase in step.phases}
+    given = [work.slots.origins()[argument.slot] for argument in launch.arguments]
     assert [np.frombuffer(spec.value(each).data, "f8")[0] for each in given] == [2.0, 3.0, 2.0]
 
 

@@ -160,6 +160,19 @@ def test_a_loop_tells_how_it_ended(grid: GridBench, full: np.ndarray):
     np.testing.assert_allclose(grid.fetch(2), spread(full, ended.steps), rtol=1e-4)
 
 
+@pytest.mark.parametrize(("steps", "done", "until", "every", "check", "sweeps"), [
+    (7, 0, -1.0, 1, 0, 3 * 3 + 1),          # three times two steps, and one
+    (7, 4, 0.0, 5, 0, 1 + 2 * 3 + 2),       # numbered from 5: 5 is compared, 6 to 9 are free, 10 is compared; 11
+    (4, 0, 0.0, 2, 0, 4), (6, 0, -1.0, 1, 3, 2 * (3 + 1))])
+def test_several_steps_at_once_end_where_something_is_asked(grid: GridBench, full: np.ndarray, steps, done, until,
+                                                            every, check, sweeps):
+    phase = Phase("spread", (HALO,), 0)
+    # Three sweeps that count as two steps tell how often they were done.
+    loop = Iterate("loop", (phase,), steps, done, until, every, check, (phase,) * 3, 2)
+    grid.put(1, full)
+    np.testing.assert_allclose(grid.fetch(1, loop), spread(full, sweeps), rtol=1e-5)
+
+
 def test_results_go_to_host_memory(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
     grid.worker.run(grid.plan(Exchange("exchange", (HALO,)), Stencil("spread", 0), ToHost(), Keep(1, "u", "host")),

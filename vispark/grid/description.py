@@ -18,6 +18,9 @@ from gpu_worker.protocol.grids import GridShape
 
 PERIODIC, MIRRORED, NUMBER, FUNCTION = "periodic", "mirrored", "number", "function"
 
+#: The ghost cells that several steps at once read, by the grid's axes.
+DEEP = {1: 1, 2: 8, 3: 3}
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -90,7 +93,18 @@ class Description:
     @property
     def grid_shape(self) -> GridShape:
         """What messages say of it."""
-        return GridShape(self.shape, self.splits, self.halo)
+        return GridShape(self.shape, self.splits, self.halo, self.ghosts)
+
+    @property
+    def ghosts(self) -> tuple[int, ...]:
+        """How many ghost cells blocks have in memory: as many as several steps at once read, where a block has as many.
+
+        What a function of the position gives outside is there for the halo alone.
+        """
+        if any(edge.rule == FUNCTION for each in self.edges for edge in each.edges):
+            return self.halo
+        return tuple(max(halo, min(DEEP[self.ndim], extent // splits)) if halo else 0
+                     for extent, splits, halo in zip(self.shape, self.splits, self.halo, strict=True))
 
     def cuts(self, axis: int) -> tuple[int, ...]:
         """Where an axis is cut, both ends included: the first blocks are those that are one longer."""

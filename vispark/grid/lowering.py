@@ -15,6 +15,7 @@ from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.inside import fold_inside
 from vispark.grid.cells import Cells
 from vispark.grid.description import Description
+from vispark.grid.passes import Maps, passes
 from vispark.grid.recorded import LoopSpec
 from vispark.grid.stencils import CellMap, Ghosts, loop_maps
 from vispark.launch import ExecSpec, resolve
@@ -176,23 +177,20 @@ class GridLowering(Lowering):
 
     def _iterate(self, spec: LoopSpec, position: int, before: Signature) -> None:
         layout = self._states[0][position].layout
-        ghosts, phases = Ghosts(self.description, self.slots), []
-        for mapped, signature in loop_maps(spec, layout, before, self.description, position):
-            halos = ghosts.wanted(mapped.reach, signature)
-            phases.append(Phase(mapped.spec.label, halos, self._launch(mapped)))
-            ghosts.written(each.name for each in mapped.kernel.outputs)
-        together, stride = self._together(spec, mapped, signature)
-        self.steps += [messages.ToDevice(), Iterate(spec.label, tuple(phases), spec.steps, spec.done, spec.until,
-                                                    spec.every, spec.check, together, stride)]
+        maps = loop_maps(spec, layout, before, self.description, position)
+        once, several, stride = passes(maps, self.description, spec.most_at_once)
+        self.steps += [messages.ToDevice(), Iterate(spec.label, self._phases(once), spec.steps, spec.done, spec.until,
+                                                    spec.every, spec.check, self._phases(several), stride)]
         self._ghosts = None
 
-    def _together(self, spec: LoopSpec, mapped: CellMap, signature: Signature) -> tuple[tuple[Phase, ...], int]:
-        """Several steps of a loop as one phase, and how many; nothing and 1 where they are done one by one."""
-        fused = mapped.at_once(signature, self.description) if spec.joins else None
-        if fused is None or spec.steps < fused.kernel.steps:
-            return (), 1
-        halos = Ghosts(self.description, self.slots).wanted(fused.reach, signature)
-        return (Phase(fused.spec.label, halos, self._launch(fused)),), fused.kernel.steps
+    def _phases(self, maps: Maps) -> tuple[Phase, ...]:
+        """What a loop does in order, each with the ghost cells that it needs filled anew."""
+        ghosts, phases = Ghosts(self.description, self.slots), []
+        for mapped, signature in maps:
+            halos = ghosts.wanted(mapped.reach, signature)
+            phases.append(Phase(mapped.label, halos, self._launch(mapped)))
+            ghosts.written(each.name for each in mapped.kernel.outputs)
+        return tuple(phases)
 
     def _plan(self, *parts) -> messages.Plan:
         return replace(super()._plan(*parts), grid=self.description.grid_shape, stencils=tuple(self.stencils))

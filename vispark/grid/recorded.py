@@ -54,9 +54,10 @@ class LoopSpec:
         return "iterate " + ", ".join(phase.label.removeprefix("vmap ") for phase in self.phases)
 
     @property
-    def joins(self) -> bool:
-        """Whether nothing is asked for between steps, which may be done several at once then."""
-        return len(self.phases) == 1 and self.until < 0 and self.check == 0
+    def most_at_once(self) -> int:
+        """How many steps may be done at once: as many as there are between those that something is asked of."""
+        most = self.steps if self.until < 0 else min(self.steps, self.every - 1)
+        return max(1, min(most, self.check) if self.check > 0 else most)
 
     def shape_key(self) -> tuple[Any, ...]:
         """The same without the arguments' values."""

@@ -32,7 +32,9 @@ class CellMap:
     Attributes
     ----------
     spec : MapSpec
-        The recorded call.
+        The recorded call; of several in one pass, the first one.
+    label : str
+        What errors and plans call it.
     kernel : StencilKernel
         What it becomes.
     origins : tuple of (Given or None)
@@ -42,6 +44,7 @@ class CellMap:
     """
 
     spec: MapSpec
+    label: str
     kernel: StencilKernel
     origins: tuple[Given | None, ...]
     settled: frozenset[Given]
@@ -58,8 +61,7 @@ class CellMap:
         PlanError
             If it gives what is no grid's cell.
         """
-        fields = [CellField(each.name, each.dtype) for each in signature.fields]
-        kernel = specialise_stencil(spec.function, fields, spec.values, dims=description.ndim,
+        kernel = specialise_stencil(spec.function, cls.fields(signature), spec.values, dims=description.ndim,
                                     halo=tuple((width, width) for width in description.halo))
         if kernel.structure.kind == "tuple":
             raise PlanError("the new value of a grid's cell is a number, or a dict of fields; a tuple would make its "
@@ -72,21 +74,26 @@ class CellMap:
         origins = tuple(given.get((each.kind, each.number)) for each in kernel.parameters)
         whole = {given[kind, number] for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
                  for number, value in enumerate(values) if value.weak and np.dtype(value.dtype).kind in "bi"}
-        return cls(spec, kernel, origins, frozenset(whole - set(origins)))
+        return cls(spec, spec.label, kernel, origins, frozenset(whole - set(origins)))
 
     def at_once(self, signature: Signature, description: Description) -> CellMap | None:
-        """As many of its steps as the halo lets a kernel do at once; None where that is one.
+        """As many of its steps as the ghost cells let a kernel do at once; None where that is one.
 
         Ghost cells are filled anew only before these, so the boundary must be one that the kernel itself knows.
         """
-        fields = [CellField(each.name, each.dtype) for each in signature.fields]
+        fields = self.fields(signature)
         most = most_steps(self.spec.function, fields, self.spec.values, dims=description.ndim)
         kept = _kept_axes(description, self.kernel.fields)
-        steps = min(most, *description.halo)
+        steps = min(most, *description.ghosts)
         if steps == 1 or kept is None:
             return None
         return replace(self, kernel=specialise_steps(self.spec.function, fields, self.spec.values,
                                                      dims=description.ndim, steps=steps, kept=kept))
+
+    @staticmethod
+    def fields(signature: Signature) -> tuple[CellField, ...]:
+        """What the translator knows of blocks."""
+        return tuple(CellField(each.name, each.dtype) for each in signature.fields)
 
     @property
     def merge(self) -> bool:
@@ -113,7 +120,7 @@ class CellMap:
         arguments = tuple(_argument(parameter.pointer, slots.slot(origin))
                           for parameter, origin in zip(kernel.parameters, self.origins, strict=True) if origin)
         below, above = zip(*[(max(0, low), max(0, high)) for low, high in kernel.halo], strict=True)
-        return StencilLaunch(modules.add(_generated(kernel.source, kernel.options, self.spec.label)), kernel.name,
+        return StencilLaunch(modules.add(_generated(kernel.source, kernel.options, self.label)), kernel.name,
                              kernel.fields, tuple(Field(each.name, np.dtype(each.dtype).str, ())
                                                   for each in kernel.outputs),
                              arguments, below, above, kernel.block, kernel.tile, kernel.shared, self.merge)

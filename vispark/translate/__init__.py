@@ -16,16 +16,19 @@ from vispark.translate.interface import Call, Field, Output, Parameter, Record, 
 from vispark.translate.kernel import specialise, translate
 from vispark.translate.reader import trace
 from vispark.translate.stencil import Stencil, coordinate, extent, stencil
+from vispark.translate.stencil_chained import Beyond, Part, parted, specialise_chain
 from vispark.translate.stencil_kernel import StencilKernel, most_steps, specialise_stencil, specialise_steps
 
 __all__ = [
     "Accumulated",
+    "Beyond",
     "Call",
     "Field",
     "Folding",
     "Function",
     "Output",
     "Parameter",
+    "Part",
     "Record",
     "Stencil",
     "StencilKernel",
@@ -36,7 +39,9 @@ __all__ = [
     "extent",
     "fuse",
     "most_steps",
+    "parted",
     "specialise",
+    "specialise_chain",
     "specialise_stencil",
     "specialise_steps",
     "stencil",

@@ -58,6 +58,14 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
 """
 
 
+WRAP = """// A place beyond a periodic grid, as the one it stands for.
+static __device__ __forceinline__ long long vp_wrapped(long long place, long long extent)
+{
+    return place < 0 ? place + extent : place >= extent ? place - extent : place;
+}
+"""
+
+
 @dataclass(frozen=True)
 class Read:
     """A field that a stencil reads, its C++ type, the bytes of a cell, and the offsets that it is read at."""
@@ -169,6 +177,11 @@ class Steps:
         About how many planes a block goes through.
     kept : (bool, bool, bool)
         The axes of (z, y, x) whose cells beyond the grid keep their values.
+    buffers : int
+        Buffers of outer rows in shared memory, 2 or more.
+    apart : bool
+        Whether tiles within the grid have code of their own; else all have the same, which branches where a cell is
+        beyond the grid.
     """
 
     steps: int
@@ -176,6 +189,8 @@ class Steps:
     rows: int
     chunk: int
     kept: tuple[bool, bool, bool]
+    buffers: int = 2
+    apart: bool = True
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def specialise_stencil(function: Function, fields: Sequence[Field], args: Sequen
     >>> kernel.halo, kernel.outputs[0].dtype
     (((1, 1),), 'float32')
     """
-    made = _specialised(function, tuple(fields), args, dims, halo)
+    made = specialised(function, tuple(fields), args, dims, halo)
     return _kernel(function.definition, made)
 
 
@@ -162,7 +162,7 @@ def specialise_steps(function: Function, fields: Sequence[Field], args: Sequence
     TranslationError
         If the function is not a stencil whose steps can be done at once.
     """
-    made = _specialised(function, tuple(fields), args, dims, None)
+    made = specialised(function, tuple(fields), args, dims, None)
     definition, reason = function.definition, why_apart(made.cell)
     if reason:
         raise at_definition(definition, f"the steps of {definition.name} cannot be done at once: {reason}")
@@ -177,11 +177,11 @@ def most_steps(function: Function, fields: Sequence[Field], args: Sequence[Any] 
     TranslationError
         As :func:`specialise_stencil`.
     """
-    made = _specialised(function, tuple(fields), args, dims, None)
+    made = specialised(function, tuple(fields), args, dims, None)
     return 1 if why_apart(made.cell) else _MOST_STEPS[len(made.cell.reads)]
 
 
-def _specialised(function: Function, fields: tuple[Field, ...], args: Sequence[Any], dims: int,
+def specialised(function: Function, fields: tuple[Field, ...], args: Sequence[Any], dims: int,
                  halo: Halo | None) -> Made:
     """The function of a cell; a number becomes part of it only where it must."""
     definition = function.definition

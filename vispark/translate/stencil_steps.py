@@ -20,6 +20,7 @@ from vispark.translate.stencil_frame import (
     REGION,
     STORE,
     WARP,
+    WRAP,
     Cell,
     Offset,
     Read,
@@ -35,7 +36,6 @@ _SHUFFLED = ("float", "double", "int", "unsigned", "long long", "unsigned long l
 #: Planes of each step in registers, and buffers of outer rows in shared memory. The loop's body is written out for as
 #: many turns as bring both back to where they were: so none is ever moved, and all places are known.
 _PLANES = 3
-_BUFFERS = 2
 #: For more the registers do not suffice.
 _MOST_FIELDS = 2
 
@@ -72,14 +72,6 @@ template <> __device__ __forceinline__ float vp_pick<float>(unsigned mask, float
 }
 """
 
-_WRAP = """// A place beyond a periodic grid, as the one it stands for.
-static __device__ __forceinline__ long long vp_wrapped(long long place, long long extent)
-{
-    return place < 0 ? place + extent : place >= extent ? place - extent : place;
-}
-"""
-
-
 def why_apart(cell: Cell) -> str:
     """Why a stencil's steps cannot be done at once; empty if they can."""
     fields, written = {read.field for read in cell.reads}, {write.field for write in cell.writes}
@@ -112,7 +104,7 @@ class _Fuser:
         self.cell, self.kernel, self.how, self.tile = cell, kernel, how, Tile.of(cell, how)
         self.outer = min(how.rows, 2)
         self.type = cell.reads[0].c
-        self.edges = _BUFFERS * how.steps * how.warps * self.outer * self.tile.width
+        self.edges = how.buffers * how.steps * how.warps * self.outer * self.tile.width
         self.plane = self.tile.height * self.tile.width
         self.shared = (self.edges + _PLANES * self.plane) * len(cell.reads) * cell.reads[0].itemsize
         self.results = {write.field: write for write in cell.writes}
@@ -130,10 +122,15 @@ class _Fuser:
         given = "".join(f", {declared}" for declared, _ in self.cell.given)
         self._steps()
         steps, self.lines = self.lines, []
+        wrap = [WRAP] if self.cell.coordinates else []
+        before = [REGION, LOAD, STORE, _HELPERS, *wrap, self.cell.text]
+        if not self.how.apart:
+            return "\n".join([
+                *before, *head, "{", ON_HOST, *host_steps(self.cell, self.how, self.tile), "#else",
+                "    extern __shared__ __align__(128) unsigned char shared[];", *steps, "#endif", "}"]) + "\n"
         self._choose()
-        wrap = [_WRAP] if self.cell.coordinates else []
         return "\n".join([
-            REGION, LOAD, STORE, _HELPERS, *wrap, self.cell.text,
+            *before,
             "// Cells beyond the grid keep their values. Which may be in the tile: rows and planes, ends of rows.",
             "template <bool kept_rows, bool kept_ends> static __device__ __forceinline__ void",
             f"{self.kernel}_tile(unsigned char* shared, {ports}, const vp_region& region{given})", "{", *steps, "}",
@@ -168,7 +165,7 @@ class _Fuser:
         self._registers()
         self._prologue()
         self.add(1, f"for (int s = first - {self.how.steps}; s < last + {self.how.steps};) {{")
-        for turn in range(math.lcm(_PLANES, _BUFFERS)):
+        for turn in range(math.lcm(_PLANES, self.how.buffers)):
             self._turn(turn)
         self.add(1, "}")
 
@@ -200,8 +197,11 @@ class _Fuser:
                  f"for (int r = 0; r < {rows}; ++r) {{", f"    const int place = warp * {rows} + r;",
                  f"    written |= (unsigned)(inside && place >= {steps} && place < {tile.height - steps} && row + r < "
                  "region.high[1]) << r;", "}")
-        self.add(1, f"unsigned alive_x[{tile.lanes}], alive_row[{rows}];",
-                 *self._alive("x", "l", tile.lanes, 2), *self._alive("row", "r", rows, 1))
+        if self.how.apart:
+            self.add(1, f"unsigned alive_x[{tile.lanes}], alive_row[{rows}];",
+                     *self._alive("x", "l", tile.lanes, 2), *self._alive("row", "r", rows, 1))
+        elif any(self.how.kept):
+            self._outside()
         if self.how.kept[0]:
             self.add(1, "const int bottom = (int)max(-region.origin[0], -2147483647LL);",
                      "const int top = (int)min(region.shape[0] - region.origin[0], 2147483647LL);")
@@ -221,6 +221,17 @@ class _Fuser:
                f"region.shape[{axis}] ? ~0u : 0u" if self.how.kept[axis] else "~0u"
         return ["#pragma unroll", f"for (int {index} = 0; {index} < {count}; ++{index})",
                 f"    alive_{name}[{index}] = {test};"]
+
+    def _outside(self) -> None:
+        """Bits of the cells that are beyond the grid, and whether the warp has any."""
+        self.add(1, "unsigned outside = 0;")
+        for axis, name, index, count, first in ((2, "x", "l", self.tile.lanes, 0), (1, "row", "r", self.how.rows, 8)):
+            if self.how.kept[axis]:
+                place = f"region.origin[{axis}] + {name} + {index}"
+                self.add(1, "#pragma unroll", f"for (int {index} = 0; {index} < {count}; ++{index})",
+                         f"    outside |= (unsigned)({place} < 0 || {place} >= region.shape[{axis}]) << ({first} + "
+                         f"{index});")
+        self.add(1, "const bool rim = __any_sync(0xffffffffu, outside != 0);")
 
     def _prologue(self) -> None:
         steps = self.how.steps
@@ -256,7 +267,7 @@ class _Fuser:
 
     def _edge(self, turn: int, read: Read, level: int, warp: str, row: int) -> str:
         """Where a warp's outer row is in the turn's buffer."""
-        number = (turn % _BUFFERS * len(self.cell.reads) + self.cell.reads.index(read)) * self.how.steps + level
+        number = (turn % self.how.buffers * len(self.cell.reads) + self.cell.reads.index(read)) * self.how.steps + level
         return f"&edges[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
 
     def _give_edges(self, level: int, turn: int) -> None:
@@ -309,9 +320,9 @@ class _Fuser:
         rows, lanes, own = self.how.rows, self.tile.lanes, f"{read.name}[{level}][{middle}][r]"
         if read.reach(1) != (0, 0):
             self.add(3, f"vp_load<{lanes}>({read.name}_around[0] + 1, "
-                        f"{self._edge(turn + _BUFFERS - 1, read, level, 'warp_above', self.outer - 1)});",
+                        f"{self._edge(turn + self.how.buffers - 1, read, level, 'warp_above', self.outer - 1)});",
                      f"vp_load<{lanes}>({read.name}_around[{rows + 1}] + 1, "
-                     f"{self._edge(turn + _BUFFERS - 1, read, level, 'warp_below', 0)});")
+                     f"{self._edge(turn + self.how.buffers - 1, read, level, 'warp_below', 0)});")
         self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r) {{",
                  f"    for (int l = 0; l < {lanes}; ++l) {read.name}_around[r + 1][l + 1] = {own}[l];")
         if read.reach(2) != (0, 0):
@@ -330,6 +341,15 @@ class _Fuser:
         if not any(self.how.kept):
             return
         plane = f"s - {level + 1}"
+        if not self.how.apart:
+            away = f"{plane} < bottom || {plane} >= top" if self.how.kept[0] else "false"
+            self.add(3, f"const bool away = {away};", "if (rim || away) {", "    #pragma unroll",
+                     f"    for (int r = 0; r < {self.how.rows}; ++r)", "        #pragma unroll",
+                     f"        for (int l = 0; l < {self.tile.lanes}; ++l)",
+                     "            if (away || (outside >> l & 1) || (outside >> (8 + r) & 1)) {",
+                     *(f"                {name}[r][l] = {read.name}[{level}][{middle}][r][l];" for name, read in made),
+                     "            }", "}")
+            return
         deep = f"{plane} >= bottom && {plane} < top ? ~0u : 0u" if self.how.kept[0] else "~0u"
         self.add(3, "if (kept_ends) {", f"    const unsigned deep = {deep};", "    #pragma unroll",
                  f"    for (int r = 0; r < {self.how.rows}; ++r)", "        #pragma unroll",

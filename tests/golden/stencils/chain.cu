@@ -1,0 +1,742 @@
+// kernels: flux_then_doubled_then_placed_then_relax_4
+struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };
+
+// Neighbouring cells along x, in one access.
+template <class T, int n> struct __align__(sizeof(T) * n) vp_lanes { T item[n]; };
+template <int n, class T> static __device__ __forceinline__ void vp_load(T* to, const T* from)
+{
+    const vp_lanes<T, n> lanes = *(const vp_lanes<T, n>*)from;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) to[l] = lanes.item[l];
+}
+
+// Marked as not to be read soon, so that the cache keeps neighbours instead.
+template <int n, class T> static __device__ __forceinline__ void vp_store(T* to, const T* from)
+{
+    vp_lanes<T, n> lanes;
+    #pragma unroll
+    for (int l = 0; l < n; ++l) lanes.item[l] = from[l];
+#ifndef __CUDA_ON_HOST__
+    if (sizeof(lanes) % 16 == 0) {
+        #pragma unroll
+        for (int i = 0; i < (int)sizeof(lanes) / 16; ++i) __stcs((uint4*)to + i, ((const uint4*)&lanes)[i]);
+        return;
+    }
+#endif
+    *(vp_lanes<T, n>*)to = lanes;
+}
+
+// A place beyond a periodic grid, as the one it stands for.
+static __device__ __forceinline__ long long vp_wrapped(long long place, long long extent)
+{
+    return place < 0 ? place + extent : place >= extent ? place - extent : place;
+}
+
+namespace cells_0 {
+static __device__ __forceinline__ void flux_cell(float& out_w, float& out_v, const float u_0_1, const float u_m1_0,
+    const float u_1_1, const float v_1_m1, const float v_0_0, const double k)
+{
+    out_w = (((float)k) * (u_0_1 - u_m1_0)) + v_1_m1;
+    out_v = (v_0_0 / ((float)k)) - u_1_1;
+}
+}
+namespace cells_1 {
+static __device__ __forceinline__ void doubled_cell(float& out_v, const float v)
+{
+    out_v = 2.0f * v;
+}
+}
+namespace cells_2 {
+static __device__ __forceinline__ void placed_cell(float& out_u, float& out_w, const float u_m1_1, const float
+    v_1_0, const float v_0_0, const long long coordinate_0, const long long coordinate_1, const long long extent_1)
+{
+    float new_1 = ((u_m1_1 + (0.5f * v_1_0)) + ((float)coordinate_0)) + ((float)((0.25 * ((double)coordinate_1)) / ((double)extent_1)));
+    out_u = new_1;
+    out_w = new_1 - v_0_0;
+}
+}
+namespace cells_3 {
+static __device__ __forceinline__ void relax_cell(float& out_u, const float u_0_0, const float u_0_1, const float
+    u_0_m1, const float u_1_0, const float u_m1_0, const float w_0_0, const float k)
+{
+    out_u = u_0_0 + (k * (((((u_0_1 + u_0_m1) + u_1_0) + u_m1_0) - w_0_0) - (4.0f * u_0_0)));
+}
+}
+extern "C" __global__ void __launch_bounds__(128)
+flux_then_doubled_then_placed_then_relax_4(const float* __restrict__ u_v0_in, const float* __restrict__ v_v0_in, float* __restrict__ v_v2_out, float* __restrict__ w_v1_out, float* __restrict__ u_v2_out, const vp_region region, const double k_0, const float k_3)
+{
+#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
+    if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
+    const long long rows = region.high[1] - region.low[1];
+    const int first = region.low[1] + (int)(rows * blockIdx.y / gridDim.y);
+    const int last = region.low[1] + (int)(rows * (blockIdx.y + 1) / gridDim.y);
+    const int begin = first - 2, base = begin - 5;
+    const int bottom = (int)max(-region.origin[1], -2147483647LL);
+    const int top = (int)min(region.shape[1] - region.origin[1], 2147483647LL);
+    float w_v0[2][2056] = {};
+    float v_v1[2][2056] = {};
+    float v_v2[2][2056] = {};
+    float u_v1[3][2056] = {};
+    float w_v1[2][2056] = {};
+    for (int corner = (region.low[2] & ~3) - 4; corner + 4 < region.high[2]; corner += 2048) {
+        const int width = min(2056, region.high[2] + 4 - corner);
+        const int start = (int)max(-region.origin[2] - corner, 0LL);
+        const int stop = (int)min(region.shape[2] - region.origin[2] - corner, (long long)width);
+        for (int s = begin; s < last + 3; ++s) {
+            {
+                const int row = s - 1;
+                if (row >= first - 1 && row < last + 2) {
+                    const float* __restrict__ u_row_m1 = u_v0_in + (row - 1) * region.pitch + corner;
+                    const float* __restrict__ u_row_0 = u_v0_in + (row) * region.pitch + corner;
+                    const float* __restrict__ u_row_1 = u_v0_in + (row + 1) * region.pitch + corner;
+                    const float* __restrict__ v_row_0 = v_v0_in + (row) * region.pitch + corner;
+                    const float* __restrict__ v_row_1 = v_v0_in + (row + 1) * region.pitch + corner;
+                    float* __restrict__ out_w_to = w_v0[(row - base) % 2];
+                    float* __restrict__ out_v_to = v_v1[(row - base) % 2];
+                    const int l_end = width - 1;
+                    #pragma GCC ivdep
+                    for (int l = 1; l < l_end; ++l)
+                        cells_0::flux_cell(out_w_to[l], out_v_to[l], u_row_0[l + 1], u_row_m1[l], u_row_1[l + 1], v_row_1[l - 1], v_row_0[l], k_0);
+                }
+            }
+            {
+                const int row = s - 1;
+                if (row >= first - 1 && row < last + 2) {
+                    const float* __restrict__ v_row_0 = v_v1[(row - base) % 2];
+                    float* __restrict__ out_v_to = v_v2[(row - base) % 2];
+                    const int l_end = width;
+                    #pragma GCC ivdep
+                    for (int l = 0; l < l_end; ++l)
+                        cells_1::doubled_cell(out_v_to[l], v_row_0[l]);
+                    if (row >= top) for (int l = 0; l < width; ++l) out_v_to[l] = 0x1p-2f;
+                    for (int l = 0; l < min(start, width); ++l) out_v_to[l] = -0x2p0f;
+                    for (int l = max(stop, 0); l < width; ++l) out_v_to[l] = out_v_to[stop - 1];
+                    if (row == bottom) for (int l = 0; l < width; ++l) v_v2[(row - 1 - base) % 2][l] = out_v_to[l];
+                    if (row >= first && row < last)
+                        for (int l = max(4, region.low[2] - corner); l < min(width - 4, region.high[2] - corner); ++l)
+                            v_v2_out[(long long)row * region.pitch + corner + l] = out_v_to[l];
+                }
+            }
+            {
+                const int row = s - 2;
+                if (row >= first - 1 && row < last + 1) {
+                    const float* __restrict__ u_row_m1 = u_v0_in + (row - 1) * region.pitch + corner;
+                    const float* __restrict__ v_row_0 = v_v2[(row - base) % 2];
+                    const float* __restrict__ v_row_1 = v_v2[(row + 1 - base) % 2];
+                    float* __restrict__ out_u_to = u_v1[(row - base) % 3];
+                    float* __restrict__ out_w_to = w_v1[(row - base) % 2];
+                    const int l_end = width - 1;
+                    #pragma GCC ivdep
+                    for (int l = 0; l < l_end; ++l)
+                        cells_2::placed_cell(out_u_to[l], out_w_to[l], u_row_m1[l + 1], v_row_1[l], v_row_0[l], region.origin[1] + row, region.origin[2] + corner + l, region.shape[2]);
+                    if (row >= top) for (int l = 0; l < width; ++l) out_u_to[l] = 0x1p-2f;
+                    for (int l = 0; l < min(start, width); ++l) out_u_to[l] = -0x2p0f;
+                    for (int l = max(stop, 0); l < width; ++l) out_u_to[l] = out_u_to[stop - 1];
+                    if (row == bottom) for (int l = 0; l < width; ++l) u_v1[(row - 1 - base) % 3][l] = out_u_to[l];
+                    if (row >= first && row < last)
+                        for (int l = max(4, region.low[2] - corner); l < min(width - 4, region.high[2] - corner); ++l)
+                            w_v1_out[(long long)row * region.pitch + corner + l] = out_w_to[l];
+                }
+            }
+            {
+                const int row = s - 3;
+                if (row >= first && row < last) {
+                    const float* __restrict__ u_row_m1 = u_v1[(row - 1 - base) % 3];
+                    const float* __restrict__ u_row_0 = u_v1[(row - base) % 3];
+                    const float* __restrict__ u_row_1 = u_v1[(row + 1 - base) % 3];
+                    const float* __restrict__ w_row_0 = w_v1[(row - base) % 2];
+                    float* __restrict__ out_u_to = u_v2_out + (long long)row * region.pitch + corner;
+                    const int l_end = min(width - 4, region.high[2] - corner);
+                    #pragma GCC ivdep
+                    for (int l = max(4, region.low[2] - corner); l < l_end; ++l)
+                        cells_3::relax_cell(out_u_to[l], u_row_0[l], u_row_0[l + 1], u_row_0[l - 1], u_row_1[l], u_row_m1[l], w_row_0[l], k_3);
+                }
+            }
+        }
+    }
+#else
+    const int strip = (region.low[2] & ~3) + (int)(blockIdx.x * 4 + threadIdx.y) * 120;
+    if (strip >= region.high[2]) return;
+    const int lane = threadIdx.x, x = strip - 4 + lane * 4;
+    const long long rows = region.high[1] - region.low[1];
+    const int first = region.low[1] + (int)(rows * blockIdx.y / gridDim.y);
+    const int last = region.low[1] + (int)(rows * (blockIdx.y + 1) / gridDim.y);
+    const int begin = first - 2, end = last + 3;
+    const int at_x = min(x, (region.high[2] + 1) & ~3);
+    const bool inside = lane >= 1 && lane < 31 && x < region.high[2] && x + 4 > region.low[2];
+    const bool whole = x >= region.low[2] && x + 4 <= region.high[2];
+    const int bottom = (int)max(-region.origin[1], -2147483647LL);
+    const int top = (int)min(region.shape[1] - region.origin[1], 2147483647LL);
+    unsigned below = 0, above = 0;
+    #pragma unroll
+    for (int l = 0; l < 4; ++l) {
+        below |= (unsigned)(region.origin[2] + x + l < 0) << l;
+        above |= (unsigned)(region.origin[2] + x + l >= region.shape[2]) << l;
+    }
+    const bool rim = __any_sync(0xffffffffu, (below | above) != 0);
+    float u_v0[6][4] = {};
+    float v_v0[3][4] = {};
+    float w_v0[1][4] = {};
+    float v_v1[1][4] = {};
+    float v_v2[2][4] = {};
+    float u_v1[3][4] = {};
+    float w_v1[2][4] = {};
+    float u_v2[1][4] = {};
+    vp_load<4>(u_v0[0], u_v0_in + (long long)min(max(begin, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+    vp_load<4>(v_v0[0], v_v0_in + (long long)min(max(begin, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+    for (int s = begin; s < end;) {
+        vp_load<4>(u_v0[1], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[1], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[5][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[0][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[0][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[0][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[4][l], u_2[l + 1], v_2[l], v_v0[2][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
+            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
+            }
+            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[3][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[0][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[0][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[0][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    u_v1[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[0][l];
+            }
+            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[2][l] = u_v1[0][l];
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[2][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[2][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[0][l], u_v1[1][l], w_v1[1][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[2], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[2], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[0][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[1][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[1][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[1][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[5][l], u_2[l + 1], v_2[l], v_v0[0][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
+            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
+            }
+            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[4][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[1][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[1][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[1][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    u_v1[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[1][l];
+            }
+            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[0][l] = u_v1[1][l];
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[0][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[0][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[1][l], u_v1[2][l], w_v1[0][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[3], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[0], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[1][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[2][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[2][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[2][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[0][l], u_2[l + 1], v_2[l], v_v0[1][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
+            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
+            }
+            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[5][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[2][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[2][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[2][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    u_v1[2][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[2][l];
+            }
+            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[1][l] = u_v1[2][l];
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[1][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[1][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[2][l], u_v1[0][l], w_v1[1][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[4], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[1], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[2][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[3][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[0][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[0][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[1][l], u_2[l + 1], v_2[l], v_v0[2][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
+            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
+            }
+            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[0][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[0][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[0][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[0][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    u_v1[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[0][l];
+            }
+            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[2][l] = u_v1[0][l];
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[2][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[2][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[0][l], u_v1[1][l], w_v1[0][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[5], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[2], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[3][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[4][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[1][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[1][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[2][l], u_2[l + 1], v_2[l], v_v0[0][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
+            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
+            }
+            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[1][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[1][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[1][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[1][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    u_v1[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[1][l];
+            }
+            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[0][l] = u_v1[1][l];
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[0][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[0][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[1][l], u_v1[2][l], w_v1[1][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[0], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[0], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[4][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[5][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[2][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[2][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[3][l], u_2[l + 1], v_2[l], v_v0[1][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
+            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
+            }
+            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[2][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[2][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[2][l] = 0x1p-2f;
+            if (rim) {
+                float from_left[4];
+                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[2][l - 1];
+                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    u_v1[2][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[2][l];
+            }
+            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[1][l] = u_v1[2][l];
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[1][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[1][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[2][l], u_v1[0][l], w_v1[0][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+    }
+#endif
+}

@@ -1,0 +1,164 @@
+"""Stencils in one pass over memory give, bit for bit, what they give one after the other."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.golden import grids
+from tests.golden.cases_stencils import values
+from tests.golden.harness import AS_ON_GPU
+from vispark.translate import (
+    Beyond,
+    Field,
+    Part,
+    TranslationError,
+    coordinate,
+    extent,
+    parted,
+    specialise_chain,
+    stencil,
+    trace,
+)
+
+FOLDER = Path(__file__).parents[1] / "golden" / "stencils"
+UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
+NAMES = ("u", "v", "w")
+#: As deep as the chains below reach.
+GHOST = 4
+Fields = dict[str, np.ndarray]
+
+
+@stencil
+def flux(u, v, k):
+    return {"w": k * (u[0, 1] - u[-1, 0]) + v[1, -1], "v": v[0, 0] / k - u[1, 1]}
+
+
+@stencil
+def relax(u, w, k):
+    return {"u": u[0, 0] + k * (u[0, 1] + u[0, -1] + u[1, 0] + u[-1, 0] - w[0, 0] - 4 * u[0, 0])}
+
+
+@stencil
+def placed(u, v):
+    new = u[-1, 1] + 0.5 * v[1, 0] + coordinate(0) + 0.25 * coordinate(1) / extent(1)
+    return {"u": new, "w": new - v[0, 0]}
+
+
+def doubled(v):
+    return {"v": 2 * v}
+
+
+CHAIN = [(flux, (0.3,)), (doubled, ()), (placed, ()), (relax, (np.float32(0.2),))]
+
+#: How fields continue below and above y and x, in C++.
+NUMBER, MIRRORED, PERIODIC = ("0x1p-1f",) * 4, ("mirrored",) * 4, ("periodic",) * 4
+MIXED = ("mirrored", "0x1p-2f", "-0x2p0f", "mirrored")
+
+
+def parts(chain, dtype: str = "float32") -> list[Part]:
+    fields = tuple(Field(name, dtype) for name in NAMES)
+    return [Part(trace(fn, args), fields, args) for fn, args in chain]
+
+
+def beyond(sides, ghost: int = 8) -> Beyond:
+    return Beyond(tuple((name, sides) for name in NAMES), (ghost, ghost))
+
+
+def continued(cells: np.ndarray, sides: tuple[str, ...]) -> np.ndarray:
+    """An array with ghosts, axis by axis."""
+    for axis, (below, above) in enumerate([sides[:2], sides[2:]]):
+        width = [(GHOST, GHOST) if each == axis else (0, 0) for each in (0, 1)]
+        padded = np.pad(cells, width, mode="wrap" if below == "periodic" else "symmetric")
+        for side, rule in ((np.s_[:GHOST], below), (np.s_[-GHOST:], above)):
+            if rule not in ("periodic", "mirrored"):
+                padded[side if axis == 0 else (slice(None), side)] = float.fromhex(rule.rstrip("f"))
+        cells = padded
+    return cells
+
+
+def apart(chain, fields: Fields, sides) -> Fields:
+    """The stencils one after the other, each with all ghosts filled anew."""
+    for fn, args in chain:
+        given = {name: continued(array, sides) for name, array in fields.items()}
+        kernel = grids.kernel_of(fn, given, 2, *args)
+        new = grids.run(kernel, kernel.values(trace(fn, args), args), given, (GHOST,) * 2)
+        fields = fields | {output.name: array for output, array in zip(kernel.outputs, new, strict=True)}
+    return fields
+
+
+def arguments(chain, fields: Fields) -> list:
+    """What a chain is given: what its stencils are, one after the other."""
+    return [value for fn, args in chain
+            for value in grids.kernel_of(fn, fields, 2, *args).values(trace(fn, args), args)]
+
+
+@pytest.mark.parametrize("frame", [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")])
+@pytest.mark.parametrize("sides", [MIRRORED, PERIODIC, MIXED], ids=["mirrored", "periodic", "mixed"])
+def test_a_chain_is_its_stencils_apart(sides, frame):
+    fields = {name: values((37, 531), "float32", seed) for seed, name in enumerate(NAMES)}
+    wanted = apart(CHAIN, fields, sides)
+    kernel = specialise_chain(parts(CHAIN), beyond(sides), dims=2)
+    assert kernel.halo == ((2, 3), (2, 2)) and [each.name for each in kernel.outputs] == ["v", "w", "u"]
+    given = {name: continued(array, sides) for name, array in fields.items()}
+    found = grids.run(kernel, arguments(CHAIN, given), given, (GHOST,) * 2, options=frame)
+    for output, array in zip(kernel.outputs, found, strict=True):
+        assert np.array_equal(array, wanted[output.name]), output.name
+
+
+@pytest.mark.parametrize("frame", [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")])
+def test_a_part_of_the_grid_by_itself(frame):
+    chain = CHAIN[:3]
+    fields = {name: values((40, 300), "float32", seed) for seed, name in enumerate(NAMES)}
+    wanted = apart(chain, fields, MIXED)
+    kernel = specialise_chain(parts(chain), beyond(MIXED), dims=2)
+    # A patch that begins in the middle along x, and the box of cells within it; what others have is in its ghosts.
+    given = {name: continued(array, MIXED)[:, 101:] for name, array in fields.items()}
+    found = grids.run(kernel, arguments(chain, given), given, (GHOST,) * 2, box=((3, 2), (40, 197)), origin=(0, 101),
+                      shape=(40, 300), options=frame)
+    for output, array in zip(kernel.outputs, found, strict=True):
+        assert np.array_equal(array[3:40, 2:197], wanted[output.name][3:, 103:298]), output.name
+        assert np.all(array[:3] == 99) and np.all(array[:, :2] == 99) and np.all(array[:, 197:] == 99)
+
+
+def test_the_source_is_the_one_that_is_kept():
+    kernel = specialise_chain(parts(CHAIN), beyond(MIXED), dims=2)
+    file, source = FOLDER / "chain.cu", f"// kernels: {kernel.name}\n{kernel.source}"
+    if UPDATE:
+        file.write_text(source)
+    assert file.read_text() == source, f"{file.name} differs; VISPARK_UPDATE_GOLDEN=1 writes it anew"
+
+
+def test_sequences_are_parted_where_that_moves_least():
+    steps = [(relax, (0.1,))] * 21
+    counts, moved = parted(parts(steps), beyond(NUMBER), dims=2)
+    assert sum(counts) == 21 and max(counts) > 2 and moved < 21 * 12 / 2
+    counts, moved = parted(parts(steps), beyond(NUMBER, ghost=1), dims=2)
+    assert counts == (1,) * 21 and moved == 21 * 12
+    assert max(parted(parts(steps), beyond(NUMBER, ghost=2), dims=2)[0]) == 2
+
+
+@stencil
+def wide(u):
+    return {"u": u[0, 2] - u[0, 0]}
+
+
+@stencil
+def endless(u):
+    while u[0, 0] > 0:
+        pass
+    return {"u": u[0, 1]}
+
+
+@pytest.mark.parametrize(("fn", "dtype", "sides", "reason"), [
+    (wide, "float32", NUMBER, "reads further than the next cells"),
+    (endless, "float32", NUMBER, "may go on for long"),
+    (doubled, "float16", NUMBER, "not of types of 4 or of 8 bytes")])
+def test_why_stencils_are_passes_of_their_own(fn, dtype, sides, reason):
+    chain = parts([(fn, ()), (fn, ())], dtype)
+    assert parted(chain, beyond(sides), dims=2)[0] == (1, 1)
+    with pytest.raises(TranslationError, match=reason):
+        specialise_chain(chain, beyond(sides), dims=2)
