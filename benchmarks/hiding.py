@@ -26,7 +26,7 @@ from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.iterate import Kernel, Loop, Stepper
 from gpu_worker.grid.patches import Cells, Domain, lattice_of, number_of
 from gpu_worker.protocol.codec import decode
-from gpu_worker.protocol.grids import GridShape, Iterate
+from gpu_worker.protocol.grids import Iterate, Phase
 from gpu_worker.protocol.messages import Constant, Plan
 from gpu_worker.scratch import Arguments, Scratch
 from gpu_worker.streams import StreamPool, Streams
@@ -120,9 +120,9 @@ class Given:
 
 
 def lowered(solver: Solver) -> Given:
-    """The loop, as it is sent for a grid of the same fields and boundary; kernels do not depend on its size."""
+    """The loop, as it is sent for a grid of the same fields, boundary and ghosts; all else of its size is the same."""
     dims = solver.grid.ndim
-    shape = tuple(2 * width + 1 for width in solver.grid.halo)
+    shape = tuple(max(1, width) for width in solver.grid.description.ghosts)
     grid = Grid(shape, (1,) * dims, solver.grid.halo, fields=dict(solver.grid.fields) or None)
     fields = {name: np.zeros(shape, dtype) for name, dtype in solver.grid.fields}
     packed = pack([(grid.block(*(0,) * dims), fields or np.zeros(shape, "f4"))], seal=bytes)
@@ -151,7 +151,7 @@ def _machine(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Ca
     grid = solver.grid.description.grid_shape
     owners = {number_of(lattice_of(grid), at): devices[owner]
               for at, owner in dealt(lattice_of(grid), len(devices)).items()}
-    domain = Domain.of(GridShape(grid.shape, grid.splits, grid.halo), owners)
+    domain = Domain.of(grid, owners)
     content = {name: _noise(domain, dtype, desk) for name, dtype in solver.grid.fields or (("", "<f4"),)}
 
     def wait() -> None:
@@ -159,7 +159,7 @@ def _machine(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Ca
             device.synchronize(stream=desk.stream(device))
 
     stepper = Stepper(domain, content, desk)
-    silent = replace(given.step, phases=tuple(replace(phase, halos=()) for phase in given.step.phases))
+    silent = replace(given.step, phases=_silent(given.step.phases), together=_silent(given.step.together))
     loop, without = (Loop(step, given.kernels, stepper, wait) for step in (given.step, silent))
 
     def looped(which: Loop) -> Callable[[], None]:
@@ -172,9 +172,9 @@ def _machine(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Ca
 
     def alone() -> None:
         if not exchanges:
-            for phase in given.step.phases:
+            for phase in given.step.together or given.step.phases:
                 exchanges.extend(stepper.exchange(phase.halos))
-        for _ in range(solver.steps):
+        for _ in range(solver.steps // given.step.stride):
             for operation in exchanges:
                 operation()
         wait()
@@ -189,6 +189,11 @@ def _machine(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Ca
         arguments.close()
         scratch.close()
         streams.close()
+
+
+def _silent(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+    """Phases without their exchanges."""
+    return tuple(replace(phase, halos=()) for phase in phases)
 
 
 def _noise(domain: Domain, dtype: Any, desk: Desk) -> Cells:

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from vispark.translate.form import Definition, Function
 from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.stencil_cell import Made
@@ -24,11 +26,14 @@ from vispark.translate.text import at_definition
 
 #: The most stencils of a chain, and the most registers for rows that are kept.
 MOST_STAGES = 8
-_MOST_KEPT = 128
+_MOST_KEPT = 152
 _WARPS, _CHUNK = 4, 128
-#: How many instructions a device issues while it moves a byte, and those of an operation.
+#: How many instructions a device issues while it moves a byte; those of operations; those around a stencil of a chain.
 _ISSUED = 5.0
-_WEIGHTS = {"/": 9.0, "(": 10.0}
+_WEIGHTS = {"/": 14.0, "(": 10.0}
+_AROUND = 5.0
+#: How much more time than its bytes a pass takes: what is read twice, and streams that drift apart.
+_SLOWER = {"alone": 1.02, "chain": 1.14}
 
 
 @dataclass(frozen=True)
@@ -111,13 +116,15 @@ def _cost(made: tuple[Made, ...], beyond: Beyond) -> float | None:
     computed = sum(_instructions(cell) for cell in cells)
     if len(cells) == 1:
         moved = sum([each.itemsize for each in cells[0].reads] + [each.itemsize for each in cells[0].writes])
-        return max(moved, computed / _ISSUED)
+        return max(moved * _SLOWER["alone"], computed / _ISSUED)
     if why_apart(made, beyond):
         return None
     chain, how = _chain(made)
     again = WARP * how.lanes / how.inner(chain) * (1 + 2 * max(each.needed[0][0] for each in chain.given) / how.chunk)
     moved = sum(each.itemsize for each in (*chain.given, *chain.stored))
-    return max(moved * (1 + (again - 1) / 2), computed * again / _ISSUED)
+    issued = (computed + _AROUND * len(cells)) * again / _ISSUED
+    # Where both take about as long, neither hides the other altogether.
+    return float(np.hypot((moved * _SLOWER["chain"]) ** 2, issued**2) ** 0.5)
 
 
 def why_apart(made: Sequence[Made], beyond: Beyond) -> str:
@@ -141,7 +148,12 @@ def _chain(made: Sequence[Made]) -> tuple[Chain, Strips]:
     """The chain, and how threads share its work."""
     cells = [each.cell for each in made]
     lanes = ACCESS_BYTES // cells[0].writes[0].itemsize
-    return linked(cells, ahead=1), Strips(lanes, _WARPS, _CHUNK)
+    return linked(cells, _ahead(len(cells))), Strips(lanes, _WARPS, _CHUNK)
+
+
+def _ahead(count: int) -> int:
+    """How many rows are on their way from memory, for so many stencils."""
+    return 2 if count > 2 else 1
 
 
 def _instructions(cell: Cell) -> float:
@@ -159,7 +171,7 @@ def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], beyond:
         raise at_definition(definitions[0], f"{names} cannot be done in one pass: {reason}")
     _, how = _chain(made)
     cells, text = own_names([each.cell for each in made])
-    chain = linked(cells, ahead=1)
+    chain = linked(cells, _ahead(len(cells)))
     name = "_then_".join(dict.fromkeys(definition.name for definition in definitions)) + f"_{len(made)}"
     dtypes = dict(pair for each in made for pair in each.dtypes)
     outputs = tuple(Output(each.field, _output(made, each.field).dtype, ()) for each in chain.stored)

@@ -179,9 +179,6 @@ class Steps:
         The axes of (z, y, x) whose cells beyond the grid keep their values.
     buffers : int
         Buffers of outer rows in shared memory, 2 or more.
-    apart : bool
-        Whether tiles within the grid have code of their own; else all have the same, which branches where a cell is
-        beyond the grid.
     """
 
     steps: int
@@ -189,8 +186,7 @@ class Steps:
     rows: int
     chunk: int
     kept: tuple[bool, bool, bool]
-    buffers: int = 2
-    apart: bool = True
+    buffers: int
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,10 @@ _MOST_LANES = 8
 _MOST_REGISTERS = {1: 96, 2: 96, 3: 64}
 #: The most time steps at once, by the number of fields that they go through.
 _MOST_STEPS = {1: 3, 2: 2}
-#: The warps of a block, by the number of fields: what the shared memory of an A100, 163 KB, holds.
-_STEP_WARPS = {1: 16, 2: 10}
-_STEP_ROWS, _STEP_CHUNK = 2, 128
+#: The warps of a block, the rows of each and the buffers of outer rows, by the number of fields: what the shared memory
+#: of an A100, 163 KB, holds.
+_STEP_WARPS = {1: (12, 3, 3), 2: (10, 2, 2)}
+_STEP_CHUNK = 128
 
 
 @dataclass(frozen=True)
@@ -233,7 +234,8 @@ def _reach(read: Read, dims: int) -> Halo:
 def _fused(definition: Definition, made: Made, steps: int, kept: tuple[bool, ...]) -> StencilKernel:
     """The kernel of several time steps around a function of a cell."""
     z, y, x = kept
-    how = Steps(steps, _STEP_WARPS[len(made.cell.reads)], _STEP_ROWS, _STEP_CHUNK, (z, y, x))
+    warps, rows, buffers = _STEP_WARPS[len(made.cell.reads)]
+    how = Steps(steps, warps, rows, _STEP_CHUNK, (z, y, x), buffers)
     name = f"{definition.name}_{steps}_steps"
     source, shared = fused(made.cell, name, how)
     tile = Tile.of(made.cell, how)

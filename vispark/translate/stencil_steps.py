@@ -124,10 +124,6 @@ class _Fuser:
         steps, self.lines = self.lines, []
         wrap = [WRAP] if self.cell.coordinates else []
         before = [REGION, LOAD, STORE, _HELPERS, *wrap, self.cell.text]
-        if not self.how.apart:
-            return "\n".join([
-                *before, *head, "{", ON_HOST, *host_steps(self.cell, self.how, self.tile), "#else",
-                "    extern __shared__ __align__(128) unsigned char shared[];", *steps, "#endif", "}"]) + "\n"
         self._choose()
         return "\n".join([
             *before,
@@ -197,11 +193,8 @@ class _Fuser:
                  f"for (int r = 0; r < {rows}; ++r) {{", f"    const int place = warp * {rows} + r;",
                  f"    written |= (unsigned)(inside && place >= {steps} && place < {tile.height - steps} && row + r < "
                  "region.high[1]) << r;", "}")
-        if self.how.apart:
-            self.add(1, f"unsigned alive_x[{tile.lanes}], alive_row[{rows}];",
-                     *self._alive("x", "l", tile.lanes, 2), *self._alive("row", "r", rows, 1))
-        elif any(self.how.kept):
-            self._outside()
+        self.add(1, f"unsigned alive_x[{tile.lanes}], alive_row[{rows}];",
+                 *self._alive("x", "l", tile.lanes, 2), *self._alive("row", "r", rows, 1))
         if self.how.kept[0]:
             self.add(1, "const int bottom = (int)max(-region.origin[0], -2147483647LL);",
                      "const int top = (int)min(region.shape[0] - region.origin[0], 2147483647LL);")
@@ -221,17 +214,6 @@ class _Fuser:
                f"region.shape[{axis}] ? ~0u : 0u" if self.how.kept[axis] else "~0u"
         return ["#pragma unroll", f"for (int {index} = 0; {index} < {count}; ++{index})",
                 f"    alive_{name}[{index}] = {test};"]
-
-    def _outside(self) -> None:
-        """Bits of the cells that are beyond the grid, and whether the warp has any."""
-        self.add(1, "unsigned outside = 0;")
-        for axis, name, index, count, first in ((2, "x", "l", self.tile.lanes, 0), (1, "row", "r", self.how.rows, 8)):
-            if self.how.kept[axis]:
-                place = f"region.origin[{axis}] + {name} + {index}"
-                self.add(1, "#pragma unroll", f"for (int {index} = 0; {index} < {count}; ++{index})",
-                         f"    outside |= (unsigned)({place} < 0 || {place} >= region.shape[{axis}]) << ({first} + "
-                         f"{index});")
-        self.add(1, "const bool rim = __any_sync(0xffffffffu, outside != 0);")
 
     def _prologue(self) -> None:
         steps = self.how.steps
@@ -341,15 +323,6 @@ class _Fuser:
         if not any(self.how.kept):
             return
         plane = f"s - {level + 1}"
-        if not self.how.apart:
-            away = f"{plane} < bottom || {plane} >= top" if self.how.kept[0] else "false"
-            self.add(3, f"const bool away = {away};", "if (rim || away) {", "    #pragma unroll",
-                     f"    for (int r = 0; r < {self.how.rows}; ++r)", "        #pragma unroll",
-                     f"        for (int l = 0; l < {self.tile.lanes}; ++l)",
-                     "            if (away || (outside >> l & 1) || (outside >> (8 + r) & 1)) {",
-                     *(f"                {name}[r][l] = {read.name}[{level}][{middle}][r][l];" for name, read in made),
-                     "            }", "}")
-            return
         deep = f"{plane} >= bottom && {plane} < top ? ~0u : 0u" if self.how.kept[0] else "~0u"
         self.add(3, "if (kept_ends) {", f"    const unsigned deep = {deep};", "    #pragma unroll",
                  f"    for (int r = 0; r < {self.how.rows}; ++r)", "        #pragma unroll",

@@ -6,7 +6,8 @@ along x; warps share nothing, and wait for nothing but memory. Near the strip's 
 wrong, and not written.
 
 Cells beyond the grid are computed like any other where it is periodic, from ghosts as deep as the chain reaches; else
-each version gets its own there, as an exchange would have given them.
+each version gets its own there, as an exchange would have given them. Strips within the grid have code of their own,
+which does not look for its boundary.
 """
 
 from __future__ import annotations
@@ -83,19 +84,51 @@ class _Stripper:
     def source(self, text: str, kernel: str) -> str:
         """The whole source."""
         chain = self.chain
-        parts = [f"const {each.c}* __restrict__ {each.name}_in" for each in chain.given]
-        parts += [f"{each.c}* __restrict__ {each.name}_out" for each in chain.stored]
-        parts += ["const vp_region region", *(declared for stage in chain.stages for declared, _ in stage.cell.given)]
+        ports = [f"const {each.c}* __restrict__ {each.name}_in" for each in chain.given]
+        ports += [f"{each.c}* __restrict__ {each.name}_out" for each in chain.stored]
+        given = [each for stage in chain.stages for each in stage.cell.given]
+        names = [port.split()[-1] for port in ports] + ["region", *(name for _, name in given)]
         bounds = f"{self.how.warps * WARP}" + (f", {self.how.least}" if self.how.least else "")
         self._where()
         self._registers()
         self._loop()
+        body, self.lines = self.lines, []
+        self._choose(f"{kernel}_strip", ", ".join(names))
         wrap = [WRAP] if any(stage.cell.coordinates for stage in chain.stages) else []
         return "\n".join([
-            REGION, LOAD, STORE, *wrap, text, f'extern "C" __global__ void __launch_bounds__({bounds})',
-            f"{kernel}({', '.join(parts)})", "{", ON_HOST,
+            REGION, LOAD, STORE, *wrap, text,
+            "// A warp's strip; whether cells beyond the grid may be in it.",
+            "template <bool rims> static __device__ __forceinline__ void",
+            f"{kernel}_strip({', '.join([*ports, 'const vp_region& region', *(each for each, _ in given)])})",
+            "{", *body, "}", "", f'extern "C" __global__ void __launch_bounds__({bounds})',
+            f"{kernel}({', '.join([*ports, 'const vp_region region', *(each for each, _ in given)])})", "{", ON_HOST,
             *host_strips(chain, self.side, self.how.lanes, self.sides, self.place),
             "#else", *self.lines, "#endif", "}"]) + "\n"
+
+    def _choose(self, strip: str, names: str) -> None:
+        """Call the code for strips within the grid, or that for those at its boundary."""
+        self._begin()
+        low, high = (max(each.needed[0][side] for each in self.chain.versions) for side in (0, 1))
+        tests = []
+        if not self.periodic[Y]:
+            tests += [f"region.origin[1] + first >= {low}", f"region.origin[1] + last + {high} <= region.shape[1]"]
+        if not self.periodic[X]:
+            tests += [f"region.origin[2] + strip >= {self.side}",
+                      f"region.origin[2] + strip + {self.inner + self.side} <= region.shape[2]"]
+        if self.settled:
+            self.add(1, f"if ({' && '.join(tests)})", f"    {strip}<false>({names});", "else",
+                     f"    {strip}<true>({names});")
+        else:
+            self.add(1, f"{strip}<false>({names});")
+
+    def _begin(self) -> None:
+        """Where the warp's strip begins, and its rows."""
+        self.add(1, f"const int strip = (region.low[2] & ~{self.how.lanes - 1}) + (int)(blockIdx.x * {self.how.warps}"
+                    f" + threadIdx.y) * {self.inner};",
+                 "if (strip >= region.high[2]) return;",
+                 "const long long rows = region.high[1] - region.low[1];",
+                 "const int first = region.low[1] + (int)(rows * blockIdx.y / gridDim.y);",
+                 "const int last = region.low[1] + (int)(rows * (blockIdx.y + 1) / gridDim.y);")
 
     def place(self, axis: int, index: str) -> str:
         """The index in the whole grid of a place of the patch."""
@@ -109,13 +142,8 @@ class _Stripper:
         before = max(each.needed[0][0] - each.delay for each in chain.given)
         behind = max(stage.delay for stage in chain.stages) + 1
         reach = max(each.needed[1][1] for each in chain.given)
-        self.add(1, f"const int strip = (region.low[2] & ~{lanes - 1}) + (int)(blockIdx.x * {self.how.warps} + "
-                    f"threadIdx.y) * {self.inner};",
-                 "if (strip >= region.high[2]) return;",
-                 f"const int lane = threadIdx.x, x = strip - {self.side} + lane * {lanes};",
-                 "const long long rows = region.high[1] - region.low[1];",
-                 "const int first = region.low[1] + (int)(rows * blockIdx.y / gridDim.y);",
-                 "const int last = region.low[1] + (int)(rows * (blockIdx.y + 1) / gridDim.y);",
+        self._begin()
+        self.add(1, f"const int lane = threadIdx.x, x = strip - {self.side} + lane * {lanes};",
                  f"const int begin = first - {before}, end = last + {behind - 1};",
                  f"const int at_x = min(x, (region.high[2] + {reach - 1}) & ~{lanes - 1});",
                  f"const bool inside = lane >= {self.side // lanes} && lane < {WARP - self.side // lanes} && "
@@ -209,6 +237,7 @@ class _Stripper:
     def _settle(self, version: Version, row: str, turn: int) -> None:
         """Give a row of a version its cells beyond the grid: those of whole rows first, then those along x."""
         new, sides, lanes = self._slot(version, 0, turn), self.sides[version.field], self.how.lanes
+        self.add(3, "if (rims) {")
         before = self._slot(version, 1, turn)
 
         def fill(depth: int, test: str, value: str) -> None:
@@ -216,30 +245,31 @@ class _Stripper:
 
         if not self.periodic[Y]:
             if sides[0] != "mirrored":
-                fill(3, f"{row} < bottom", f"{new}[l] = {sides[0]}")
-            fill(3, f"{row} >= top", f"{new}[l] = {f'{before}[l]' if sides[1] == 'mirrored' else sides[1]}")
+                fill(4, f"{row} < bottom", f"{new}[l] = {sides[0]}")
+            fill(4, f"{row} >= top", f"{new}[l] = {f'{before}[l]' if sides[1] == 'mirrored' else sides[1]}")
         if not self.periodic[X]:
             self._settle_ends(version, new, sides)
         if not self.periodic[Y] and sides[0] == "mirrored" and version.depth > 1:
-            fill(3, f"{row} == bottom", f"{before}[l] = {new}[l]")
+            fill(4, f"{row} == bottom", f"{before}[l] = {new}[l]")
+        self.add(3, "}")
 
     def _settle_ends(self, version: Version, new: str, sides: Sides) -> None:
         lanes = self.how.lanes
         below, above = sides[2], sides[3]
-        self.add(3, "if (rim) {")
+        self.add(4, "if (rim) {")
         if below == "mirrored":
             below = "from_right[l]"
-            self.add(4, f"{version.c} from_right[{lanes}];",
+            self.add(5, f"{version.c} from_right[{lanes}];",
                      f"for (int l = 0; l + 1 < {lanes}; ++l) from_right[l] = {new}[l + 1];",
                      f"from_right[{lanes - 1}] = __shfl_down_sync(0xffffffffu, {new}[0], 1);")
         if above == "mirrored":
             above = "from_left[l]"
-            self.add(4, f"{version.c} from_left[{lanes}];",
+            self.add(5, f"{version.c} from_left[{lanes}];",
                      f"for (int l = 1; l < {lanes}; ++l) from_left[l] = {new}[l - 1];",
                      f"from_left[0] = __shfl_up_sync(0xffffffffu, {new}[{lanes - 1}], 1);")
-        self.add(4, "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)",
+        self.add(5, "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)",
                  f"    {new}[l] = below >> l & 1 ? {below} : above >> l & 1 ? {above} : {new}[l];")
-        self.add(3, "}")
+        self.add(4, "}")
 
     def _store(self, stored: list[Version], row: str, turn: int) -> None:
         lanes = self.how.lanes

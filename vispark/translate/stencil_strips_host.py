@@ -74,7 +74,8 @@ def _staged(stage: Stage, rim: int, sides: Mapping[str, Sides], place: Callable[
     inner = [f"const {read.c}* __restrict__ {_pointer(read, row)} = {_row(version, shifted('row', row))};"
              for read, version in stage.reads for row in sorted({offset[Y] for offset in read.offsets})]
     for write, version in stage.writes:
-        to = _row(version, "row") if _passes_on(stage) else f"{version.name}_out + (long long)row * region.pitch + corner"
+        to = _row(version, "row") if _passes_on(stage) else \
+            f"{version.name}_out + (long long)row * region.pitch + corner"
         inner.append(f"{write.c}* __restrict__ {write.name}_to = {to};")
 
     def neighbour(read: Read, offset: Offset) -> str:

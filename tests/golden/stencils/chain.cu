@@ -62,6 +62,621 @@ static __device__ __forceinline__ void relax_cell(float& out_u, const float u_0_
     out_u = u_0_0 + (k * (((((u_0_1 + u_0_m1) + u_1_0) + u_m1_0) - w_0_0) - (4.0f * u_0_0)));
 }
 }
+// A warp's strip; whether cells beyond the grid may be in it.
+template <bool rims> static __device__ __forceinline__ void
+flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_in, const float* __restrict__ v_v0_in, float* __restrict__ v_v2_out, float* __restrict__ w_v1_out, float* __restrict__ u_v2_out, const vp_region& region, const double k_0, const float k_3)
+{
+    const int strip = (region.low[2] & ~3) + (int)(blockIdx.x * 4 + threadIdx.y) * 120;
+    if (strip >= region.high[2]) return;
+    const long long rows = region.high[1] - region.low[1];
+    const int first = region.low[1] + (int)(rows * blockIdx.y / gridDim.y);
+    const int last = region.low[1] + (int)(rows * (blockIdx.y + 1) / gridDim.y);
+    const int lane = threadIdx.x, x = strip - 4 + lane * 4;
+    const int begin = first - 2, end = last + 3;
+    const int at_x = min(x, (region.high[2] + 1) & ~3);
+    const bool inside = lane >= 1 && lane < 31 && x < region.high[2] && x + 4 > region.low[2];
+    const bool whole = x >= region.low[2] && x + 4 <= region.high[2];
+    const int bottom = (int)max(-region.origin[1], -2147483647LL);
+    const int top = (int)min(region.shape[1] - region.origin[1], 2147483647LL);
+    unsigned below = 0, above = 0;
+    #pragma unroll
+    for (int l = 0; l < 4; ++l) {
+        below |= (unsigned)(region.origin[2] + x + l < 0) << l;
+        above |= (unsigned)(region.origin[2] + x + l >= region.shape[2]) << l;
+    }
+    const bool rim = __any_sync(0xffffffffu, (below | above) != 0);
+    float u_v0[6][4] = {};
+    float v_v0[6][4] = {};
+    float w_v0[1][4] = {};
+    float v_v1[1][4] = {};
+    float v_v2[2][4] = {};
+    float u_v1[3][4] = {};
+    float w_v1[2][4] = {};
+    float u_v2[1][4] = {};
+    vp_load<4>(u_v0[0], u_v0_in + (long long)min(max(begin, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+    vp_load<4>(u_v0[1], u_v0_in + (long long)min(max(begin + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+    vp_load<4>(v_v0[0], v_v0_in + (long long)min(max(begin, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+    vp_load<4>(v_v0[1], v_v0_in + (long long)min(max(begin + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+    for (int s = begin; s < end;) {
+        vp_load<4>(u_v0[2], u_v0_in + (long long)min(max(s + 2, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[2], v_v0_in + (long long)min(max(s + 2, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[5][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[0][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[0][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[0][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[4][l], u_2[l + 1], v_2[l], v_v0[5][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
+            if (rims) {
+                if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
+                }
+                if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
+            }
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[3][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[0][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (rims) {
+                if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[0][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = u_v1[0][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        u_v1[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[0][l];
+                }
+                if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[2][l] = u_v1[0][l];
+            }
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[2][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[2][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[0][l], u_v1[1][l], w_v1[1][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[3], u_v0_in + (long long)min(max(s + 2, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[3], v_v0_in + (long long)min(max(s + 2, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[0][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[1][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[1][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[1][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[5][l], u_2[l + 1], v_2[l], v_v0[0][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
+            if (rims) {
+                if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
+                }
+                if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
+            }
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[4][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[1][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (rims) {
+                if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[1][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = u_v1[1][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        u_v1[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[1][l];
+                }
+                if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[0][l] = u_v1[1][l];
+            }
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[0][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[0][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[1][l], u_v1[2][l], w_v1[0][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[4], u_v0_in + (long long)min(max(s + 2, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[4], v_v0_in + (long long)min(max(s + 2, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[1][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[2][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[2][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[2][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[0][l], u_2[l + 1], v_2[l], v_v0[1][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
+            if (rims) {
+                if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
+                }
+                if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
+            }
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[5][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[2][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (rims) {
+                if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[2][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = u_v1[2][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        u_v1[2][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[2][l];
+                }
+                if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[1][l] = u_v1[2][l];
+            }
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[1][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[1][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[2][l], u_v1[0][l], w_v1[1][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[5], u_v0_in + (long long)min(max(s + 2, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[5], v_v0_in + (long long)min(max(s + 2, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[2][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[3][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[3][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[3][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[1][l], u_2[l + 1], v_2[l], v_v0[2][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
+            if (rims) {
+                if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
+                }
+                if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
+            }
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[0][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[0][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (rims) {
+                if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[0][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = u_v1[0][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        u_v1[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[0][l];
+                }
+                if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[2][l] = u_v1[0][l];
+            }
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[2][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[2][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[0][l], u_v1[1][l], w_v1[0][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[0], u_v0_in + (long long)min(max(s + 2, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[0], v_v0_in + (long long)min(max(s + 2, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[3][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[4][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[4][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[4][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[2][l], u_2[l + 1], v_2[l], v_v0[3][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
+            if (rims) {
+                if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
+                }
+                if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
+            }
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[1][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[1][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (rims) {
+                if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[1][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = u_v1[1][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        u_v1[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[1][l];
+                }
+                if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[0][l] = u_v1[1][l];
+            }
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[0][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[0][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[0][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[1][l], u_v1[2][l], w_v1[1][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+        vp_load<4>(u_v0[1], u_v0_in + (long long)min(max(s + 2, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
+        vp_load<4>(v_v0[1], v_v0_in + (long long)min(max(s + 2, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
+        {
+            float u_1[5];
+            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[4][l];
+            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
+            float u_2[5];
+            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[5][l];
+            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
+            float v_2[5];
+            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[5][l];
+            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[5][3], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[3][l], u_2[l + 1], v_2[l], v_v0[4][l], k_0);
+        }
+        {
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
+            if (rims) {
+                if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
+                }
+                if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
+            }
+            if (inside && s - 1 >= first && s - 1 < last) {
+                const long long place = (long long)(s - 1) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(v_v2_out + place, v_v2[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            v_v2_out[place + l] = v_v2[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_0[5];
+            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[2][l];
+            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_2::placed_cell(u_v1[2][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+            if (rims) {
+                if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[2][l] = 0x1p-2f;
+                if (rim) {
+                    float from_left[4];
+                    for (int l = 1; l < 4; ++l) from_left[l] = u_v1[2][l - 1];
+                    from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
+                    #pragma unroll
+                    for (int l = 0; l < 4; ++l)
+                        u_v1[2][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[2][l];
+                }
+                if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[1][l] = u_v1[2][l];
+            }
+            if (inside && s - 2 >= first && s - 2 < last) {
+                const long long place = (long long)(s - 2) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(w_v1_out + place, w_v1[1]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            w_v1_out[place + l] = w_v1[1][l];
+                        }
+                }
+            }
+        }
+        {
+            float u_1[6];
+            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[1][l];
+            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
+            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[1][0], 1);
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)
+                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[2][l], u_v1[0][l], w_v1[0][l], k_3);
+            if (inside && s - 3 >= first && s - 3 < last) {
+                const long long place = (long long)(s - 3) * region.pitch + x;
+                if (whole) {
+                    vp_store<4>(u_v2_out + place, u_v2[0]);
+                } else {
+                    for (int l = 0; l < 4; ++l)
+                        if (x + l >= region.low[2] && x + l < region.high[2]) {
+                            u_v2_out[place + l] = u_v2[0][l];
+                        }
+                }
+            }
+        }
+        if (++s >= end) break;
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(128)
 flux_then_doubled_then_placed_then_relax_4(const float* __restrict__ u_v0_in, const float* __restrict__ v_v0_in, float* __restrict__ v_v2_out, float* __restrict__ w_v1_out, float* __restrict__ u_v2_out, const vp_region region, const double k_0, const float k_3)
 {
@@ -157,586 +772,12 @@ flux_then_doubled_then_placed_then_relax_4(const float* __restrict__ u_v0_in, co
 #else
     const int strip = (region.low[2] & ~3) + (int)(blockIdx.x * 4 + threadIdx.y) * 120;
     if (strip >= region.high[2]) return;
-    const int lane = threadIdx.x, x = strip - 4 + lane * 4;
     const long long rows = region.high[1] - region.low[1];
     const int first = region.low[1] + (int)(rows * blockIdx.y / gridDim.y);
     const int last = region.low[1] + (int)(rows * (blockIdx.y + 1) / gridDim.y);
-    const int begin = first - 2, end = last + 3;
-    const int at_x = min(x, (region.high[2] + 1) & ~3);
-    const bool inside = lane >= 1 && lane < 31 && x < region.high[2] && x + 4 > region.low[2];
-    const bool whole = x >= region.low[2] && x + 4 <= region.high[2];
-    const int bottom = (int)max(-region.origin[1], -2147483647LL);
-    const int top = (int)min(region.shape[1] - region.origin[1], 2147483647LL);
-    unsigned below = 0, above = 0;
-    #pragma unroll
-    for (int l = 0; l < 4; ++l) {
-        below |= (unsigned)(region.origin[2] + x + l < 0) << l;
-        above |= (unsigned)(region.origin[2] + x + l >= region.shape[2]) << l;
-    }
-    const bool rim = __any_sync(0xffffffffu, (below | above) != 0);
-    float u_v0[6][4] = {};
-    float v_v0[3][4] = {};
-    float w_v0[1][4] = {};
-    float v_v1[1][4] = {};
-    float v_v2[2][4] = {};
-    float u_v1[3][4] = {};
-    float w_v1[2][4] = {};
-    float u_v2[1][4] = {};
-    vp_load<4>(u_v0[0], u_v0_in + (long long)min(max(begin, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
-    vp_load<4>(v_v0[0], v_v0_in + (long long)min(max(begin, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
-    for (int s = begin; s < end;) {
-        vp_load<4>(u_v0[1], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
-        vp_load<4>(v_v0[1], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
-        {
-            float u_1[5];
-            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[5][l];
-            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
-            float u_2[5];
-            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[0][l];
-            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
-            float v_2[5];
-            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[0][l];
-            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[0][3], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[4][l], u_2[l + 1], v_2[l], v_v0[2][l], k_0);
-        }
-        {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
-            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
-            }
-            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
-            if (inside && s - 1 >= first && s - 1 < last) {
-                const long long place = (long long)(s - 1) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(v_v2_out + place, v_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            v_v2_out[place + l] = v_v2[0][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_0[5];
-            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[3][l];
-            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[0][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
-            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[0][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[0][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    u_v1[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[0][l];
-            }
-            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[2][l] = u_v1[0][l];
-            if (inside && s - 2 >= first && s - 2 < last) {
-                const long long place = (long long)(s - 2) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(w_v1_out + place, w_v1[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            w_v1_out[place + l] = w_v1[0][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_1[6];
-            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[2][l];
-            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
-            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[2][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[0][l], u_v1[1][l], w_v1[1][l], k_3);
-            if (inside && s - 3 >= first && s - 3 < last) {
-                const long long place = (long long)(s - 3) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(u_v2_out + place, u_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            u_v2_out[place + l] = u_v2[0][l];
-                        }
-                }
-            }
-        }
-        if (++s >= end) break;
-        vp_load<4>(u_v0[2], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
-        vp_load<4>(v_v0[2], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
-        {
-            float u_1[5];
-            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[0][l];
-            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
-            float u_2[5];
-            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[1][l];
-            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
-            float v_2[5];
-            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[1][l];
-            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[1][3], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[5][l], u_2[l + 1], v_2[l], v_v0[0][l], k_0);
-        }
-        {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
-            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
-            }
-            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
-            if (inside && s - 1 >= first && s - 1 < last) {
-                const long long place = (long long)(s - 1) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(v_v2_out + place, v_v2[1]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            v_v2_out[place + l] = v_v2[1][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_0[5];
-            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[4][l];
-            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[1][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
-            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[1][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[1][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    u_v1[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[1][l];
-            }
-            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[0][l] = u_v1[1][l];
-            if (inside && s - 2 >= first && s - 2 < last) {
-                const long long place = (long long)(s - 2) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(w_v1_out + place, w_v1[1]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            w_v1_out[place + l] = w_v1[1][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_1[6];
-            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[0][l];
-            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
-            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[0][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[1][l], u_v1[2][l], w_v1[0][l], k_3);
-            if (inside && s - 3 >= first && s - 3 < last) {
-                const long long place = (long long)(s - 3) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(u_v2_out + place, u_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            u_v2_out[place + l] = u_v2[0][l];
-                        }
-                }
-            }
-        }
-        if (++s >= end) break;
-        vp_load<4>(u_v0[3], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
-        vp_load<4>(v_v0[0], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
-        {
-            float u_1[5];
-            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[1][l];
-            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
-            float u_2[5];
-            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[2][l];
-            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
-            float v_2[5];
-            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[2][l];
-            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[2][3], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[0][l], u_2[l + 1], v_2[l], v_v0[1][l], k_0);
-        }
-        {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
-            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
-            }
-            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
-            if (inside && s - 1 >= first && s - 1 < last) {
-                const long long place = (long long)(s - 1) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(v_v2_out + place, v_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            v_v2_out[place + l] = v_v2[0][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_0[5];
-            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[5][l];
-            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[2][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
-            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[2][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[2][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    u_v1[2][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[2][l];
-            }
-            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[1][l] = u_v1[2][l];
-            if (inside && s - 2 >= first && s - 2 < last) {
-                const long long place = (long long)(s - 2) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(w_v1_out + place, w_v1[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            w_v1_out[place + l] = w_v1[0][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_1[6];
-            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[1][l];
-            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
-            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[1][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[2][l], u_v1[0][l], w_v1[1][l], k_3);
-            if (inside && s - 3 >= first && s - 3 < last) {
-                const long long place = (long long)(s - 3) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(u_v2_out + place, u_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            u_v2_out[place + l] = u_v2[0][l];
-                        }
-                }
-            }
-        }
-        if (++s >= end) break;
-        vp_load<4>(u_v0[4], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
-        vp_load<4>(v_v0[1], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
-        {
-            float u_1[5];
-            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[2][l];
-            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
-            float u_2[5];
-            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[3][l];
-            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
-            float v_2[5];
-            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[0][l];
-            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[0][3], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[1][l], u_2[l + 1], v_2[l], v_v0[2][l], k_0);
-        }
-        {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
-            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
-            }
-            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
-            if (inside && s - 1 >= first && s - 1 < last) {
-                const long long place = (long long)(s - 1) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(v_v2_out + place, v_v2[1]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            v_v2_out[place + l] = v_v2[1][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_0[5];
-            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[0][l];
-            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[0][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
-            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[0][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[0][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    u_v1[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[0][l];
-            }
-            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[2][l] = u_v1[0][l];
-            if (inside && s - 2 >= first && s - 2 < last) {
-                const long long place = (long long)(s - 2) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(w_v1_out + place, w_v1[1]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            w_v1_out[place + l] = w_v1[1][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_1[6];
-            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[2][l];
-            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
-            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[2][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[0][l], u_v1[1][l], w_v1[0][l], k_3);
-            if (inside && s - 3 >= first && s - 3 < last) {
-                const long long place = (long long)(s - 3) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(u_v2_out + place, u_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            u_v2_out[place + l] = u_v2[0][l];
-                        }
-                }
-            }
-        }
-        if (++s >= end) break;
-        vp_load<4>(u_v0[5], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
-        vp_load<4>(v_v0[2], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
-        {
-            float u_1[5];
-            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[3][l];
-            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
-            float u_2[5];
-            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[4][l];
-            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
-            float v_2[5];
-            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[1][l];
-            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[1][3], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[2][l], u_2[l + 1], v_2[l], v_v0[0][l], k_0);
-        }
-        {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_1::doubled_cell(v_v2[0][l], v_v1[0][l]);
-            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[0][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[0][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[0][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    v_v2[0][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[0][l];
-            }
-            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[1][l] = v_v2[0][l];
-            if (inside && s - 1 >= first && s - 1 < last) {
-                const long long place = (long long)(s - 1) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(v_v2_out + place, v_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            v_v2_out[place + l] = v_v2[0][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_0[5];
-            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[1][l];
-            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[1][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
-            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[1][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[1][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    u_v1[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[1][l];
-            }
-            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[0][l] = u_v1[1][l];
-            if (inside && s - 2 >= first && s - 2 < last) {
-                const long long place = (long long)(s - 2) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(w_v1_out + place, w_v1[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            w_v1_out[place + l] = w_v1[0][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_1[6];
-            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[0][l];
-            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[0][3], 1);
-            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[0][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[1][l], u_v1[2][l], w_v1[1][l], k_3);
-            if (inside && s - 3 >= first && s - 3 < last) {
-                const long long place = (long long)(s - 3) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(u_v2_out + place, u_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            u_v2_out[place + l] = u_v2[0][l];
-                        }
-                }
-            }
-        }
-        if (++s >= end) break;
-        vp_load<4>(u_v0[0], u_v0_in + (long long)min(max(s + 1, region.low[1] - 2), region.high[1] - 1 + 3) * region.pitch + at_x);
-        vp_load<4>(v_v0[0], v_v0_in + (long long)min(max(s + 1, region.low[1] - 1), region.high[1] - 1 + 3) * region.pitch + at_x);
-        {
-            float u_1[5];
-            for (int l = 0; l < 4; ++l) u_1[l + 0] = u_v0[4][l];
-            u_1[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
-            float u_2[5];
-            for (int l = 0; l < 4; ++l) u_2[l + 0] = u_v0[5][l];
-            u_2[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
-            float v_2[5];
-            for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[2][l];
-            v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[2][3], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[3][l], u_2[l + 1], v_2[l], v_v0[1][l], k_0);
-        }
-        {
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_1::doubled_cell(v_v2[1][l], v_v1[0][l]);
-            if (s - 1 >= top) for (int l = 0; l < 4; ++l) v_v2[1][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = v_v2[1][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, v_v2[1][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    v_v2[1][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : v_v2[1][l];
-            }
-            if (s - 1 == bottom) for (int l = 0; l < 4; ++l) v_v2[0][l] = v_v2[1][l];
-            if (inside && s - 1 >= first && s - 1 < last) {
-                const long long place = (long long)(s - 1) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(v_v2_out + place, v_v2[1]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            v_v2_out[place + l] = v_v2[1][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_0[5];
-            for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[2][l];
-            u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[2][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
-            if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[2][l] = 0x1p-2f;
-            if (rim) {
-                float from_left[4];
-                for (int l = 1; l < 4; ++l) from_left[l] = u_v1[2][l - 1];
-                from_left[0] = __shfl_up_sync(0xffffffffu, u_v1[2][3], 1);
-                #pragma unroll
-                for (int l = 0; l < 4; ++l)
-                    u_v1[2][l] = below >> l & 1 ? -0x2p0f : above >> l & 1 ? from_left[l] : u_v1[2][l];
-            }
-            if (s - 2 == bottom) for (int l = 0; l < 4; ++l) u_v1[1][l] = u_v1[2][l];
-            if (inside && s - 2 >= first && s - 2 < last) {
-                const long long place = (long long)(s - 2) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(w_v1_out + place, w_v1[1]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            w_v1_out[place + l] = w_v1[1][l];
-                        }
-                }
-            }
-        }
-        {
-            float u_1[6];
-            for (int l = 0; l < 4; ++l) u_1[l + 1] = u_v1[1][l];
-            u_1[0] = __shfl_up_sync(0xffffffffu, u_v1[1][3], 1);
-            u_1[5] = __shfl_down_sync(0xffffffffu, u_v1[1][0], 1);
-            #pragma unroll
-            for (int l = 0; l < 4; ++l)
-                cells_3::relax_cell(u_v2[0][l], u_1[l + 1], u_1[l + 2], u_1[l], u_v1[2][l], u_v1[0][l], w_v1[0][l], k_3);
-            if (inside && s - 3 >= first && s - 3 < last) {
-                const long long place = (long long)(s - 3) * region.pitch + x;
-                if (whole) {
-                    vp_store<4>(u_v2_out + place, u_v2[0]);
-                } else {
-                    for (int l = 0; l < 4; ++l)
-                        if (x + l >= region.low[2] && x + l < region.high[2]) {
-                            u_v2_out[place + l] = u_v2[0][l];
-                        }
-                }
-            }
-        }
-        if (++s >= end) break;
-    }
+    if (region.origin[1] + first >= 2 && region.origin[1] + last + 3 <= region.shape[1] && region.origin[2] + strip >= 4 && region.origin[2] + strip + 124 <= region.shape[2])
+        flux_then_doubled_then_placed_then_relax_4_strip<false>(u_v0_in, v_v0_in, v_v2_out, w_v1_out, u_v2_out, region, k_0, k_3);
+    else
+        flux_then_doubled_then_placed_then_relax_4_strip<true>(u_v0_in, v_v0_in, v_v2_out, w_v1_out, u_v2_out, region, k_0, k_3);
 #endif
 }
