@@ -419,7 +419,8 @@ case("np.nansum, nanmin, nanmax, nanmean", ODD, tolerance=4)(
 case("np.nanmean of two axes", BLOCKS, tolerance=4)(lambda b: (np.nanmean(b, axis=0), np.nanmax(b, axis=1)))
 case("np.logaddexp, np.heaviside", pairs(F32, F32), tolerance=2)(
     lambda a, b: (np.logaddexp(a, b), np.heaviside(a, b)))
-case("np.squeeze, np.expand_dims", P)(lambda p: (np.squeeze(p[None]), np.expand_dims(p, 1), np.expand_dims(p, -1)))
+case("np.squeeze, np.expand_dims", P)(lambda p: (np.squeeze(p[None]), np.expand_dims(p, 1), np.expand_dims(p, -1),
+                                                     np.squeeze(p[None, :1])))
 
 # -- np.einsum --------------------------------------------------------------------------------------------------------
 

@@ -243,7 +243,8 @@ class Numerical(Arrays):
 
     def _squeeze(self, value: Value) -> Value:
         array = self._array_of(value, "np.squeeze")
-        return self._reshape(array, *(literal(extent) for extent in array.shape if extent != 1))
+        kept = [literal(extent) for extent in array.shape if extent != 1]
+        return self._reshape(array, *kept) if kept else array.at(*("0",) * len(array.shape))
 
     def _expand_dims(self, value: Value, axis: Value) -> Value:
         array = self._array_of(value, "np.expand_dims")
