@@ -23,7 +23,8 @@ from gpu_worker.admin import administer as administer
 from gpu_worker.admin import exchange_descriptors as exchange_descriptors
 from gpu_worker.admin import open_connection
 from gpu_worker.failpoints import failpoint as failpoint
-from gpu_worker.paths import RuntimeDirectory, locate
+from gpu_worker.paths import RuntimeDirectory
+from gpu_worker.paths import locate as locate
 from gpu_worker.protocol.errors import (
     ProtocolError,
     VisparkError,

@@ -27,7 +27,7 @@ from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
 from vispark.content import Content
-from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost, WorldLost
+from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost
 from vispark.grid.lowering import lowering
 from vispark.options import Options
 from vispark.plan import Cached, Chain
@@ -91,8 +91,8 @@ class Home:
 class Token:
     """What stands for a partition in Spark: where its content is, and what it looks like, by VRDD number.
 
-    ``seconds`` says what its task spent them on, where that is asked for, and ``reach`` where the worker is reached
-    over TCP, where it is.
+    ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
+    TCP, where it is, and ``stage`` which stage of Spark's the task was of.
     """
 
     partition: int
@@ -101,6 +101,7 @@ class Token:
     contents: dict[int, Content]
     seconds: dict[str, float] | None = None
     reach: Reach | None = None
+    stage: int = 0
 
 
 @cache
@@ -224,10 +225,10 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
         failpoint("before-unpack")
         return client, reply, results(reply.data, descriptors)
 
-    return _answered(credentials, runtime_dir, ask, again=shipment.world is None)
+    return answered(credentials, runtime_dir, ask, again=shipment.world is None)
 
 
-def _answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer], *,
+def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer], *,
               again: bool = True) -> _Answer:
     """What a worker answers; where it is lost, what the one after it does, if it is to be asked ``again``."""
     attempt = 0
@@ -301,7 +302,7 @@ class Load:
         kept = {number: contents[partition]
                 for number, contents in zip(shipment.vrdds, shipment.prepared.kept, strict=True)}
         yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, kept,
-                    dict(spent.seconds) if self.profile else None, client.reach)
+                    dict(spent.seconds) if self.profile else None, client.reach, TaskContext.get().stageId())
 
 
 @dataclass(frozen=True)
@@ -344,7 +345,7 @@ class Receive:
         """Start from what is held; what it looks like is asked of the worker where it is not known."""
         runtime_dir = home.runtime_dir if home and home.here else None
         if content is None:
-            content = _answered(self.credentials, runtime_dir,
+            content = answered(self.credentials, runtime_dir,
                                 lambda client: held(client, start.number, [partition]).get(partition))
         if content is None:
             raise PartitionMissing(f"partition {partition} of VRDD {start.number} is not held here")
@@ -364,85 +365,6 @@ class Receive:
     def _records(self, shipment: Shipment, answer: tuple[Client, Ran, Data]) -> Iterator:
         _, reply, data = answer
         return shipment.prepared.records(reply.outputs[0], data, self.credentials.keyring)
-
-
-@dataclass(frozen=True)
-class TakeBack:
-    """What a worker is to hold of a snapshot: its part of it, or the owner's, under a number and a name."""
-
-    snapshot: int
-    number: int
-    name: str
-    owner: str = ""
-
-    def ask(self, client: Client) -> tuple[int, dict[int, Content]]:
-        """Have it held; the worker's epoch, and what it holds of that number then.
-
-        Raises
-        ------
-        PartitionMissing
-            If the node has the snapshot no more.
-        """
-        reply, descriptors = client.request(messages.Restore(client.next_number(), self.snapshot, self.number,
-                                                             self.name, self.owner))
-        close_all(descriptors)
-        return client.epoch, contents(reply)
-
-
-@dataclass(frozen=True)
-class Relay:
-    """The task that carries a plan to the worker of a node for a driver that cannot reach it; or what it may forget.
-
-    Where other nodes run it too, only to the process of the ``epoch`` that the driver knows: others are in no world.
-    It gives the worker's epoch, the reply, or the error for which the driver repeats the plan, and what was fetched;
-    None on another node. In place of a plan it may carry what to take ``back``, and gives what is held then.
-    """
-
-    credentials: Credentials
-    home: Home
-    epoch: int
-    shipment: Shipment | None
-    released: tuple[int, ...]
-    retained: dict[int, tuple[int, ...]]
-    back: TakeBack | None = None
-
-    def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
-        runtime_dir = self.home.runtime_dir if self.home.here else None
-        if runtime_dir is None and self.shipment is None and self.back is None:
-            yield None
-            return
-        client = local_client(self.credentials, runtime_dir)
-        if Home(client.runtime_dir, machine()) != self.home:
-            yield None
-            return
-        _answered(self.credentials, runtime_dir, self._settle)
-        if self.back is not None:
-            try:
-                yield *_answered(self.credentials, runtime_dir, self.back.ask), b""
-            except (WorkerLost, Fenced, PartitionMissing) as error:
-                yield local_client(self.credentials, runtime_dir).epoch, error, b""
-            return
-        if self.shipment is None:
-            yield ()
-            return
-        client = local_client(self.credentials, runtime_dir)
-        if self.shipment.world is not None and client.epoch != self.epoch:
-            yield client.epoch, WorldLost(f"the worker's process of epoch {self.epoch} has ended"), b""
-            return
-        try:
-            client, reply, data = run(self.credentials, self.shipment, runtime_dir=runtime_dir)
-        except (WorkerLost, Fenced, PartitionMissing, WorldLost) as error:
-            # Spark would repeat the task, which is of no use, and the driver not hear of the process that is there now.
-            yield local_client(self.credentials, runtime_dir).epoch, error, b""
-            return
-        yield client.epoch, reply, data.array.tobytes()
-
-    def _settle(self, client: Client) -> None:
-        """Tell the worker what the driver has let go of."""
-        if self.released:
-            client.request(messages.Release(client.next_number(), self.released))
-        for number, partitions in self.retained.items():
-            client.request(messages.Retain(client.next_number(), number, partitions, only=False))
 
 
 def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, Content]:

@@ -39,8 +39,11 @@ def owner(home: Home) -> str:
 
 
 def copies(workers: Workers, homes: Iterable[Home]) -> dict[Home, tuple[Home, CopyTo]]:
-    """To whom workers are to give copies of their parts of a snapshot, where they can."""
-    homes = set(homes)
+    """To whom workers are to give copies of their parts of a snapshot, where they can.
+
+    Not where one is relayed to: after the loss of a node no token says where another is that holds the copy.
+    """
+    homes = {home for home in homes if workers.at(home).direct}
     known = {worker.home for worker in workers.known() if worker.direct and not worker.gone}
     if len(homes | known) < 2:
         return {}

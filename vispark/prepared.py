@@ -16,6 +16,7 @@ from gpu_worker.protocol.messages import Output, Run, Save
 from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
 from vispark import plan
 from vispark.content import Content
+from vispark.errors import WorldLost
 from vispark.kernels import ArrayValue
 from vispark.plan import Chain
 from vispark.records import Keyring
@@ -94,7 +95,8 @@ def value_of(nodes: Chain, origin: Given) -> ArrayValue:
 @dataclass(frozen=True)
 class Shipment:
     """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, whether to profile it,
-    the workers that run it too, and what to take a snapshot of behind it.
+    the workers that run it too, what to take a snapshot of behind it, and, where other workers run it too, the epoch of
+    the process that it is for.
     """
 
     prepared: Prepared
@@ -103,6 +105,18 @@ class Shipment:
     profile: bool = False
     world: World | None = None
     save: Save | None = None
+    epoch: int = 0
+
+    def check(self, epoch: int) -> None:
+        """Whether a process of this epoch may run it.
+
+        Raises
+        ------
+        WorldLost
+            If other workers run it too, and this process is in no world with them.
+        """
+        if self.world is not None and epoch != self.epoch:
+            raise WorldLost(f"the plan is for the worker's process of epoch {self.epoch}, and {epoch} is there")
 
     @property
     def partitions(self) -> Sequence[int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark import RDD
 
 from vispark import plan
-from vispark.bridge import Home, TakeBack
+from vispark.bridge import Home
 from vispark.copies import owner
 from vispark.errors import PartitionMissing, WorkerLost, WorkerUnavailable
 from vispark.grid.loop import FIRST_STEPS, next_steps
@@ -22,7 +22,6 @@ from vispark.grid.recorded import LoopSpec
 from vispark.plan import Cached, Chain, Node
 from vispark.residency import Residency
 from vispark.snapshots import Snapshot
-from vispark.workers import Relayed
 
 if TYPE_CHECKING:
     from vispark.session import Session
@@ -124,6 +123,7 @@ class Replay:
         try:
             for home in set(snapshot.places.values()):
                 self._take_back(snapshot, home, target)
+            target.tokens = target.tokens or snapshot.residency.tokens
         except (PartitionMissing, WorkerUnavailable) as error:
             log.warning("a snapshot is gone, and what came before it is computed anew: %s", error)
             session.snapshots.lost(snapshot)
@@ -131,7 +131,6 @@ class Replay:
         if self._is_missing(target):
             session.snapshots.lost(snapshot)
             return None
-        target.tokens = target.tokens or snapshot.tokens
         session.snapshots.restored += 1
         log.info("went back to the snapshot of %.1f s ago", time.monotonic() - snapshot.began)
         return target
@@ -139,20 +138,17 @@ class Replay:
     def _take_back(self, snapshot: Snapshot, home: Home, target: Residency) -> None:
         """Have a worker's part of a snapshot held there, or, where that is lost, by the one that has a copy."""
         worker, holder = self._session.workers.at(home), snapshot.holders.get(home)
-        back = TakeBack(snapshot.number, target.cached.number, target.cached.name)
+        partition = next(partition for partition, place in snapshot.places.items() if place == home)
+        relay = self._session.relayed(snapshot.residency, partition)
         try:
-            target.bind(home, *worker.take_back(back, self._relayed(snapshot, home)))
+            target.bind(home, *worker.restore(snapshot.number, target.cached, relay))
             return
         except (PartitionMissing, WorkerUnavailable, WorkerLost) as error:
             if holder is None or (isinstance(error, WorkerLost) and not worker.gone):
                 raise
             log.warning("a node has lost its part of a snapshot, and another one takes its place: %s", error)
-        target.bind(holder, *self._session.workers.at(holder).take_back(
-            replace(back, owner=owner(home)), self._relayed(snapshot, holder)))
-
-    def _relayed(self, snapshot: Snapshot, home: Home) -> Relayed:
-        here = [partition for partition, place in snapshot.places.items() if place == home]
-        return self._session.relayed(snapshot.tokens, here)
+        target.bind(holder, *self._session.workers.at(holder).restore(
+            snapshot.number, target.cached, relay, owner(home)))
 
     def _loaded(self) -> Point:
         """What is there before the first operation that needs neighbours: held, or loaded where it is not."""
@@ -190,9 +186,8 @@ class Replay:
         """Some steps of a loop."""
         target = self._session.residency(spec.label)
         part = spec.part(min(self._steps, spec.steps - point.steps), spec.done + point.steps)
-        started = time.monotonic()
         self._round(point, (Node(plan.Iterate(part), target.cached),))
-        self._steps = next_steps(self._steps, time.monotonic() - started)
+        self._steps = next_steps(self._steps, target.seconds)
         ended = target.iterated
         self._session.replayed += ended.steps
         done = point.steps + ended.steps

@@ -39,6 +39,8 @@ class Residency:
         which it was made of.
     iterated : Iterated or None
         How the loop ended whose result it is.
+    seconds : float
+        What the plan that brought it took in a worker.
     saved : Cached or None
         The snapshot that was begun of it.
     replay : Replay or None
@@ -47,6 +49,7 @@ class Residency:
 
     def __init__(self, released: Released, cached: Cached):
         self.iterated: Iterated | None = None
+        self.seconds = 0.0
         self.cached = cached
         self.places: dict[int, tuple[Home, int]] = {}
         self.contents: dict[int, Content] = {}
@@ -69,6 +72,13 @@ class Residency:
         self._shape = None
         for partition in list(partitions):
             self.places.pop(partition, None)
+
+    def by_home(self) -> dict[Home, tuple[int, ...]]:
+        """The partitions that each worker holds."""
+        found: dict[Home, list[int]] = {}
+        for partition, (home, _) in sorted(self.places.items()):
+            found.setdefault(home, []).append(partition)
+        return {home: tuple(partitions) for home, partitions in found.items()}
 
     def shape(self, plans: Plans) -> Shape:
         """What is held, as far as plans depend on it."""

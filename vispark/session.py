@@ -20,21 +20,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from pyspark import SparkContext, StorageLevel
+from pyspark import RDD, SparkContext, StorageLevel
 
 from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, Save
 from gpu_worker.protocol.payload import Data
 from vispark import plan, profiling
-from vispark.bridge import Credentials, Home, Load, Relay, Token, machine
+from vispark.bridge import Credentials, Home, Load, Token, machine
 from vispark.content import Content
 from vispark.copies import copies
+from vispark.errands import Errands
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
 from vispark.lanes import Ticket
 from vispark.options import Options
 from vispark.plan import Cached, Chain
 from vispark.plans import Plans, Ready
 from vispark.prepared import Prepared, Shipment
-from vispark.released import Released, run_errands
+from vispark.relay import Ask, Relay
+from vispark.released import Released
 from vispark.replay import Replay
 from vispark.residency import Residency
 from vispark.rewrite import KEEP, Goal, after_start
@@ -44,6 +46,10 @@ from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered
 from vispark.worlds import Worlds
 
 log = logging.getLogger(__name__)
+
+#: How many results that are to be kept, and how many bytes of them, wait for an action where plans are relayed.
+BATCH = 16
+_BATCH_BYTES = 1 << 26
 
 
 @dataclass
@@ -85,9 +91,9 @@ class Session:
         self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
         self._numbers = itertools.count(1)
-        self._twins = context.getConf().get("spark.speculation", "false") == "true"
-        self._keeper = threading.Thread(target=self._keep_house, name="vispark keeper", daemon=True)
-        self._keeper.start()
+        #: How many Spark jobs carried plans, or something small, to workers that are relayed to.
+        self.relayed_jobs = 0
+        self.errands = Errands(self.context, self.credentials, self.workers, self.released, self.residencies)
         atexit.register(self.close)
 
     @classmethod
@@ -120,8 +126,7 @@ class Session:
         """Let go of everything; the workers give all of the session's memory back."""
         atexit.unregister(self.close)
         self.released.close()
-        if self._keeper is not threading.current_thread():
-            self._keeper.join(timeout=5)
+        self.errands.join()
         self.workers.close()
 
     def residency(self, name: str) -> Residency:
@@ -129,14 +134,6 @@ class Session:
         residency = Residency(self.released, Cached(next(self._numbers), name))
         self.residencies[residency.cached.number] = residency
         return residency
-
-    def _keep_house(self) -> None:
-        """Pass on what finalizers have released, if no plan has taken it along."""
-        while self.released.wait():
-            numbers = self.released.take()
-            if numbers:
-                self.workers.release(numbers)
-            run_errands(self.context, self.workers, self.released, twins=self._twins)
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
@@ -200,8 +197,7 @@ class Session:
         *before, last = chain
         start = next((node.cached for node in reversed(before) if node.cached), None)
         residency = self.residencies.get(start.number) if start else None
-        if profiling.current() or residency is None or len(residency.contents) < len(partitions) \
-                or not all(self.workers.at(home).direct for home in {home for home, _ in residency.places.values()}):
+        if profiling.current() or residency is None or len(residency.contents) < len(partitions):
             return
         try:
             together = plan.together(chain, start)
@@ -219,6 +215,34 @@ class Session:
                     self.ensure(loader, whole(), partitions)
         except VisparkError as error:
             log.debug("not begun before it is needed: %s", error)
+
+    @property
+    def relays(self) -> bool:
+        """Whether some worker is relayed to."""
+        return not all(worker.direct for worker in self.workers.known())
+
+    def catch_up(self, loader, whole: Callable[[], Chain], partitions: Sequence[int], waiting: Sequence[Residency]
+                 ) -> None:
+        """Compute what waits to be kept, where it has become much: relayed plans do not run ahead, but in batches.
+
+        Whatever is wrong with it is told by the first action that needs it.
+
+        Parameters
+        ----------
+        loader, whole, partitions
+            As for :meth:`evaluate`.
+        waiting : sequence of Residency
+            What is to be kept, the last one first, behind what is there, which is the last in the sequence.
+        """
+        *coming, there = waiting or [None]
+        if there is None or profiling.current():
+            return
+        nbytes = sum(content.nbytes for content in there.contents.values())
+        if len(coming) >= BATCH or len(coming) * nbytes > _BATCH_BYTES:
+            try:
+                self.ensure(loader, whole(), partitions)
+            except VisparkError as error:
+                log.debug("not computed before it is needed: %s", error)
 
     def _begin(self, loader, chain: Chain, start: Cached, residency: Residency, target: Residency,
                partitions: Sequence[int]) -> None:
@@ -381,14 +405,15 @@ class Session:
         values = ready.shares[0][1].values(nodes)
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
         released = self.released.take()
-        worlds = self.worlds.of([home for home, _ in ready.shares], nodes)
-        saves = self._saves(loader, ready, nodes, residency)
+        epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
+        worlds = self.worlds.of(epochs, nodes)
+        saves = self._saves(loader, ready, nodes, residency.tokens)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
             shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world,
-                                saves.get(home))
+                                saves.get(home), epochs[home])
             try:
-                sent = worker.send(shipment, self.relayed(residency.tokens, shipment.partitions), released)
+                sent = worker.send(shipment, self.relayed(residency, next(iter(prepared.results))), released)
                 found.append((worker, prepared, sent))
             except VisparkError as error:
                 self._end_world(shipment)
@@ -401,24 +426,26 @@ class Session:
                     worker.release(released)
         return found
 
-    def _saves(self, loader, ready: Ready, nodes: Chain, source: Residency) -> dict[Home, Save]:
-        """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due."""
+    def _saves(self, loader, ready: Ready, nodes: Chain, tokens: RDD | None) -> dict[Home, Save]:
+        """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.
+
+        It lies where the ``tokens`` of what the plan starts from are.
+        """
         last = nodes[-1].cached if nodes else None
         target = self.residencies.get(last.number) if last else None
         if target is None or not ready.kept or profiling.current() \
                 or not any(plan.needs_neighbours(nodes, position) for position in range(len(nodes))):
             return {}
-        workers = {home: self.workers.at(home) for home, _ in ready.shares}
         nbytes = ready.kept[-1].nbytes
-        epochs = {home: worker.epoch for home, worker in workers.items()}
+        epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
         if not self.snapshots.wanted(loader, nbytes, epochs):
             return {}
         residency = self.residency(f"a snapshot of {last}")
-        target.saved = residency.cached
-        found = copies(self.workers, workers)
+        residency.tokens, target.saved = tokens, residency.cached
+        found = copies(self.workers, epochs)
         save = self.snapshots.begin(loader, residency, last.number, dict(ready.kept[-1].homes), nbytes, epochs,
-                                    {home: holder for home, (holder, _) in found.items()}, source.tokens)
-        return {home: replace(save, copy=found[home][1] if home in found else None) for home in workers}
+                                    {home: holder for home, (holder, _) in found.items()})
+        return {home: replace(save, copy=found[home][1] if home in found else None) for home in epochs}
 
     def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
               kept: Sequence[Residency | None], began: float) -> None:
@@ -439,7 +466,7 @@ class Session:
                 # What plans make lies where they ran.
                 target.tokens = target.tokens or residency.tokens
             if target and reply.iterated:
-                target.iterated = reply.iterated[-1]
+                target.iterated, target.seconds = reply.iterated[-1], reply.times.total
         answer.done.update(prepared.results)
         if reply.folded is not None:
             # Partitions without records do not say what a record looks like.
@@ -470,22 +497,24 @@ class Session:
         for token in found:
             self._place(token)
         self._settle(chain)
+        self.errands.loaded({token.stage for token in found}, found[0].contents if found else ())
         if profile:
             parts = profiling.job_parts(time.monotonic() - began, [token.seconds or {} for token in found],
                                         self.context.defaultParallelism)
             profile.add("load", parts, began, "Spark")
 
-    def relayed(self, tokens, partitions: Sequence[int]) -> Relayed:
-        """Runs a task where the token of the first of some partitions lies."""
-        def relayed(task: Relay):
-            if tokens is None or not partitions:
-                return None
-            carried = tokens.mapPartitionsWithIndex(task)
-            return self.job(lambda: self.context.runJob(carried, list, [partitions[0]]))[0]
+    def relayed(self, residency: Residency, partition: int) -> Relayed:
+        """Runs a task where the token of a partition lies."""
+        def relayed(task: Relay | Ask):
+            self.relayed_jobs += 1
+            carried = residency.tokens.mapPartitionsWithIndex(task)
+            return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
         return relayed
 
     def _place(self, token: Token) -> None:
-        self.workers.at(token.home).learn(token.epoch, token.reach)
+        worker = self.workers.at(token.home)
+        worker.learn(token.epoch)
+        worker.reached(token.reach)
         for number, content in token.contents.items():
             residency = self.residencies.get(number)
             if residency:
@@ -499,8 +528,6 @@ class Session:
             for worker in self.workers.known() if residency and residency.contents else ():
                 here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
                 worker.retain(residency.cached.number, sorted({*here, *coming}))
-        if self._twins and not coming:
-            self.released.wake()
 
     def job(self, action: Callable[[], object]):
         """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves."""

@@ -107,8 +107,6 @@ class Snapshot:
         What it took where it took longest.
     holders : dict of Home to Home
         Who was to have a copy of whose part.
-    tokens : RDD or None
-        Tokens in Spark's storage, whose tasks come to the nodes where its partitions are.
     """
 
     residency: Residency
@@ -120,7 +118,6 @@ class Snapshot:
     waiting: set[Home] = field(default_factory=set)
     seconds: float = 0.0
     holders: dict[Home, Home] = field(default_factory=dict)
-    tokens: RDD | None = None
 
     @property
     def number(self) -> int:
@@ -184,8 +181,7 @@ class Snapshots:
         return late or any(epochs.get(home, epoch) != epoch for home, epoch in snapshot.epochs.items())
 
     def begin(self, loader: RDD, residency: Residency, vrdd: int, places: Mapping[int, Home], nbytes: int,
-              epochs: Mapping[Home, int], holders: Mapping[Home, Home] | None = None,
-              tokens: RDD | None = None) -> Save:
+              epochs: Mapping[Home, int], holders: Mapping[Home, Home] | None = None) -> Save:
         """Take note of a snapshot that a plan begins; what the plan is to say of it.
 
         Parameters
@@ -196,17 +192,16 @@ class Snapshots:
             A number for it.
         vrdd : int
             The VRDD that it is of.
-        places, nbytes, epochs, holders, tokens
-            Where the VRDD will be, how large it will be, the present process of each worker, who is to have a copy of
-            whose part, and tokens that lead to the workers.
+        places, nbytes, epochs, holders
+            Where the VRDD will be, how large it will be, the present process of each worker, and who is to have a copy
+            of whose part.
         """
         now = time.monotonic()
         with self._lock:
             loop = self._loops[loader]
             expected = self.pace.begun(nbytes)
             loop.taking = Snapshot(residency, dict(places), {home: epochs[home] for home in set(places.values())},
-                                   nbytes, expected, now, set(places.values()), holders=dict(holders or {}),
-                                   tokens=tokens)
+                                   nbytes, expected, now, set(places.values()), holders=dict(holders or {}))
             loop.last = now
             needed = [each.number for other in self._loops.values() for each in (other.newest, other.taking)
                       if each is not None and each is not loop.taking]

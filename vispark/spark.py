@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.rdd import PipelinedRDD
 
 from vispark import errors
 
-__all__ = ["SPARK_JOB_FAILED", "PipelinedRDD", "reraise", "worker_crashed"]
+__all__ = ["SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
 
 #: What PySpark raises when a job fails: once a program has used SQL, the second instead of the first.
 SPARK_JOB_FAILED = Py4JJavaError, CapturedException
@@ -19,6 +21,30 @@ _CRASHED = ("Python worker exited unexpectedly", "Python worker failed to connec
             "ExecutorLost", "Slave lost", "Worker lost")
 _OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n SQLSTATE: |\n\tat |\Z)",
                    re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """How many tasks a stage has, and how many attempts at them run and have ended."""
+
+    tasks: int
+    active: int
+    ended: int
+
+    @property
+    def started(self) -> int:
+        """How many attempts there were so far."""
+        return self.active + self.ended
+
+
+def attempts_of(context: SparkContext, stage: int) -> Attempts | None:
+    """The attempts at a stage's tasks; None where Spark, which remembers the last stages only, knows them no more."""
+    try:
+        found = context._jsc.sc().statusStore().lastStageAttempt(stage)
+    except Py4JJavaError:
+        return None
+    ended = found.numCompleteTasks() + found.numFailedTasks() + found.numKilledTasks()
+    return Attempts(found.numTasks(), found.numActiveTasks(), ended)
 
 
 def worker_crashed(error: Exception) -> bool:

@@ -509,8 +509,27 @@ class VRDD(History, FoldActions, GridOperations):
         chain = (*self._before._recent(), Node(self._op, self._residency.cached))
         if plan.loops(chain):
             return
-        Session.of(self.ctx).submit(self._loader, chain, range(self.getNumPartitions()), self._chain)
+        session, partitions = Session.of(self.ctx), range(self.getNumPartitions())
+        if session.relays:
+            session.catch_up(self._loader, self._chain, partitions, self._waiting())
+        else:
+            session.submit(self._loader, chain, partitions, self._chain)
         self._let_go_of_inputs()
+
+    def _waiting(self) -> list[Residency]:
+        """What is to be kept and not there yet, behind the last that is, and that; nothing where none is.
+
+        Nothing either where a loop of unknown length comes behind it.
+        """
+        found: list[Residency] = []
+        each: VRDD | None = self
+        while each is not None and not isinstance(each._op, plan.Iterate):
+            if each._residency is not None:
+                found.append(each._residency)
+                if len(each._residency.contents) == self.getNumPartitions():
+                    return found
+            each = each._before
+        return []
 
     def _let_go_of_inputs(self) -> None:
         """Once all of it is held, forget the VRDDs it came from; their operations stay, to rebuild what gets lost."""

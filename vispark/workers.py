@@ -16,7 +16,7 @@ from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
-from vispark.bridge import Credentials, Home, Relay, TakeBack, blame, contents
+from vispark.bridge import Credentials, Home, blame, contents
 from vispark.content import Content
 from vispark.errors import (
     Fenced,
@@ -28,7 +28,9 @@ from vispark.errors import (
     WorldLost,
 )
 from vispark.lanes import Lane, Ticket
+from vispark.plan import Cached
 from vispark.prepared import Shipment
+from vispark.relay import Ask, Deferred, Relay
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +43,9 @@ LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
 _POLL_MS = 50
 
 #: What a task brings from a worker that is relayed to; None where it came to another node.
-Carried = tuple[int, Ran | dict[int, Content] | VisparkError, bytes] | None
+Carried = tuple[int, Any, bytes] | None
 #: Runs a task where a partition's token lies, by a Spark job.
-Relayed = Callable[[Relay], Carried]
+Relayed = Callable[[Relay | Ask], Carried]
 
 
 @dataclass(frozen=True)
@@ -114,28 +116,40 @@ class Worker:
         """Whether plans go there without a Spark task."""
         return self.transport != "relay"
 
-    def learn(self, epoch: int, reach: Reach | None = None) -> None:
-        """Take note of the epoch that the worker is in, and of where it is reached, which is tried.
+    def learn(self, epoch: int) -> None:
+        """Take note of the epoch that the worker is in."""
+        self.epoch = max(self.epoch, epoch)
+
+    def reached(self, reach: Reach | None) -> None:
+        """Take note of where the worker is reached over TCP, if it is, and try that once.
 
         Raises
         ------
         WorkerError
-            If it is to be reached over TCP and cannot be.
+            If plans are to go over TCP and cannot.
         """
-        self.epoch = max(self.epoch, epoch)
+        wanted = self._credentials.options.transport
+        if wanted not in ("auto", "tcp") or (wanted == "auto" and self._here):
+            return
         with self._trying:
-            if reach is None or (self._here and self.transport != "tcp") or (reach == self.reach and not self.gone):
+            if reach is None:
+                if wanted == "auto" and self.reach is None and not self.refused:
+                    self._refuse("its daemon opened no port; daemon.log there says why")
+                return
+            if reach == self.reach and not self.gone:
                 return
             self.reach, self.refused, self.gone = reach, "", False
-            if not self.direct:
-                return
             try:
                 self._idle.append(self._connected(reach))
             except WorkerError as error:
-                if self._credentials.options.transport == "tcp":
+                if wanted == "tcp":
                     raise
-                self.refused = error.message
-                log.warning("the worker at %s is sent plans through Spark tasks: %s", reach.host, error)
+                self._refuse(error.message)
+
+    def _refuse(self, reason: str) -> None:
+        self.refused = reason
+        log.warning("plans go through Spark tasks to the worker in %s of machine %s: %s", self.home.runtime_dir,
+                    self.home.machine, reason)
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
@@ -144,21 +158,22 @@ class Worker:
 
         Raises
         ------
-        WorkerLost
-            If the connection breaks.
+        WorkerLost, WorldLost
+            If the connection breaks, or leads to another process than the plan is for.
         """
         self.plans += 1
         if not self.direct:
             self._defer(released)
-            task = Relay(self._credentials, self.home, self.epoch, shipment, *self._take_deferred())
+            task = Relay(self._credentials, self.home, shipment, self.take_deferred())
             if shipment.world is not None:
                 # The tasks of all workers must run at the same time.
                 return Sent(None, None, _started(lambda: relay(task)))
             return Sent(None, None, lambda: relay(task))
         lane = self._lane()
         try:
+            shipment.check(lane.client.epoch)
             return Sent(lane, lane.send(shipment, released))
-        except WorkerLost:
+        except (WorkerLost, WorldLost):
             self._drop(lane)
             raise
         finally:
@@ -191,14 +206,14 @@ class Worker:
         return sent.ticket.done or self._busy.get(threading.get_ident()) is sent.lane
 
     def _receive_relayed(self, relayed: Callable[[], Carried]) -> tuple[int, Ran, Data]:
-        epoch, reply, data = self._carried(relayed)
-        self.fetched_bytes += len(data)
-        found = results(data, ())
-        self._heard(Ticket(reply.number, None, (reply, found), done=True))
-        return epoch, reply, found
+        epoch, reply, carried = self._carried(relayed())
+        self.fetched_bytes += len(carried)
+        data = results(carried, ())
+        self._heard(Ticket(reply.number, None, (reply, data), done=True))
+        return epoch, reply, data
 
-    def _carried(self, relayed: Callable[[], Carried]) -> tuple[int, Any, bytes]:
-        answer = relayed()
+    def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
+        """What a task brought, if it came to the worker's node and that did not say what went wrong."""
         if answer is None:
             raise PartitionMissing("no task came to the node that holds the partition")
         epoch, reply, data = answer
@@ -250,23 +265,24 @@ class Worker:
             for number in numbers:
                 self._retained.pop(number, None)
 
-    def _take_deferred(self) -> tuple[tuple[int, ...], dict[int, tuple[int, ...]]]:
+    @property
+    def waits(self) -> bool:
+        """Whether there is something that a worker that is relayed to may forget and does not know of."""
+        with self._lock:
+            return bool(self._released)
+
+    def take_deferred(self) -> Deferred:
+        """What a worker that is relayed to is to be told by the next task that comes to it."""
         with self._lock:
             released, self._released = tuple(self._released), []
             retained, self._retained = self._retained, {}
-        return released, retained
+        return Deferred(released, retained)
 
-    def errand(self, twins: bool) -> Relay | None:
-        """The task that tells the worker what it may forget, where that waits; copies of ``twins`` too, if they are."""
+    def not_told(self, deferred: Deferred) -> None:
+        """No task came to the worker's node: what it had to tell goes with the next one."""
         with self._lock:
-            waits = bool(self._released) or (twins and bool(self._retained))
-        return Relay(self._credentials, self.home, self.epoch, None, *self._take_deferred()) if waits else None
-
-    def failed(self, errand: Relay) -> None:
-        """A task did not come to the worker's node: what it had to tell goes with the next one."""
-        with self._lock:
-            self._released.extend(errand.released)
-            self._retained = errand.retained | self._retained
+            self._released.extend(deferred.released)
+            self._retained = deferred.retained | self._retained
 
     def abandon(self, world: bytes) -> None:
         """Let plans that wait in an MPI world, or for it, know that it lost a worker. Not where it is relayed to."""
@@ -286,36 +302,37 @@ class Worker:
                 self._door = client.reach
         return self.reach or self._door
 
-    def take_back(self, back: TakeBack, relay: Relayed) -> tuple[int, dict[int, Content]]:
-        """Have a part of a snapshot held; the worker's epoch, and what it holds of that number then.
+    def restore(self, snapshot: int, target: Cached, relay: Relayed, owner: str = "") -> tuple[int, dict[int, Content]]:
+        """Have a snapshot's content held under a number: what was held there, or the copy of what the ``owner`` held.
 
-        ``relay`` is used as for :meth:`send`.
+        Gives the worker's epoch, and what it holds of that number then.
 
         Raises
         ------
         PartitionMissing
             If the node has the snapshot no more.
         """
+        number, name = target.number, target.name
+
+        def request(asking: int) -> Request:
+            return messages.Restore(asking, snapshot, number, name, owner)
+
         if self.direct:
-            return self._asked(back.ask)
-        task = Relay(self._credentials, self.home, self.epoch, None, *self._take_deferred(), back)
-        epoch, found, _ = self._carried(lambda: relay(task))
-        return epoch, found
+            epoch, reply = self._ask(lambda client: request(client.next_number()))
+        else:
+            epoch, reply, _ = self._carried(relay(Ask(self._credentials, self.home, request)))
+        return epoch, contents(reply)
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
         """The answer to a small request, of the process after it where one is lost, and its epoch.
 
         A connection that waited may lead to a process that is gone, while tasks have brought data to the next one.
         """
-        return self._asked(lambda client: (client.epoch, client.request(request(client))[0]))
-
-    def _asked(self, ask: Callable[[Client], _Given]) -> _Given:
-        """What is asked of a process, or of the one after it where that is lost."""
         attempts = self._credentials.options.attempts
         while True:
             try:
                 with self._borrowed() as client:
-                    return ask(client)
+                    return client.epoch, client.request(request(client))[0]
             except WorkerLost:
                 attempts -= 1
                 if attempts < 0 or self.gone:

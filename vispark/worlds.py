@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from gpu_worker.protocol.grids import World, place_name
 from vispark.bridge import Home
@@ -16,22 +16,31 @@ class Worlds:
 
     def __init__(self) -> None:
         self._homes: tuple[Home, ...] = ()
+        self._epochs: tuple[int, ...] = ()
         self._key = b""
         self._turn = 0
         self._lock = threading.Lock()
 
-    def of(self, homes: Sequence[Home], nodes: Chain) -> list[World | None]:
+    def of(self, epochs: Mapping[Home, int], nodes: Chain) -> list[World | None]:
         """The world of a plan for each of its workers; none where it needs no neighbours, or one worker has them all.
+
+        Parameters
+        ----------
+        epochs : mapping of Home to int
+            The workers, and the present process of each: another one has not joined the world of those before.
+        nodes : Chain
+            The plan's operations.
         """
-        if len(homes) < 2 or not any(needs_neighbours(nodes, position) for position in range(len(nodes))):
-            return [None] * len(homes)
+        if len(epochs) < 2 or not any(needs_neighbours(nodes, position) for position in range(len(nodes))):
+            return [None] * len(epochs)
         with self._lock:
-            members = tuple(sorted(homes, key=lambda home: (home.machine, home.runtime_dir)))
-            if not self._key or members != self._homes:
-                self._homes, self._key, self._turn = members, secrets.token_bytes(16), 0
+            members = tuple(sorted(epochs, key=lambda home: (home.machine, home.runtime_dir)))
+            processes = tuple([epochs[home] for home in members])
+            if not self._key or (members, processes) != (self._homes, self._epochs):
+                self._homes, self._epochs, self._key, self._turn = members, processes, secrets.token_bytes(16), 0
             turn, self._turn = self._turn, self._turn + 1
             names = tuple(place_name(home.machine, home.runtime_dir) for home in members)
-            return [World(self._key, members.index(home), names, turn) for home in homes]
+            return [World(self._key, members.index(home), names, turn) for home in epochs]
 
     def renew(self) -> None:
         """Let the next plan have a new world: something was lost, or a plan has failed."""

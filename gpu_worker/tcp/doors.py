@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 from gpu_worker.control import Door, KeyPair
 from gpu_worker.failpoints import failpoint
@@ -74,10 +75,13 @@ class Doors:
             return Door(host, port, _new_pair(self._directory))
 
     def open_again(self, door: Door) -> Door | None:
-        """Listen where an earlier daemon did, for a session that is adopted; None where that cannot be."""
+        """Listen where an earlier daemon did, for a session that is adopted; None where that cannot be.
+
+        At another port where somebody has taken that one: then the driver hears of it from the next task.
+        """
         with self._lock:
             try:
-                return door if self._listen(door.host, door.port) == door.port else None
+                return replace(door, port=self._listen(door.host, door.port))
             except WorkerUnavailable as error:
                 _log.warning("%s", error)
                 return None
@@ -97,11 +101,7 @@ class Doors:
     def _listen(self, host: str, port: int) -> int:
         listener = self._listeners.get(host)
         if listener is None:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            try:
-                listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-            except OSError as error:
-                raise WorkerUnavailable(f"the daemon cannot listen on {host}, port {port}: {error}") from error
+            listener = _listening(host, port)
             listener.setblocking(False)
             self._listeners[host] = listener
             self._watcher.listen(listener, self._begin, _log)
@@ -130,6 +130,18 @@ class Doors:
             except VisparkError as error:
                 _log.info("a stranger is refused: %s", error)
                 _say(sock, f"{REFUSED} {type(error).__name__} {error.message}")
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens, at another port where that one cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if not port:
+            raise WorkerUnavailable(f"the daemon cannot listen on {host}: {error}") from error
+        _log.warning("port %d of %s cannot be had, and another is taken: %s", port, host, error)
+        return _listening(host, 0)
 
 
 def _named(sock: socket.socket) -> str:

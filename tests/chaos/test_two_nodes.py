@@ -17,6 +17,7 @@ from tests.chaos.arena import Arena, Loader, eventually, opened, records
 from tests.system import topology
 from tests.system.vrdd_tools import exact
 from vispark import VRDD
+from vispark.workers import Worker
 
 pytestmark = pytest.mark.chaos
 
@@ -127,13 +128,17 @@ def tasks(sc: SparkContext, action) -> tuple[object, list[int]]:
 
 
 @with_twins
-def test_twins_leave_one_copy(arena: Arena, tmp_path: Path):
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_twins_leave_one_copy(arena: Arena, tmp_path: Path, known: bool, monkeypatch: pytest.MonkeyPatch):
+    """Also where the driver does not know of the node that has the other one, and has not told it anything."""
+    if not known:
+        monkeypatch.setattr(Worker, "retain", lambda *_: None)
     twins, loader = topology.Twins(tmp_path, 0), arena.loader()
     held = numbers(arena).mapPartitionsWithIndex(twins.hold).mapPartitionsWithIndex(Gate(twins.directory))
     vrdd = held.mapPartitionsWithIndex(loader).send().htod().setName("twins").cache()
     assert exact(vrdd.collect()) == EXPECTED
     twins.check()
-    time.sleep(1.0)
+    assert eventually(lambda: arena.session().errands.idle, 60.0)
     assert exact(vrdd.collect()) == EXPECTED
     assert sum(copies(arena, "twins")) == PARTITIONS
 

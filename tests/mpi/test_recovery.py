@@ -175,11 +175,11 @@ def test_whoever_waits_for_a_world_that_is_abandoned_is_told_at_once(two: list[N
     case = case_of(2)
     with Application("abandoned", two, case) as app:
         app.put(1, field(case), ranks=[1])                              # so that the first one refuses, and starts none
-        started = time.monotonic()
         with pytest.raises(ExceptionGroup) as raised:
             app.run((1, 2), app.loop(1), Keep(1, "u", "device"), seconds=600.0)
-        assert {type(error) for error in raised.value.exceptions} == {PartitionMissing, WorldLost}
-        assert time.monotonic() - started < 25                          # not the 30 s that a world may take
+        told = {type(error): str(error) for error in raised.value.exceptions}
+        assert set(told) == {PartitionMissing, WorldLost}
+        assert "lost" in told[WorldLost] and "deadline" not in told[WorldLost]
 
 
 def test_snapshots_are_for_those_who_have_the_secret(one: list[Node], monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.topology import jvm_options
+from tests.system.topology import TRANSPORT, jvm_options
 
 pytest.importorskip("sklearn")
 pytest.importorskip("matplotlib")
@@ -38,6 +38,7 @@ def test_example(name: str, tmp_path: Path):
     with tempfile.TemporaryDirectory(prefix="vt-") as runtime:      # a short path: there is a socket in it
         environment = os.environ | {"VISPARK_RUNTIME_DIR": runtime, "PYSPARK_SUBMIT_ARGS":
                                     "--master local[2] --conf spark.ui.enabled=false "
+                                    f"--conf spark.vispark.transport={os.environ.get(TRANSPORT, 'auto')} "
                                     f'--driver-java-options "{jvm_options()}" pyspark-shell'}
         result = subprocess.run([sys.executable, EXAMPLES / name, *arguments], cwd=tmp_path, env=environment,
                                 timeout=110, capture_output=True, text=True, check=False)

@@ -102,4 +102,6 @@ def test_a_node_that_loses_its_process_costs_time_only(sc: SparkContext, cluster
     before = grids.iterate(heat, 0.1, steps=10)
     np.testing.assert_allclose(Grid.gather(before), expected(initial, 10), rtol=1e-5)
     os.kill(sessions(cluster)[0].pid, signal.SIGKILL)
+    # Tasks start the next process, which is in no world with the other.
+    assert Grid(SHAPE, splits=SPLITS).scatter(sc, initial, partitions=4).cache("GPU").count() == 4
     np.testing.assert_allclose(Grid.gather(before.iterate(heat, 0.1, steps=10)), expected(initial, 20), rtol=1e-5)

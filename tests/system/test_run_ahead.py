@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,7 +15,7 @@ from tests.system.vrdd_tools import cost, host_context, report, used
 from tests.system.worker_tools import eventually
 from vispark import IN, CompileError, Kernels
 from vispark.lanes import AHEAD
-from vispark.session import Session
+from vispark.session import BATCH, Session
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +37,14 @@ def waiting(sc: SparkContext) -> int:
 def settled(sc: SparkContext) -> None:
     """Wait until what was released has gone."""
     gc.collect()
-    time.sleep(0.2)
+    assert eventually(lambda: Session.of(sc).errands.idle)
 
 
 def test_a_loop_without_actions_runs_ahead_and_takes_no_jobs(sc: SparkContext):
     x = sc.parallelize([float(i) for i in range(10)], 3).cache("GPU")
     assert x.count() == 10
+    if Session.of(sc).relays:
+        pytest.skip("a relayed plan is a Spark job: none is on its way without one")
     plans = Session.of(sc).plans
     found = [x]
 
@@ -75,8 +76,9 @@ def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext):
     before, held = used(sc), x.vmap(halved, 1.0)
     for _ in range(500):
         x = x.vmap(halved, 1.0).cache()
-    assert held is not None and x._lineage.times > 400 and x._before is None
+    assert held is not None and len(x._waiting()) <= BATCH
     np.testing.assert_allclose(x.collect()[0], 2.0)
+    assert x._lineage.times > 400 and x._before is None
     del held
     settled(sc)
     assert len(report(sc).vrdds) == 1

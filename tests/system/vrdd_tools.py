@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from pyspark import RDD, SparkContext
 from pyspark.resultiterable import ResultIterable
 
 from gpu_worker.client import administer
-from gpu_worker.protocol.messages import Reported, Status
-from tests.system.topology import TRANSPORT, Topology
+from gpu_worker.protocol.messages import Reported, Status, StatusReport
+from tests.system.topology import Topology
+from tests.system.worker_tools import eventually
 from vispark.session import Session
 
 
@@ -83,7 +82,9 @@ def _bits(value: np.ndarray | np.generic) -> bytes:
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took: Spark jobs, plans from the driver, bytes of results that came to it, requests in all."""
+    """What something took: Spark jobs that were for something else than to carry a plan to a worker, plans from the
+    driver, bytes of results that came to it, requests in all.
+    """
 
     jobs: int
     plans: int
@@ -93,9 +94,8 @@ class Cost:
 
 @contextlib.contextmanager
 def counting(sc: SparkContext) -> Iterator[list[Cost]]:
-    """The cost of what runs in the block, appended to the list; what a relay costs is asked of nobody."""
-    if os.environ.get(TRANSPORT) == "relay":
-        pytest.skip("what is relayed costs Spark jobs")
+    """The cost of what runs in the block, appended to the list."""
+    assert eventually(lambda: Session.of(sc).errands.idle)
     before, found = _spent(sc), []
     yield found
     now = _spent(sc)
@@ -110,18 +110,22 @@ def cost(sc: SparkContext, action: Callable[[], object]) -> Cost:
 
 
 def _spent(sc: SparkContext) -> Cost:
-    workers = Session.of(sc).workers.known()
-    return Cost(sc._jsc.sc().dagScheduler().numTotalJobs(), sum(worker.plans for worker in workers),
+    session = Session.of(sc)
+    workers, carried = session.workers.known(), session.relayed_jobs + session.errands.jobs
+    return Cost(sc._jsc.sc().dagScheduler().numTotalJobs() - carried, sum(worker.plans for worker in workers),
                 sum(worker.fetched_bytes for worker in workers), report(sc).requests)
 
 
 def report(sc: SparkContext) -> Reported:
     """What the only worker of a session says that it holds; what was released has arrived there."""
-    session = Session.of(sc)
-    home, = [worker.home for worker in session.workers.known()]
-    found, = [each.report for each in administer(Status(), runtime_dir=home.runtime_dir).sessions
-              if each.session == session.credentials.session]
+    found, = [each.report for each in status(sc).sessions if each.session == Session.of(sc).credentials.session]
     return found
+
+
+def status(sc: SparkContext) -> StatusReport:
+    """What the daemon of a session's only worker says; it is not there for a moment where it has ended."""
+    home, = [worker.home for worker in Session.of(sc).workers.known()]
+    return administer(Status(), runtime_dir=home.runtime_dir)
 
 
 def used(sc: SparkContext) -> int:

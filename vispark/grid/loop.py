@@ -39,7 +39,7 @@ class Loop:
     change: float | None
 
 
-def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], show: Shown) -> Loop:
+def run_parts(steps: int, until: float, run: Callable[[int, int], tuple[Iterated, float]], show: Shown) -> Loop:
     """Run a loop in parts.
 
     Parameters
@@ -49,16 +49,15 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
     until : float
         The change at which to end; below 0, none is.
     run : callable
-        Runs so many steps after so many done ones.
+        Runs so many steps after so many done ones; gives how it ended, and the seconds that workers took. What the way
+        to them takes is none of these, or parts would become shorter and shorter where that is long.
     show : callable
         Told after each part how far the loop is.
     """
     done, change, count = 0, -1.0, FIRST_STEPS
     while True:
         count = min(count, steps - done)
-        started = time.monotonic()
-        ended = run(count, done)
-        seconds = time.monotonic() - started
+        ended, seconds = run(count, done)
         done += ended.steps
         change = ended.change if ended.change >= 0 else change
         show(done, change)

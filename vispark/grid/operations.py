@@ -248,13 +248,13 @@ class GridOperations(RDD[Any]):
         looped, session = self._itself(), Session.of(self.ctx)
         last = looped._before
 
-        def run(steps: int, done: int) -> Iterated:
+        def run(steps: int, done: int) -> tuple[Iterated, float]:
             nonlocal last
             part = last._then(plan.Iterate(spec.part(steps, done))).persist()
             session.ensure(part._loader, part._chain(), range(part.getNumPartitions()))
             part._let_go_of_inputs()
             last = part
-            return part._residency.iterated
+            return part._residency.iterated, part._residency.seconds
 
         with progress(spec.label, spec.steps, looped._progress) as show:
             looped._loop = run_parts(spec.steps, spec.until, run, show)

@@ -1,0 +1,129 @@
+"""A session whose driver is on another machine than its worker: TCP by itself, and through Spark where that fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from pyspark import SparkContext
+
+from gpu_worker.protocol.errors import WorkerUnavailable
+from gpu_worker.protocol.messages import Reach
+from gpu_worker.tcp import visitor
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import cost, status
+from tests.system.worker_tools import eventually, is_alive
+from vispark import VRDD, bridge, session
+from vispark.session import Session
+from vispark.workers import Worker
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    """A context whose driver believes that it is on a machine of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (bridge, session):
+            patch.setattr(module, "machine", lambda: "the driver's")
+        with local.context({"spark.vispark.device": "host", "spark.vispark.transport": "auto"}) as sc:
+            yield sc
+
+
+@pytest.fixture(scope="module")
+def numbers(sc: SparkContext) -> VRDD:
+    found = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
+    assert found.collect() == found.map(float).collect() == [1.0, 2.0, 3.0]
+    return found
+
+
+@pytest.fixture
+def worker(sc: SparkContext, numbers: VRDD) -> Worker:
+    found, = Session.of(sc).workers.known()
+    return found
+
+
+def test_a_session_that_spans_nodes_goes_over_tcp(sc: SparkContext, numbers: VRDD, worker: Worker):
+    found = []
+    spent = cost(sc, lambda: found.append(numbers.vmap(lambda x: x + 1).collect()))
+    assert found == [[2.0, 3.0, 4.0]] and spent.jobs == 0
+    assert worker.transport == "tcp" and "1 over TCP" in numbers.explain()
+
+
+@contextlib.contextmanager
+def refused(reach: Reach) -> Iterator[Reach]:
+    with socket.create_server((HOST, 0)) as listener:
+        port = listener.getsockname()[1]
+    yield replace(reach, port=port)
+
+
+@contextlib.contextmanager
+def silent(reach: Reach) -> Iterator[Reach]:
+    """A port that no packet comes back from, as behind a firewall: nobody takes those that wait there already."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind((HOST, 0))
+        listener.listen(0)
+        for _ in range(3):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield replace(reach, port=listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def forged(reach: Reach) -> Iterator[Reach]:
+    yield replace(reach, certificate=b"another")
+
+
+@pytest.mark.parametrize(("way", "why"), [(refused, "nobody answers over TCP"), (silent, "nobody answers over TCP"),
+                                          (forged, "another certificate")])
+def test_plans_go_through_spark_where_tcp_does_not_work(
+        numbers: VRDD, worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+        way: Callable[[Reach], contextlib.AbstractContextManager[Reach]], why: str):
+    monkeypatch.setattr(visitor, "CONNECT_SECONDS", 0.2)
+    reach = worker.reach
+    with way(reach) as wrong:
+        worker.reached(wrong)
+        worker.reached(wrong)       # which is not tried again
+    said = [record.getMessage() for record in caplog.records if record.name == "vispark.workers"]
+    assert len(said) == 1 and "through Spark tasks" in said[0] and why in said[0]
+    assert worker.transport == "relay" and numbers.collect() == [1.0, 2.0, 3.0]
+    text = numbers.explain()
+    assert "1 through Spark" in text and f"not over TCP: {worker.refused}" in text and why in text
+    worker.reached(reach)
+    assert worker.transport == "tcp" and numbers.collect() == [1.0, 2.0, 3.0]
+    worker._idle.pop().close()
+
+
+def test_a_worker_without_a_port_is_relayed_to_and_that_is_said(worker: Worker):
+    other = Worker(worker._credentials, worker.home, lambda *_: None)
+    other.reached(None)
+    assert other.transport == "relay" and "opened no port" in other.refused
+
+
+def test_a_daemon_that_is_restarted_is_not_noticed(sc: SparkContext, numbers: VRDD, worker: Worker):
+    before = status(sc).pid
+    os.kill(before, signal.SIGKILL)
+    assert eventually(lambda: not is_alive(before))
+    assert cost_free(sc, numbers)
+    assert eventually(lambda: daemon(sc) not in (None, before), 60.0)       # the lease's holder starts it
+    worker._connected(worker.reach).close()
+    assert worker.transport == "tcp" and cost_free(sc, numbers)
+
+
+def daemon(sc: SparkContext) -> int | None:
+    """The daemon's process, if there is one."""
+    with contextlib.suppress(WorkerUnavailable):
+        return status(sc).pid
+
+
+def cost_free(sc: SparkContext, numbers: VRDD) -> bool:
+    """Whether an action takes no Spark job and gives what it should."""
+    jobs = sc._jsc.sc().dagScheduler().numTotalJobs()
+    return numbers.collect() == [1.0, 2.0, 3.0] and sc._jsc.sc().dagScheduler().numTotalJobs() == jobs

@@ -1,0 +1,141 @@
+"""What workers may forget, told to those that hear of it from no plan: by a message, or by tasks of Spark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+
+from pyspark import SparkContext
+
+from vispark.bridge import Credentials, Home
+from vispark.relay import Errand
+from vispark.released import Released
+from vispark.residency import Residency
+from vispark.spark import SPARK_JOB_FAILED, attempts_of
+from vispark.workers import Worker, Workers
+
+log = logging.getLogger(__name__)
+
+#: For how long, in seconds, what a worker is to be told through a Spark task waits for a plan to take it along, and how
+#: often tasks that may leave copies are looked at.
+_PATIENCE = 0.1
+
+
+class Errands:
+    """Lets workers know what nobody refers to any more, and which copies count.
+
+    Where a task ran twice (Spark runs twins, and repeats what failed) the driver takes one of the copies and knows
+    nothing of the node that holds the other. Once no task of the stage runs any more, tasks on all nodes look for it.
+
+    Parameters
+    ----------
+    context : SparkContext
+        Runs the tasks.
+    credentials : Credentials
+    workers : Workers
+        All that are known.
+    released : Released
+        What nobody refers to any more.
+    residencies : mapping of int to Residency
+        What is held, by number.
+    """
+
+    def __init__(self, context: SparkContext, credentials: Credentials, workers: Workers, released: Released,
+                 residencies: Mapping[int, Residency]):
+        self._context = context
+        self._credentials = credentials
+        self._workers = workers
+        self._released = released
+        self._residencies = residencies
+        #: The VRDDs of which tasks may have left copies, by their stage.
+        self._strays: dict[int, tuple[int, ...]] = {}
+        #: How many Spark jobs were run.
+        self.jobs = 0
+        self._busy = False
+        self._thread = threading.Thread(target=self._keep_house, name="vispark keeper", daemon=True)
+        self._thread.start()
+
+    def loaded(self, stages: Iterable[int], numbers: Iterable[int]) -> None:
+        """Take note of what the tasks of some stages have brought; if some of them ran twice, of the copies too."""
+        for stage in stages:
+            attempts = attempts_of(self._context, stage)
+            if attempts is not None and attempts.started > attempts.tasks:
+                self._strays[stage] = tuple(numbers)
+                self._released.wake()
+
+    @property
+    def idle(self) -> bool:
+        """Whether all have been told what they may forget."""
+        return not (self._released or self._busy or self._strays or any(each.waits for each in self._workers.known()))
+
+    def join(self) -> None:
+        """Wait for the thread, once nothing more is to come."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+    def _keep_house(self) -> None:
+        while self._released.wait(_PATIENCE if self._strays else None):
+            self._busy = True
+            numbers = self._released.take()
+            if numbers:
+                self._workers.release(numbers)
+            try:
+                self._run()
+            except (*SPARK_JOB_FAILED, ReferenceError, AttributeError) as error:
+                # The context may be stopping.
+                log.debug("workers were not told what they may forget: %s", error)
+            self._busy = False
+
+    def _run(self) -> None:
+        relayed = [worker for worker in self._workers.known() if not worker.direct]
+        with ExitStack() as stack:
+            keep = self._swept(stack)
+            if not keep and (not any(worker.waits for worker in relayed) or self._released.closes(_PATIENCE)):
+                return
+            waiting = [worker for worker in relayed if worker.waits]
+            if keep or waiting:
+                self._tell(waiting, keep)
+
+    def _swept(self, stack: ExitStack) -> dict[int, dict[Home, tuple[int, ...]]]:
+        """Where the partitions of those VRDDs count of which tasks, that have all ended now, may have left copies.
+
+        Nothing is loaded of them before the ``stack`` is closed.
+        """
+        keep: dict[int, dict[Home, tuple[int, ...]]] = {}
+        for stage, numbers in list(self._strays.items()):
+            attempts = attempts_of(self._context, stage)
+            if attempts is not None and attempts.active:
+                continue
+            found = [residency for residency in map(self._residencies.get, numbers) if residency is not None]
+            with ExitStack() as locks:
+                if not all(_locked(residency, locks) for residency in found):
+                    continue
+                stack.push(locks.pop_all())
+            del self._strays[stage]
+            keep.update({number: {} for number in numbers})
+            keep.update({residency.cached.number: residency.by_home() for residency in found})
+        return keep
+
+    def _tell(self, waiting: list[Worker], keep: dict[int, dict[Home, tuple[int, ...]]]) -> None:
+        deferred = {worker: worker.take_deferred() for worker in waiting}
+        task = Errand(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
+        came: set[Home] = set()
+        try:
+            # Any task on a node will do.
+            slots = 2 * self._context.defaultParallelism
+            self.jobs += 1
+            came.update(self._context.parallelize(range(slots), slots).mapPartitionsWithIndex(task).collect())
+        finally:
+            for worker, each in deferred.items():
+                if worker.home not in came:
+                    worker.not_told(each)
+
+
+def _locked(residency: Residency, stack: ExitStack) -> bool:
+    """Whether nobody is loading it, and nobody will before the ``stack`` is closed."""
+    if not residency.lock.acquire(blocking=False):
+        return False
+    stack.callback(residency.lock.release)
+    return True
