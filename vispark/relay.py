@@ -44,7 +44,8 @@ class Relay:
     shipment: Shipment
     deferred: Deferred
 
-    def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
+    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
+        _use_up(tokens)
         if not self.home.here:
             yield None
             return
@@ -71,7 +72,8 @@ class Ask:
     home: Home
     request: Callable[[int], Request]
 
-    def __call__(self, _: int, __: Iterable) -> Iterator[tuple]:
+    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
+        _use_up(tokens)
         if not self.home.here:
             yield None
             return
@@ -102,7 +104,8 @@ class Errand:
     deferred: dict[Home, Deferred]
     keep: dict[int, dict[Home, tuple[int, ...]]]
 
-    def __call__(self, _: int, __: Iterable) -> Iterator[Home]:
+    def __call__(self, _: int, slots: Iterable) -> Iterator[Home]:
+        _use_up(slots)
         directory = locate()
         home = Home(str(directory.path), machine())
         told = self.deferred.get(home, Deferred((), {}))
@@ -110,3 +113,11 @@ class Errand:
         if (told.released or retained) and directory.session_socket(self.credentials.session).exists():
             answered(self.credentials, None, Deferred(told.released, retained).tell)
             yield home
+
+
+def _use_up(records: Iterable) -> None:
+    """Read all of a task's input: a Python worker that leaves some of it unread ends with the task, and the next task
+    has to wait for another one, with all that it imports and a new connection.
+    """
+    for _ in records:
+        pass
