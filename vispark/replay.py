@@ -68,6 +68,8 @@ class Replay:
         self._chain = chain
         self._everything = range(loader.getNumPartitions())
         self._first = next(position for position in range(len(chain)) if plan.needs_neighbours(chain, position))
+        #: The last node that was there once; what comes behind it is not computed anew.
+        self._was_there = max((index for index, node in enumerate(chain) if self._has_been(node)), default=-1)
         self._base: Residency | None = None
         self._point: Point | None = None
         self._marks: list[Mark] = []
@@ -109,6 +111,10 @@ class Replay:
             if restored is not None:
                 return Point(position, 0, restored)
         return self._loaded()
+
+    def _has_been(self, node: Node) -> bool:
+        residency = self._session.residencies.get(node.cached.number) if node.cached else None
+        return residency is not None and bool(residency.contents)
 
     def _is_missing(self, residency: Residency) -> bool:
         return bool(self._session.missing(residency, self._everything))
@@ -179,7 +185,7 @@ class Replay:
         target = self._target(stop)
         self._round(point, (*self._chain[position:stop], Node(self._chain[stop].op, target.cached)))
         self._session.replayed += sum(plan.needs_neighbours(self._chain, each)
-                                      for each in range(position, min(stop + 1, len(self._chain) - 1)))
+                                      for each in range(position, min(stop, self._was_there) + 1))
         return Point(stop, 0, target)
 
     def _looped(self, point: Point, spec: LoopSpec) -> Point:
