@@ -93,3 +93,19 @@ class History(RDD[Any]):
             if kept and not isinstance(op, plan.MOVING):
                 break
         return tuple(reversed(nodes))
+
+    def _waiting(self) -> list[Residency]:
+        """What is to be kept and not there yet, behind the last that is, and that; nothing where none is.
+
+        Nothing either where a loop of unknown length comes behind it.
+        """
+        found: list[Residency] = []
+        partitions = self.getNumPartitions()
+        each: History | None = self
+        while each is not None and not isinstance(each._op, plan.Iterate):
+            if each._residency is not None:
+                found.append(each._residency)
+                if len(each._residency.contents) == partitions:
+                    return found
+            each = each._before
+        return []

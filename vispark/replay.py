@@ -86,6 +86,7 @@ class Replay:
         point = self._start()
         while point.position < len(self._chain) - 1:
             point = self._point = self._advanced(point)
+            self._session.parts += 1
             known = self._session.residencies
             self._marks = [mark for mark in self._marks if mark.saved.number in known]
             if point.residency.saved is not None:

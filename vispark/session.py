@@ -85,6 +85,8 @@ class Session:
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
         #: The steps that were computed once more because they were lost.
         self.replayed = 0
+        #: The parts of long chains that were computed: after a loss behind one, something has come of the attempts.
+        self.parts = 0
         #: Whether a plan was lost whose answer nobody waits for.
         self._is_suspect = False
         self.plans = Plans()
@@ -308,15 +310,15 @@ class Session:
         return found
 
     def _until_done(self, once: Callable[[], None]) -> None:
-        attempts, replayed = 0, self.replayed
+        attempts, parts = 0, self.parts
         while True:
             try:
                 return once()
             except LOST as error:
                 log.warning("lost under a plan, repeating it: %s", error)
                 self.worlds.renew()
-                attempts = attempts + 1 if self.replayed == replayed else 1
-                replayed = self.replayed
+                attempts = attempts + 1 if self.parts == parts else 1
+                parts = self.parts
                 if attempts > self.options.attempts:
                     raise
 

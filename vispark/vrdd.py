@@ -516,21 +516,6 @@ class VRDD(History, FoldActions, GridOperations):
             session.submit(self._loader, chain, partitions, self._chain)
         self._let_go_of_inputs()
 
-    def _waiting(self) -> list[Residency]:
-        """What is to be kept and not there yet, behind the last that is, and that; nothing where none is.
-
-        Nothing either where a loop of unknown length comes behind it.
-        """
-        found: list[Residency] = []
-        each: VRDD | None = self
-        while each is not None and not isinstance(each._op, plan.Iterate):
-            if each._residency is not None:
-                found.append(each._residency)
-                if len(each._residency.contents) == self.getNumPartitions():
-                    return found
-            each = each._before
-        return []
-
     def _let_go_of_inputs(self) -> None:
         """Once all of it is held, forget the VRDDs it came from; their operations stay, to rebuild what gets lost."""
         residency, before = self._residency, self._before
