@@ -30,7 +30,9 @@ from gpu_worker import log
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.control import VISITOR, Configuration, Door, HandOver, Registration, Taken
 from gpu_worker.failpoints import failpoint
+from gpu_worker.launcher import start_from_client
 from gpu_worker.line import Flight
+from gpu_worker.paths import locate
 from gpu_worker.payloads import KEPT_SECONDS, Payloads
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.codec import decode
@@ -164,6 +166,15 @@ class Service:
                 except VisparkError as error:
                     _log.info("no daemon: %s", error)
             self._set_controlled(False)
+            if self._door is not None and not self._stopping:
+                threading.Thread(target=self._have_daemon, name="daemon", daemon=True).start()
+
+    def _have_daemon(self) -> None:
+        """Start a daemon: drivers on other nodes reach the session through one, and cannot start it themselves."""
+        try:
+            start_from_client(locate(), self._configuration.options.log_level)
+        except VisparkError as error:
+            _log.error("no daemon in place of the one that ended: %s", error)
 
     def _take(self, message: HandOver, descriptors: list[int], connection: Connection) -> None:
         threads = []

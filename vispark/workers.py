@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -41,6 +42,9 @@ LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
 
 #: Another thread may take the answer that is waited for.
 _POLL_MS = 50
+
+#: For how long, in seconds, a daemon that was reached over TCP before and is not any more may be on its way back.
+_RESTART_SECONDS = 2.0
 
 #: What a task brings from a worker that is relayed to; None where it came to another node.
 Carried = tuple[int, Any, bytes] | None
@@ -126,7 +130,7 @@ class Worker:
         Raises
         ------
         WorkerError
-            If plans are to go over TCP and cannot.
+            If plans are to go over TCP and cannot; one of :data:`LOST` where they could before.
         """
         wanted = self._credentials.options.transport
         if wanted not in ("auto", "tcp") or (wanted == "auto" and self._here):
@@ -138,12 +142,13 @@ class Worker:
                 return
             if reach == self.reach and not self.gone:
                 return
-            self.reach, self.refused, self.gone = reach, "", False
+            again, self.reach, self.refused, self.gone = self.gone, reach, "", False
             try:
-                self._idle.append(self._connected(reach))
+                self._idle.append(self._open() if again else self._connected(reach))
             except WorkerError as error:
                 if wanted == "tcp":
                     raise
+                self.gone = False
                 self._refuse(error.message)
 
     def _refuse(self, reason: str) -> None:
@@ -366,12 +371,16 @@ class Worker:
         if self.reach is None:
             raise WorkerUnavailable(f"the worker in {self.home.runtime_dir} is not reached over TCP, and daemon.log "
                                     "there says why; leave spark.vispark.transport to 'auto', and it is relayed to")
-        try:
-            return self._connected(self.reach)
-        except WorkerUnavailable as error:
-            # Spark finds another node, or a task starts another daemon on this one.
-            self.gone = True
-            raise WorkerLost(error.message, detail=error.detail) from error
+        until = time.monotonic() + _RESTART_SECONDS
+        while True:
+            try:
+                return self._connected(self.reach)
+            except WorkerUnavailable as error:
+                if time.monotonic() > until:
+                    # Spark finds another node, or a task starts another daemon on this one.
+                    self.gone = True
+                    raise WorkerLost(error.message, detail=error.detail) from error
+                time.sleep(_POLL_MS / 1000)
 
     def _connected(self, reach: Reach | None) -> Lane:
         options, directory = self._credentials.options, self.home.runtime_dir

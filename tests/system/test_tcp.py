@@ -180,8 +180,9 @@ def test_a_port_that_somebody_else_has_is_passed_over(tmp_path_factory: pytest.T
             assert eventually(lambda daemon=daemon: not is_alive(daemon))
             if change:
                 stack.enter_context(socket.create_server((HOST, first.reach.port)))
+            assert eventually(runtime.daemons, 30.0)        # the session's process starts another
             ask(driver)
-            executor = stack.enter_context(runtime.client(reach=HOST))      # which starts a daemon
+            executor = stack.enter_context(runtime.client(reach=HOST))
             with visiting(executor.reach) as another:
                 assert another.pid == executor.pid == driver.pid
             assert executor.reach.certificate == first.reach.certificate
