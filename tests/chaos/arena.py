@@ -335,8 +335,9 @@ def strike(arena: Arena, point: str, name: str, expected: object, number: int) -
     subject, loader = plan.prepare(arena, (number % 4, path) if fresh else None)
     arena.settle()
     before = loader.counts()
+    in_task = plan.spark or arena.session().relays
     if point in CONNECTING:
-        arena.kill_process() if plan.spark else arena.disconnect()
+        arena.kill_process() if in_task else arena.disconnect()
     armed = arena.ready(point) if fresh else arena.arm(point)
     seconds, right = [], True
     for _ in range(2):
@@ -345,18 +346,21 @@ def strike(arena: Arena, point: str, name: str, expected: object, number: int) -
         seconds.append(time.monotonic() - started)
         assert eventually(lambda: not armed.exists() and not armed.with_suffix(".new").exists()), \
             f"{name} did not pass {point}"
-    return Strike(right, max(seconds), loader.counts() - before, *_loads(point, name, number))
+    return Strike(right, max(seconds), loader.counts() - before, *_loads(point, name, number, in_task))
 
 
-def _loads(point: str, name: str, number: int) -> tuple[Counter[int], int]:
-    """How often each partition must be loaded with a kill, and how many loads more there may be in all."""
+def _loads(point: str, name: str, number: int, in_task: bool) -> tuple[Counter[int], int]:
+    """How often each partition must be loaded with a kill, and how many loads more there may be in all.
+
+    ``in_task`` says whether a Spark task, and not the driver, talks to the worker.
+    """
     once = Counter(range(4))
     if name == "materialise" and point not in CONNECTING:
         # Those before the one that triggers the kill, and those in the two slots; in a task's process, only the latter.
         return once, 2 if point in IN_TASKS else min(number % 4 + 2, 4)
     if name == "materialise":
         return once, 0
-    lost = point in PROCESS or (point in CONNECTING and PLANS[name].spark)
+    lost = point in PROCESS or (point in CONNECTING and in_task)
     return once if lost else Counter(), 0
 
 
