@@ -22,6 +22,11 @@ log = logging.getLogger(__name__)
 #: often tasks that may leave copies are looked at.
 _PATIENCE = 0.1
 
+#: How many seconds later it is tried again where no task came to a worker's node, and how often: all slots there may be
+#: taken, and the node may be gone.
+_AGAIN = 1.0
+_TRIES = 5
+
 
 class Errands:
     """Lets workers know what nobody refers to any more, and which copies count.
@@ -54,6 +59,7 @@ class Errands:
         #: How many Spark jobs were run.
         self.jobs = 0
         self._busy = False
+        self._tries = 0
         self._thread = threading.Thread(target=self._keep_house, name="vispark keeper", daemon=True)
         self._thread.start()
 
@@ -76,10 +82,11 @@ class Errands:
             self._thread.join(timeout=5)
 
     def _keep_house(self) -> None:
-        while self._released.wait(_PATIENCE if self._strays else None):
+        while self._released.wait(self._pause()):
             self._busy = True
             numbers = self._released.take()
             if numbers:
+                self._tries = _TRIES
                 self._workers.release(numbers)
             try:
                 self._run()
@@ -87,6 +94,12 @@ class Errands:
                 # The context may be stopping.
                 log.debug("workers were not told what they may forget: %s", error)
             self._busy = False
+
+    def _pause(self) -> float | None:
+        """The seconds until there is something to be done, if nothing happens."""
+        if self._strays:
+            return _PATIENCE
+        return _AGAIN if self._tries and any(worker.waits for worker in self._workers.known()) else None
 
     def _run(self) -> None:
         relayed = [worker for worker in self._workers.known() if not worker.direct]
@@ -119,6 +132,7 @@ class Errands:
         return keep
 
     def _tell(self, waiting: list[Worker], keep: dict[int, dict[Home, tuple[int, ...]]]) -> None:
+        self._tries = max(self._tries - 1, 0)
         deferred = {worker: worker.take_deferred() for worker in waiting}
         task = Errand(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
         came: set[Home] = set()

@@ -154,7 +154,7 @@ def test_a_twin_that_comes_late_leaves_one_copy(arena: Arena, tmp_path: Path):
     assert exact(vrdd.collect()) == EXPECTED
     (tmp_path / "go").touch()
     twins.check()
-    time.sleep(1.0)
+    assert eventually(lambda: arena.session().errands.idle, 60.0)
     assert exact(vrdd.collect()) == EXPECTED
     assert sum(copies(arena, "late")) == PARTITIONS, loader.counts()
 
