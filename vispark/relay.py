@@ -10,7 +10,7 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Reply, Request
 from gpu_worker.protocol.wire import close_all
 from vispark.bridge import Credentials, Home, answered, local_client, machine, run
-from vispark.errors import Fenced, PartitionMissing, WorkerLost, WorldLost
+from vispark.errors import VisparkError
 from vispark.prepared import Shipment
 
 
@@ -35,8 +35,7 @@ class Deferred:
 class Relay:
     """The task that carries a plan to the worker of a node for a driver that cannot reach it, and what it may forget.
 
-    It gives the worker's epoch, the reply, or the error for which the driver repeats the plan, and what was fetched;
-    None on another node.
+    It gives the worker's epoch, the reply or the error, and what was fetched; None on another node.
     """
 
     credentials: Credentials
@@ -54,8 +53,9 @@ class Relay:
         try:
             self.shipment.check(local_client(self.credentials, runtime_dir).epoch)
             client, reply, data = run(self.credentials, self.shipment, runtime_dir=runtime_dir)
-        except (WorkerLost, Fenced, PartitionMissing, WorldLost) as error:
-            # Spark would repeat the task, which is of no use, and the driver not hear of the process that is there now.
+        except VisparkError as error:
+            # Spark would repeat the task, which is of no use, and tell the driver of the error in words alone, and of
+            # the process that is there now not at all.
             yield local_client(self.credentials, runtime_dir).epoch, error, b""
             return
         yield client.epoch, reply, data.array.tobytes()
@@ -79,7 +79,7 @@ class Ask:
             return
         try:
             yield *answered(self.credentials, self.home.runtime_dir, self._ask), b""
-        except (WorkerLost, Fenced, PartitionMissing) as error:
+        except VisparkError as error:
             yield local_client(self.credentials, self.home.runtime_dir).epoch, error, b""
 
     def _ask(self, client: Client) -> tuple[int, Reply]:

@@ -459,8 +459,10 @@ class Session:
             self._discover(residency, worker)
             raise
         profile = profiling.current()
-        if profile and sent.relayed is None:
+        if profile:
             parts = profiling.parts_of(reply.times, time.monotonic() - began)
+            if sent.relayed:
+                parts["scheduling"] = parts.pop("transport", 0.0)
             profile.add(", ".join(prepared.labels) or "take", parts, began, f"worker {worker.home.runtime_dir}")
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
@@ -510,7 +512,7 @@ class Session:
         def relayed(task: Relay | Ask):
             self.relayed_jobs += 1
             carried = residency.tokens.mapPartitionsWithIndex(task)
-            return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
+            return self._repeated(lambda: self.context.runJob(carried, list, [partition]))[0]
         return relayed
 
     def _place(self, token: Token) -> None:
