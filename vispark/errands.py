@@ -68,7 +68,7 @@ class Errands:
         for stage in stages:
             attempts = attempts_of(self._context, stage)
             if attempts is not None and attempts.started > attempts.tasks:
-                self._strays[stage] = tuple(numbers)
+                self._strays[stage], self._tries = tuple(numbers), _TRIES
                 self._released.wake()
 
     @property
@@ -98,18 +98,21 @@ class Errands:
     def _pause(self) -> float | None:
         """The seconds until there is something to be done, if nothing happens."""
         if self._strays:
-            return _PATIENCE
+            return _PATIENCE if self._tries == _TRIES else _AGAIN
         return _AGAIN if self._tries and any(worker.waits for worker in self._workers.known()) else None
 
     def _run(self) -> None:
         relayed = [worker for worker in self._workers.known() if not worker.direct]
         with ExitStack() as stack:
+            before = dict(self._strays)
             keep = self._swept(stack)
             if not keep and (not any(worker.waits for worker in relayed) or self._released.closes(_PATIENCE)):
                 return
             waiting = [worker for worker in relayed if worker.waits]
             if keep or waiting:
-                self._tell(waiting, keep)
+                came = self._tell(waiting, keep)
+                if keep and self._tries and not came >= {worker.home for worker in self._workers.known()}:
+                    self._strays.update(before)
 
     def _swept(self, stack: ExitStack) -> dict[int, dict[Home, tuple[int, ...]]]:
         """Where the partitions of those VRDDs count of which tasks, that have all ended now, may have left copies.
@@ -131,7 +134,8 @@ class Errands:
             keep.update({residency.cached.number: residency.by_home() for residency in found})
         return keep
 
-    def _tell(self, waiting: list[Worker], keep: dict[int, dict[Home, tuple[int, ...]]]) -> None:
+    def _tell(self, waiting: list[Worker], keep: dict[int, dict[Home, tuple[int, ...]]]) -> set[Home]:
+        """Run the tasks; where they came to."""
         self._tries = max(self._tries - 1, 0)
         deferred = {worker: worker.take_deferred() for worker in waiting}
         task = Errand(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
@@ -145,6 +149,7 @@ class Errands:
             for worker, each in deferred.items():
                 if worker.home not in came:
                     worker.not_told(each)
+        return came
 
 
 def _locked(residency: Residency, stack: ExitStack) -> bool:
