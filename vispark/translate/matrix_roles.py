@@ -15,8 +15,11 @@ TILE = 16
 _LEAST_SLOTS, _MOST_SLOTS = 3, 16
 #: Shared memory that a block can have on Hopper.
 _SHARED_BYTES = 227 * 1024
-#: Fewer columns do not hide what a tile costs beside its bytes; more sums or scores do not fit a thread's registers.
-_LEAST_COLUMNS, _MOST_SUMS, _MOST_CENTRES = 64, 140, 160
+#: Cycles of a tile in one pass, as they were measured: of each tile, centre and column. Two passes read each column of
+#: it twice, 64 bytes at 16 a cycle, and wait for that alone.
+_TILE_CYCLES, _CENTRE_CYCLES, _COLUMN_CYCLES, _TWICE_CYCLES = 2_400, 16, 1.4, 8
+#: More sums or scores do not fit a thread's registers.
+_MOST_SUMS, _MOST_CENTRES = 140, 160
 #: Warps that share the columns of the products.
 _MULTIPLIERS = 4
 
@@ -100,7 +103,9 @@ def _operands(outs: list[str], ins: list[str]) -> list[str]:
 
 def roles_for(centres: int, columns: int) -> Roles | None:
     """The shape for so many centres of so many columns, or None where one pass gains nothing or has no room."""
-    if not 2 <= centres <= _MOST_CENTRES or columns < _LEAST_COLUMNS or columns % 4:
+    if not 2 <= centres <= _MOST_CENTRES or columns % 4:
+        return None
+    if _TILE_CYCLES + _CENTRE_CYCLES * centres + _COLUMN_CYCLES * columns >= _TWICE_CYCLES * columns:
         return None
     for slots in range(_MOST_SLOTS, _LEAST_SLOTS - 1, -1):
         for groups in (2, 4, 8):
