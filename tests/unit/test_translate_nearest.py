@@ -96,6 +96,9 @@ def test_a_fold_with_other_groups_or_operators_keeps_the_translators_kernel():
     centres = points(CENTRES, seed=1)
     assert made(assign, centres, folding=by_key(CENTRES))[0].name == "nearest_fold"
     assert made(assign, centres, folding=by_key(CENTRES + 1))[0].name == "assign_fold"
+    for few, columns, name in ((9, 1000, "nearest_fold"), (9, 48, "assign_fold"), (8, 1200, "assign_fold")):
+        given = points(few, columns)
+        assert made(assign, given, columns=columns, folding=by_key(few))[0].name == name
     greatest = FieldFold("1.0", "maximum"), FieldFold("1.1", "add", "overflow")
     assert made(assign, centres, folding=by_key(CENTRES, greatest))[0].name == "assign_fold"
 

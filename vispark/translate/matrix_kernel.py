@@ -21,6 +21,8 @@ from vispark.translate.table import SHARED_BYTES
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
 LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
+#: But as many sums leave the translator's kernel one warp a block, with sums in memory, and then fewer centres gain.
+_MANY_SUMS, _LEAST_CENTRES_OF_MANY = 6_200, 9
 #: The most centres that scores of fit registers beside all else, and the threads of a block then.
 _THREADS = ((112, 512), (160, 384), (MOST_CENTRES, 256))
 #: Steps of rows on their way, and at most so many steps of the centres.
@@ -79,7 +81,7 @@ def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int
     found = next(each for each in leaves(result) if isinstance(each, Nearest))
     roles = roles_for(count, columns) if groups else None
     shape = Shape(count, columns, centres.dtype, found.nan, THREADS, 0, _AHEAD, roles) if roles else \
-        shape_for(count, columns, centres.dtype, found)
+        shape_for(count, columns, centres.dtype, found, bool(groups))
     if shape is None:
         return None
     row = Parameter("input", "", 0, "float32", centres.shape[1:], True)
@@ -257,9 +259,10 @@ class Shape:
         return "\n".join(lines) + "\n"
 
 
-def shape_for(centres: int, columns: int, dtype: str, nearest: Nearest) -> Shape | None:
+def shape_for(centres: int, columns: int, dtype: str, nearest: Nearest, folds: bool) -> Shape | None:
     """The shape for so many centres of so many columns, or None where matrix work gains nothing or has no room."""
-    if not LEAST_CENTRES <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % 4:
+    least = _LEAST_CENTRES_OF_MANY if folds and centres * columns > _MANY_SUMS else LEAST_CENTRES
+    if not least <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % 4:
         return None
     threads = next(threads for most, threads in _THREADS if centres <= most)
     whole = Shape(centres, columns, dtype, nearest.nan, threads, 0, _AHEAD)
