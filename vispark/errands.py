@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 #: often tasks that may leave copies are looked at.
 _PATIENCE = 0.1
 
-#: How many seconds later it is tried again where no task came to a worker's node, and how often: all slots there may be
-#: taken, and the node may be gone.
-_AGAIN = 1.0
-_TRIES = 5
+#: How many seconds later it is tried again where no task came to a worker's node, twice as many each time, and how
+#: often: all slots there may be taken, by tasks that were killed too, and the node may be gone.
+_AGAIN = 0.5
+_TRIES = 7
 
 
 class Errands:
@@ -97,9 +97,10 @@ class Errands:
 
     def _pause(self) -> float | None:
         """The seconds until there is something to be done, if nothing happens."""
-        if self._strays:
-            return _PATIENCE if self._tries == _TRIES else _AGAIN
-        return _AGAIN if self._tries and any(worker.waits for worker in self._workers.known()) else None
+        if self._strays and self._tries == _TRIES:
+            return _PATIENCE
+        waits = self._strays or (self._tries and any(worker.waits for worker in self._workers.known()))
+        return _AGAIN * 2 ** (_TRIES - self._tries) if waits else None
 
     def _run(self) -> None:
         relayed = [worker for worker in self._workers.known() if not worker.direct]
