@@ -7,12 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake in a file of ``vispark/translate``."""
+    """A mistake in a file of ``vispark/translate``; ``tests`` is the file that must find it, if not the fast ones."""
 
     name: str
     file: str
     sound: str
     sown: str
+    tests: str = ""
+
+
+def _units(name: str) -> str:
+    return f"tests/unit/test_translate_{name}.py"
 
 
 FAULTS = (
@@ -155,4 +160,60 @@ FAULTS = (
           'for name, bound in (("minimum", high),):'),
     Fault("np.arange ignores its step", "arrays.py", 'f"{found.start} + {found.step} * {index}"',
           'f"{found.start} + {index}"'),
+    # -- order, subscripts, complex numbers ---------------------------------------------------------------------------
+    Fault("a median is the lower of the two in the middle", "ordering.py", "2 - row.size % 2", "1"),
+    Fault("sorted forgets reverse", "ordering.py", "return List(found[::-1] if", "return List(found if"),
+    Fault("sorting forgets the axis", "ordering.py", "return replace(_swapped(found, place), fresh=True)",
+          "return replace(found, fresh=True)"),
+    Fault("einsum does not turn its operands", "subscripts.py", "places = [letters.index(letter) for letter in named]",
+          "places = sorted(letters.index(letter) for letter in named)"),
+    Fault("complex numbers are ordered by their real parts", "complex_numbers.py",
+          "return a.re == b.re ? a.im < b.im : a.re < b.re;", "return a.re < b.re;"),
+    Fault("complex tanh forgets a cosh", "complex_numbers.py", "(T)(grown * cosh(x) / size)", "(T)(grown / size)"),
+    # -- the form and what is read ------------------------------------------------------------------------------------
+    Fault("1 and 1.0 are one literal", "form.py", "return type(self.value).__name__, repr(self.value)",
+          'return "", str(hash(self.value))', _units("form")),
+    Fault("in and not in are each other", "lacking.py", 'ast.In: "in", ast.NotIn: "not in"}',
+          'ast.In: "not in", ast.NotIn: "in"}'),
+    Fault("arcsin is arccos", "library.py", '"arcsin": "asin"', '"arcsin": "acos"'),
+    Fault("what := names is not assigned", "named.py", "return [*apart.before, node]", "return [node]"),
+    Fault("errors point one line further", "text.py", "line = text.lines[number]", "line = text.lines[number - 1]",
+          _units("errors")),
+    Fault("inner functions look up the module's names only", "capture.py", "if name in names:\n        try",
+          "if name in names and name in function.__globals__:\n        try"),
+    Fault("a recipe takes any function for another", "recipe.py", "type(found) is types.FunctionType and found.__code__"
+          " is code\n", "type(found) is types.FunctionType\n", _units("recipe")),
+    # -- variables, arrays, lines -------------------------------------------------------------------------------------
+    Fault("what the next turn reads may be forgotten", "liveness.py", "        head |= body\n",
+          "        return head\n"),
+    Fault("strides are sums of extents", "values.py", "        stride *= extent\n", "        stride += extent\n"),
+    Fault("what is read is left out", "dead.py", 'if own is None or word != own["name"])', "if own is None)"),
+    # -- chains, folds, tables ----------------------------------------------------------------------------------------
+    Fault("what is between two functions is not rounded", "chain.py",
+          "number = cast(cast(value, kind), Scalar(output.dtype))", "number = value", _units("fuse")),
+    Fault("minimum and maximum are each other", "folding.py", '"minimum": "Minimum", "maximum": "Maximum"',
+          '"minimum": "Maximum", "maximum": "Minimum"', _units("fuse")),
+    Fault("a fold skips rows", "frames.py", "first += {together}) {{", "first += {together} + 1) {{", _units("fuse")),
+    Fault("a product loses its last columns", "table.py", "wide = -(-product.width // broad) * broad",
+          "wide = product.width // broad * broad", _units("products")),
+    Fault("values go to the parameters in no order", "interface.py",
+          "captures = [capture for call in calls for capture in call.function.captures]\n        found = []",
+          "captures = [capture for call in calls for capture in call.function.captures][::-1]\n        found = []"),
+    # -- matrices -----------------------------------------------------------------------------------------------------
+    Fault("a product's matrix is transposed", "products.py", "across, down = places[1, 0] - base, places[0, 1] - base",
+          "down, across = places[1, 0] - base, places[0, 1] - base", _units("products")),
+    Fault("a negative distance is one", "matrix_algebra.py", "return 1 if square > 0 else -1", "return 1",
+          _units("matrix")),
+    # -- stencils -----------------------------------------------------------------------------------------------------
+    Fault("offsets begin with the fastest axis", "stencil_cell.py", "z, y, x = (0,) * (3 - self.dims) + offset",
+          "z, y, x = (0,) * (3 - self.dims) + offset[::-1]", _units("stencil")),
+    Fault("neighbours along x are turned around", "stencil_host.py", "[{shifted('x', offset[2])}]",
+          "[{shifted('x', -offset[2])}]", _units("stencil")),
+    Fault("a grid's addresses go one step only", "stencil_frame.py",
+          'return f"{base} {sign} {stride}" if count == 1 else f"{base} {sign} {count} * {stride}"',
+          'return f"{base} {sign} {stride}"', _units("stencil")),
+    Fault("planes are kept one slot too low", "stencil_march.py", "return (plane - self.bottom + turn) % self.deep",
+          "return max(0, plane - self.bottom + turn - 1) % self.deep", _units("stencil")),
+    Fault("steps keep nothing beyond the grid", "stencil_steps_host.py", "    if not kept:\n", "    if True:\n",
+          _units("stencil_steps")),
 )
