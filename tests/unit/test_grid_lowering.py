@@ -287,14 +287,14 @@ def test_a_long_loop_is_run_in_parts_of_half_a_second():
 
     shown = []
     assert run_parts(2500, -1.0, run, lambda done, change: shown.append(done)) == Loop(2500, None)
-    assert [count for count, _ in parts] == [8, 64, 500, 500, 500, 500, 428]
+    assert [count for count, _ in parts] == [12, 96, 492, 492, 492, 492, 424]
     assert shown == [sum(count for count, _ in parts[:number + 1]) for number in range(len(parts))]
     assert [done for _, done in parts] == [0, *shown[:-1]]
 
 
 def test_a_loop_ends_where_its_change_is_small_enough():
-    ends = iter([(Iterated(8, -1.0), 1e-3), (Iterated(64, 0.5), 8e-3), (Iterated(20, 0.01), 3e-3)])
-    assert run_parts(5000, 0.1, lambda count, done: next(ends), lambda done, change: None) == Loop(92, 0.01)
+    ends = iter([(Iterated(12, -1.0), 1e-3), (Iterated(96, 0.5), 8e-3), (Iterated(20, 0.01), 3e-3)])
+    assert run_parts(5000, 0.1, lambda count, done: next(ends), lambda done, change: None) == Loop(128, 0.01)
 
 
 def test_the_line_of_a_loop_is_shown_where_it_is_wanted(capsys):

@@ -15,7 +15,8 @@ from gpu_worker.protocol.grids import Iterated
 
 #: A part of a loop takes about so long: short beside a plan's deadline, long beside a request's way.
 _SECONDS = 0.5
-FIRST_STEPS = 8
+#: The first part; longer ones are multiples of it, so that few of the steps done several at once are left over.
+FIRST_STEPS = 12
 #: A loop that is done before shows nothing.
 _QUIET_SECONDS = 2.0
 
@@ -68,7 +69,8 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], tuple[Iterated
 
 def next_steps(count: int, seconds: float) -> int:
     """The steps of the next part, where so many took so long."""
-    return max(1, round(count * min(8.0, _SECONDS / max(seconds, 1e-6))))
+    found = max(1, round(count * min(8.0, _SECONDS / max(seconds, 1e-6))))
+    return found - found % FIRST_STEPS if found > FIRST_STEPS else found
 
 
 @contextmanager
