@@ -133,14 +133,15 @@ def _units(kind: str, cores: int) -> tuple[str, int]:
 
 
 def _progress(name: str) -> Callable[[str], None]:
-    """A line of progress on a terminal, written anew for each sample."""
-    count = 0
+    """A line of progress: on a terminal written anew for each sample, else one for each case's first sample."""
+    met: list[str] = []
 
     def done(case: str) -> None:
-        nonlocal count
-        count += 1
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r\033[K{name}: sample {count} ({case})")
+            sys.stderr.write(f"\r\033[K{name}: sample {len(met) + 1} ({case})")
+        elif case not in met:
+            print(f"{name}: {case}", file=sys.stderr, flush=True)
+        met.append(case)
     return done
 
 

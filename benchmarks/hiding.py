@@ -18,7 +18,7 @@ from benchmarks.measure import Case, Series, interleave
 from benchmarks.results import Group
 from benchmarks.solvers import a_step
 from gpu_worker.device import open_devices
-from gpu_worker.device.base import Device, Source
+from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from gpu_worker.grid.boxes import dealt
@@ -206,7 +206,7 @@ def _noise(domain: Domain, dtype: Any, desk: Desk) -> Cells:
         buffer = desk.allocate(patch.layout.elements * dtype.itemsize, device)
         for first in range(0, buffer.nbytes, noise.nbytes):
             part = noise[:min(noise.nbytes, buffer.nbytes - first)]
-            device.copy_in(type(buffer)(device, buffer.address + first, part.nbytes), part, stream=stream)
+            device.copy_in(Buffer(device, buffer.address + first, part.nbytes), part, stream=stream)
         device.synchronize(stream=stream)
         buffer.ghosts = None
         buffers.append(buffer)

@@ -110,6 +110,7 @@ def _quick(group: Group, problem: Problem, settings: Settings,
             stack.callback(device.close)
         ways = ours() | stack.enter_context(alone(devices[0]))
         for name, way in ways.items():
+            done(f"check of {name}")
             problem.check(name, way, problem.checked, group)
         copy = Copy(devices[0], max(64 << 20, min(problem.nbytes // 2, 1 << 30)),
                     1 if settings.kind == "cuda" else settings.units)
