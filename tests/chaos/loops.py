@@ -143,6 +143,17 @@ class Track:
         return Ended(field, time.monotonic() - started, tuple(struck), session.replayed - replayed,
                      session.snapshots.taken - taken, session.snapshots.restored - restored)
 
+    def killed(self, loop: str, steps: int, kind: str) -> tuple[Ended, int]:
+        """A loop under which something was killed behind two snapshots, and its steps.
+
+        They are doubled while it ends before the kill is met, up to a loop of 20 seconds.
+        """
+        ended = self.run(loop, steps, random.Random(0), 1, longest=0, kinds=(kind,))
+        while not ended.restored and ended.seconds < 20:
+            steps *= 2
+            ended = self.run(loop, steps, random.Random(0), 1, longest=0, kinds=(kind,))
+        return ended, steps
+
 
 def daemon(node: Node) -> list[int]:
     """The process that listens as a node's daemon. Commands of others name the node too, as one of their hosts."""
