@@ -84,14 +84,17 @@ def ways(results: Sequence[Results]) -> Figure | None:
 
     The dashed line is the floor: a copy within the device of as many bytes as the iteration must move.
     """
-    groups = [group for group in _groups(results) if group.name.startswith(_PROGRAMS) and len(group.series) > 1]
+    groups = [(group, each.gpus) for each in results for group in each.groups
+              if group.name.startswith(_PROGRAMS) and len(group.series) > 1]
     if not groups:
         return None
-    figure = Figure(figsize=(7.5, sum(0.5 + 0.19 * len(group.series) for group in groups)))
+    figure = Figure(figsize=(7.5, sum(0.5 + 0.19 * len(group.series) for group, _ in groups)))
     panels = figure.subplots(len(groups), 1, squeeze=False,
-                             gridspec_kw={"height_ratios": [2 + len(group.series) for group in groups]})[:, 0]
-    for panel, group in zip(panels, groups, strict=True):
+                             gridspec_kw={"height_ratios": [2 + len(group.series) for group, _ in groups]})[:, 0]
+    for panel, (group, gpus) in zip(panels, groups, strict=True):
         _bars(panel, group)
+        panel.set_title(group.name + (f", {gpus} GPUs (the bare loops, JAX and CuPy: one)" if gpus > 1 else ""),
+                        loc="left")
     panels[-1].set_xlabel("seconds an iteration")
     return figure
 
@@ -110,7 +113,6 @@ def _bars(panel: Axes, group: Group) -> None:
         panel.axvline(seconds, color="#9a9a9a", ls="--", lw=1)
     panel.set_xlim(min(medians + floor) / 2, max(medians) * 6)
     panel.invert_yaxis()
-    panel.set_title(group.name, loc="left")
     for place, each in enumerate(series):
         panel.text(each.quantile(0.75) * 1.1, place, duration(each.median), va="center", fontsize=7)
 
