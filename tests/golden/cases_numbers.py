@@ -101,6 +101,8 @@ for _name in ("bool", "int16", "int32", "float32", "float64", "uint64"):
     case(f"complex comparisons with {_name}", pairs(ODD, ALL[_name][:4]))(lambda a, b: (a < b, a >= b, b < a, b >= a))
 case("np.log10 of tiny complex numbers", np.array([5e-324 + 5e-324j, 1e-300j, 3e-310 - 2e-305j]), tolerance=4)(
     lambda z: np.log10(z))
+case("np.arctanh beside its pole", np.array([1 + 5e-324j, -1 - 1e-310j, 1 + 1e-200j, -1 + 1e-20j]), tolerance=4)(
+    lambda z: np.arctanh(z))
 case("min, max of complex", pairs(ODD))(
     lambda a, b: (np.maximum(a, b), np.minimum(a, b), np.fmax(a, b), np.fmin(a, b), min(a, b), max(a, b)))
 for _name, _data in {"complex64": C64, "complex128": C128}.items():

@@ -228,7 +228,7 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_atanh(complex
     if (is_inf(x) || is_inf(y)) {
         return complex_t<T>((T)copysign(0.0, (double)a.re), (T)(y != y ? y : copysign(1.5707963267948966, y)));
     }
-    const double size = x == 1 && fabs(y) < 1e-150 ? -log(fabs(y) / 2) / 2
+    const double size = x == 1 && fabs(y) < 1e-150 ? (0.6931471805599453 - log(fabs(y))) / 2
                                                    : log1p(x / (((1 - x) * (1 - x) + y * y) / 4)) / 4;
     return complex_t<T>((T)copysign(size, (double)a.re), (T)(atan2(y, ((1 - x) * (1 + x) - y * y) / 2) / 2));
 }
