@@ -20,7 +20,7 @@ from benchmarks.bare import Copy, bytes_of
 from benchmarks.cloud import Cloud
 from benchmarks.kept import Kept
 from benchmarks.kept import kept as kept_by_workers
-from benchmarks.measure import Case, interleave
+from benchmarks.measure import Case, in_kernels, interleave
 from benchmarks.peers import Step
 from benchmarks.regression import FLOOR, SPARK_C, Settings
 from benchmarks.results import Group
@@ -82,6 +82,8 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
                 way.warm_up(first)
             quick, slow = ([Case(name, Iteration(way, first).run, cloud.nbytes, _against(name, ways),
                                  repeat=each is ways) for name, way in each.items()] for each in (ways, by_jobs))
+            quick.append(Case(f"{OURS}: its kernels", in_kernels(Iteration(ours[OURS], first).run), cloud.nbytes,
+                              (FLOOR,), times_itself=True))
             group.series = interleave([*quick, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
             group.series += interleave(slow, _JOBS, warm_up=0, done=done)
             group.series = [keeping[each.name].noted(each) if each.name in keeping else each for each in group.series]

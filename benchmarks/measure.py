@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import vispark
+
 #: Seconds that a sample takes at least, where its case may be repeated in it.
 SAMPLE_SECONDS = 0.1
 
@@ -108,6 +110,15 @@ def interleave(cases: Sequence[Case], samples: int, *, warm_up: int = 2,
             done(case.name)
     return [Series(case.name, tuple(found[case.name]), repeats[case.name], case.nbytes, case.against)
             for case in cases]
+
+
+def in_kernels(run: Callable[[], object]) -> Callable[[], float]:
+    """Does the same under a profile, and gives the seconds that its kernels took, each waited for."""
+    def profiled() -> float:
+        with vispark.profile() as found:
+            run()
+        return found.seconds["kernel"]
+    return profiled
 
 
 def _repeats(case: Case, warm_up: int) -> int:

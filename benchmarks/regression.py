@@ -16,7 +16,7 @@ from benchmarks import peers, tasks
 from benchmarks.bare import Copy, Loop
 from benchmarks.kept import Kept
 from benchmarks.kept import kept as kept_by_workers
-from benchmarks.measure import Case, interleave
+from benchmarks.measure import Case, in_kernels, interleave
 from benchmarks.points import FEATURES, KERNELS, LISTING, SUM_BLOCK, Fused, Points, gradient
 from benchmarks.results import Group
 from gpu_worker.device import open_devices
@@ -91,6 +91,8 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
             way.warm_up(np.zeros(FEATURES, np.float32))
         copy = stack.enter_context(closing(_copy(device, points, settings)))
         cases = [Case(name, Descent(way, points).run, points.nbytes, _against(name)) for name, way in ways.items()]
+        cases.append(Case(f"{OURS}: its kernels", in_kernels(Descent(ways[OURS], points).run), points.nbytes, (FLOOR,),
+                          times_itself=True))
         group.series = interleave([*cases, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
     group.series = [kept[series.name].noted(series) if series.name in kept else series for series in group.series]
     return group

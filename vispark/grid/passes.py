@@ -111,6 +111,3 @@ def _side(edge: Edge, name: str, dtype: str) -> str | None:
     if number.dtype.kind in "iu" and abs(int(number)) < 2**31:
         return str(int(number))
     return None
-
-
-__all__ = ["passes"]
