@@ -16,6 +16,12 @@ from tests.system import topology
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def jvm():
+    """The driver's JVM runs before the first test, none of which leaves it behind then."""
+    topology.start_jvm()
+
+
 def _environment(_):
     return [(os.environ["VISPARK_RUNTIME_DIR"], os.environ["SPARK_LOCAL_IP"])]
 

@@ -112,7 +112,7 @@ def local(cores: int = 2) -> Iterator[Topology]:
     """Tasks run in threads of the driver's JVM, and their Python workers beside it."""
     with _workplace() as (place, mark):
         node = _node(place, DRIVER)
-        _start_jvm()
+        start_jvm()
         conf = _executor_environment(node, mark) | {"spark.python.daemon.module": "tests.system.pyspark_daemon"}
         yield Topology(f"local[{cores}]", (node,), 0, place, conf)
 
@@ -123,7 +123,7 @@ def local_cluster(workers: int = 2) -> Iterator[Topology]:
     with _workplace() as (place, mark):
         node = _node(place, DRIVER)
         conf = _executor_environment(node, mark)
-        _start_jvm()
+        start_jvm()
         yield Topology(f"local-cluster[{workers},1,512]", (node,), workers, place, conf)
 
 
@@ -135,7 +135,7 @@ def standalone(workers: int = 2) -> Iterator[Topology]:
         nodes = tuple(_node(place, f"127.0.0.{2 + number}") for number in range(workers))
         master = ["org.apache.spark.deploy.master.Master", "--host", DRIVER, "--port", str(port), "--webui-port", "0"]
         leader = running.enter_context(_daemon(master, place / "master.log", _marked(mark, DRIVER)))
-        _start_jvm()
+        start_jvm()
         _wait(lambda: _listens(port), "the Spark master", place, leader)
         workers_up = [(node, running.enter_context(_worker(node, port, place, mark))) for node in nodes]
         for node, process in workers_up:
@@ -143,6 +143,14 @@ def standalone(workers: int = 2) -> Iterator[Topology]:
             _wait(lambda log=log: "Successfully registered with master" in log.read_text(),
                   f"the Spark worker on {node.host}", place, process)
         yield Topology(f"spark://{DRIVER}:{port}", nodes, workers, place, {"spark.cores.max": str(workers)})
+
+
+def start_jvm() -> None:
+    """Start the driver's JVM, if it does not run yet, as a context would."""
+    settings = SparkConf(loadDefaults=False)
+    for name, value in _common_conf().items():
+        settings.set(name, value)
+    SparkContext._ensure_initialized(conf=settings)
 
 
 def shutdown() -> None:
@@ -200,10 +208,10 @@ class Twins:
     directory : Path
         An empty directory.
     partition : int
-        The partition whose first attempt waits until its twin has started. It is one only, since the attempt that
-        waits keeps a node's only core.
+        The partition whose attempts wait until two of them have started, so that neither ends, and with it the other
+        is killed, before that. It is one only, since an attempt that waits keeps a node's only core.
     patience : float
-        Seconds that it waits at most.
+        Seconds that they wait at most.
     """
 
     directory: Path
@@ -211,12 +219,12 @@ class Twins:
     patience: float = 100.0
 
     def hold(self, partition: int, records: Iterable) -> Iterable:
-        """Record this attempt; the chosen partition's first one then waits for its twin. Returns ``records``."""
+        """Record this attempt; one of the chosen partition then waits for its twin. Returns ``records``."""
         number = TaskContext.get().attemptNumber()
         (self.directory / f"{partition}-{number}-{os.environ['SPARK_LOCAL_IP']}").touch()
-        if partition == self.partition and number == 0:
+        if partition == self.partition:
             deadline = time.monotonic() + self.patience
-            while not list(self.directory.glob(f"{partition}-[!0]*")) and time.monotonic() < deadline:
+            while len(list(self.directory.glob(f"{partition}-*"))) < 2 and time.monotonic() < deadline:
                 time.sleep(0.02)
         return records
 
@@ -275,14 +283,6 @@ def _common_conf() -> dict[str, str]:
         "spark.local.dir": str(_home() / "local"),
         "spark.vispark.transport": os.environ.get(TRANSPORT, "auto"),
     }
-
-
-def _start_jvm() -> None:
-    """Start the driver's JVM, if it does not run yet, as a context would."""
-    settings = SparkConf(loadDefaults=False)
-    for name, value in _common_conf().items():
-        settings.set(name, value)
-    SparkContext._ensure_initialized(conf=settings)
 
 
 def _marked(mark: str, host: str) -> dict[str, str]:
