@@ -300,6 +300,14 @@ def _fibonacci(n):
     return a * n
 
 
+@case("a loop that swaps rows", rows(5, 3, "int32"), 5)
+def _rows_swapped(p, n):
+    a, b = p, p * 2
+    for _ in range(n):
+        a, b = b, a
+    return a, b
+
+
 @case("Newton's method", np.float64([1, 2, 3, 10, 100]), tolerance=2)
 def _root(x):
     y = x

@@ -255,8 +255,17 @@ def weighted_later(p, c):
     return where
 
 
+def farthest(p, c):
+    best, where = inf, 0
+    for k in range(len(c)):
+        d = -squared(c[k], p)
+        if d < best:
+            best, where = d, k
+    return where
+
+
 @pytest.mark.parametrize("function", _named([
-    last_of_several, from_a_finite_bound, from_one, a_float_place, forgetful, sum_not_started_again,
+    farthest, last_of_several, from_a_finite_bound, from_one, a_float_place, forgetful, sum_not_started_again,
     sum_without_the_first, shared_place, weighted_later,
     lambda p, c: np.argmax(np.sum((c - p) ** 2, axis=1)),
     lambda p, c: np.argmin(np.sum(c - p, axis=1)),
