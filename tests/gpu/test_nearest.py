@@ -1,4 +1,4 @@
-"""Labels and sums by nearest centres on a real GPU: one pass by warps with roles, and the kernels beside it."""
+"""Labels and sums by nearest centres on a real GPU: one pass by warps with roles, or two passes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ def test_rows_are_folded_in_one_pass(device: CudaDevice, centres: int, columns: 
     sizes = 6_011, 0, 16, 7, 1_000
     check([points(size, columns, 3 + number) for number, size in enumerate(sizes)], points(centres, columns, 1),
           tiles=30, on=device)
+
+
+@pytest.mark.parametrize(("centres", "columns"), [(80, 784), (160, 784), (256, 512), (24, 256)])
+def test_rows_are_folded_in_two_passes(device: CudaDevice, centres: int, columns: int):
+    check([points(size, columns, 3 + number) for number, size in enumerate((9_011, 0, 1_000))],
+          points(centres, columns, 1), tiles=40, on=device, one_pass=False)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")

@@ -37,10 +37,11 @@ def by_first(p, c):
     return by_argmin(p, c), (p, 1)
 
 
-def check(blocks: Sequence[np.ndarray], centres: np.ndarray, *, tiles: int, on: Device | None = None) -> None:
+def check(blocks: Sequence[np.ndarray], centres: np.ndarray, *, tiles: int, on: Device | None = None,
+          one_pass: bool = True) -> None:
     """Fold blocks by their rows' nearest centres, in works of so many tiles, and compare with float64's."""
     kernel, calls = made(by_first, centres, columns=centres.shape[1], folding=by_key(len(centres)))
-    assert "nearest::Roles" in kernel.source
+    assert ("nearest::Roles" in kernel.source) == one_pass
     first, second = (launch(kernel, calls, blocks, tiles=tiles, options=AS_ON_HOPPER, on=on) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert {name: part.tobytes() for name, part in one.items()} == \

@@ -16,6 +16,9 @@ from vispark.translate import trace
 from vispark.translate.folding import Folding
 from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call, Field, Record, TableKernel
+from vispark.translate.matrix import Nearest
+from vispark.translate.matrix_kernel import shape_for
+from vispark.translate.matrix_roles import SHARED_BYTES
 
 COLUMNS, CENTRES = 48, 20
 
@@ -259,10 +262,17 @@ def test_the_way_of_a_gpu_folds_what_the_host_folds():
         np.testing.assert_allclose(theirs[name], ours[name], rtol=1e-5, atol=1e-5 if name == "1.0" else 0)
 
 
+@pytest.mark.parametrize(("centres", "ring"), [(80, 0), (81, 10), (160, 10)])
+def test_centres_that_fit_shared_memory_lie_there_as_a_whole(centres, ring):
+    shape = shape_for(centres, 784, "float32", Nearest("first", False), True)
+    assert shape.ring == ring
+    assert shape.shared <= SHARED_BYTES
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(("centres", "columns"), [(CENTRES, COLUMNS), (100, 1000)])
 def test_the_kernels_compile_for_gpus(arch, centres, columns):
     kernel, _ = made(assign, points(centres, columns), columns=columns, folding=by_key(centres))
-    assert (kernel.preparation is None) == (columns == COLUMNS)
+    assert (kernel.preparation is None) == (columns == COLUMNS)     # Else the centres come through a ring.
     for name in (kernel.name, *([kernel.preparation.name] if kernel.preparation else [])):
         assert compile_cubin(Source(kernel.source, "nearest.cu"), name, arch).code

@@ -16,8 +16,7 @@ from vispark.translate.folding import Accumulated, Folding
 from vispark.translate.form import Capture, Constant, Function
 from vispark.translate.interface import Call, Parameter, Preparation, Record, TableKernel
 from vispark.translate.matrix import Nearest, Recognised, Row, leaves, recognise
-from vispark.translate.matrix_roles import THREADS, TILE, Roles, roles_for
-from vispark.translate.table import SHARED_BYTES
+from vispark.translate.matrix_roles import SHARED_BYTES, THREADS, TILE, Roles, roles_for
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
 LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
