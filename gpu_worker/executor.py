@@ -9,6 +9,7 @@ was held before changes.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -167,9 +168,10 @@ class Execution:
         self._give_back()
         times = Times(time.monotonic() - self.started, self.launches.compiling,
                       **self.stopwatch.spent if self.request.profile else {})
-        payload, inline = parted(data)
+        payload, inline, placed = parted(data, self.request, self.payload)
         iterated = tuple(self.grid.iterated) if self.grid else ()
-        return Ran(self.request.number, outputs, folded, self.retained, times, inline, iterated), payload
+        return Ran(self.request.number, outputs, folded, self.retained, times, inline, iterated,
+                   placed=placed), payload
 
     def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
         """Let the recording keep what was done, and bind what it makes of what the plan keeps."""
@@ -263,7 +265,7 @@ class Execution:
         if isinstance(step, Load):
             partition = self._use(self.names.lookup(self._vrdd(step.slot), part.partition))
             partition.variants, partition.positions = part.blocks, part.positions
-            if self.recording is not None:
+            if self.recording is not None and self.grid is not None:
                 self.recording.reads(partition)
             return partition
         raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
@@ -540,15 +542,17 @@ def _folded(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> tu
     result = folds.join(fold, partials)
     if result is None:
         return Folded(0, (), -1), None
-    arrays = [each.values for each in result.fields]
-    arrays += [] if result.counts is None else [result.counts]
-    data, offsets = _room(sum(aligned(array.nbytes) for array in arrays)), [0]
-    for array in arrays:
-        data.put(offsets[-1], array)
-        offsets.append(offsets[-1] + aligned(array.nbytes))
-    fields = tuple(FoldedField(each.field.name, each.field.dtype, each.field.shape, offset, each.magnitude,
-                               each.ordered) for each, offset in zip(result.fields, offsets, strict=False))
-    return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), data
+    offsets, lies = result.offsets, result.lies
+    if lies is None:
+        arrays = [each.values for each in result.fields]
+        arrays += [] if result.counts is None else [result.counts]
+        offsets = list(itertools.accumulate([aligned(array.nbytes) for array in arrays], initial=0))
+        lies = np.empty(offsets[-1], np.uint8)
+        for array, offset in zip(arrays, offsets, strict=False):
+            Data(lies).put(offset, array)
+    fields = tuple([FoldedField(each.field.name, each.field.dtype, each.field.shape, offset, each.magnitude,
+                                each.ordered) for each, offset in zip(result.fields, offsets, strict=False)])
+    return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), Data(lies)
 
 
 def _room(nbytes: int) -> Data:

@@ -9,6 +9,7 @@ float64 with what rounding takes from them.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,21 +69,32 @@ class FoldedArray:
 
 @dataclass(frozen=True)
 class Folded:
-    """A fold's result over all partitions of a worker; ``counts`` has the records of each key, where there are keys."""
+    """A fold's result over all partitions of a worker; ``counts`` has the records of each key, where there are keys.
+
+    Where ``lies`` is given, its bytes are the reply's data, and ``offsets`` say where the fields are there, and behind
+    them the counts.
+    """
 
     count: int
     fields: tuple[FoldedArray, ...]
     counts: np.ndarray | None
+    lies: np.ndarray | None = None
+    offsets: Sequence[int] = ()
 
 
 @dataclass
 class Part:
-    """One field's fold of one partition; ``values`` are accumulators, of shape (elements, 1 or 2)."""
+    """One field's fold of one partition; ``values`` are accumulators, of shape (elements, 1 or 2).
+
+    Those that nothing is joined with are of the field's own dtype and shape, and lie at ``offset`` of what is copied
+    out; below 0 they are accumulators.
+    """
 
     how: FieldFold
     field: Field
     values: np.ndarray
     guards: np.ndarray | None
+    offset: int = -1
 
 
 @dataclass
@@ -96,8 +108,9 @@ class Partial:
     count: int
     parts: list[Part]
     folder: Folder
-    #: The records of each key; and the least and the greatest key.
+    #: The records of each key, and where they lie in what is copied out; the least and the greatest key.
     counts: np.ndarray | None = None
+    counts_at: int = -1
     keys: tuple[np.ndarray, np.ndarray] | None = None
 
     def copy_out(self) -> None:
@@ -154,9 +167,20 @@ def join(step: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Folde
     described = [part.field for part in partials[0].parts]
     if any([part.field for part in partial.parts] != described for partial in partials):
         raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
+    if all(part.offset >= 0 for part in partials[0].parts):
+        return _as_it_lies(partials[0])
     fields = tuple(_joined(parts) for parts in zip(*[partial.parts for partial in partials], strict=True))
     counts = None if partials[0].counts is None else np.sum([partial.counts[:, 0] for partial in partials], axis=0)
     return Folded(sum(partial.count for partial in partials), fields, counts)
+
+
+def _as_it_lies(partial: Partial) -> Folded:
+    """What is complete as it was copied out."""
+    (host, _), = partial.folder.results
+    fields = tuple([FoldedArray(part.field, part.values, *_guarded([part])) for part in partial.parts])
+    offsets = [part.offset for part in partial.parts]
+    counts = None if partial.counts is None else partial.counts[:, 0]
+    return Folded(partial.count, fields, counts, host, (*offsets, partial.counts_at))
 
 
 def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
@@ -206,20 +230,29 @@ def _enqueue_by_key(step: FoldByKey, block: Block, partial: Partial) -> None:
                                        functools.partial(folder.by_key, keys, array, step.groups)))
 
 
-def left_by_works(step: MapFold, launch: Launch, left: Sequence[np.ndarray], folder: Folder, index: int,
+def left_by_works(step: MapFold, launch: Launch, left: Sequence[Left], folder: Folder, index: int,
                   count: int) -> Partial:
     """The partial result that the joined accumulators of a launch's ``partials`` are, once they are copied out."""
     found = Partial(index, count, [], folder)
-    named = {(each.field, each.guard): (each, values) for each, values in zip(launch.partials, left, strict=True)}
+    named = {(each.field, each.guard): (each, one) for each, one in zip(launch.partials, left, strict=True)}
     for described in launch.outputs:
-        each, values = named[described.name, ""]
+        each, one = named[described.name, ""]
         guard = next((guard for name, guard in named if name == described.name and guard), "")
         how = FieldFold(described.name, each.operator, guard)
-        found.parts.append(Part(how, described, values, named[described.name, guard][1] if guard else None))
+        values = one.values.reshape(described.shape) if one.is_result else one.values
+        found.parts.append(Part(how, described, values, named[described.name, guard][1].values if guard else None,
+                                one.offset if one.is_result else -1))
     if step.how == "key":
-        found.counts = named[step.key, ""][1]
-        found.keys = named[step.key, "least"][1], named[step.key, "greatest"][1]
+        counts = named[step.key, ""][1]
+        found.counts, found.counts_at = counts.values, counts.offset
+        found.keys = named[step.key, "least"][1].values, named[step.key, "greatest"][1].values
     return found
+
+
+def results_of(launch: Launch) -> list[str]:
+    """For each of a launch's ``partials`` the dtype of the field that it becomes; empty for all others."""
+    dtypes = {described.name: described.dtype for described in launch.outputs}
+    return ["" if each.guard else dtypes.get(each.field, "") for each in launch.partials]
 
 
 def _check_keys(groups: int, partial: Partial) -> None:
@@ -301,13 +334,19 @@ def _joined(parts: Sequence[Part]) -> FoldedArray:
             values = functools.reduce(ufunc, [part.values[:, 0] for part in parts])
         dtype = np.dtype(how.result or described.dtype)
         values = values.view(np.complex128).astype(dtype) if dtype.kind == "c" else values.astype(dtype)
-        magnitude = 0.0
-        if how.guard == "overflow":
-            join_guards = np.multiply if how.operator == "multiply" else np.add
-            magnitude = float(np.max(join_guards.reduce(np.stack([part.guards for part in parts])), initial=0.0))
-    ordered = how.guard != "nan" or not any(part.guards.any() for part in parts)
-    return FoldedArray(Field(described.name, dtype.str, described.shape), values.reshape(described.shape), magnitude,
-                       ordered)
+    return FoldedArray(Field(described.name, dtype.str, described.shape), values.reshape(described.shape),
+                       *_guarded(parts))
+
+
+def _guarded(parts: Sequence[Part]) -> tuple[float, bool]:
+    """How large an integer fold may have become on the way, and whether the data was in order."""
+    how, magnitude = parts[0].how, 0.0
+    if how.guard == "overflow":
+        join_guards = np.multiply if how.operator == "multiply" else np.add
+        with np.errstate(all="ignore"):
+            guards = functools.reduce(join_guards, [part.guards for part in parts])
+        magnitude = float(guards.max(initial=0.0))
+    return magnitude, how.guard != "nan" or not any(part.guards.any() for part in parts)
 
 
 def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
@@ -319,6 +358,15 @@ def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
         lost = lost + part[:, 1] + ((total - (added - virtual)) + (part[:, 0] - virtual))
         total = added
     return np.where((lost == 0) | ~np.isfinite(total), total, total + lost)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What works left of one array of accumulators, joined: elements of a result, or accumulators still."""
+
+    values: np.ndarray
+    offset: int
+    is_result: bool
 
 
 @dataclass
@@ -392,19 +440,23 @@ class Folder:
             raise PlanError(f"no fold {partial.operator!r} in {partial.accumulator!r} on the device")
         return self._allocate(works * partial.width, partial.accumulator)
 
-    def result(self, partials: Sequence[messages.Partial]) -> tuple[list[int], list[np.ndarray]]:
-        """Where the joined accumulators are to be on the device, and on the host, copied out in one piece."""
-        offsets = [0]
-        for partial in partials:
-            offsets.append(offsets[-1] + aligned(partial.width * _itemsize(partial.accumulator)))
+    def result(self, partials: Sequence[messages.Partial], dtypes: Sequence[str]) -> tuple[list[int], list[Left]]:
+        """Where the joined accumulators are to be on the device, and on the host, copied out in one piece.
+
+        Those with a dtype become elements of it.
+        """
+        sizes = [_element_bytes(dtype) * partial.width if dtype else partial.width * _itemsize(partial.accumulator)
+                 for partial, dtype in zip(partials, dtypes, strict=True)]
+        offsets = list(itertools.accumulate(map(aligned, sizes), initial=0))
         buffer, host = self._take(offsets[-1]), self.scratch.host(offsets[-1], self.device)
         self.results.append((host, buffer))
-        arrays = []
-        for partial, start in zip(partials, offsets, strict=False):
+        found = []
+        for partial, of, start, nbytes in zip(partials, dtypes, offsets, sizes, strict=False):
             dtype, width = _ACCUMULATORS[partial.accumulator]
-            values = host[start:start + partial.width * _itemsize(partial.accumulator)].view(dtype)
-            arrays.append(values.reshape(partial.width, width))
-        return [buffer.address + start for start in offsets[:-1]], arrays
+            values = host[start:start + nbytes]
+            found.append(Left(values.view(of), start, True) if of else
+                         Left(values.view(dtype).reshape(partial.width, width), start, False))
+        return [buffer.address + start for start in offsets[:-1]], found
 
     def join(self, partial: messages.Partial, left: Buffer, table: tuple[int, int], segments: int,
              dtype: str = "") -> None:
@@ -467,6 +519,12 @@ class Folder:
         values = values.reshape(elements, width)
         self.results.append((values, source))
         return values
+
+
+def _element_bytes(dtype: str) -> int:
+    """The bytes of an element that an accumulator becomes; of a complex number those of a part."""
+    given = np.dtype(dtype)
+    return given.itemsize // 2 if given.kind == "c" else given.itemsize
 
 
 def _itemsize(carried: str) -> int:

@@ -133,8 +133,9 @@ class Launches:
         """Fold all that some partitions' blocks become, on each device; partial results to be copied out."""
         found = []
         counted = [value for value in values if value.count]
-        for device, entries in self._groups(step, counted, results=False):
-            folder, left = self._fold(step.label, device, entries, inside=False)
+        groups = self._groups(step, counted, results=False)
+        for device, entries in groups:
+            folder, left = self._fold(step.label, device, entries, inside=False, alone=len(groups) == 1)
             partitions = {entry.value.index: entry.value.count for entry in entries}
             index = next(iter(partitions)) if len(partitions) == 1 else -1
             found.append(folds.left_by_works(step, entries[0].launch, left, folder, index, sum(partitions.values())))
@@ -193,9 +194,12 @@ class Launches:
                       stream=stream)
         return [buffer]
 
-    def _fold(self, label: str, device: Device, entries: Sequence[Entry],
-              inside: bool) -> tuple[folds.Folder, list[np.ndarray]]:
-        """Launch a group's kernel and join what its works leave: in the entries' results, or in arrays to come."""
+    def _fold(self, label: str, device: Device, entries: Sequence[Entry], inside: bool,
+              alone: bool = False) -> tuple[folds.Folder, list[folds.Left]]:
+        """Launch a group's kernel and join what its works leave: in the entries' results, or in arrays to come.
+
+        Of a group that is ``alone`` these are the result, and no accumulators.
+        """
         launch, stream = entries[0].launch, self.streams.main(device)
         folder = folds.Folder(device, stream, self.scratch)
         partials: list[Buffer] = []
@@ -205,14 +209,15 @@ class Launches:
             return partials
 
         dealt = self._launch(label, device, entries, make_partials)
-        left: list[np.ndarray] = []
+        left: list[folds.Left] = []
+        dtypes = folds.results_of(launch) if inside or alone else [""] * len(launch.partials)
         if inside:
             bounds = works.starts(dealt, len(entries))
             targets = [[entry.array(Out(partial.field)) for entry in entries] for partial in launch.partials]
             addresses = [[target.buffer.address for target in each] for each in targets]
         else:
             bounds = np.array([0, len(dealt)], np.int64)
-            found, left = folder.result(launch.partials)
+            found, left = folder.result(launch.partials, dtypes)
             addresses = [[address] for address in found]
         segments = len(bounds) - 1
         table = self.scratch.upload(np.concatenate([bounds, np.array(addresses, np.int64).reshape(-1)]), device, stream)
@@ -220,7 +225,7 @@ class Launches:
         with self.progress.launching(label, partitions, device):
             for place, (partial, buffer) in enumerate(zip(launch.partials, partials, strict=True)):
                 at = table.address, table.address + bounds.nbytes + place * segments * bounds.itemsize
-                folder.join(partial, buffer, at, segments, targets[place][0].field.dtype if inside else "")
+                folder.join(partial, buffer, at, segments, dtypes[place])
         self.progress.mark(label, partitions, device, stream)
         self.scratch.forget(table, stream)
         for buffer in folder.buffers if inside else partials:

@@ -28,7 +28,7 @@ from gpu_worker.line import Flight, Line
 from gpu_worker.names import Names
 from gpu_worker.protocol.errors import KernelFault, Place
 from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
-from gpu_worker.protocol.payload import Data, Payload
+from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
 from gpu_worker.store import Partition
 from gpu_worker.streams import MAIN, Streams
 from gpu_worker.vessels import Room, Vessel
@@ -42,6 +42,8 @@ Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
 class Arguments(Protocol):
     """What the slots of a request hold."""
 
+    @property
+    def payload(self) -> Payload | None: ...
     def data(self, slot: int) -> np.ndarray: ...
     def fixed(self, slot: int) -> bytes: ...
     def number(self, slot: int) -> np.generic: ...
@@ -210,8 +212,9 @@ class Recording:
         finally:
             names.give_back((vrdd,))
         failpoint("bound")
-        payload, inline = parted(data)
-        return Ran(request.number, outputs, folded, False, Times(time.monotonic() - started, 0.0), inline), payload
+        payload, inline, placed = parted(data, request, arguments.payload)
+        times = Times(time.monotonic() - started, 0.0)
+        return Ran(request.number, outputs, folded, False, times, inline, placed=placed), payload
 
     def begin(self, request: Run, arguments: Arguments, box: BlackBox, names: Names, line: Line) -> Flight:
         """Begin to do it again, in a turn of the line; what it keeps is bound, and coming.
@@ -289,9 +292,20 @@ class Recording:
         self._work, self._streams, self._buffers, self._pinned, self.vessels = [], [], [], [], {}
 
 
-def parted(data: Data | None) -> tuple[Payload | None, bytes]:
-    """What goes beside a reply, and what goes in it."""
-    return (data, b"") if isinstance(data, Payload) else (None, b"" if data is None else data.array.tobytes())
+def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
+    """What goes beside a reply, what goes in it, and how much was put into the request's payload, which has its pages
+    there and is mapped on both sides.
+    """
+    if data is None or isinstance(data, Payload):
+        return data, b"", 0
+    if data.size <= INLINE_BYTES:
+        return None, data.array.tobytes(), 0
+    if payload is not None and 0 <= request.results <= payload.size - data.size:
+        payload.view(request.results, data.size)[:] = data.array
+        return None, b"", data.size
+    beside = Payload.create(data.size)
+    beside.put(0, data.array)
+    return beside, b"", 0
 
 
 def _shapes(values: Sequence[Constant]) -> list[tuple]:

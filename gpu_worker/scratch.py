@@ -109,7 +109,7 @@ class Arguments:
     def __init__(self, values: Sequence[Constant], payload: Payload | None, progress: Progress | None = None,
                  recording: Recording | None = None):
         self._values = values
-        self._payload = payload
+        self.payload = payload
         self._progress = progress
         self._recording = recording
         self._buffers: dict[tuple[int, Stream], Buffer] = {}
@@ -120,9 +120,9 @@ class Arguments:
         nbytes = field_bytes(Field("", value.dtype, value.shape))
         if value.data or not nbytes:
             return np.frombuffer(value.data, np.uint8)
-        if self._payload is None:
+        if self.payload is None:
             raise ProtocolError("an array argument is in a payload that did not come")
-        return self._payload.view(value.offset, nbytes)
+        return self.payload.view(value.offset, nbytes)
 
     def fixed(self, slot: int) -> bytes:
         """A value that a kernel is compiled with."""

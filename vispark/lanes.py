@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from gpu_worker.client import Client
 from gpu_worker.protocol.messages import Ran, Release, Request
 from gpu_worker.protocol.payload import Data, Payload, results
-from vispark.errors import Fenced, PartitionMissing, PlanUnknown, VisparkError, WorkerLost
+from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
 from vispark.prepared import Shipment
 
 #: The plans that a lane may have sent without having taken their answers.
@@ -37,6 +37,8 @@ class Ticket:
     error: VisparkError | None = None
     done: bool = False
     payload: Payload | None = None
+    #: Where results may lie in the payload.
+    results: int = -1
 
 
 @dataclass
@@ -63,6 +65,8 @@ class Lane:
     #: The plans that the worker was sent over this connection.
     _known: set[bytes] = field(default_factory=set)
     _waiting: deque[Ticket] = field(default_factory=deque)
+    #: By the plan, the bytes that it folded last, where those are too many for a reply.
+    _large: dict[bytes, int] = field(default_factory=dict)
     #: What was to be kept by a plan that failed, so that plans that start from there tell of the same error.
     _failed: dict[int, VisparkError] = field(default_factory=dict)
 
@@ -94,8 +98,9 @@ class Lane:
 
     def _send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
         key, client = shipment.prepared.key, self.client
+        results = self._large.get(key, 0) if client.shares_memory else 0
         request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
-                                           released=released)
+                                           released=released, results=results)
         if not client.shares_memory and (nbytes or key not in self._known):
             # What is large is not sent towards a worker that waits for its own answers to be taken.
             while self._waiting:
@@ -104,7 +109,7 @@ class Lane:
             payload = client.payload(nbytes)
             shipment.values.write(payload, 0)
             ticket = self._sent(request, shipment, [payload.descriptor])
-            ticket.payload = payload
+            ticket.payload, ticket.results = payload, request.results
         else:
             ticket = self._sent(request, shipment, [])
         self._known.add(key)
@@ -145,7 +150,7 @@ class Lane:
             finally:
                 self._waiting.popleft()
             if ticket.shipment:
-                ticket.answer = reply, results(reply.data, descriptors)
+                ticket.answer = reply, self._results(ticket, reply, descriptors)
                 if ticket.payload:
                     self.client.recycle(ticket.payload)
                     ticket.payload = None
@@ -163,6 +168,17 @@ class Lane:
         if not self._waiting:
             self._failed.clear()
 
+    def _results(self, ticket: Ticket, reply: Ran, descriptors: list[int]) -> Data:
+        """What a reply brought."""
+        if reply.placed:
+            if ticket.payload is None or ticket.results < 0:
+                raise ProtocolError("a worker says that it put results where there is no place for them")
+            return Data(ticket.payload.view(ticket.results, reply.placed).copy())
+        found = results(reply.data, descriptors)
+        if reply.folded is not None and descriptors:
+            self._large[ticket.shipment.prepared.key] = found.size
+        return found
+
     def _unknown(self, ticket: Ticket, error: PlanUnknown) -> None:
         """Send a plan along with its request, unless others after it may have started from what it was to keep."""
         self._known.discard(ticket.shipment.prepared.key)
@@ -173,7 +189,7 @@ class Lane:
             return
         again = self._send(ticket.shipment)
         self._waiting.remove(again)
-        ticket.number = again.number
+        ticket.number, ticket.payload, ticket.results = again.number, again.payload, again.results
         self._waiting.append(ticket)
 
     def _reason(self, ticket: Ticket, error: VisparkError) -> VisparkError:

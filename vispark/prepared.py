@@ -124,12 +124,13 @@ class Shipment:
         return tuple(self.prepared.results)
 
     def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0,
-                released: tuple[int, ...] = ()) -> tuple[Run, int]:
-        """The request, and the bytes that its values need in the payload from ``offset`` on.
+                released: tuple[int, ...] = (), results: int = 0) -> tuple[Run, int]:
+        """The request, and the bytes that its values, and ``results`` behind them, need in the payload from ``offset``
+        on.
 
         A worker that knows the plan is sent its digest alone. What was ``released`` goes along.
         """
         constants, size = self.values.constants(offset)
-        prepared = self.prepared
-        return Run(number, epoch, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
-                   constants, self.world, released, self.profile, self.save), size
+        prepared, place = self.prepared, aligned(offset + size) if results else -1
+        return Run(number, epoch, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds, constants,
+                   self.world, released, self.profile, self.save, place), place + results - offset if results else size

@@ -48,7 +48,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
 )
 
 #: Both sides must speak the same one.
-VERSION = 4
+VERSION = 5
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
@@ -96,7 +96,8 @@ class Run:
     or empty where the worker is taken to know it: one that does not answers with ``PlanUnknown``, and nothing is done.
     With a ``world``, ghost cells are exchanged among its workers, all of which have to run the plan at the same time.
     Before anything else the VRDDs in ``released`` are let go of. To ``profile`` a plan each step is waited for, so that
-    the reply tells where its time went. ``save`` asks for a snapshot of what is held after it.
+    the reply tells where its time went. ``save`` asks for a snapshot of what is held after it. From ``results`` on
+    the payload is for what the plan folds; below 0 none of it is.
     """
 
     number: int
@@ -110,6 +111,7 @@ class Run:
     released: tuple[int, ...] = ()
     profile: bool = False
     save: Save | None = None
+    results: int = -1
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------
@@ -253,8 +255,9 @@ class Ran:
 
     ``saved`` are the newest snapshots that are complete on this node.
 
-    What it fetched or folded is in ``data`` where that is small, else in the reply's payload. ``iterated`` has one for
-    each :class:`~gpu_worker.protocol.grids.Iterate`.
+    What it fetched or folded is in ``data`` where that is small. Else it is in the reply's payload, or, where
+    ``placed`` is not 0, so many bytes of it where the request's payload had a place for results. ``iterated`` has one
+    for each :class:`~gpu_worker.protocol.grids.Iterate`.
     """
 
     number: int
@@ -265,6 +268,7 @@ class Ran:
     data: bytes
     iterated: tuple[Iterated, ...] = ()
     saved: tuple[Saved, ...] = ()
+    placed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

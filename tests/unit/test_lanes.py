@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gpu_worker.client import Client
-from gpu_worker.protocol.messages import Ran, Reply, Request, Times, Welcome
+from gpu_worker.protocol.messages import Folded, Ran, Reply, Request, Times, Welcome
+from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection, close_all
 from vispark.kernels import ArrayValue
 from vispark.lanes import Lane
@@ -77,3 +78,25 @@ def test_large_values_travel_in_the_same_memory_once_it_is_free(lane: tuple[Lane
     assert answer(worker) == one
     for ticket in (second, third):
         sending.wait(ticket)
+
+
+def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple[Lane, Connection]):
+    sending, worker = lane
+    large, found, folded = np.ones(100_000), np.arange(200_000, dtype="u1"), Folded(1, (), -1)
+    kept: list[np.ndarray] = []
+    inodes = []
+    for number in range(3):
+        ticket = sending.send(shipment(large))
+        request, (descriptor,) = worker.receive(Request)
+        with Payload.receive(descriptor) as payload:
+            inodes.append(os.fstat(descriptor).st_ino)
+            assert (payload.view(0, large.nbytes).view("f8") == 1).all()
+            placed = request.results >= 0
+            assert placed == (number > 0) and (not placed or large.nbytes <= request.results <= payload.size - 200_000)
+            with payload if placed else Payload.create(found.nbytes) as memory:
+                memory.put(max(0, request.results), found + number)
+                worker.send(Ran(request.number, (), folded, False, Times(0.0, 0.0), b"", placed=200_000 * placed),
+                            Reply, [] if placed else [memory.descriptor])
+        kept.append(sending.wait(ticket)[1].array)
+    # What came stays as it is when the memory is used again.
+    assert all((array == found + number).all() for number, array in enumerate(kept)) and inodes[1] == inodes[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,7 +31,8 @@ from gpu_worker.protocol.messages import (
     Retain,
     Value,
 )
-from gpu_worker.protocol.payload import INLINE_BYTES, Payload
+from gpu_worker.protocol.payload import INLINE_BYTES, Payload, aligned
+from gpu_worker.protocol.wire import close_all
 from tests.unit.plans import Bench, bench
 
 SOURCE = """
@@ -109,6 +111,28 @@ def test_what_is_too_large_for_a_reply_goes_beside_it_in_each_pass(null: Bench):
         reply, data = null.run(plan, (1,))
         assert isinstance(data, Payload) and data.size >= 4 * wide and not reply.data
     assert recorded(null) == 1
+
+
+def test_a_large_fold_is_joined_on_the_device_and_put_where_the_request_says(null: Bench):
+    width = 30_000
+    launch = Launch((), (1,), 0, (In(""), Array(0)), (Field("", "<f4", (width,)),), kernel="sum", tile=4,
+                    partials=(Partial("", "add", "double", width),))
+    plan = null.plan(1, (MapFold("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
+    device, w = null.process._pool.devices[0], np.ones(width, "f4")
+    payloads = null.process.payloads()
+    with Payload.create(2 * aligned(4 * width)) as payload:
+        payload.put(0, w)
+        for number in range(4):
+            request = replace(null.request(plan, (1,), [w]), results=aligned(4 * width) if number else -1)
+            request = replace(request, values=(replace(request.values[0], data=b""),))
+            device.calls.clear()
+            reply, beside = null.process.handle(request, [os.dup(payload.descriptor)], payloads)
+            assert (reply.placed, len(beside), reply.data) == ((aligned(4 * width), 0, b"") if number else (0, 1, b""))
+            close_all(beside)
+    payloads.close()
+    # Elements of the result's type come to the host, once, and no accumulators.
+    assert [call[0] for call in device.calls] == ["copy_in", "launch", "launch", "copy_out", "synchronize"]
+    assert [call[2] for call in device.calls if call[0] == "copy_out"] == [aligned(4 * width)]
 
 
 def test_other_content_under_a_name_is_seen(worker: Bench):
