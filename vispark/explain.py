@@ -206,7 +206,8 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
 
 
 def _stencils(lowering: GridLowering, wanted: Explained) -> Iterator[str]:
-    """The kernels of functions of a grid's cells, each once."""
+    """The kernels of functions of a grid's cells, each once, and how loops go over them."""
+    yield from lowering.passes
     modules = lowering.modules.modules()
     for launch in dict.fromkeys(lowering.stencils):
         sides = enumerate(zip(launch.below, launch.above, strict=True))

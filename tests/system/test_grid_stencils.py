@@ -71,16 +71,37 @@ def test_the_listing_gives_what_numpy_gives_and_costs_one_job(sc: SparkContext):
     np.testing.assert_array_equal(looped[0], found[0])
 
 
-@pytest.mark.parametrize("boundary", [0.5, "periodic", ("periodic", 1.0, (0.0, 2.0)), lambda z, y, x: z + x],
-                         ids=["fixed", "periodic", "several", "function"])
-def test_a_deep_halo_joins_steps_and_does_not_change_a_bit(sc: SparkContext, boundary):
-    shape = (7, 12, 50)
-    alone, joined = (Grid.gather(Grid(shape, (1, 2, 2), halo, boundary).scatter(sc, hot(shape)).cache("GPU")
-                                 .iterate(heat, 0.1, steps=8)) for halo in (1, 3))
-    assert np.array_equal(alone, joined)
-    blocks = Grid(shape, (1, 2, 2), 3, boundary).scatter(sc, hot(shape)).cache("GPU")
-    assert blocks.count() == 4
-    assert "heat_3_steps (" in blocks.iterate(heat, 0.1, steps=8).explain()
+@pytest.mark.parametrize("boundary", [0.5, ("periodic", 1.0, (0.0, 2.0)), lambda z, y, x: z + x,
+                                      (("mirrored", 2.5), "mirrored", "periodic")],
+                         ids=["fixed", "several", "function", "mirrored"])
+def test_steps_that_are_joined_do_not_change_a_bit(sc: SparkContext, boundary):
+    shape = (7, 13, 50)
+    blocks = Grid(shape, (2, 3, 2), 3, boundary).scatter(sc, hot(shape)).cache("GPU")
+    assert blocks.count() == 12
+    looped = blocks.iterate(heat, 0.1, steps=8)
+    assert "3 steps in 1 pass over memory\nheat_kernel (" in looped.explain() and "heat_3_steps (" in looped.explain()
+    assert np.array_equal(Grid.gather(looped), listing(blocks, 8))
+
+
+def test_phases_that_are_joined_do_not_change_a_bit(sc: SparkContext):
+    @stencil
+    def slope(u):
+        return {"v": u[1, 0, 0] - u[0, -1, 0] + u[0, 0, 1]}
+
+    @stencil
+    def fill(u, v, k):
+        return {"u": u[0, 0, 0] + k * (v[-1, 0, 0] - v[0, 1, 0] - v[0, 0, -1])}
+
+    shape = (7, 13, 50)
+    grid = Grid(shape, (2, 3, 2), 1, ("mirrored", "periodic", "mirrored"), {"u": "f4", "v": "f4"})
+    blocks = by_hand = grid.scatter(sc, {"u": hot(shape), "v": 0.0}).cache("GPU")
+    looped = blocks.iterate([(slope, ()), (fill, (np.float32(0.1),))], steps=3)
+    assert blocks.count() == 12 and "slope_then_fill_2 (" in looped.explain()
+    for _ in range(3):
+        by_hand = by_hand.halo_extract().halo_shuffle().vmap(slope)
+        by_hand = by_hand.halo_extract().halo_shuffle().vmap(fill, np.float32(0.1))
+    found, expected = Grid.gather(looped), Grid.gather(by_hand)
+    assert np.array_equal(found["u"], expected["u"]) and np.array_equal(found["v"], expected["v"])
 
 
 @pytest.mark.parametrize("boundary", [0.0, "periodic", "mirrored", (("mirrored", 2.5), "periodic", (1.0, "mirrored"))])

@@ -138,8 +138,8 @@ def test_stencils_of_a_step_are_one_pass_that_reads_as_far_as_all_of_them():
 
 @pytest.mark.parametrize(("halo", "boundary", "asked", "stride"), [
     (3, 0.0, {}, 3), (1, "periodic", {}, 3), (5, ("periodic", 0.0, 1.0), {}, 3),
-    (2, lambda z, y, x: z, {}, 2), (3, "mirrored", {}, 1), (3, 0.0, {"until": 1e-3}, 1),
-    (3, 0.0, {"until": 1e-3, "every": 3}, 1), (3, 0.0, {"until": 1e-3, "every": 4}, 3), (3, 0.0, {"check": 10}, 3)])
+    (2, lambda z, y, x: z, {}, 2), (3, "mirrored", {}, 3), (3, 0.0, {"until": 1e-3}, 1),
+    (3, 0.0, {"until": 1e-3, "every": 3}, 2), (3, 0.0, {"until": 1e-3, "every": 4}, 3), (3, 0.0, {"check": 10}, 3)])
 def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, stride):
     @stencil
     def heat(u, k):
@@ -158,6 +158,32 @@ def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, 
 
 def smooth_v(v):
     return {"v": v * 0.5}
+
+
+@stencil
+def slope(u):
+    return {"v": u[1, 0, 0] - u[0, -1, 0]}
+
+
+@stencil
+def fill(u, v, k):
+    return {"u": u[0, 0, 0] + k * (v[-1, 0, 0] - v[0, 1, 0])}
+
+
+@pytest.mark.parametrize(("phases", "fields", "passes", "together", "reason"), [
+    ([(slope, ()), (fill, (0.1,))], {"u": "f8", "v": "f8"}, 1, 0, ""),
+    ([(slope, ()), (fill, (0.1,))] * 2, {"u": "f8", "v": "f8"}, 2, 0, ""),
+    ([(fill, (0.1,))], {"u": "f8", "v": "f4"}, 1, 0, "not of one type of 4 or 8 bytes")])
+def test_stencils_of_three_axes_are_joined_two_fields_at_a_time(phases, fields, passes, together, reason):
+    spec = record_loop(phases, (), 9, None, 1, 0)
+    work = lowered(Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", fields), plan.Iterate(spec))
+    step, = [step for step in work.steps if isinstance(step, Iterate)]
+    assert (len(step.phases), len(step.together)) == (passes, together)
+    given = [np.frombuffer(spec.value(work.slots.origins()[argument.slot]).data, "f8")[0] for phase in step.phases
+             for argument in work.stencils[phase.launch].arguments]
+    assert given == [0.1] * sum(function is fill for function, _ in phases)
+    said, = work.passes
+    assert f"in {passes} pass" in said and reason in said
 
 
 def test_arguments_of_phases_are_told_apart():

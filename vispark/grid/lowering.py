@@ -15,7 +15,7 @@ from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.inside import fold_inside
 from vispark.grid.cells import Cells
 from vispark.grid.description import Description
-from vispark.grid.passes import Maps, passes
+from vispark.grid.passes import Maps, passes, why_apart
 from vispark.grid.recorded import LoopSpec
 from vispark.grid.stencils import CellMap, Ghosts, loop_maps
 from vispark.launch import ExecSpec, resolve
@@ -47,6 +47,8 @@ class GridLowering(Lowering):
         super().__init__(chain, start, goal)
         self.description = description
         self.stencils: list[StencilLaunch] = []
+        #: Each loop with its stencils, and the passes of so many steps that they became.
+        self._loops: list[tuple[LoopSpec, Maps, tuple[Maps, int]]] = []
         self._first = len(chain) - len(self.nodes)
 
     # -- what blocks become -------------------------------------------------------------------------------------------
@@ -123,7 +125,7 @@ class GridLowering(Lowering):
     # -- the steps ----------------------------------------------------------------------------------------------------
 
     def _steps(self, apart: set[int]) -> None:
-        self.stencils = []
+        self.stencils, self._loops = [], []
         states = self._states[0] if self._states else []
         there = next((position for position, state in enumerate(states) if state.layout.grid is None),
                      len(self.nodes) + 1)
@@ -181,7 +183,19 @@ class GridLowering(Lowering):
         once, several, stride = passes(maps, self.description, spec.most_at_once)
         self.steps += [messages.ToDevice(), Iterate(spec.label, self._phases(once), spec.steps, spec.done, spec.until,
                                                     spec.every, spec.check, self._phases(several), stride)]
+        self._loops.append((spec, maps, (several, stride) if several else (once, 1)))
         self._ghosts = None
+
+    @property
+    def passes(self) -> list[str]:
+        """Of each loop, how often its steps go over memory, and why no more of its stencils are done at once."""
+        said = []
+        for spec, maps, (made, stride) in self._loops:
+            steps = "a step" if stride == 1 else f"{stride} steps"
+            reason = why_apart(maps, self.description, spec.most_at_once)
+            said.append(f"{spec.label}: {steps} in {len(made)} pass{'es' * (len(made) > 1)} over memory"
+                        + (f"; not joined where {reason}" if reason else ""))
+        return said
 
     def _phases(self, maps: Maps) -> tuple[Phase, ...]:
         """What a loop does in order, each with the ghost cells that it needs filled anew."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,14 +12,14 @@ from gpu_worker.protocol.grids import Halo, Side
 from gpu_worker.protocol.messages import Argument, Array, Field, Signature, StencilLaunch, Value
 from vispark.errors import Place, PlanError
 from vispark.grid.boundary import boundary_values, number_for
-from vispark.grid.description import FUNCTION, NUMBER, PERIODIC, Description
+from vispark.grid.description import FUNCTION, NUMBER, Description
 from vispark.grid.recorded import LoopSpec
 from vispark.kernels import ArrayValue, Kernels
 from vispark.mapped import MapSpec
 from vispark.records import Layout
 from vispark.tables import Given, ModuleTable, SlotTable
 from vispark.translate import Field as CellField
-from vispark.translate import StencilKernel, most_steps, specialise_stencil, specialise_steps
+from vispark.translate import StencilKernel, specialise_stencil
 
 #: Cells below and above along each axis.
 Reach = tuple[tuple[int, int], ...]
@@ -76,20 +76,6 @@ class CellMap:
                  for number, value in enumerate(values) if value.weak and np.dtype(value.dtype).kind in "bi"}
         return cls(spec, spec.label, kernel, origins, frozenset(whole - set(origins)))
 
-    def at_once(self, signature: Signature, description: Description) -> CellMap | None:
-        """As many of its steps as the ghost cells let a kernel do at once; None where that is one.
-
-        Ghost cells are filled anew only before these, so the boundary must be one that the kernel itself knows.
-        """
-        fields = self.fields(signature)
-        most = most_steps(self.spec.function, fields, self.spec.values, dims=description.ndim)
-        kept = _kept_axes(description, self.kernel.fields)
-        steps = min(most, *description.ghosts)
-        if steps == 1 or kept is None:
-            return None
-        return replace(self, kernel=specialise_steps(self.spec.function, fields, self.spec.values,
-                                                     dims=description.ndim, steps=steps, kept=kept))
-
     @staticmethod
     def fields(signature: Signature) -> tuple[CellField, ...]:
         """What the translator knows of blocks."""
@@ -124,17 +110,6 @@ class CellMap:
                              kernel.fields, tuple(Field(each.name, np.dtype(each.dtype).str, ())
                                                   for each in kernel.outputs),
                              arguments, below, above, kernel.block, kernel.tile, kernel.shared, self.merge)
-
-
-def _kept_axes(description: Description, fields: Iterable[str]) -> tuple[bool, ...] | None:
-    """The axes whose ghosts stay as they are between steps, the others being periodic; None for other boundaries."""
-    found = []
-    for axis in range(description.ndim):
-        rules = {edge.rule for name in fields for edge in description.edges_of(name)[2 * axis:2 * axis + 2]}
-        if rules != {PERIODIC} and not rules <= {NUMBER, FUNCTION}:
-            return None
-        found.append(rules != {PERIODIC})
-    return tuple(found)
 
 
 def _argument(pointer: bool, slot: int) -> Argument:

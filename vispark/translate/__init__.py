@@ -16,11 +16,13 @@ from vispark.translate.interface import Call, Field, Output, Parameter, Record, 
 from vispark.translate.kernel import specialise, translate
 from vispark.translate.reader import trace
 from vispark.translate.stencil import Stencil, coordinate, extent, stencil
-from vispark.translate.stencil_chained import Beyond, Part, parted, specialise_chain
-from vispark.translate.stencil_kernel import StencilKernel, most_steps, specialise_stencil, specialise_steps
+from vispark.translate.stencil_chained import Beyond, Part, parted, specialise_chain, why_not_chained
+from vispark.translate.stencil_kernel import StencilKernel, specialise_stencil
+from vispark.translate.stencil_stepped import Around, specialise_steps, stepped, why_not_stepped
 
 __all__ = [
     "Accumulated",
+    "Around",
     "Beyond",
     "Call",
     "Field",
@@ -38,13 +40,15 @@ __all__ = [
     "coordinate",
     "extent",
     "fuse",
-    "most_steps",
     "parted",
     "specialise",
     "specialise_chain",
     "specialise_stencil",
     "specialise_steps",
     "stencil",
+    "stepped",
     "trace",
     "translate",
+    "why_not_chained",
+    "why_not_stepped",
 ]

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from vispark.translate import stencil_chain
 from vispark.translate.form import Definition, Function
 from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.stencil_cell import Made
-from vispark.translate.stencil_chain import Chain, Sides, linked, own_names, why_not_chained
+from vispark.translate.stencil_chain import Chain, Sides, linked, own_names
 from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell
 from vispark.translate.stencil_kernel import OPTIONS, StencilKernel, specialised
 from vispark.translate.stencil_strips import Strips, strips
@@ -71,6 +72,11 @@ def parted(parts: Sequence[Part], beyond: Beyond, *, dims: int) -> tuple[tuple[i
     """
     made = tuple(specialised(part.function, part.fields, part.args, dims, None) for part in parts)
     return _parted(made, beyond)
+
+
+def why_not_chained(parts: Sequence[Part], beyond: Beyond, *, dims: int) -> str:
+    """Why some stencils are not done in one pass; empty where they can be. Raises as :func:`parted`."""
+    return why_apart([specialised(part.function, part.fields, part.args, dims, None) for part in parts], beyond)
 
 
 def specialise_chain(parts: Sequence[Part], beyond: Beyond, *, dims: int) -> StencilKernel:
@@ -132,7 +138,7 @@ def why_apart(made: Sequence[Made], beyond: Beyond) -> str:
     sides, cells = dict(beyond.sides), [each.cell for each in made]
     if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
         return "some of them give fields by name, and some do not"
-    reason = why_not_chained(cells, sides)
+    reason = stencil_chain.why_not_chained(cells, sides)
     if reason:
         return reason
     chain, how = _chain(made)

@@ -8,7 +8,8 @@ compiled without fusing products and sums, every frame gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 #: An offset along (z, y, x); what a grid has fewer of comes first and is 0.
@@ -122,6 +123,11 @@ class Cell:
     given: tuple[tuple[str, str], ...] = ()
     total: bool = True
 
+    @property
+    def both(self) -> list[Read | Write]:
+        """What it reads and what it writes."""
+        return [*self.reads, *self.writes]
+
     def call(self, target: Callable[[Write], str], neighbour: Callable[[Read, Offset], str],
              place: Callable[[int], str]) -> str:
         """A call: ``target`` is what an output is stored in, ``place`` the cell's index in the grid along an axis."""
@@ -163,9 +169,14 @@ def shifted(index: str, steps: int) -> str:
     return index if steps == 0 else f"{index} {'+' if steps > 0 else '-'} {abs(steps)}"
 
 
+#: How a field continues below and above z, y and x, from one of several steps to the next: "periodic", "mirrored", or
+#: "kept" where the cells beyond the grid keep their values.
+Rims = tuple[str, str, str, str, str, str]
+
+
 @dataclass(frozen=True)
 class Steps:
-    """How threads share the work of several time steps.
+    """How threads share the work of several time steps, and what there is beyond the grid.
 
     Attributes
     ----------
@@ -175,8 +186,8 @@ class Steps:
         Warps of a block, one above the other, and the rows of each.
     chunk : int
         About how many planes a block goes through.
-    kept : (bool, bool, bool)
-        The axes of (z, y, x) whose cells beyond the grid keep their values.
+    rims : tuple of (str, Rims)
+        How each field continues. An axis of (z, y, x) is periodic for all of them, or for none.
     buffers : int
         Buffers of outer rows in shared memory, 2 or more.
     """
@@ -185,8 +196,74 @@ class Steps:
     warps: int
     rows: int
     chunk: int
-    kept: tuple[bool, bool, bool]
+    rims: tuple[tuple[str, Rims], ...]
     buffers: int
+
+    def periodic(self, axis: int) -> bool:
+        """Whether the grid continues at its other end."""
+        return all(rims[2 * axis] == "periodic" for _, rims in self.rims)
+
+    def kept(self, axis: int) -> bool:
+        """Whether cells beyond the grid keep their values."""
+        return any("kept" in rims[2 * axis:2 * axis + 2] for _, rims in self.rims)
+
+    def mirrored(self, field: str, axis: int) -> tuple[bool, bool]:
+        """Whether cells below and above an axis are those before the side, in reverse."""
+        below, above = dict(self.rims)[field][2 * axis:2 * axis + 2]
+        return below == "mirrored", above == "mirrored"
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A field on its way through several steps.
+
+    Attributes
+    ----------
+    field, name, c, itemsize
+        The field, what it is called in the source, its C++ type and the bytes of a cell.
+    out : str
+        The name of what its last values are written to; empty where it is only read.
+    live : tuple of bool
+        Whether what it holds before each step is needed, by that step or by one behind it.
+    """
+
+    field: str
+    name: str
+    c: str
+    itemsize: int
+    out: str
+    live: tuple[bool, ...]
+
+    @property
+    def loaded(self) -> bool:
+        """Whether it is read from memory."""
+        return self.live[0]
+
+
+def carried(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> tuple[Carried, ...]:
+    """The fields that some cells' functions go through, one after the other.
+
+    What a step does not write goes on as it is. Where cells beyond the grid keep their values, a field that is computed
+    on the way has them from memory.
+    """
+    given: dict[str, Read | Write] = {}
+    for cell in cells:
+        for each in cell.both:
+            given.setdefault(each.field, each)
+    written = {write.field: write.name for cell in cells for write in cell.writes}
+    alike = all(cell is cells[0] for cell in cells)
+    found = []
+    for number, (field, first) in enumerate(given.items()):
+        kept = "kept" in rims[field] and any(any(offset) for cell in cells for read in cell.reads
+                                            if read.field == field for offset in read.offsets)
+        live = [field in written]
+        for cell in reversed(cells):
+            made = field in {write.field for write in cell.writes} and not kept
+            live.insert(0, (live[0] and not made) or field in {read.field for read in cell.reads})
+        name = first.name if alike else f"{re.sub(r'[^A-Za-z0-9_]', '_', field) or 'cells'}_{number}f"
+        out = written.get(field, "") if alike or field not in written else f"{name}_out"
+        found.append(Carried(field, name, first.c, first.itemsize, out, tuple(live[:-1])))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -200,8 +277,8 @@ class Tile:
     inner: tuple[int, int]
 
     @classmethod
-    def of(cls, cell: Cell, how: Steps) -> Tile:
-        """The tile of a block."""
-        lanes = ACCESS_BYTES // cell.reads[0].itemsize
+    def of(cls, itemsize: int, how: Steps) -> Tile:
+        """The tile of a block, for fields with cells of so many bytes."""
+        lanes = ACCESS_BYTES // itemsize
         width, height, side = WARP * lanes, how.warps * how.rows, -(-how.steps // lanes) * lanes
         return cls(lanes, width, height, side, (width - 2 * side, height - 2 * how.steps))

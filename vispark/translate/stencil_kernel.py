@@ -16,9 +16,8 @@ from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.scalars import NeedsStatic
 from vispark.translate.stencil import Halo
 from vispark.translate.stencil_cell import CellWriter, Made
-from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Read, Steps, Tile
+from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Read
 from vispark.translate.stencil_march import March, march, registers_of
-from vispark.translate.stencil_steps import fused, why_apart
 from vispark.translate.text import at_definition
 
 #: How stencil kernels are compiled: products and sums are rounded each, as NumPy does, so that every frame, device and
@@ -29,12 +28,6 @@ _MOST_BYTES = 32
 _MOST_LANES = 8
 #: The most registers for neighbours with which blocks are short; by the grid's axes.
 _MOST_REGISTERS = {1: 96, 2: 96, 3: 64}
-#: The most time steps at once, by the number of fields that they go through.
-_MOST_STEPS = {1: 3, 2: 2}
-#: The warps of a block, the rows of each and the buffers of outer rows, by the number of fields: what the shared memory
-#: of an A100, 163 KB, holds.
-_STEP_WARPS = {1: (12, 3, 3), 2: (10, 2, 2)}
-_STEP_CHUNK = 128
 
 
 @dataclass(frozen=True)
@@ -142,46 +135,6 @@ def specialise_stencil(function: Function, fields: Sequence[Field], args: Sequen
     return _kernel(function.definition, made)
 
 
-def specialise_steps(function: Function, fields: Sequence[Field], args: Sequence[Any] = (), *, dims: int, steps: int,
-                     kept: Sequence[bool]) -> StencilKernel:
-    """The kernel of several time steps of a stencil at once, which reads as many times further.
-
-    It gives, bit for bit, what the steps give one after the other, each with the boundary's ghosts filled anew.
-
-    Parameters
-    ----------
-    function, fields, args, dims
-        As for :func:`specialise_stencil`.
-    steps : int
-        How many, at least 2; at most what :func:`most_steps` says.
-    kept : sequence of bool
-        For each axis of the grid whether its boundary's ghosts stay as they are from one step to the next, as with
-        fixed values; else the axis is periodic. Other boundaries need an exchange after each step.
-
-    Raises
-    ------
-    TranslationError
-        If the function is not a stencil whose steps can be done at once.
-    """
-    made = specialised(function, tuple(fields), args, dims, None)
-    definition, reason = function.definition, why_apart(made.cell)
-    if reason:
-        raise at_definition(definition, f"the steps of {definition.name} cannot be done at once: {reason}")
-    return _fused(definition, made, steps, tuple(kept))
-
-
-def most_steps(function: Function, fields: Sequence[Field], args: Sequence[Any] = (), *, dims: int) -> int:
-    """The most time steps of a stencil that are done at once; 1 where it does not have what that takes.
-
-    Raises
-    ------
-    TranslationError
-        As :func:`specialise_stencil`.
-    """
-    made = specialised(function, tuple(fields), args, dims, None)
-    return 1 if why_apart(made.cell) else _MOST_STEPS[len(made.cell.reads)]
-
-
 def specialised(function: Function, fields: tuple[Field, ...], args: Sequence[Any], dims: int,
                  halo: Halo | None) -> Made:
     """The function of a cell; a number becomes part of it only where it must."""
@@ -228,22 +181,6 @@ def _reach(read: Read, dims: int) -> Halo:
     """How far a field is read below and above along each axis of the grid."""
     reach = [read.reach(axis) for axis in range(3 - dims, 3)]
     return tuple((max(0, -low), max(0, high)) for low, high in reach)
-
-
-@functools.lru_cache(maxsize=512)
-def _fused(definition: Definition, made: Made, steps: int, kept: tuple[bool, ...]) -> StencilKernel:
-    """The kernel of several time steps around a function of a cell."""
-    z, y, x = kept
-    warps, rows, buffers = _STEP_WARPS[len(made.cell.reads)]
-    how = Steps(steps, warps, rows, _STEP_CHUNK, (z, y, x), buffers)
-    name = f"{definition.name}_{steps}_steps"
-    source, shared = fused(made.cell, name, how)
-    tile = Tile.of(made.cell, how)
-    halo = ((steps, steps),) * made.cell.dims
-    return StencilKernel(
-        source, name, OPTIONS, tuple(read.field for read in made.cell.reads), made.outputs, made.structure,
-        parameters_of(made), halo, (WARP, how.warps, 1), (tile.inner[0] - tile.lanes + 1, tile.inner[1], how.chunk), 2,
-        shared, steps, (halo,) * len(made.cell.reads))
 
 
 def parameters_of(made: Made) -> tuple[Parameter, ...]:

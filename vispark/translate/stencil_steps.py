@@ -6,13 +6,15 @@ warp's other threads its cells along x, and the next warps its outer rows throug
 cells of later steps are wrong, and not written. Planes are on their way into shared memory while those before are
 computed.
 
-Cells beyond the grid keep their values where the boundary is fixed; where it is periodic they are computed like any
-other, from ghosts as deep as all steps reach.
+The steps may be one stencil's, or each another's. Cells beyond the grid keep their values where the boundary is fixed;
+where it is periodic they are computed like any other, from ghosts as deep as all steps reach; where it is mirrored,
+whoever reads one gets the cell that it repeats.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from vispark.translate.stencil_frame import (
     LOAD,
@@ -21,12 +23,14 @@ from vispark.translate.stencil_frame import (
     STORE,
     WARP,
     WRAP,
+    Carried,
     Cell,
     Offset,
     Read,
+    Rims,
     Steps,
     Tile,
-    Write,
+    carried,
     shifted,
 )
 from vispark.translate.stencil_steps_host import host_steps
@@ -72,42 +76,73 @@ template <> __device__ __forceinline__ float vp_pick<float>(unsigned mask, float
 }
 """
 
-def why_apart(cell: Cell) -> str:
-    """Why a stencil's steps cannot be done at once; empty if they can."""
-    fields, written = {read.field for read in cell.reads}, {write.field for write in cell.writes}
-    types = {read.c for read in cell.reads} | {write.c for write in cell.writes}
-    if cell.dims != len("zyx"):
+def why_apart(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> str:
+    """Why some cells' functions cannot be done in one pass; empty if they can. A field that is not among the ``rims``
+    is taken for a periodic one.
+    """
+    reads = [read for cell in cells for read in cell.reads]
+    both = [each for cell in cells for each in cell.both]
+    types, fields = {each.c for each in both}, {each.field for each in both}
+    if any(cell.dims != len("zyx") for cell in cells):
         return "the grid has fewer than 3 axes"
-    if fields != written:
-        return "it does not write just the fields that it reads"
+    if any(not cell.reads for cell in cells):
+        return "one of them reads nothing"
     if len(fields) > _MOST_FIELDS:
         return "it goes through more than two fields"
     if len(types) > 1 or not types <= set(_SHUFFLED):
         return "its fields are not of one type of 4 or 8 bytes"
-    if any(abs(step) > 1 for read in cell.reads for offset in read.offsets for step in offset):
+    if any(abs(step) > 1 for read in reads for offset in read.offsets for step in offset):
         return "it reads further than the next cells"
-    if any(offset[0] and (offset[1] or offset[2]) for read in cell.reads for offset in read.offsets):
+    if any(offset[0] and (offset[1] or offset[2]) for read in reads for offset in read.offsets):
         return "it reads diagonally across planes"
-    return "" if cell.total else "it may go on for long, or end with a fault"
+    if not all(cell.total for cell in cells):
+        return "it may go on for long, or end with a fault"
+    return _why_not_around(reads, [rims[field] for field in fields if field in rims])
 
 
-def fused(cell: Cell, kernel: str, how: Steps) -> tuple[str, int]:
-    """The source of a kernel that does several steps, and the bytes of shared memory that it needs."""
-    writer = _Fuser(cell, kernel, how)
+def _why_not_around(reads: Sequence[Read], rims: Sequence[Rims]) -> str:
+    """Why the boundary is not one for several steps."""
+    if any(len({each[side] == "periodic" for each in rims for side in (low, low + 1)}) > 1 for low in (0, 2, 4)):
+        return "some of its fields are periodic along an axis, and some are not"
+    # Edges follow the last axis that is given, and threads would take them from the one before.
+    diagonal = any(offset[1] and offset[2] for read in reads for offset in read.offsets)
+    if diagonal and any("mirrored" in each[2:4] and "kept" in each[4:6] for each in rims):
+        return "it reads diagonally where axis 1 is mirrored and axis 2 is given"
+    return ""
+
+
+def fused(cells: Sequence[Cell], text: str, kernel: str, how: Steps) -> tuple[str, int]:
+    """The source of a kernel that does several steps, and the bytes of shared memory that it needs.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        The function of each step.
+    text : str
+        Their C++.
+    """
+    writer = _Fuser(cells, text, kernel, how)
     return writer.source(), writer.shared
 
 
 class _Fuser:
     """Writes the kernel."""
 
-    def __init__(self, cell: Cell, kernel: str, how: Steps):
-        self.cell, self.kernel, self.how, self.tile = cell, kernel, how, Tile.of(cell, how)
+    def __init__(self, cells: Sequence[Cell], text: str, kernel: str, how: Steps):
+        self.cells, self.text, self.kernel, self.how = cells, text, kernel, how
+        self.fields = carried(cells, dict(how.rims))
+        self.loaded = [each for each in self.fields if each.loaded]
+        self.stored = [each for each in self.fields if each.out]
+        self.by_field = {each.field: each for each in self.fields}
         self.outer = min(how.rows, 2)
-        self.type = cell.reads[0].c
+        self.type, size = self.fields[0].c, self.fields[0].itemsize
+        self.tile = Tile.of(size, how)
         self.edges = how.buffers * how.steps * how.warps * self.outer * self.tile.width
         self.plane = self.tile.height * self.tile.width
-        self.shared = (self.edges + _PLANES * self.plane) * len(cell.reads) * cell.reads[0].itemsize
-        self.results = {write.field: write for write in cell.writes}
+        self.shared = (self.edges * len(self.fields) + _PLANES * self.plane * len(self.loaded)) * size
+        # What of each cell's parameters is the kernel's: once, where all steps are one stencil's.
+        alike = all(cell is cells[0] for cell in cells)
+        self.given = [each for cell in (cells[:1] if alike else cells) for each in cell.given]
         self.lines: list[str] = []
 
     def add(self, depth: int, *lines: str) -> None:
@@ -116,22 +151,23 @@ class _Fuser:
 
     def source(self) -> str:
         """The whole source."""
-        head = self.cell.signature(self.kernel, f"{self.how.warps * WARP}, 1")
-        ports = ", ".join([f"const {self.type}* __restrict__ {read.name}_in" for read in self.cell.reads]
-                          + [f"{self.type}* __restrict__ {write.name}" for write in self.cell.writes])
-        given = "".join(f", {declared}" for declared, _ in self.cell.given)
+        ports = [f"const {self.type}* __restrict__ {each.name}_in" for each in self.loaded]
+        ports += [f"{self.type}* __restrict__ {each.out}" for each in self.stored]
+        given = [declared for declared, _ in self.given]
         self._steps()
         steps, self.lines = self.lines, []
-        wrap = [WRAP] if self.cell.coordinates else []
-        before = [REGION, LOAD, STORE, _HELPERS, *wrap, self.cell.text]
+        wrap = [WRAP] if any(cell.coordinates for cell in self.cells) else []
+        before = [REGION, LOAD, STORE, _HELPERS, *wrap, self.text]
         self._choose()
         return "\n".join([
             *before,
-            "// Cells beyond the grid keep their values. Which may be in the tile: rows and planes, ends of rows.",
-            "template <bool kept_rows, bool kept_ends> static __device__ __forceinline__ void",
-            f"{self.kernel}_tile(unsigned char* shared, {ports}, const vp_region& region{given})", "{", *steps, "}",
-            "", *head, "{", ON_HOST, *host_steps(self.cell, self.how, self.tile), "#else", *self.lines,
-            "#endif", "}"]) + "\n"
+            "// A tile's steps; whether cells beyond the grid may be in it: rows and planes, ends of rows.",
+            "template <bool rim_rows, bool rim_ends> static __device__ __forceinline__ void",
+            f"{self.kernel}_tile({', '.join(['unsigned char* shared', *ports, 'const vp_region& region', *given])})",
+            "{", *steps, "}", "",
+            f'extern "C" __global__ void __launch_bounds__({self.how.warps * WARP}, 1)',
+            f"{self.kernel}({', '.join([*ports, 'const vp_region region', *given])})", "{", ON_HOST,
+            *host_steps(self.cells, self.fields, self.how, self.tile), "#else", *self.lines, "#endif", "}"]) + "\n"
 
     def _choose(self) -> None:
         """Tiles within the grid need not look for its boundary."""
@@ -145,10 +181,10 @@ class _Fuser:
                  "const long long last = start + planes * (blockIdx.z + 1) / gridDim.z;")
         tests = [("first", "last", steps), ("row", f"row + {tile.inner[1]}", steps),
                  ("x", f"x + {tile.inner[0]}", tile.side)]
-        within = [f"{low} >= {side} && {high} + {side} <= region.shape[{axis}]" if self.how.kept[axis] else "true"
-                  for axis, (low, high, side) in enumerate(tests)]
-        names = ["shared", *(f"{read.name}_in" for read in self.cell.reads),
-                 *(write.name for write in self.cell.writes), "region", *(name for _, name in self.cell.given)]
+        within = [f"{low} >= {side} && {high} + {side} <= region.shape[{axis}]" if not self.how.periodic(axis)
+                  else "true" for axis, (low, high, side) in enumerate(tests)]
+        names = ["shared", *(f"{each.name}_in" for each in self.loaded), *(each.out for each in self.stored), "region",
+                 *(name for _, name in self.given)]
         self.add(1, f"const bool rows_within = {within[0]} && {within[1]};", f"const bool ends_within = {within[2]};")
         for test, rows, ends in (("if (rows_within && ends_within)", "false", "false"),
                                  ("else if (rows_within)", "false", "true"), ("else", "true", "true")):
@@ -178,10 +214,10 @@ class _Fuser:
         for row in range(rows):
             self.add(1, f"const long long row_{row} = (long long)min({shifted('row', row)}, region.high[1] - 1 + "
                         f"{steps}) * region.pitch + at_x;")
-        for read in self.cell.reads:
-            self.add(1, f"const {self.type}* {read.name}_from = {read.name}_in + (first - {steps}) * region.plane;")
-        for write in self.cell.writes:
-            self.add(1, f"{self.type}* {write.name}_to = {write.name} + (first - {2 * steps}) * region.plane + "
+        for each in self.loaded:
+            self.add(1, f"const {self.type}* {each.name}_from = {each.name}_in + (first - {steps}) * region.plane;")
+        for each in self.stored:
+            self.add(1, f"{self.type}* {each.out}_to = {each.out} + (first - {2 * steps}) * region.plane + "
                         "(long long)row * region.pitch + x;")
 
     def _registers(self) -> None:
@@ -195,23 +231,31 @@ class _Fuser:
                  "region.high[1]) << r;", "}")
         self.add(1, f"unsigned alive_x[{tile.lanes}], alive_row[{rows}];",
                  *self._alive("x", "l", tile.lanes, 2), *self._alive("row", "r", rows, 1))
-        if self.how.kept[0]:
+        if not self.how.periodic(0):
             self.add(1, "const int bottom = (int)max(-region.origin[0], -2147483647LL);",
                      "const int top = (int)min(region.shape[0] - region.origin[0], 2147483647LL);")
+        for axis, name, at in ((1, "rows", "row"), (2, "ends", "x")):
+            if any(any(self.how.mirrored(each.field, axis)) for each in self.fields):
+                # Places among a thread's cells, counted from the one before them.
+                self.add(1, f"const int {name}_before = (int)max(-region.origin[{axis}] - {at}, -2147483647LL);",
+                         f"const int {name}_behind = (int)min(region.shape[{axis}] - region.origin[{axis}] - {at} + 1, "
+                         "2147483647LL);")
         edge = f"[{self.how.warps}][{self.outer}][{tile.width}]"
         self.add(1, f"typedef {self.type} (*Edges){edge};",
                  f"typedef {self.type} (*Planes)[{self.how.warps}][{rows}][{tile.width}];",
                  "const Edges edges = (Edges)shared;")
-        for number, read in enumerate(self.cell.reads):
-            self.add(1, f"const Planes {read.name}_ring = (Planes)(({self.type}*)shared + "
-                        f"{self.edges * len(self.cell.reads) + number * _PLANES * self.plane});",
-                     f"{self.type} {read.name}[{steps}][{_PLANES}][{rows}][{tile.lanes}] = {{}};")
+        for each in self.fields:
+            if each.loaded:
+                place = self.edges * len(self.fields) + self.loaded.index(each) * _PLANES * self.plane
+                self.add(1, f"const Planes {each.name}_ring = (Planes)(({self.type}*)shared + {place});")
+            if any(each.live):
+                self.add(1, f"{self.type} {each.name}[{steps}][{_PLANES}][{rows}][{tile.lanes}] = {{}};")
         self.add(1, f"const int warp_above = max(warp - 1, 0), warp_below = min(warp + 1, {self.how.warps - 1});")
 
     def _alive(self, name: str, index: str, count: int, axis: int) -> list[str]:
         """The masks of the cells within the grid along an axis."""
         test = f"region.origin[{axis}] + {name} + {index} >= 0 && region.origin[{axis}] + {name} + {index} < " \
-               f"region.shape[{axis}] ? ~0u : 0u" if self.how.kept[axis] else "~0u"
+               f"region.shape[{axis}] ? ~0u : 0u" if self.how.kept(axis) else "~0u"
         return ["#pragma unroll", f"for (int {index} = 0; {index} < {count}; ++{index})",
                 f"    alive_{name}[{index}] = {test};"]
 
@@ -223,11 +267,11 @@ class _Fuser:
     def _bring(self, turn: int) -> list[str]:
         """The next plane, on its way into shared memory."""
         found = []
-        for read in self.cell.reads:
-            slot = f"{read.name}_ring[{turn % _PLANES}][warp]"
-            found += [f"    vp_copy(&{slot}[{row}][lane * {self.tile.lanes}], {read.name}_from + row_{row});"
+        for each in self.loaded:
+            slot = f"{each.name}_ring[{turn % _PLANES}][warp]"
+            found += [f"    vp_copy(&{slot}[{row}][lane * {self.tile.lanes}], {each.name}_from + row_{row});"
                       for row in range(self.how.rows)]
-            found.append(f"    {read.name}_from += region.plane;")
+            found.append(f"    {each.name}_from += region.plane;")
         return found
 
     # -- every plane --------------------------------------------------------------------------------------------------
@@ -236,60 +280,71 @@ class _Fuser:
         how, lanes = self.how, self.tile.lanes
         newest = (turn + 2) % _PLANES
         self.add(2, f"vp_wait<{_PLANES - 1}>();")
-        for read in self.cell.reads:
-            slot = f"{read.name}_ring[{turn % _PLANES}][warp]"
-            self.add(2, *(f"vp_load<{lanes}>({read.name}[0][{newest}][{row}], &{slot}[{row}][lane * {lanes}]);"
+        for each in self.loaded:
+            slot = f"{each.name}_ring[{turn % _PLANES}][warp]"
+            self.add(2, *(f"vp_load<{lanes}>({each.name}[0][{newest}][{row}], &{slot}[{row}][lane * {lanes}]);"
                           for row in range(how.rows)))
         self.add(2, f"if (s + {_PLANES} < last + {how.steps}) {{", *self._bring(turn), "}", "vp_commit();")
         self._give_edges(0, turn)
         for level in range(how.steps):
             self._level(level, turn)
-        self.add(2, "__syncthreads();", *(f"{write.name}_to += region.plane;" for write in self.cell.writes),
+        self.add(2, "__syncthreads();", *(f"{each.out}_to += region.plane;" for each in self.stored),
                  f"if (++s >= last + {how.steps}) break;")
 
-    def _edge(self, turn: int, read: Read, level: int, warp: str, row: int) -> str:
+    def _edge(self, turn: int, field: Carried, level: int, warp: str, row: int) -> str:
         """Where a warp's outer row is in the turn's buffer."""
-        number = (turn % self.how.buffers * len(self.cell.reads) + self.cell.reads.index(read)) * self.how.steps + level
+        number = (turn % self.how.buffers * len(self.fields) + self.fields.index(field)) * self.how.steps + level
         return f"&edges[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
 
     def _give_edges(self, level: int, turn: int) -> None:
         """A warp's outer rows of a step's newest plane, for the warps above and below."""
-        for read in self.cell.reads:
+        for read in self.cells[level].reads:
             if read.reach(1) != (0, 0):
+                field = self.by_field[read.field]
                 for row in range(self.outer):
                     own = 0 if row == 0 else self.how.rows - 1
-                    self.add(2, f"vp_move<{self.tile.lanes}>({self._edge(turn, read, level, 'warp', row)}, "
-                                f"{read.name}[{level}][{(turn + 2) % _PLANES}][{own}]);")
+                    self.add(2, f"vp_move<{self.tile.lanes}>({self._edge(turn, field, level, 'warp', row)}, "
+                                f"{field.name}[{level}][{(turn + 2) % _PLANES}][{own}]);")
 
     def _level(self, level: int, turn: int) -> None:
         """One step of the plane before the newest of the step before."""
-        how, rows, lanes = self.how, self.how.rows, self.tile.lanes
+        how, rows, lanes, cell = self.how, self.how.rows, self.tile.lanes, self.cells[level]
         oldest, middle, newest = turn % _PLANES, (turn + 1) % _PLANES, (turn + 2) % _PLANES
         last = level + 1 == how.steps
         self.add(2, "{")
-        for read in self.cell.reads:
-            self.add(3, f"{self.type} {read.name}_around[{rows + 2}][{lanes + 2}];")
+        for read in cell.reads:
+            self.add(3, f"{self.type} {self.by_field[read.field].name}_around[{rows + 2}][{lanes + 2}];")
             self._gather(read, level, turn)
         if last:
-            self.add(3, *(f"{self.type} {write.name}_made[{rows}][{lanes}];" for write in self.cell.writes))
-        by_field = {read.field: read for read in self.cell.reads}
+            self.add(3, *(f"{self.type} {each.out}_made[{rows}][{lanes}];" for each in self.stored))
 
-        def made(write: Write) -> str:
-            return f"{write.name}_made" if last else f"{by_field[write.field].name}[{level + 1}][{newest}]"
+        def made(field: Carried) -> str:
+            return f"{field.out}_made" if last else f"{field.name}[{level + 1}][{newest}]"
 
         def neighbour(read: Read, offset: Offset) -> str:
+            name, at = self.by_field[read.field].name, f"s - {level + 1}"
             if offset[0]:
-                return f"{read.name}[{level}][{newest if offset[0] > 0 else oldest}][r][l]"
-            return f"{read.name}_around[r + {offset[1] + 1}][l + {offset[2] + 1}]"
+                found = f"{name}[{level}][{newest if offset[0] > 0 else oldest}][r][l]"
+                if how.mirrored(read.field, 0)[offset[0] > 0]:
+                    side = f"{at} == top - 1" if offset[0] > 0 else f"{at} == bottom"
+                    return f"(rim_rows && {side} ? {name}[{level}][{middle}][r][l] : {found})"
+                return found
+            return f"{name}_around[r + {offset[1] + 1}][l + {offset[2] + 1}]"
 
         def place(axis: int) -> str:
             index = f"region.origin[{axis}] + {('x + l', 'row + r', f's - {level + 1}')[2 - axis]}"
-            return index if how.kept[axis] else f"vp_wrapped({index}, region.shape[{axis}])"
+            return f"vp_wrapped({index}, region.shape[{axis}])" if how.periodic(axis) else index
 
         self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r)")
         self.add(4, "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)",
-                 "    " + self.cell.call(lambda write: f"{made(write)}[r][l]", neighbour, place))
-        self._keep(level, middle, [(made(write), by_field[write.field]) for write in self.cell.writes])
+                 "    " + cell.call(lambda write: f"{made(self.by_field[write.field])}[r][l]", neighbour, place))
+        written = [self.by_field[write.field] for write in cell.writes]
+        for each in self.fields:
+            if each not in written and (each.out if last else each.live[level + 1]):
+                self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r)",
+                         f"    for (int l = 0; l < {lanes}; ++l) {made(each)}[r][l] = "
+                         f"{each.name}[{level}][{middle}][r][l];")
+        self._keep(level, middle, [(made(each), each) for each in written if each.live[level]])
         if last:
             self._store()
         else:
@@ -298,48 +353,71 @@ class _Fuser:
 
     def _gather(self, read: Read, level: int, turn: int) -> None:
         """A plane's rows with their neighbours along x, and the rows of the next warps, which gave them a turn ago."""
-        middle = (turn + 1) % _PLANES
-        rows, lanes, own = self.how.rows, self.tile.lanes, f"{read.name}[{level}][{middle}][r]"
+        middle, field = (turn + 1) % _PLANES, self.by_field[read.field]
+        name, rows, lanes = field.name, self.how.rows, self.tile.lanes
+        own = f"{name}[{level}][{middle}][r]"
         if read.reach(1) != (0, 0):
-            self.add(3, f"vp_load<{lanes}>({read.name}_around[0] + 1, "
-                        f"{self._edge(turn + self.how.buffers - 1, read, level, 'warp_above', self.outer - 1)});",
-                     f"vp_load<{lanes}>({read.name}_around[{rows + 1}] + 1, "
-                     f"{self._edge(turn + self.how.buffers - 1, read, level, 'warp_below', 0)});")
+            self.add(3, f"vp_load<{lanes}>({name}_around[0] + 1, "
+                        f"{self._edge(turn + self.how.buffers - 1, field, level, 'warp_above', self.outer - 1)});",
+                     f"vp_load<{lanes}>({name}_around[{rows + 1}] + 1, "
+                     f"{self._edge(turn + self.how.buffers - 1, field, level, 'warp_below', 0)});")
         self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r) {{",
-                 f"    for (int l = 0; l < {lanes}; ++l) {read.name}_around[r + 1][l + 1] = {own}[l];")
+                 f"    for (int l = 0; l < {lanes}; ++l) {name}_around[r + 1][l + 1] = {own}[l];")
         if read.reach(2) != (0, 0):
-            self.add(4, f"{read.name}_around[r + 1][0] = __shfl_up_sync(0xffffffffu, {own}[{lanes - 1}], 1);",
-                     f"{read.name}_around[r + 1][{lanes + 1}] = __shfl_down_sync(0xffffffffu, {own}[0], 1);")
+            self.add(4, f"{name}_around[r + 1][0] = __shfl_up_sync(0xffffffffu, {own}[{lanes - 1}], 1);",
+                     f"{name}_around[r + 1][{lanes + 1}] = __shfl_down_sync(0xffffffffu, {own}[0], 1);")
         self.add(3, "}")
-        if any(offset[1] and offset[2] for offset in read.offsets):
+        diagonal = any(offset[1] and offset[2] for offset in read.offsets)
+        if diagonal:
             # The next warps' rows have neighbours along x, too.
             for row in (0, rows + 1):
-                around = f"{read.name}_around[{row}]"
+                around = f"{name}_around[{row}]"
                 self.add(3, f"{around}[0] = __shfl_up_sync(0xffffffffu, {around}[{lanes}], 1);",
                          f"{around}[{lanes + 1}] = __shfl_down_sync(0xffffffffu, {around}[1], 1);")
+        self._mirror(read, name, diagonal)
 
-    def _keep(self, level: int, middle: int, made: list[tuple[str, Read]]) -> None:
+    def _mirror(self, read: Read, name: str, diagonal: bool) -> None:
+        """What is read beyond a mirrored side is the cell before it: rows first, then their ends."""
+        rows, lanes = self.how.rows, self.tile.lanes
+        start, stop = (0, lanes + 2) if diagonal else (1, lanes + 1)
+        for above, is_mirrored in enumerate(self.how.mirrored(read.field, 1)):
+            if is_mirrored and read.reach(1)[above]:
+                place, step = ("rows_behind", -1) if above else ("rows_before", 1)
+                self.add(3, "if (rim_rows) {", "    #pragma unroll",
+                         f"    for (int r = {above}; r < {rows + 1 + above}; ++r)",
+                         f"        if (r == {place}) for (int l = {start}; l < {stop}; ++l) {name}_around[r][l] = "
+                         f"{name}_around[{shifted('r', step)}][l];", "}")
+        start, stop = (0, rows + 2) if diagonal else (1, rows + 1)
+        for above, is_mirrored in enumerate(self.how.mirrored(read.field, 2)):
+            if is_mirrored and read.reach(2)[above]:
+                place, step = ("ends_behind", -1) if above else ("ends_before", 1)
+                self.add(3, "if (rim_ends) {", "    #pragma unroll",
+                         f"    for (int l = {above}; l < {lanes + 1 + above}; ++l)",
+                         f"        if (l == {place}) for (int r = {start}; r < {stop}; ++r) {name}_around[r][l] = "
+                         f"{name}_around[r][{shifted('l', step)}];", "}")
+
+    def _keep(self, level: int, middle: int, made: list[tuple[str, Carried]]) -> None:
         """Cells beyond the grid keep their values."""
-        if not any(self.how.kept):
+        if not made or not any(map(self.how.kept, range(3))):
             return
         plane = f"s - {level + 1}"
-        deep = f"{plane} >= bottom && {plane} < top ? ~0u : 0u" if self.how.kept[0] else "~0u"
-        self.add(3, "if (kept_ends) {", f"    const unsigned deep = {deep};", "    #pragma unroll",
+        deep = f"{plane} >= bottom && {plane} < top ? ~0u : 0u" if self.how.kept(0) else "~0u"
+        self.add(3, "if (rim_ends) {", f"    const unsigned deep = {deep};", "    #pragma unroll",
                  f"    for (int r = 0; r < {self.how.rows}; ++r)", "        #pragma unroll",
                  f"        for (int l = 0; l < {self.tile.lanes}; ++l) {{",
-                 "            const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];",
-                 *(f"            {name}[r][l] = vp_pick(mask, {name}[r][l], {read.name}[{level}][{middle}][r][l]);"
-                   for name, read in made), "        }", "}")
+                 "            const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];",
+                 *(f"            {name}[r][l] = vp_pick(mask, {name}[r][l], {each.name}[{level}][{middle}][r][l]);"
+                   for name, each in made), "        }", "}")
 
     def _store(self) -> None:
         lanes = self.tile.lanes
         self.add(3, f"if (written && s - {self.how.steps} >= first)", "    #pragma unroll",
                  f"    for (int r = 0; r < {self.how.rows}; ++r)", "        if (written >> r & 1) {",
                  "            if (whole) {",
-                 *(f"                vp_store<{lanes}>({write.name}_to + r * region.pitch, {write.name}_made[r]);"
-                   for write in self.cell.writes),
+                 *(f"                vp_store<{lanes}>({each.out}_to + r * region.pitch, {each.out}_made[r]);"
+                   for each in self.stored),
                  "            } else {", f"                for (int l = 0; l < {lanes}; ++l)",
                  "                    if (x + l >= region.low[2] && x + l < region.high[2]) {",
-                 *(f"                        {write.name}_to[r * region.pitch + l] = {write.name}_made[r][l];"
-                   for write in self.cell.writes),
+                 *(f"                        {each.out}_to[r * region.pitch + l] = {each.out}_made[r][l];"
+                   for each in self.stored),
                  "                    }", "            }", "        }")

@@ -64,8 +64,8 @@ static __device__ __forceinline__ void heat_cell(float& out, const float u_0_0_0
     out = u_0_0_0 + (((float)k) * ((((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1) - (6.0f * u_0_0_0)));
 }
 
-// Cells beyond the grid keep their values. Which may be in the tile: rows and planes, ends of rows.
-template <bool kept_rows, bool kept_ends> static __device__ __forceinline__ void
+// A tile's steps; whether cells beyond the grid may be in it: rows and planes, ends of rows.
+template <bool rim_rows, bool rim_ends> static __device__ __forceinline__ void
 heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* __restrict__ out, const vp_region& region, const double k)
 {
     const int lane = threadIdx.x, warp = threadIdx.y;
@@ -153,13 +153,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[1][2][r][l], u_around[r + 1][l + 1], u[0][2][r][l], u[0][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[1][2][r][l] = vp_pick(mask, u[1][2][r][l], u[0][1][r][l]);
                     }
             }
@@ -181,13 +181,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[2][2][r][l], u_around[r + 1][l + 1], u[1][2][r][l], u[1][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[2][2][r][l] = vp_pick(mask, u[2][2][r][l], u[1][1][r][l]);
                     }
             }
@@ -210,13 +210,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][2][r][l], u[2][0][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][1][r][l]);
                     }
             }
@@ -265,13 +265,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[1][0][r][l], u_around[r + 1][l + 1], u[0][0][r][l], u[0][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[1][0][r][l] = vp_pick(mask, u[1][0][r][l], u[0][2][r][l]);
                     }
             }
@@ -293,13 +293,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[2][0][r][l], u_around[r + 1][l + 1], u[1][0][r][l], u[1][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[2][0][r][l] = vp_pick(mask, u[2][0][r][l], u[1][2][r][l]);
                     }
             }
@@ -322,13 +322,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][0][r][l], u[2][1][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][2][r][l]);
                     }
             }
@@ -377,13 +377,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[1][1][r][l], u_around[r + 1][l + 1], u[0][1][r][l], u[0][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 1 >= bottom && s - 1 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[1][1][r][l] = vp_pick(mask, u[1][1][r][l], u[0][0][r][l]);
                     }
             }
@@ -405,13 +405,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(u[2][1][r][l], u_around[r + 1][l + 1], u[1][1][r][l], u[1][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         u[2][1][r][l] = vp_pick(mask, u[2][1][r][l], u[1][0][r][l]);
                     }
             }
@@ -434,13 +434,13 @@ heat_3_steps_tile(unsigned char* shared, const float* __restrict__ u_in, float* 
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
                     heat_cell(out_made[r][l], u_around[r + 1][l + 1], u[2][1][r][l], u[2][2][r][l], u_around[r + 2][l + 1], u_around[r + 0][l + 1], u_around[r + 1][l + 2], u_around[r + 1][l + 0], k);
-            if (kept_ends) {
+            if (rim_ends) {
                 const unsigned deep = s - 3 >= bottom && s - 3 < top ? ~0u : 0u;
                 #pragma unroll
                 for (int r = 0; r < 3; ++r)
                     #pragma unroll
                     for (int l = 0; l < 4; ++l) {
-                        const unsigned mask = kept_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
+                        const unsigned mask = rim_rows ? deep & alive_row[r] & alive_x[l] : alive_x[l];
                         out_made[r][l] = vp_pick(mask, out_made[r][l], u[2][0][r][l]);
                     }
             }

@@ -224,6 +224,7 @@ FAULTS = (
           'return f"{base} {sign} {stride}"', _units("stencil")),
     Fault("planes are kept one slot too low", "stencil_march.py", "return (plane - self.bottom + turn) % self.deep",
           "return max(0, plane - self.bottom + turn - 1) % self.deep", _units("stencil")),
-    Fault("steps keep nothing beyond the grid", "stencil_steps_host.py", "    if not kept:\n", "    if True:\n",
+    Fault("steps keep nothing beyond the grid", "stencil_steps_host.py", "    if how.periodic(axis):\n",
+          "    if True:\n",
           _units("stencil_steps")),
 )
