@@ -22,6 +22,7 @@ CENTRES = rows(4, 5, seed=8)
 MATRIX = rows(3, 5, seed=9)
 # Quarters, whose products have the same sum in every order.
 TALL, ACROSS = np.round(rows(9, 12) * 4) / 4, np.round(rows(12, 10, seed=5) * 4) / 4
+AGAIN = np.round(rows(10, 9, seed=6) * 4) / 4
 SPECIAL = np.float32([[1, np.nan, -1], [np.inf, 2, -np.inf], [0, -0.0, 3], [np.nan, np.nan, 1], [5, 5, 5]])
 
 # -- items and slices -------------------------------------------------------------------------------------------------
@@ -116,6 +117,7 @@ case("np.inner, np.vdot", P, W, tolerance=16)(lambda p, w: (np.inner(p, w), np.v
 case("dot of ints", INTS)(lambda p: dot(p, p))
 case("dot of complex", COMPLEX, tolerance=16)(lambda p: (np.dot(p, p), np.vdot(p, p)))
 case("a matrix times a row", P, MATRIX, tolerance=16, golden="matrix_vector")(lambda p, m: m @ p)
+case("two layers", TALL, ACROSS, AGAIN, golden="two_layers")(lambda p, m, n: np.maximum(p @ m, 0) @ n)
 case("a row times a larger matrix", TALL, ACROSS, golden="row_times_matrix")(lambda p, m: p @ m)
 case("a larger matrix times part of a row", TALL, ACROSS)(lambda p, m: (m[1:] @ p[:10], p[0]))
 case("a row times a matrix", P, MATRIX.T.copy(), tolerance=64)(lambda p, m: p @ m)

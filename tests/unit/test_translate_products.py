@@ -119,6 +119,71 @@ def test_rows_are_folded_by_the_greatest_item(staged: bool):
     np.testing.assert_allclose(sums, [ROWS[labels == k].sum(axis=0, dtype="f8") for k in range(10)], atol=1e-5)
 
 
+SECOND = rows(10, 9, seed=3)
+
+
+def _layers(p, m, n):
+    return np.tanh(p @ m) @ n
+
+
+def _biased_layers(p, m, n):
+    hidden = np.maximum(p @ m + n[:, 0], 0)
+    return np.argmax(hidden @ n), hidden, p[0]
+
+
+def _summed_layers(p, m, n):
+    hidden = np.tanh(p @ m)
+    return np.array([sum(hidden[i] * n[i, j] for i in range(10)) for j in range(9)])
+
+
+def _three(p, a, b, c):
+    return np.maximum(np.maximum(p @ a, 0) @ b, 0) @ c
+
+
+WIDE = rows(784, 128, seed=4) * np.float32(0.05), rows(128, 10, seed=5), rows(10, 8, seed=6)
+
+
+@pytest.mark.parametrize(("fn", "data", "args", "products"), [
+    (_biased_layers, ROWS.astype("f8"), (MATRIX, SECOND), 2), (_three, rows(37, 784), WIDE, 3),
+    (lambda p, m: ((p - p.mean()) / p.std()) @ m, ROWS, (MATRIX,), 1)], ids=["read again", "three", "normalised"])
+def test_rows_that_are_computed_are_multiplied_too(fn: Callable[..., Any], data: np.ndarray, args: tuple[Any, ...],
+                                                   products: int):
+    assert _kernel(fn, data, *args).source.count("typedef rows::Multiply") == products
+    exact = plain(fn, data.astype("f8"), *(one.astype("f8") for one in args))
+    for staged in (False, True):
+        for one, other in zip(exact, translated(fn, data, *args, staged=staged), strict=True):
+            for wanted, found in zip(*(each if isinstance(each, tuple) else (each,) for each in (one, other)),
+                                     strict=True):
+                np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("fn", [_layers, _summed_layers, lambda p, m, n: np.dot(n.T, np.tanh(np.dot(p, m))),
+                                lambda p, m, n: p[::-1] @ m + 0 * (p[:10] * 2 @ n).sum()])
+def test_computed_rows_are_recognised(fn: Callable[..., Any]):
+    assert _kernel(fn, ROWS, MATRIX, SECOND).source.count("typedef rows::Multiply") == 2
+
+
+def _changed(p, m, n):
+    hidden = p @ m + 0
+    first = hidden @ n
+    hidden[0] = 5
+    return first, hidden @ n
+
+
+def test_a_row_is_multiplied_as_it_was():
+    assert _kernel(_changed, ROWS, MATRIX, SECOND).source.count("typedef rows::Multiply") == 3
+    found = translated(_changed, ROWS, MATRIX, SECOND, staged=True)
+    for one, other in zip(plain(_changed, ROWS, MATRIX, SECOND), found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def _searched(p, m):
+    scale = p[0]
+    while abs(scale) < 1e3 and scale != 0:
+        scale *= 2
+    return (p * scale) @ m
+
+
 def _kept(p, m):
     out = np.zeros(len(m), np.float32)
     for i in range(len(m)):
@@ -134,9 +199,9 @@ def _conditional(p, m):
 
 
 @pytest.mark.parametrize(("fn", "data", "matrix"), [
-    (lambda p, m: (p * 2) @ m, ROWS, MATRIX), (lambda p, m: p @ m, rows(3, 2000), rows(2000, 10)),
+    (_searched, ROWS, MATRIX), (lambda p, m: p @ m, rows(3, 2000), rows(2000, 10)),
     (lambda p, m: p @ m, rows(9, 12, "int32"), rows(12, 10, "int32")), (lambda p, m: p @ m, ROWS, rows(12, 4)),
-    (lambda p, m: p[::-1] @ m, ROWS, MATRIX), (_kept, ROWS, ACROSS), (_conditional, ROWS, ACROSS)],
-    ids=["computed", "long", "integers", "narrow", "turned", "read after", "conditional"])
+    (_kept, ROWS, ACROSS), (_conditional, ROWS, ACROSS)],
+    ids=["searched", "long", "integers", "narrow", "read after", "conditional"])
 def test_other_products_are_written_row_by_row(fn: Callable[..., Any], data: np.ndarray, matrix: np.ndarray):
     assert "rows::Multiply" not in _kernel(fn, data, matrix).source

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition
 from vispark.translate.interface import Field, Output, Parameter, Record, Structure
-from vispark.translate.products import Product, Products
+from vispark.translate.products import Product, Products, Stage
 from vispark.translate.scalars import cast, literal
 from vispark.translate.types import INT, Scalar, scalar_of
 from vispark.translate.values import (
@@ -109,6 +109,8 @@ class RowFunction:
         Bytes of shared memory for each row.
     products : tuple of Product
         Products of its rows with matrices, which it is given.
+    stages : tuple of Stage
+        What leaves rows that are multiplied, in the order of the products.
     """
 
     name: str
@@ -121,11 +123,17 @@ class RowFunction:
     merge: bool
     scratch: int
     products: tuple[Product, ...] = ()
+    stages: tuple[Stage, ...] = ()
+
+    def row_of(self, product: Product) -> Port | Stage:
+        """The row that is multiplied."""
+        stage = next((one for one in self.stages if one.name == product.row), None)
+        return stage or next(port for port in self.inputs if port.local == product.row)
 
     @property
     def read(self) -> tuple[Port, ...]:
         """The inputs that the function itself reads: not those that are only multiplied."""
-        words = set(re.findall(r"\w+", "\n".join(self.lines)))
+        words = _words([*self.lines, *(line for stage in self.stages for line in stage.lines)])
         return tuple(port for port in self.inputs if port.local in words)
 
 
@@ -170,6 +178,7 @@ class ChainWriter(Products):
         first = {"argument": 0, "capture": 0}
         merge = True
         with self.apart(1) as lines:
+            self.base = lines
             for number, link in enumerate(self.links):
                 definition = link.definition
                 self.frame = Frame(definition, {}, frozenset(), {})
@@ -375,13 +384,21 @@ class ChainWriter(Products):
 
     def _function(self, lines: list[str], results: list[Output], structure: Structure, merge: bool) -> RowFunction:
         lines = dead.without(lines)
-        words = set(re.findall(r"\w+", "\n".join(lines)))
-        products = tuple(product for product in self.products.values() if product.name in words)
-        words |= {name for product in products for name in (product.row, product.matrix)}
+        words, products, stages = _words(lines), list[Product](), list[Stage]()
+        # A product may be of a row that is made of other products, which were written before it.
+        for product in reversed(self.products.values()):
+            if product.name not in words:
+                continue
+            products.insert(0, product)
+            words |= {product.row, product.matrix}
+            if product.row in self.stages:
+                stage = self.stages[product.row]
+                stages.insert(0, replace(stage, lines=tuple(dead.without(list(stage.lines)))))
+                words |= _words(stages[0].lines)
         inputs = tuple(port for port in self.inputs.values() if port.local in words)
         given = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
         return RowFunction(self.title, tuple(lines), inputs, tuple(self.ports), given, tuple(results), structure, merge,
-                           self.scratch, products)
+                           self.scratch, tuple(products), tuple(stages))
 
     def factor_of(self, name: str) -> tuple[str, Scalar] | None:
         """A row of the element, or an array argument, by its name."""
@@ -392,6 +409,10 @@ class ChainWriter(Products):
             if known == name and parameter.pointer:
                 return "matrix", Scalar(parameter.dtype)
         return None
+
+
+def _words(lines: Sequence[str]) -> set[str]:
+    return set(re.findall(r"\w+", "\n".join(lines)))
 
 
 def _count(shape: tuple[int, ...]) -> int:

@@ -12,7 +12,7 @@ from vispark.translate import form, liveness, numbers, scalars
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
 from vispark.translate.scalars import literal
-from vispark.translate.types import BOOL, Scalar
+from vispark.translate.types import BOOL, INT, Scalar
 from vispark.translate.values import Array, ArrayType, List, Number, Steps, Type, Value, join_types, shown, type_of
 from vispark.translate.ways import UNROLLED, Ways
 from vispark.translate.writer import Serial
@@ -62,20 +62,25 @@ class Comprehensions(Ways):
         count = self.count_of(steps)
         if count is not None and not node.conditions and not isinstance(node.value, form.Each):
             here = replace(self.frame, variables=dict(self.frame.variables))
-            noted = self.noted(functools.partial(self._text_at, node, steps, here), count, kind)
+            noted = self.noted(functools.partial(self._text_at, node, steps, here, count), count, kind)
             if noted is not None:
                 return noted
         total = self.variable(kind, "sum", literal(0))
         self._turns_of_each(node, steps, lambda value: self._add(total, value))
         return replace(total, variable=False)
 
-    def _text_at(self, node: _Each, steps: Steps, here: Frame, number: int) -> str:
-        """The text of one value of a generator, by its number, in a frame as it was."""
+    def _text_at(self, node: _Each, steps: Steps, here: Frame, count: int, number: int | str) -> str:
+        """The text of one value of a generator, by its number or a variable for it, in a frame as it was."""
         kept, self.frame = self.frame, replace(here, variables=dict(here.variables))
-        with self.apart(), self.in_place():
-            self._bind_target(node.target, self._item_at(steps, number))
-            text = self.as_number(self.expression(node.value)).text
-        self.frame = kept
+        try:
+            with self.apart() as lines, self.in_place():
+                self._bind_target(node.target, self._item_at(steps, number) if isinstance(number, int) else
+                                  self.item_of(steps, Number(INT, number, bounds=(0, count - 1))))
+                text = self.as_number(self.expression(node.value)).text
+        finally:
+            self.frame = kept
+        if lines.lines and isinstance(number, str):
+            raise Refusal("a value that is more than one expression has no text of its own")
         return text
 
     def _add(self, total: Number, value: Value) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from vispark.translate.chain import Port, RowFunction
 from vispark.translate.folding import Accumulated
 from vispark.translate.prelude import prelude_for
-from vispark.translate.products import Product
-from vispark.translate.table import FLUSHED, TOGETHER, WARP, Multiplied, Table, multiplied, stride_of
+from vispark.translate.products import Product, Stage
+from vispark.translate.table import FLUSHED, TOGETHER, WARP, Multiplied, Table, multiplied, staged_bytes, stride_of
 
 
 @dataclass
@@ -113,6 +113,15 @@ class Frame:
             given += ["lane", "scratch"]
         return f"{self.function.name}({', '.join(given)});"
 
+    def _call_stage(self, stage: Stage, product: Product, places: dict[str, str], lanes: bool) -> str:
+        """A call of the stage before a product."""
+        given = [places[port.local] for port in self.function.inputs] + [places[stage.name]]
+        given += [places[one.name] for one in _before(self.function, product)]
+        given += [_last_word(declared) for declared, _ in self.function.given]
+        if lanes and self.table.lanes > 1:
+            given += ["lane", "scratch"]
+        return f"{self.function.name}_{stage.name}({', '.join(given)});"
+
     # -- on the host --------------------------------------------------------------------------------------------------
 
     def _on_host(self, text: Text) -> None:
@@ -136,8 +145,14 @@ class Frame:
     def _products_on_host(self, text: Text, places: dict[str, str]) -> dict[str, str]:
         """Multiplies one row, and says where its products are."""
         for product in self.host.products:
+            stage = self.host.row_of(product)
+            if isinstance(stage, Stage):
+                text.add(f"{stage.c} {stage.name}[{stage.count}];")
+                places = places | {stage.name: stage.name}
+                text.add(self._call_stage(stage, product, places, lanes=False))
             text.add(f"{product.c} {product.name}[{product.width}];",
                      f"{product.name}_matrix.row({product.name}, {places[product.row]} + {product.first});")
+            places = places | {product.name: product.name}
         return {product.name: product.name for product in self.host.products}
 
     def _fold_on_host(self, text: Text) -> None:
@@ -319,7 +334,7 @@ class Frame:
     def _declare_products(self, text: Text) -> None:
         offset = self.products_at
         for product, how in self._multiplied:
-            port = next(port for port in self.function.inputs if port.local == product.row)
+            port = self.function.row_of(product)
             text.add(f"typedef rows::Multiply<{_matrix(product)}, {how.rows}, {stride_of(port)}, {product.first}, "
                      f"{how.apart}, {self.table.block}, {how.most}, {how.high}, {how.broad}, {how.read}> "
                      f"{product.name}_multiply;",
@@ -327,16 +342,30 @@ class Frame:
                      f"{product.c}* const {product.name}_tile = ({product.c}*)(memory + {offset + how.matrix_bytes});",
                      f"{product.name}_multiply::bring({product.name}_part, {{{product.matrix}}});")
             offset += how.nbytes
+        for stage in self.function.stages:
+            text.add(f"{stage.c}* const {stage.name}_tile = ({stage.c}*)(memory + {offset});")
+            offset += staged_bytes(stage, self.table.tile)
 
     def _multiply(self, text: Text) -> None:
         """The products of all rows of a tile, before the row function goes over them."""
         places = self._tile_places()
         for product in self.function.products:
+            stage = self.function.row_of(product)
+            if isinstance(stage, Stage):
+                self._stage_tile(text, stage, product, places)
             tile = places[product.row].partition(" + row * ")[0]
             text.add(f"{product.name}_multiply::tile({product.name}_tile, {tile}, {product.name}_part, "
                      f"{{{product.matrix}}});")
         if self.function.products:
             text.add("rows::barrier();")
+
+    def _stage_tile(self, text: Text, stage: Stage, product: Product, places: dict[str, str]) -> None:
+        """A stage's rows of a tile, made of the products before it."""
+        table = self.table
+        if _before(self.function, product):
+            text.add("rows::barrier();")
+        text.add(f"for (int row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += {table.groups})",
+                 "    " + self._call_stage(stage, product, places, lanes=True), "rows::barrier();")
 
     @property
     def _stored(self) -> tuple[Port, ...]:
@@ -387,6 +416,8 @@ class Frame:
             places[port.local] = f"*({at})" if port.number else at
         for product, how in self._multiplied:
             places[product.name] = f"{product.name}_tile + row * {how.apart}"
+        for staged in self.function.stages:
+            places[staged.name] = f"{staged.name}_tile + row * {stride_of(staged)}"
         for port in self.ports:
             if port.output:
                 tiled = port in self._stored and not port.number
@@ -430,21 +461,37 @@ class Frame:
 
 
 def _row_function(function: RowFunction, lanes: int, folded: Sequence[Folded]) -> list[str]:
+    """The C++ functions of a row: its stages, and itself."""
     slots = {one.port.local: slots_of(one.port.count, lanes) for one in folded}
-    parameters = []
-    for port in function.inputs:
-        parameters.append(f"const {port.c} {port.local}" if port.number else
-                          f"const {port.c}* __restrict__ {port.local}")
+    inputs = [f"const {port.c} {port.local}" if port.number else f"const {port.c}* __restrict__ {port.local}"
+              for port in function.inputs]
+    last = [declared for declared, _ in function.given]
+    if lanes > 1:
+        last += ["const int lane", "unsigned char* const scratch"]
+    found = []
+    for stage in function.stages:
+        product = next(one for one in function.products if one.row == stage.name)
+        found += _function(f"{function.name}_{stage.name}", [
+            *inputs, f"{stage.c}* __restrict__ {stage.name}", *_given(_before(function, product)), *last], stage.lines)
+    parameters = inputs
     for port in function.outputs:
         parameters.append(f"{port.c}& {port.local}" if port.number else
                           f"{port.c} (&{port.local})[{slots[port.local]}]" if port.local in slots else
                           f"{port.c}* __restrict__ {port.local}")
-    parameters += [f"const {product.c}* __restrict__ {product.name}" for product in function.products]
-    parameters += [declared for declared, _ in function.given]
-    if lanes > 1:
-        parameters += ["const int lane", "unsigned char* const scratch"]
-    return ["static __device__ __forceinline__ void", f"{function.name}({', '.join(parameters)})", "{",
-            *function.lines, "}"]
+    return found + _function(function.name, [*parameters, *_given(function.products), *last], function.lines)
+
+
+def _given(products: Sequence[Product]) -> list[str]:
+    return [f"const {product.c}* __restrict__ {product.name}" for product in products]
+
+
+def _function(name: str, parameters: Sequence[str], lines: Sequence[str]) -> list[str]:
+    return ["static __device__ __forceinline__ void", f"{name}({', '.join(parameters)})", "{", *lines, "}"]
+
+
+def _before(function: RowFunction, product: Product) -> tuple[Product, ...]:
+    """The products that a product's stage may read."""
+    return function.products[:function.products.index(product)]
 
 
 def _matrix(product: Product) -> str:

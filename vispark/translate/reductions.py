@@ -314,11 +314,11 @@ class Reductions(Writer):
 
     # -- what the rest of the writer provides -------------------------------------------------------------------------
 
-    def noted(self, text: Callable[[int], str], terms: int, kind: Scalar) -> Number | None:
+    def noted(self, text: Callable[[int | str], str], terms: int, kind: Scalar) -> Number | None:
         """What stands for a sum of terms where an expression is only asked about; None where it is written."""
         return None
 
-    def product_of(self, text: Callable[[int, int], str], width: int, terms: int, kind: Scalar) -> Array | None:
+    def product_of(self, text: Callable[[int, int | str], str], width: int, terms: int, kind: Scalar) -> Array | None:
         """The sums of terms as a product of the element's row with a matrix; None where they are none."""
         return None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from vispark.translate.chain import Port, RowFunction
 from vispark.translate.folding import Accumulated
-from vispark.translate.products import Product
+from vispark.translate.products import Product, Stage
 
 #: Shared memory of a multiprocessor that thread blocks can have (H100 and H200, less a little), and what the
 #: system takes of it for each.
@@ -119,8 +119,8 @@ class Multiplied:
         return self.matrix_bytes + -(-self.rows * self.apart * self.itemsize // 16) * 16
 
 
-def stride_of(port: Port) -> int:
-    """The distance of a port's rows in a tile, in numbers.
+def stride_of(port: Port | Stage) -> int:
+    """The distance of a port's or a stage's rows in a tile, in numbers.
 
     Rows that are whole multiples of 16 bytes are read 16 bytes at a time, and lie at an odd multiple of 16; others lie
     as they do in memory, where their distance is an odd multiple of the largest unit that divides it. Either way
@@ -248,6 +248,7 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
         + groups * function.scratch
     shared = -(-shared // 16) * 16 + sum(multiplied(product, tile, block, function).nbytes
                                          for product in function.products)
+    shared += sum(staged_bytes(stage, tile) for stage in function.stages)
     shared = max(shared, _joined_bytes(block, accumulated))
     registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
     return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers), shared)
@@ -255,7 +256,7 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
 
 def multiplied(product: Product, rows: int, threads: int, function: RowFunction) -> Multiplied:
     """How the rows of a tile are multiplied: with the blocks of registers that take the fewest turns."""
-    port = next(port for port in function.inputs if port.local == product.row)
+    port = function.row_of(product)
     shapes = [(high, broad) for high in (4, 2, 1) for broad in (8, 4, 2) if rows % high == 0]
 
     def turns(shape: tuple[int, int]) -> int:
@@ -268,6 +269,11 @@ def multiplied(product: Product, rows: int, threads: int, function: RowFunction)
     most = min(product.terms, max(4, _MATRIX_BYTES // (wide * product.itemsize) // 4 * 4))
     fours = port.itemsize == 4 and not (stride_of(port) % 4 or product.first % 4 or product.terms % 4 or most % 4)
     return Multiplied(high, broad, most, 4 if fours else 1, product.width | 1, rows, wide, product.itemsize)
+
+
+def staged_bytes(stage: Stage, rows: int) -> int:
+    """Shared memory of what a stage leaves for the rows of a tile."""
+    return -(-rows * stride_of(stage) * stage.itemsize // 16) * 16
 
 
 def _aligned(nbytes: int, ports: Sequence[Port]) -> int:
