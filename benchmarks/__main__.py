@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import flow, heat, hiding, kmeans, latency, machine, plots, regression, text, transport, whole
+from benchmarks import flow, heat, hiding, kmeans, latency, machine, plots, regression, tax, text, transport, whole
 from benchmarks.cloud import Cloud
 from benchmarks.flow import Plane
 from benchmarks.heat import Cube
@@ -52,6 +52,8 @@ class Scale:
         Bytes of the text that is read.
     programs : Programs
         The whole programs.
+    spark : bool
+        Whether the ways with a Spark job an iteration are measured.
     """
 
     rows: tuple[int, ...]
@@ -64,21 +66,29 @@ class Scale:
     jobs: int
     text: int
     programs: Programs
+    spark: bool = True
 
 
 SCALES = {
+    "tiny": Scale((20_000,), ((2_000, 64, (4,)),), (Cube((32, 32, 32), (2, 2, 1), 4),),
+                  (Plane((64, 64), (2, 2), 2),), 2, 1 << 20, 7, 20, 1 << 20,
+                  Programs(1 << 18, (2_000, 64, 4), Cube((32, 32, 32), (2, 2, 1), 2), Plane((64, 64), (2, 2), 1),
+                           (1, 3))),
     "small": Scale((200_000,), ((20_000, 64, (10,)), (20_000, 784, (40,))),
                    (Cube((128, 128, 128), (2, 2, 2), 20),), (Plane((1024, 512), (4, 2), 5),), 4, 64 << 20, 7, 20,
-                   32 << 20, Programs(8 << 20, (20_000, 64, 10), Cube((128, 128, 128), (2, 2, 2), 5), (1, 10))),
+                   32 << 20, Programs(8 << 20, (20_000, 64, 10), Cube((128, 128, 128), (2, 2, 2), 5),
+                                        Plane((512, 512), (2, 2), 1), (1, 10))),
     "full": Scale((8_000_000, 32_000_000), ((1_000_000, 784, (40,)), (2_870_000, 784, (40, 80, 160))),
-                  (Cube((2000, 1000, 1000), (4, 4, 4), 100),), (Plane((32768, 8192), (16, 4), 10),), 0, 256 << 20, 9,
+                  (Cube((500, 500, 500), (4, 4, 4), 100), Cube((2000, 1000, 1000), (4, 4, 4), 100)),
+                  (Plane((32768, 8192), (16, 4), 10),), 0, 256 << 20, 9,
                   30, 256 << 20,
-                  Programs(128 << 20, (200_000, 784, 40), Cube((500, 500, 500), (4, 4, 4), 10), (1, 10))),
+                  Programs(128 << 20, (200_000, 784, 40), Cube((500, 500, 500), (4, 4, 4), 10),
+                           Plane((4096, 4096), (4, 4), 1), (1, 10))),
 }
 #: Samples of whole programs.
 _WHOLE = 3
 
-BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "exchanges", "text", "whole")
+BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "tax", "exchanges", "text", "whole")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
@@ -98,21 +108,29 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
             yield latency.run(sc, partitions, fused, scale.jobs, _progress("latency"))
     for rows in scale.rows if "regression" in only else ():
         with context(device, cores) as sc:
-            settings = Settings(*_units(device_of(sc), cores), scale.samples)
+            settings = Settings(*_units(device_of(sc), cores), scale.samples, scale.spark)
             yield regression.run(sc, Points(rows, partitions), settings, _progress(f"regression, {rows:,} rows"))
     for rows, features, centers in scale.clouds if "kmeans" in only else ():
         with context(device, cores) as sc:
-            settings = Settings(*_units(device_of(sc), cores), scale.samples)
+            settings = Settings(*_units(device_of(sc), cores), scale.samples, scale.spark)
             cloud = Cloud(rows, features, max(centers), partitions)
             yield from kmeans.run(sc, cloud, centers, settings, _progress("K-means"))
     for cube in scale.cubes if "heat" in only else ():
         with context(device, cores) as sc:
-            settings = Settings(*_units(device_of(sc), cores), scale.samples)
+            settings = Settings(*_units(device_of(sc), cores), scale.samples, scale.spark)
             yield from heat.run(sc, cube, settings, _progress("heat"))
     for plane in scale.planes if "flow" in only else ():
         with context(device, cores) as sc:
-            settings = Settings(*_units(device_of(sc), cores), scale.samples)
+            settings = Settings(*_units(device_of(sc), cores), scale.samples, scale.spark)
             yield from flow.run(sc, plane, settings, _progress("Navier-Stokes"))
+    if "tax" in only:
+        with context(device, cores) as sc:
+            settings, told = Settings(*_units(device_of(sc), cores), scale.samples), _progress("framework tax")
+            yield tax.of_regression(sc, Points(scale.rows[-1], partitions), settings, told)
+            rows, features, centers = scale.clouds[-1]
+            yield from tax.of_kmeans(sc, Cloud(rows, features, max(centers), partitions), centers, settings, told)
+            yield tax.of_heat(sc, scale.cubes[-1], settings, told)
+            yield tax.of_flow(sc, scale.planes[-1], settings, told)
     for solver in [*map(heat.solver, scale.cubes), *map(flow.solver, scale.planes)] if "exchanges" in only else ():
         kind = "cuda" if device == "cuda" or (device == "auto" and machine.gpus()) else "host"
         yield hiding.run(solver, kind, scale.samples, _progress(f"exchanges of {solver.name}"))
@@ -163,13 +181,14 @@ def _arguments(out: Path | None) -> list[str]:
 @click.option("--partitions", type=click.IntRange(1), help="Of latency and regression.")
 @click.option("--samples", type=click.IntRange(1), help="Of each case, instead of the scale's.")
 @click.option("--rows", type=click.IntRange(1), multiple=True, help="Of regression, instead of the scale's.")
+@click.option("--jobs/--no-jobs", default=True, help="Whether the ways with a Spark job an iteration are measured.")
 @click.option("--note", help="What else is to be said of the run; it is kept with the samples.")
 @click.pass_context
 def main(called: click.Context, scale: str, device: str, out: Path | None, only: tuple[str, ...],
-         partitions: int | None, samples: int | None, rows: tuple[int, ...], note: str | None) -> None:
+         partitions: int | None, samples: int | None, rows: tuple[int, ...], jobs: bool, note: str | None) -> None:
     if called.invoked_subcommand:
         return
-    chosen = SCALES[scale]
+    chosen = replace(SCALES[scale], spark=jobs)
     if rows:
         chosen = replace(chosen, rows=rows)
     if samples:
@@ -198,6 +217,13 @@ def plot(results: tuple[Path, ...], out: Path, format: str) -> None:
     """Draw figures of results that are kept: of one run, or of several with other sizes or GPUs."""
     for path in plots.draw(results, out, format):
         console.print(path)
+
+
+@main.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def scaling(results: tuple[Path, ...]) -> None:
+    """Print how much faster programs are on several GPUs, from results that are kept."""
+    console.print(plots.scaling_table([plots.results(path) for path in results]))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import numpy as np
 from pyspark import SparkContext
 
 from benchmarks import peers, solvers
-from benchmarks.blocks import joined, stepwise
+from benchmarks.blocks import Made, Stepping, joined, ways
 from benchmarks.flow_peers import (
     DT,
     NU,
@@ -25,19 +26,21 @@ from benchmarks.flow_peers import (
     NumbaFlow,
     SlicedFlow,
     initial,
+    iterated,
     swept,
-    swept_by_cupy,
     weights,
 )
+from benchmarks.halos import Halos
 from benchmarks.hiding import Solver
 from benchmarks.regression import Settings
 from benchmarks.results import Group
-from benchmarks.solvers import OURS, Arrays, Problem, Way
+from benchmarks.solvers import OURS, Arrays, Jobs, Problem, Way
 from gpu_worker.device.base import Device, Source
-from vispark import Grid, stencil
+from vispark import VRDD, Grid, stencil
 
 FIELDS = dict.fromkeys(("u", "v", "p", "u_star", "v_star", "source"), "f4")
 KERNELS = Path(__file__).parent / "kernels" / "flow.cu"
+SPARK_SWEEP = "Spark-C: one sweep of the 24 maps, halos by a join, NumPy"
 
 #: Fields read and written by the maps: predict 2 and 2, divergence 2 and 1, a sweep 2 and 1, correct 3 and 2.
 SWEEP_FIELDS = 3
@@ -104,10 +107,11 @@ def run(sc: SparkContext, plane: Plane, settings: Settings, done: Callable[[str]
     group = Group("Navier-Stokes, " + " x ".join(map(str, plane.shape)), {
         "shape": list(plane.shape), "splits": list(plane.splits), "dtype": "float32", "fields": list(FIELDS),
         "maps": len(PHASES), "steps": plane.steps, "bytes": plane.nbytes, "samples": settings.samples,
-        "device": settings.kind})
+        "samples_of_jobs": 1, "device": settings.kind})
     problem = Problem(plane.nbytes, plane.steps, 1, _CORNER, lambda steps: expected(plane, steps), TOLERANCE)
     return solvers.measured(group, problem, settings, lambda device: _single(device, plane, settings.kind),
-                            lambda: {OURS: _ours(sc, plane)}, _by_jobs(sc, plane, settings.kind, group), done)
+                            lambda: {OURS: ours(sc, plane)},
+                            Jobs(sc, _by_jobs(sc, plane, settings.kind, group)), done)
 
 
 def solver(plane: Plane) -> Solver:
@@ -130,9 +134,15 @@ def _fields(shape) -> dict[str, np.ndarray]:
     return {name: initial(name)(y, x) for name in ("u", "v")}
 
 
-def _ours(sc: SparkContext, plane: Plane) -> Way:
+def at_start(sc: SparkContext, plane: Plane) -> VRDD:
+    """The fields on the device."""
     grid = Grid(plane.shape, splits=plane.splits, halo=1, boundary=0.0, fields=FIELDS)
-    held = [grid.scatter(sc, dict.fromkeys(FIELDS, 0.0) | {name: initial(name) for name in ("u", "v")}).cache("GPU")]
+    return grid.scatter(sc, dict.fromkeys(FIELDS, 0.0) | {name: initial(name) for name in ("u", "v")}).cache("GPU")
+
+
+def ours(sc: SparkContext, plane: Plane) -> Way:
+    """All iterations in one call."""
+    held = [at_start(sc, plane)]
     held[0].count()
 
     def more(steps: int) -> None:
@@ -195,28 +205,35 @@ def bare(arrays: Arrays, fields: dict[str, np.ndarray]) -> Way:
     return Way(advance, lambda where: arrays.corner("u", where))
 
 
-# -- a Spark job a map ------------------------------------------------------------------------------------------------
+# -- a Spark job an iteration, or a map -------------------------------------------------------------------------------
 
-def _by_jobs(sc: SparkContext, plane: Plane, kind: str, group: Group) -> Iterator[tuple[str, Way]]:
-    """A sweep alone, of p and source as u and v are at the start: each of the 24 maps would be such a job."""
-    grid, weight = Grid(plane.shape, splits=plane.splits, halo=1), weights()[0]
+def _by_jobs(sc: SparkContext, plane: Plane, kind: str, group: Group) -> Iterator[tuple[str, Made]]:
+    """All maps in one job; and a sweep alone, as each of the 24 maps is such a job where it has an exchange of its own.
 
-    def way(stepped: Callable) -> Way:
-        return stepwise(sc, grid, grid.description.blocks,
-                        lambda cells: tuple(initial(name)(*np.ogrid[cells]) for name in ("u", "v")),
-                        lambda blocks: joined(blocks, plane.splits, itemgetter(0),
-                                              lambda block, given: stepped(block, given, weight)),
-                        itemgetter(0), nbytes=plane.sweep_bytes, expected=lambda steps: _swept(plane, steps))
+    The sweep's p and source are as u and v are at the start.
+    """
+    grid = Grid(plane.shape, splits=plane.splits, halo=len(PHASES))
+    yield from ways(sc, Stepping(
+        grid, Halos(plane.splits, len(PHASES), corners=True), partial(_stacked, ("u", "v", "p")), itemgetter(0),
+        partial(iterated, np, width=len(PHASES)), partial(iterated, peers.cupy, width=len(PHASES))), kind,
+        group.skipped)
+    sweep = partial(swept, weight=weights()[0])
+    yield SPARK_SWEEP, partial(joined, sc, Stepping(
+        grid, Halos(plane.splits, 1, corners=False), partial(_stacked, ("u", "v")), itemgetter(0), sweep, sweep,
+        {"nbytes": plane.sweep_bytes, "expected": lambda steps: _swept(plane, steps)}), sweep)
 
-    yield "Spark-C: one sweep, halos by a join, NumPy", way(swept)
-    if kind == "cuda" and peers.cupy is not None:
-        yield "Spark-G: one sweep, halos by a join, a kernel a block", way(swept_by_cupy)
+
+def _stacked(names: tuple[str, ...], cells: tuple[slice, ...]) -> np.ndarray:
+    """Fields at the start in one array; p is 0."""
+    at = np.ogrid[cells]
+    return np.stack([initial(name)(*at) if name != "p" else np.zeros((len(at[0]), at[1].size), np.float32)
+                     for name in names])
 
 
 def _swept(plane: Plane, steps: int) -> np.ndarray:
     """A corner of p after some sweeps, in float64."""
     extents = [min(_CORNER[0].stop + steps, cells) for cells in plane.shape]
-    p, source = (cells.astype(np.float64) for cells in _fields(extents).values())
+    found = np.stack(list(_fields(extents).values())).astype(np.float64)
     for _ in range(steps):
-        p, _ = swept((p, source), (), weights()[0])
-    return p[_CORNER]
+        found = swept(found, {}, weights()[0])
+    return found[0][_CORNER]

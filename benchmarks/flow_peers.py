@@ -6,12 +6,13 @@ as a whole. There is 0 outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from benchmarks.halos import Given, edge
 from benchmarks.peers import cupy, jax, jnp, numba
 
 #: The steps in time and space, and the viscosity: a diffusion number of 0.125, velocities of at most 0.5 cells a step.
@@ -82,6 +83,27 @@ def _iteration(cells: dict[str, Any], near: Callable[[Any, int, int], Any], maps
 
 _MAPS = {"u_star": _u_star, "v_star": _v_star, "source": _source, "sweep": _sweep, "correct": _correct}
 
+#: Rows that NumPy works on at once, so that what it computes on the way stays in a core's cache.
+_BAND = 32
+
+
+def _by_bands(each: Callable[..., Any]) -> Callable[..., np.ndarray]:
+    def banded(first: np.ndarray, *others: Any) -> np.ndarray:
+        found = np.empty(first.shape, first.dtype)
+        for start in range(0, len(first), _BAND):
+            band = slice(start, start + _BAND)
+            found[band] = each(first[band], *(other[band] if np.ndim(other) else other for other in others))
+        return found
+    return banded
+
+
+_MAPS_BY_BANDS = {name: _by_bands(each) for name, each in _MAPS.items()}
+
+
+@cache
+def _fused() -> dict[str, Callable[..., Any]]:
+    return {name: cupy.fuse()(each) for name, each in _MAPS.items()}
+
 
 class SlicedFlow:
     """Slices of NumPy's or CuPy's arrays, which have a rim of zeros."""
@@ -92,17 +114,21 @@ class SlicedFlow:
                                                                                   "source")}
         for name, cells in fields.items():
             self._cells[name][1:-1, 1:-1] = library.asarray(cells)
-        self._maps = _MAPS if library is np else {name: cupy.fuse()(each) for name, each in _MAPS.items()}
+        self._maps = _MAPS_BY_BANDS if library is np else _fused()
         self._number = fields["u"].dtype.type
 
     def advance(self, steps: int) -> None:
         for _ in range(steps):
             _iteration(self._cells, _slice, self._maps, _into, self._number)
-        if self._maps is not _MAPS:
+        if self._maps is not _MAPS_BY_BANDS:
             cupy.cuda.Stream.null.synchronize()
 
+    def inner(self, name: str) -> Any:
+        """A field without its rim."""
+        return self._cells[name][1:-1, 1:-1]
+
     def corner(self, where: tuple[slice, ...]) -> np.ndarray:
-        found = self._cells["u"][1:-1, 1:-1][where]
+        found = self.inner("u")[where]
         return found if isinstance(found, np.ndarray) else cupy.asnumpy(found)
 
 
@@ -198,31 +224,26 @@ class NumbaFlow:
 
 # -- a Spark task -----------------------------------------------------------------------------------------------------
 
-Pair = tuple[np.ndarray, np.ndarray]
+def iterated(library: Any, block: Any, given: Given, width: int) -> Any:
+    """A block's u, v and p after an iteration, by NumPy or CuPy, with strips as wide as the maps reach.
+
+    What is not within the grid is not computed; at a strip's outer side a map more is wrong with each, a cell further.
+    """
+    cells = {(0, 0): block} | {offset: library.asarray(strip) for offset, strip in given.items()}
+    rows = [[cells[dy, dx] for dx in (-1, 0, 1) if (dy, dx) in cells] for dy in (-1, 0, 1) if (dy, 0) in cells]
+    whole = library.concatenate([library.concatenate(row, axis=-1) for row in rows], axis=-2)
+    flow = SlicedFlow(library, dict(zip(("u", "v", "p"), whole, strict=True)))
+    flow.advance(1)
+    ny, nx = block.shape[1:]
+    top, left = (width if offset in cells else 0 for offset in ((-1, 0), (0, -1)))
+    return library.stack([flow.inner(name)[top:top + ny, left:left + nx] for name in ("u", "v", "p")])
 
 
-def swept(block: Pair, halos: Iterable[tuple[tuple[int, int], np.ndarray]], weight: float) -> Pair:
-    """A block's p and source after a sweep; where p has no halo there is 0."""
+def swept(block: np.ndarray, given: Given, weight: float) -> np.ndarray:
+    """A block's p and source after a sweep; where p is given nothing there is 0."""
     p, source = block
     padded = np.pad(p, 1)
-    for (axis, side), cells in halos:
-        padded[_rim(axis, side)] = cells
+    for offset, strip in given.items():
+        padded[tuple(edge(side) if side else slice(1, -1) for side in offset)] = strip[0]
     shifted = [_slice(padded, *by) for by in ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))]
-    return _sweep(*shifted, source, p.dtype.type(weight)), source
-
-
-def swept_by_cupy(block: Pair, halos: Iterable[tuple[tuple[int, int], np.ndarray]], weight: float) -> Pair:
-    """The same by a kernel: block and halos go to the GPU, and p comes back."""
-    p, source = block
-    padded = cupy.zeros(tuple(extent + 2 for extent in p.shape), cupy.float32)
-    padded[1:-1, 1:-1] = cupy.asarray(p)
-    for (axis, side), cells in halos:
-        padded[_rim(axis, side)] = cupy.asarray(cells)
-    shifted = [_slice(padded, *by) for by in ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))]
-    return cupy.asnumpy(cupy.fuse()(_sweep)(*shifted, cupy.asarray(source), np.float32(weight))), source
-
-
-def _rim(axis: int, side: int) -> tuple[slice | int, ...]:
-    where: list[slice | int] = [slice(1, -1)] * 2
-    where[axis] = 0 if side < 0 else -1
-    return tuple(where)
+    return np.stack([_MAPS_BY_BANDS["sweep"](*shifted, source, p.dtype.type(weight)), source])

@@ -1,30 +1,28 @@
-"""An MPI rank that carries halos for one of Spark's partitions: python -m benchmarks.halo_rank DIRECTORY SPLITS..."""
+"""An MPI rank that carries strips for one of Spark's partitions: benchmarks.halo_rank DIRECTORY CORNERS SPLITS..."""
 
 from __future__ import annotations
 
 import sys
 
-import numpy as np
 from mpi4py import MPI
 
-from benchmarks.halos import Position, all_faces, listen, neighbour, owner
+from benchmarks.halos import Halos, listen
 
 
-def main(directory: str, splits: Position) -> None:
+def main(directory: str, halos: Halos) -> None:
     world = MPI.COMM_WORLD
-    mine = [position for position in np.ndindex(*splits) if owner(position, splits, world.size) == world.rank]
-    expected = sum(neighbour(position, face, splits) is not None for position in mine
-                   for face in all_faces(len(splits)))
+    expected = sum(halos.neighbour(position, offset) is not None
+                   for position in halos.owned(world.rank, world.size) for offset in halos.offsets)
     with listen(directory, world.rank) as listener:
         while True:
             with listener.accept() as connection:
                 given = connection.recv()
                 if given is None:
                     return
-                sent = [world.isend(each, owner(each[0], splits, world.size)) for each in given]
+                sent = [world.isend(each, halos.owner(each[0], world.size)) for each in given]
                 connection.send([world.recv() for _ in range(expected)])
                 MPI.Request.waitall(sent)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], tuple(map(int, sys.argv[2:])))
+    main(sys.argv[1], Halos(tuple(map(int, sys.argv[3:])), 1, corners=sys.argv[2] == "1"))

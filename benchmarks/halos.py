@@ -1,6 +1,6 @@
-"""Halos of a grid's blocks between Spark's tasks: by a join, or by MPI.
+"""What a grid's blocks give to their neighbours, and how MPI carries that between Spark's tasks.
 
-With MPI a rank stands beside each partition for as long as the benchmark runs; a task gives it the faces of its blocks
+With MPI a rank stands beside each partition for as long as the benchmark runs; a task gives it the strips of its blocks
 and gets its neighbours', over a Unix socket. All tasks of a step must run at once, which a barrier stage sees to.
 """
 
@@ -10,77 +10,104 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import product
 from multiprocessing.connection import Client, Listener
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 Position = tuple[int, ...]
-Face = tuple[int, int]      # the axis, and -1 for the side below, 1 for that above
+Offset = tuple[int, ...]    # where a neighbour lies, seen from a block: -1, 0 or 1 for each axis
+Given = Mapping[Offset, Any]
 
 #: Until all ranks listen.
 _START_SECONDS = 60
 
 
-def all_faces(axes: int) -> Iterator[Face]:
-    """The faces of a block with so many axes."""
-    return product(range(axes), (-1, 1))
+@dataclass(frozen=True)
+class Halos:
+    """Strips so many cells wide, which blocks give to the neighbours at their faces, or at edges and corners too.
+
+    >>> sorted(Halos((2, 2), 1, corners=False).offsets)
+    [(-1, 0), (0, -1), (0, 1), (1, 0)]
+    """
+
+    splits: Position
+    width: int
+    corners: bool
+
+    @property
+    def offsets(self) -> list[Offset]:
+        return [offset for offset in product((-1, 0, 1), repeat=len(self.splits))
+                if any(offset) and (self.corners or np.count_nonzero(offset) == 1)]
+
+    def neighbour(self, position: Position, offset: Offset) -> Position | None:
+        """The block there; None beyond the grid's end."""
+        found = tuple(map(sum, zip(position, offset, strict=True)))
+        return found if all(0 <= place < end for place, end in zip(found, self.splits, strict=True)) else None
+
+    def given(self, position: Position, block: Any) -> Iterator[tuple[Position, tuple[Offset, np.ndarray]]]:
+        """What a block gives: to whom, where that one has it, and the cells; ``block`` may have axes before those."""
+        for offset in self.offsets:
+            other = self.neighbour(position, offset)
+            if other is not None:
+                strip = block[(..., *(edge(side, self.width) for side in offset))]
+                yield other, (tuple(-side for side in offset),
+                              strip.get() if hasattr(strip, "get") else np.ascontiguousarray(strip))
+
+    def owner(self, position: Position, ranks: int) -> int:
+        """The rank, and the partition, of a block."""
+        return int(np.ravel_multi_index(position, self.splits)) * ranks // int(np.prod(self.splits))
+
+    def owned(self, rank: int, ranks: int) -> list[Position]:
+        """The blocks of a rank."""
+        return [position for position in np.ndindex(*self.splits) if self.owner(position, ranks) == rank]
 
 
-def neighbour(position: Position, face: Face, splits: Position) -> Position | None:
-    """The block at a face; None at the grid's end."""
-    axis, side = face
-    place = position[axis] + side
-    return (*position[:axis], place, *position[axis + 1:]) if 0 <= place < splits[axis] else None
+def edge(side: int, width: int = 1) -> slice:
+    """The first or last places of an axis, or all."""
+    return slice(width) if side < 0 else slice(-width, None) if side > 0 else slice(None)
 
 
-def outermost(block: np.ndarray, face: Face) -> np.ndarray:
-    """The cells of a block at a face, contiguous."""
-    axis, side = face
-    return np.ascontiguousarray(np.take(block, 0 if side < 0 else -1, axis))
+def heated(block: np.ndarray, given: Given, k: float) -> np.ndarray:
+    """A block after a step of the heat equation; where it is given nothing there is 0.
 
-
-def faces(position: Position, block: np.ndarray,
-          splits: Position) -> Iterator[tuple[Position, tuple[Face, np.ndarray]]]:
-    """What a block gives to others: to whom, at which of their faces, and the cells."""
-    for axis, side in all_faces(len(splits)):
-        other = neighbour(position, (axis, side), splits)
-        if other is not None:
-            yield other, ((axis, -side), outermost(block, (axis, side)))
-
-
-def stepped(block: np.ndarray, halos: Iterable[tuple[Face, np.ndarray]], k: float) -> np.ndarray:
-    """A block after a step of the heat equation; where it has no halo there is 0."""
-    padded = np.pad(block, 1)
-    for (axis, side), cells in halos:
-        where: list[slice | int] = [slice(1, -1)] * 3
-        where[axis] = 0 if side < 0 else -1
-        padded[tuple(where)] = cells
-    around = np.zeros_like(block)
-    for axis, side in all_faces(3):
-        where = [slice(1, -1)] * 3
-        where[axis] = slice(1 + side, padded.shape[axis] - 1 + side)
-        around += padded[tuple(where)]
-    return block + np.float32(k) * (around - 6 * block)
+    A plane is done after the other, so that what is added up stays in a core's cache.
+    """
+    found, number = np.empty_like(block), block.dtype.type(k)
+    for z, here in enumerate(block):
+        around = np.multiply(here, -6, out=found[z])
+        for side in (-1, 1):
+            if 0 <= z + side < len(block):
+                around += block[z + side]
+            elif (side, 0, 0) in given:
+                around += given[side, 0, 0][0]
+        around[1:] += here[:-1]
+        around[:-1] += here[1:]
+        around[:, 1:] += here[:, :-1]
+        around[:, :-1] += here[:, 1:]
+        for (up, *within), strip in given.items():
+            if not up:
+                around[tuple(map(edge, within))] += strip[z]
+        around *= number
+        around += here
+    return found
 
 
 # -- MPI --------------------------------------------------------------------------------------------------------------
 
-def owner(position: Position, splits: Position, ranks: int) -> int:
-    """The rank, and the partition, of a block."""
-    return int(np.ravel_multi_index(position, splits)) * ranks // int(np.prod(splits))
-
-
 @contextmanager
-def ranks(count: int, splits: Position) -> Iterator[str]:
-    """So many MPI ranks that exchange halos; the directory with their sockets."""
+def ranks(count: int, halos: Halos) -> Iterator[str]:
+    """So many MPI ranks that exchange strips; the directory with their sockets."""
     with tempfile.TemporaryDirectory(prefix="vh-") as directory:
         started = subprocess.Popen(
             ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(count), sys.executable, "-m",
-             "benchmarks.halo_rank", directory, *map(str, splits)])
+             "benchmarks.halo_rank", directory, str(int(halos.corners)), *map(str, halos.splits)])
         try:
             _await(Path(directory), count)
             yield directory
@@ -103,11 +130,14 @@ def _await(directory: Path, count: int) -> None:
         time.sleep(0.05)
 
 
-def exchanged(directory: str, rank: int, given: list) -> list:
-    """What the neighbours give for what a task gives to its rank."""
+def exchanged(directory: str, rank: int, halos: Halos, blocks: Iterable[tuple[Position, Any]]
+              ) -> dict[Position, dict[Offset, np.ndarray]]:
+    """What a rank's blocks are given by their neighbours, which get what these give."""
+    found: dict[Position, dict[Offset, np.ndarray]] = defaultdict(dict)
     with Client(_socket(directory, rank), "AF_UNIX") as connection:
-        connection.send(given)
-        found: list = connection.recv()
+        connection.send([each for pair in blocks for each in halos.given(*pair)])
+        for position, (offset, strip) in connection.recv():
+            found[position][offset] = strip
     return found
 
 

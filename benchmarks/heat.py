@@ -6,24 +6,24 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark import RDD, SparkContext
+from pyspark import SparkContext
 
-from benchmarks import halos, peers, solvers, tasks
-from benchmarks.blocks import joined, stepwise
+from benchmarks import peers, solvers, tasks
+from benchmarks.blocks import Stepping, ways
+from benchmarks.halos import Halos, heated
 from benchmarks.hiding import Solver
 from benchmarks.regression import Settings
 from benchmarks.results import Group
-from benchmarks.solvers import OURS, Arrays, Problem, Way
+from benchmarks.solvers import OURS, Arrays, Jobs, Problem, Way
 from gpu_worker.device.base import Device, Kernel, Source
 from vispark import VRDD, Grid, stencil
 
 LISTING = "vispark: halo_extract, halo_shuffle, halo_append, vmap"
-SPARK_C = "Spark-C: halos by a join, NumPy"
-SPARK_C_MPI = "Spark-C-MPI: halos by MPI, NumPy"
 LOOPS = {"plain": "bare CUDA loop, a cell a thread", "marching": "bare CUDA loop, marching along z"}
 KERNELS = Path(__file__).parent / "kernels" / "heat.cu"
 
@@ -65,11 +65,12 @@ def run(sc: SparkContext, cube: Cube, settings: Settings, done: Callable[[str], 
     """Measure all ways from the same cells; the group comes again whenever it has more."""
     group = Group("heat, " + " x ".join(map(str, cube.shape)), {
         "shape": list(cube.shape), "splits": list(cube.splits), "dtype": "float32", "steps": cube.steps,
-        "bytes": cube.nbytes, "samples": settings.samples, "device": settings.kind})
+        "bytes": cube.nbytes, "samples": settings.samples, "samples_of_jobs": 1, "device": settings.kind})
     problem = Problem(cube.nbytes, cube.steps, _CHECKED_STEPS, (slice(0, 8),) * 3,
                       lambda steps: _expected(cube, steps), TOLERANCE)
     return solvers.measured(group, problem, settings, lambda device: _single(device, cube, settings.kind),
-                            lambda: ours(sc, cube), _by_jobs(sc, cube, settings.kind, group), done)
+                            lambda: ours(sc, cube), Jobs(sc, ways(sc, stepping(cube), settings.kind, group.skipped)),
+                            done)
 
 
 def solver(cube: Cube) -> Solver:
@@ -83,7 +84,7 @@ def _expected(cube: Cube, steps: int) -> np.ndarray:
     extent = [slice(0, min(8 + steps, cells)) for cells in cube.shape]
     cells = initial(*np.ogrid[extent]).astype(np.float64)
     for _ in range(steps):
-        cells = halos.stepped(cells, (), NUMBER)
+        cells = heated(cells, {}, NUMBER)
     return cells[:8, :8, :8]
 
 
@@ -181,32 +182,8 @@ def _bare(arrays: Arrays, kernel: Kernel, grid: tuple[int, ...], block: tuple[in
 
 # -- a Spark job a step -----------------------------------------------------------------------------------------------
 
-def _by_jobs(sc: SparkContext, cube: Cube, kind: str, group: Group) -> Iterator[tuple[str, Way]]:
-    grid, splits = Grid(cube.shape, splits=cube.splits, halo=1), cube.splits
-    count, parts = int(np.prod(splits)), min(sc.defaultParallelism, int(np.prod(splits)))
-
-    def way(parts: int, step: Callable[[RDD], RDD]) -> Way:
-        return stepwise(sc, grid, parts, lambda cells: initial(*np.ogrid[cells]), step, np.asarray)
-
-    def by(stepped: Callable) -> Callable[[RDD], RDD]:
-        return lambda blocks: joined(blocks, splits, np.asarray, lambda block, given: stepped(block, given, NUMBER))
-
-    yield SPARK_C, way(count, by(halos.stepped))
-    if kind == "cuda" and peers.cupy is not None:
-        yield "Spark-G: halos by a join, a kernel a block", way(count, by(tasks.heat_by_cupy))
-    if tasks.has_mpi():
-        with halos.ranks(parts, splits) as directory:
-            yield SPARK_C_MPI, way(parts, lambda blocks: blocks.barrier().mapPartitionsWithIndex(
-                lambda rank, mine: _by_mpi(directory, rank, mine, splits)))
-    else:
-        group.skipped[SPARK_C_MPI] = "there is no mpirun or no mpi4py"
-
-
-def _by_mpi(directory: str, rank: int, mine, splits: halos.Position) -> Iterator[tuple[halos.Position, np.ndarray]]:
-    blocks = dict(mine)
-    given = [each for pair in blocks.items() for each in halos.faces(*pair, splits)]
-    found: dict[halos.Position, list] = {position: [] for position in blocks}
-    for position, halo in halos.exchanged(directory, rank, given):
-        found[tuple(position)].append(halo)
-    for position, block in blocks.items():
-        yield position, halos.stepped(block, found[position], NUMBER)
+def stepping(cube: Cube) -> Stepping:
+    """What Spark's tasks do."""
+    return Stepping(Grid(cube.shape, splits=cube.splits, halo=1), Halos(cube.splits, 1, corners=False),
+                    lambda cells: initial(*np.ogrid[cells]), lambda block: block, partial(heated, k=NUMBER),
+                    partial(tasks.heated, k=NUMBER))

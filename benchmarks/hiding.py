@@ -2,7 +2,8 @@
 
 The loop that a worker gets for a solver runs here in one process on 1, 2, 4... devices: as it is, without its exchanges
 (so that its stencils read ghost cells that nobody brings up to date), and with its exchanges alone. What the loop takes
-longer than without exchanges, as a share of what the exchanges alone take, is not hidden.
+longer than without exchanges, as a share of what the exchanges alone take, is not hidden. A bare loop enqueues the
+launches and waits that the loop itself once noted, one by one, with nothing around them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from benchmarks.measure import Case, Series, interleave
 from benchmarks.results import Group
 from benchmarks.solvers import a_step
 from gpu_worker.device import open_devices
-from gpu_worker.device.base import Buffer, Device, Source
+from gpu_worker.device.base import Buffer, Device, Entry, Recorded, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from gpu_worker.grid.boxes import dealt
@@ -39,6 +40,7 @@ from vispark.records import pack
 from vispark.rewrite import KEEP
 
 LOOP, WITHOUT, ALONE = "the loop", "without exchanges", "exchanges alone"
+BARE = "bare loop of its kernels"
 
 #: Of this many bytes of noise, repeated, the fields are made.
 _NOISE = 64 << 20
@@ -77,9 +79,9 @@ def run(solver: Solver, kind: str, samples: int, done: Callable[[str], None]) ->
                                                          for number in range(2)]
     count = 1
     while count <= len(devices):
-        with _machine(solver, devices[:count]) as cases:
+        with loops(solver, devices[:count]) as cases:
             found = {name: a_step(series, solver.steps) for name, series in zip(
-                (LOOP, WITHOUT, ALONE), interleave(_cases(cases, solver, count), samples, warm_up=1, done=done),
+                cases, interleave(_cases(cases, solver, count), samples, warm_up=1, done=done),
                 strict=True)}
         group.series += found.values()
         _note(group, found, count)
@@ -90,9 +92,9 @@ def run(solver: Solver, kind: str, samples: int, done: Callable[[str], None]) ->
 
 
 def _cases(cases: dict[str, Callable[[], None]], solver: Solver, count: int) -> list[Case]:
-    first = _named(LOOP, 1)
+    against = {LOOP: (_named(BARE, count), *([_named(LOOP, 1)] if count > 1 else []))}
     return [Case(_named(name, count), run, 0 if name == ALONE else solver.nbytes * solver.steps,
-                 (first,) if name == LOOP and count > 1 else (), repeat=False) for name, run in cases.items()]
+                 against.get(name, ()), repeat=False) for name, run in cases.items()]
 
 
 def _named(name: str, count: int) -> str:
@@ -142,7 +144,7 @@ def lowered(solver: Solver) -> Given:
 
 
 @contextmanager
-def _machine(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Callable[[], None]]]:
+def loops(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Callable[[], None]]]:
     """The fields on some devices, dealt as a worker deals them, and what is measured of them."""
     given = lowered(solver)
     streams = Streams(StreamPool(devices), 1)
@@ -168,6 +170,21 @@ def _machine(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Ca
             wait()
         return run
 
+    noted: list[Entry] = []
+
+    def bare() -> None:
+        """The first time the loop itself, which is noted."""
+        if noted:
+            Recorded(noted).start()
+            wait()
+            return
+        taken = [stream(device) for device in devices for stream in (desk.stream, desk.beside)]
+        for stream in taken:
+            stream.tape = noted
+        looped(loop)()
+        for stream in taken:
+            stream.tape = None
+
     exchanges: list[Operation] = []
 
     def alone() -> None:
@@ -180,7 +197,7 @@ def _machine(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Ca
         wait()
 
     try:
-        yield {LOOP: looped(loop), WITHOUT: looped(without), ALONE: alone}
+        yield {LOOP: looped(loop), BARE: bare, WITHOUT: looped(without), ALONE: alone}
     finally:
         wait()
         for cells in (*content.values(), *stepper.finish().values()):

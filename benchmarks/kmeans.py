@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark import SparkContext, StorageLevel
+from pyspark import SparkContext
 
 from benchmarks import peers, tasks
 from benchmarks.bare import Copy, bytes_of
@@ -24,6 +24,7 @@ from benchmarks.measure import Case, in_kernels, interleave
 from benchmarks.peers import Step
 from benchmarks.regression import FLOOR, SPARK_C, Settings
 from benchmarks.results import Group
+from benchmarks.session import IN_JVM
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Device, Source
 
@@ -61,9 +62,9 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
     with ExitStack() as stack:
         device = open_devices(settings.kind)[0]
         stack.callback(device.close)
-        ours = stack.enter_context(_ours(sc, cloud))
+        mine = stack.enter_context(ours(sc, cloud))
         single = stack.enter_context(_single(device, cloud, settings.kind))
-        jobs = stack.enter_context(_spark(sc, cloud, settings.kind))
+        jobs = stack.enter_context(_spark(sc, cloud, settings.kind)) if settings.jobs else {}
         copy = Copy(device, max(64 << 20, min(cloud.nbytes, 1 << 30)), 1 if settings.kind == "cuda" else settings.units)
         stack.callback(copy.close)
         for number in centers:
@@ -71,10 +72,10 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
                 "rows": cloud.rows, "features": cloud.features, "centers": number, "around": cloud.centers,
                 "dtype": "float32", "partitions": cloud.partitions, "bytes": cloud.nbytes,
                 "samples": settings.samples, "samples_of_jobs": _JOBS, "device": settings.kind})
-            ways = ours | {name: make(number) for name, make in single.items()}
+            ways = mine | {name: make(number) for name, make in single.items()}
             first = cloud.first_centers(number)
             exact = _exact(sc, cloud, first)
-            keeping = _kept(sc, cloud, settings.kind, group)
+            keeping = _kept(sc, cloud, settings.kind, group) if settings.jobs else {}
             by_jobs = jobs | keeping
             for name, way in (ways | by_jobs).items():
                 group.checks[name] = _off(name, way, first, exact)
@@ -82,7 +83,7 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
                 way.warm_up(first)
             quick, slow = ([Case(name, Iteration(way, first).run, cloud.nbytes, _against(name, ways),
                                  repeat=each is ways) for name, way in each.items()] for each in (ways, by_jobs))
-            quick.append(Case(f"{OURS}: its kernels", in_kernels(Iteration(ours[OURS], first).run), cloud.nbytes,
+            quick.append(Case(f"{OURS}: its kernels", in_kernels(Iteration(mine[OURS], first).run), cloud.nbytes,
                               (FLOOR,), times_itself=True))
             group.series = interleave([*quick, Case(FLOOR, copy.run, copy.moved)], settings.samples, done=done)
             group.series += interleave(slow, _JOBS, warm_up=0, done=done)
@@ -111,7 +112,8 @@ class Iteration:
 
 
 @contextmanager
-def _ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, Step]]:
+def ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, Step]]:
+    """The stock example's functions, translated."""
     held = cloud.rdd(sc).cache("GPU")
     held.count()
 
@@ -130,7 +132,7 @@ def _ours(sc: SparkContext, cloud: Cloud) -> Iterator[dict[str, Step]]:
 @contextmanager
 def _spark(sc: SparkContext, cloud: Cloud, kind: str) -> Iterator[dict[str, Step]]:
     """Blocks in Spark's cache: each task gets its block through a socket, each time."""
-    blocks = cloud.blocks(sc).persist(StorageLevel.MEMORY_ONLY)
+    blocks = cloud.blocks(sc).persist(IN_JVM)
     blocks.count()
 
     def job(task: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Step:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -167,39 +168,47 @@ def numba_kmeans(points: np.ndarray) -> Step:
 
 # -- the heat equation ------------------------------------------------------------------------------------------------
 
-class _Padded:
-    """Two arrays with a rim, of zeros unless ``padded`` cells bring theirs, and a step from one into the other."""
+def around(padded: Any) -> tuple[Any, ...]:
+    """Of an array with a rim its inner cells, and their six neighbours."""
+    within = slice(1, -1)
+    return (padded[1:-1, 1:-1, 1:-1], padded[2:, within, within], padded[:-2, within, within],
+            padded[within, 2:, within], padded[within, :-2, within], padded[within, within, 2:],
+            padded[within, within, :-2])
 
-    def __init__(self, cells: Any, library: Any, padded: bool = False):
-        if not padded:
-            within, cells = cells, library.zeros(tuple(extent + 2 for extent in cells.shape), cells.dtype)
-            cells[1:-1, 1:-1, 1:-1] = within
-        self._arrays = [cells, library.zeros_like(cells)]
+
+class _Padded:
+    """Two arrays with a rim of zeros, and a step from one into the other."""
+
+    def __init__(self, cells: Any, library: Any):
+        padded = library.zeros(tuple(extent + 2 for extent in cells.shape), cells.dtype)
+        padded[1:-1, 1:-1, 1:-1] = cells
+        self._arrays = [padded, library.zeros_like(padded)]
 
     def corner(self, where: tuple[slice, ...]) -> np.ndarray:
         found = self._arrays[0][1:-1, 1:-1, 1:-1][where]
         return found if isinstance(found, np.ndarray) else cupy.asnumpy(found)
 
 
+@cache
+def cupy_heat_step() -> Callable[..., Any]:
+    """One fused kernel over cells and their neighbours."""
+    @cupy.fuse()
+    def step(here, above, below, north, south, east, west, k):
+        return here + k * (above + below + north + south + east + west - 6 * here)
+    return step
+
+
 class CupyHeat(_Padded):
     """Slices of CuPy's arrays, joined by one fused kernel."""
 
-    def __init__(self, cells: Any, k: float, padded: bool = False):
-        super().__init__(cells, cupy, padded)
+    def __init__(self, cells: Any, k: float):
+        super().__init__(cells, cupy)
         self._k = np.float32(k)
-
-        @cupy.fuse()
-        def step(here, above, below, north, south, east, west, k):
-            return here + k * (above + below + north + south + east + west - 6 * here)
-
-        self._step = step
 
     def advance(self, steps: int) -> None:
         for _ in range(steps):
             u, out = self._arrays
-            out[1:-1, 1:-1, 1:-1] = self._step(
-                u[1:-1, 1:-1, 1:-1], u[2:, 1:-1, 1:-1], u[:-2, 1:-1, 1:-1], u[1:-1, 2:, 1:-1], u[1:-1, :-2, 1:-1],
-                u[1:-1, 1:-1, 2:], u[1:-1, 1:-1, :-2], self._k)
+            out[1:-1, 1:-1, 1:-1] = cupy_heat_step()(*around(u), self._k)
             self._arrays.reverse()
         cupy.cuda.Stream.null.synchronize()
 
@@ -213,9 +222,8 @@ class JaxHeat:
 
         def step(_, u):
             p = jnp.pad(u, 1)
-            around = (p[2:, 1:-1, 1:-1] + p[:-2, 1:-1, 1:-1] + p[1:-1, 2:, 1:-1] + p[1:-1, :-2, 1:-1]
-                      + p[1:-1, 1:-1, 2:] + p[1:-1, 1:-1, :-2])
-            return u + number * (around - 6 * u)
+            here, above, below, north, south, east, west = around(p)
+            return here + number * (above + below + north + south + east + west - 6 * here)
 
         self._loop = jax.jit(lambda u, steps: jax.lax.fori_loop(0, steps, step, u), donate_argnums=0)
 
@@ -236,11 +244,11 @@ class NumpyHeat(_Padded):
     def advance(self, steps: int) -> None:
         for _ in range(steps):
             u, out = self._arrays
-            here = u[1:-1, 1:-1, 1:-1]
-            around = u[2:, 1:-1, 1:-1] + u[:-2, 1:-1, 1:-1]
-            for part in (u[1:-1, 2:, 1:-1], u[1:-1, :-2, 1:-1], u[1:-1, 1:-1, 2:], u[1:-1, 1:-1, :-2]):
-                around += part
-            out[1:-1, 1:-1, 1:-1] = here + self._k * (around - 6 * here)
+            here, above, below, *others = around(u)
+            total = above + below
+            for part in others:
+                total += part
+            out[1:-1, 1:-1, 1:-1] = here + self._k * (total - 6 * here)
             self._arrays.reverse()
 
 
@@ -256,9 +264,9 @@ class NumbaHeat(_Padded):
             for z in numba.prange(1, u.shape[0] - 1):
                 for y in range(1, u.shape[1] - 1):
                     for x in range(1, u.shape[2] - 1):
-                        around = (u[z + 1, y, x] + u[z - 1, y, x] + u[z, y + 1, x] + u[z, y - 1, x]
-                                  + u[z, y, x + 1] + u[z, y, x - 1])
-                        out[z, y, x] = u[z, y, x] + number * (around - 6 * u[z, y, x])
+                        total = (u[z + 1, y, x] + u[z - 1, y, x] + u[z, y + 1, x] + u[z, y - 1, x]
+                                 + u[z, y, x + 1] + u[z, y, x - 1])
+                        out[z, y, x] = u[z, y, x] + number * (total - 6 * u[z, y, x])
 
         self._step = step
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich.table import Table
+
 from benchmarks.measure import Series
 from benchmarks.regression import FLOOR
 from benchmarks.results import Group, duration, read
@@ -51,7 +53,7 @@ def draw(paths: Sequence[Path], directory: Path, format: str) -> list[Path]:
     """
     if matplotlib is None:
         raise RuntimeError("plots need matplotlib: pip install 'vispark[examples]'")
-    found = [_results(path) for path in paths]
+    found = [results(path) for path in paths]
     directory.mkdir(parents=True, exist_ok=True)
     written = []
     with matplotlib.rc_context(_STYLE):
@@ -64,7 +66,8 @@ def draw(paths: Sequence[Path], directory: Path, format: str) -> list[Path]:
     return written
 
 
-def _results(path: Path) -> Results:
+def results(path: Path) -> Results:
+    """A kept run."""
     document, groups = read(path)
     return Results(document.get("gpus_used", len(document["machine"]["gpus"][:1])), groups)
 
@@ -188,15 +191,36 @@ def sizes(results: Sequence[Results]) -> Figure | None:
     return _panels(lines, "GB of data", "seconds an iteration") if lines else None
 
 
-def gpus(results: Sequence[Results]) -> Figure | None:
-    """How many times as fast vispark is on several GPUs as on the fewest that were measured."""
+def scaling(results: Sequence[Results]) -> dict[str, dict[int, float]]:
+    """Seconds by the number of GPUs, of what was measured on several: from the driver, and loops in one process."""
     found: dict[str, dict[int, float]] = {}
     for each in results:
         for group in each.groups:
             for series in group.series:
                 if group.name.startswith(_PROGRAMS) and series.name.startswith("vispark"):
                     found.setdefault(f"{group.name}: {series.name}", {})[each.gpus] = series.median
-    found = {name: dict(sorted(by.items())) for name, by in found.items() if len(by) > 1}
+                elif group.name.startswith("exchanges of") and series.name.startswith("the loop, "):
+                    count = int(series.name.split()[2])
+                    found.setdefault(f"{group.name.removeprefix('exchanges of ')}: in one process", {}).setdefault(
+                        count, series.median)
+    return {name: dict(sorted(by.items())) for name, by in found.items() if len(by) > 1}
+
+
+def scaling_table(results: Sequence[Results]) -> Table:
+    """The same as a table: the time, and how many times as fast as on the fewest GPUs."""
+    found = scaling(results)
+    counts = sorted({count for by in found.values() for count in by})
+    made = Table("program", *(f"{count} GPU{'s' if count > 1 else ''}" for count in counts))
+    for name, by in found.items():
+        first = next(iter(by.values()))
+        made.add_row(name, *(f"{duration(by[count])}, {first / by[count]:.2f} times" if count in by else ""
+                             for count in counts))
+    return made
+
+
+def gpus(results: Sequence[Results]) -> Figure | None:
+    """How many times as fast vispark is on several GPUs as on the fewest that were measured."""
+    found = scaling(results)
     if not found:
         return None
     figure = Figure(figsize=(5, 3.6))

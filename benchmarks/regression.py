@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import exp
 
 import numpy as np
-from pyspark import SparkContext, StorageLevel
+from pyspark import SparkContext
 
 from benchmarks import peers, tasks
 from benchmarks.bare import Copy, Loop
@@ -19,6 +19,7 @@ from benchmarks.kept import kept as kept_by_workers
 from benchmarks.measure import Case, in_kernels, interleave
 from benchmarks.points import FEATURES, KERNELS, LISTING, SUM_BLOCK, Fused, Points, gradient
 from benchmarks.results import Group
+from benchmarks.session import IN_JVM
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device
 from vispark import IN, OUT, VRDD, Kernels
@@ -48,11 +49,14 @@ class Settings:
         Its multiprocessors, or cores.
     samples : int
         Rounds.
+    jobs : bool
+        Whether the ways with a Spark job an iteration are measured.
     """
 
     kind: str
     units: int
     samples: int
+    jobs: bool = True
 
 
 class Descent:
@@ -77,9 +81,11 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
         "fused_blocks": fused.blocks, "task_gpu": tasks.gpu_library(settings.kind)})
     with ExitStack() as stack:
         ways = stack.enter_context(_ours(sc, points, fused))
-        ways |= stack.enter_context(_spark(sc, points, fused, settings.kind))
-        kept = _kept(sc, points, fused, settings.kind, group)
-        ways |= kept
+        kept: dict[str, Kept] = {}
+        if settings.jobs:
+            ways |= stack.enter_context(_spark(sc, points, fused, settings.kind))
+            kept = _kept(sc, points, fused, settings.kind, group)
+            ways |= kept
         device, = open_devices(settings.kind)[:1]
         stack.callback(device.close)
         for name, together in ((LOOP, False), (ONE_LAUNCH, True)):
@@ -164,7 +170,7 @@ def _ours(sc: SparkContext, points: Points, fused: Fused) -> Iterator[dict[str, 
 @contextmanager
 def _spark(sc: SparkContext, points: Points, fused: Fused, kind: str) -> Iterator[dict[str, Gradient]]:
     """Blocks in Spark's cache, as bytes in the JVM: each task gets its block through a socket."""
-    blocks = points.rdd(sc).values().persist(StorageLevel.MEMORY_ONLY)
+    blocks = points.rdd(sc).values().persist(IN_JVM)
     blocks.count()
     yield {
         SPARK_C: lambda w: blocks.map(lambda block: gradient(block, w)).reduce(operator.add),

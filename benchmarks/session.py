@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, StorageLevel
 
 from gpu_worker.client import administer
 from gpu_worker.device.cuda_on_host.memory import host_memory
@@ -20,6 +20,9 @@ from gpu_worker.protocol.messages import Status, Stop
 #: One task is one core's work: its NumPy must not start threads beside those of the other tasks. OMP_NUM_THREADS is
 #: Spark's to set for its tasks; here it would take the host device's threads from the bare loop too.
 _ONE_THREAD = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+#: The bytes that Python workers sent, as they are. PySpark's MEMORY_ONLY serialises them again, and compresses them.
+IN_JVM = StorageLevel(False, True, False, True)
 
 
 @contextlib.contextmanager
@@ -47,8 +50,8 @@ def environment() -> Iterator[None]:
 
 @contextlib.contextmanager
 def context(device: str, cores: int) -> Iterator[SparkContext]:
-    """A local context with as many task slots as cores, and a quarter of the machine's memory for its JVM."""
-    gigabytes = max(2, min(48, host_memory() // 4 >> 30))
+    """A local context with as many task slots as cores, and a third of the machine's memory for its JVM."""
+    gigabytes = max(2, min(48, host_memory() // 3 >> 30))
     settings = {
         "spark.driver.memory": f"{gigabytes}g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
         "spark.local.dir": os.environ[VARIABLE], "spark.log.level": "ERROR", "spark.vispark.device": device,

@@ -6,11 +6,15 @@ their number; a Spark job a step is measured as it is.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
 
 from benchmarks.bare import Copy, bytes_of
 from benchmarks.measure import Case, Series, interleave
@@ -21,8 +25,9 @@ from gpu_worker.device.base import Buffer, Device, Kernel
 
 OURS = "vispark: iterate"
 
-#: Samples of ways with a Spark job a step.
-_JOBS = 2
+#: Of a way with Spark jobs: the seconds after which it is given up, and those that its samples may take together, of
+#: which there is always one.
+_LIMIT, _JOB_SECONDS = 100.0, 15.0
 
 Slices = tuple[slice, ...]
 
@@ -77,9 +82,47 @@ class Problem:
             raise AssertionError(f"{name} is off by {off:.2g}")
 
 
+@dataclass(frozen=True)
+class Jobs:
+    """The ways with Spark jobs, each made when its turn comes."""
+
+    sc: SparkContext
+    ways: Iterator[tuple[str, Callable[[], AbstractContextManager[Way]]]]
+
+    def measure(self, problem: Problem, group: Group, samples: int, done: Callable[[str], None]) -> Iterator[None]:
+        """Measure one after the other; one that takes too long is given up, and why is noted."""
+        for name, make in self.ways:
+            began, timer = time.monotonic(), threading.Timer(_LIMIT, self.sc.cancelAllJobs)
+            timer.start()
+            try:
+                with make() as way:
+                    done(f"check of {name}")
+                    problem.check(name, way, 1, group)
+                    group.series.append(_sampled(name, way, problem.nbytes, samples, done))
+            except Py4JJavaError:
+                if time.monotonic() - began < _LIMIT:
+                    raise
+                group.skipped[name] = f"making the blocks and a step or two took longer than {_LIMIT:.0f} s"
+            finally:
+                timer.cancel()
+            yield
+
+
+def _sampled(name: str, way: Way, nbytes: int, samples: int, done: Callable[[str], None]) -> Series:
+    """The samples for which there is time, and what to say if those are fewer than were asked for."""
+    found: list[float] = []
+    while len(found) < samples and sum(found) * (1 + 1 / max(1, len(found))) < _JOB_SECONDS:
+        start = time.perf_counter()
+        way.advance(1)
+        found.append(time.perf_counter() - start)
+        done(name)
+    notes = {} if len(found) == samples else {"fewer_samples": f"as many as {_JOB_SECONDS:.0f} s allow"}
+    return Series(name, tuple(found), 1, way.nbytes or nbytes, (FLOOR,), notes)
+
+
 def measured(group: Group, problem: Problem, settings: Settings,
              alone: Callable[[Device], AbstractContextManager[dict[str, Way]]], ours: Callable[[], dict[str, Way]],
-             jobs: Iterator[tuple[str, Way]], done: Callable[[str], None]) -> Iterator[Group]:
+             jobs: Jobs, done: Callable[[str], None]) -> Iterator[Group]:
     """Measure all ways, and give the group again each time that it has more: what comes last takes longest.
 
     Parameters
@@ -88,15 +131,12 @@ def measured(group: Group, problem: Problem, settings: Settings,
         The ways on one device, which may be opened beside ours.
     ours : callable
         Ours.
-    jobs : iterator
-        The ways with Spark jobs, each made when its turn comes.
+    jobs : Jobs
+        The ways with Spark jobs.
     """
     group.series = _quick(group, problem, settings, alone, ours, done)
     yield group
-    for name, way in jobs:
-        problem.check(name, way, 1, group)
-        group.series += interleave([Case(name, lambda way=way: way.advance(1), way.nbytes or problem.nbytes, (FLOOR,),
-                                         repeat=False)], _JOBS, warm_up=0, done=done)
+    for _ in jobs.measure(problem, group, settings.samples, done) if settings.jobs else ():
         yield group
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks import peers
 from benchmarks.bare import bytes_of
 from benchmarks.cloud import Cloud
+from benchmarks.halos import Given, edge
 from benchmarks.points import FEATURES, KERNELS, SUM_BLOCK, Fused, Points, gradient
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Source
@@ -176,17 +177,29 @@ def kmeans_by_cupy(block: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, 
     return peers.cupy_kmeans(cupy.asarray(block))(centers)
 
 
-def heat_by_cupy(block: np.ndarray, halos: Iterable[tuple[tuple[int, int], np.ndarray]], k: float) -> np.ndarray:
-    """Spark-G of the heat equation: block and halos go to the GPU, a kernel runs, and the block comes back."""
+def to_gpu(block: np.ndarray) -> Any:
+    return cupy.asarray(block)
+
+
+def on_host(cells: Any) -> np.ndarray:
+    """An array that may be on the GPU."""
+    return np.ascontiguousarray(cells) if isinstance(cells, np.ndarray) else cupy.asnumpy(cells)
+
+
+def by_cupy(step: Callable[[Any, Given], Any], block: np.ndarray, given: Given) -> np.ndarray:
+    """Spark-G of a grid: block and strips go to the GPU, and the block after the step comes back."""
+    return cupy.asnumpy(step(to_gpu(block), given))
+
+
+def heated(block: Any, given: Given, k: float) -> Any:
+    """A step of the heat equation of a block on the GPU, by CuPy."""
     padded = cupy.zeros(tuple(extent + 2 for extent in block.shape), cupy.float32)
-    padded[1:-1, 1:-1, 1:-1] = cupy.asarray(block)
-    for (axis, side), cells in halos:
-        where: list[slice | int] = [slice(1, -1)] * 3
-        where[axis] = 0 if side < 0 else -1
-        padded[tuple(where)] = cupy.asarray(cells)
-    solver = peers.CupyHeat(padded, k, padded=True)
-    solver.advance(1)
-    return solver.corner((slice(None),) * 3)
+    padded[1:-1, 1:-1, 1:-1] = block
+    for offset, strip in given.items():
+        padded[tuple(edge(side) if side else slice(1, -1) for side in offset)] = cupy.asarray(strip)
+    found = peers.cupy_heat_step()(*peers.around(padded), np.float32(k))
+    cupy.cuda.Stream.null.synchronize()
+    return found
 
 
 def has_mpi() -> bool:

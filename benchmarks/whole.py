@@ -16,16 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyspark import RDD, SparkContext, StorageLevel
+from pyspark import RDD, SparkContext
 
 import vispark
-from benchmarks import heat, kmeans, peers, tasks, text
+from benchmarks import flow, heat, kmeans, peers, tasks, text
 from benchmarks.cloud import Cloud
+from benchmarks.flow import Plane
 from benchmarks.heat import Cube
 from benchmarks.measure import Case, interleave
 from benchmarks.points import FEATURES, Fused, gradient
 from benchmarks.regression import row_gradient
 from benchmarks.results import Group
+from benchmarks.session import IN_JVM
 from vispark.profiling import job_parts
 
 OURS, PROFILED = "vispark", "vispark, under vispark.profile()"
@@ -59,13 +61,16 @@ class Programs:
         Rows, features and centres of K-means.
     cube : Cube
         Of the heat equation.
+    plane : Plane
+        Of the Navier-Stokes equations.
     iterations : tuple of int
-        Of each program, a group for each; of heat so many times ``cube.steps``.
+        Of each program, a group for each; of heat so many times ``cube.steps``, and the same of the plane.
     """
 
     nbytes: int
     cloud: tuple[int, int, int]
     cube: Cube
+    plane: Plane
     iterations: tuple[int, ...]
 
 
@@ -112,6 +117,9 @@ def _programs(sc: SparkContext, programs: Programs, fused: Fused, kind: str,
     cube = programs.cube
     yield "heat", {"shape": list(cube.shape), "splits": list(cube.splits), "steps_an_iteration": cube.steps}, \
         _both(lambda n: _heat(sc, cube, n))
+    plane = programs.plane
+    yield "Navier-Stokes", {"shape": list(plane.shape), "splits": list(plane.splits),
+                            "steps_an_iteration": plane.steps}, _both(lambda n: _flow(sc, plane, n))
 
 
 def _both(program: Callable[[int], object]) -> dict[str, Callable[[int], Parts | None]]:
@@ -155,6 +163,11 @@ def _heat(sc: SparkContext, cube: Cube, iterations: int) -> None:
     vispark.Grid.gather(cells)
 
 
+def _flow(sc: SparkContext, plane: Plane, iterations: int) -> None:
+    fields = flow.at_start(sc, plane).iterate(flow.PHASES, steps=iterations * plane.steps, progress=False)
+    vispark.Grid.gather(fields)
+
+
 # -- Spark jobs -------------------------------------------------------------------------------------------------------
 
 def _by_jobs(sc: SparkContext, made: RDD[tuple[np.ndarray, Parts]], iterations: int, state: np.ndarray,
@@ -173,7 +186,7 @@ def _by_jobs(sc: SparkContext, made: RDD[tuple[np.ndarray, Parts]], iterations: 
 
 @contextmanager
 def _held(made: RDD[tuple[np.ndarray, Parts]], sc: SparkContext, spent: Parts) -> Iterator[RDD[Any]]:
-    made.persist(StorageLevel.MEMORY_ONLY)
+    made.persist(IN_JVM)
     start = time.perf_counter()
     parts = made.map(itemgetter(1)).collect()
     _add(spent, job_parts(time.perf_counter() - start, parts, sc.defaultParallelism))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from rich.console import Console
 
 from benchmarks import flow, flow_peers, heat, hiding, machine, plots, text, whole
 from benchmarks.bare import Copy, Loop
+from benchmarks.halos import Halos, heated
 from benchmarks.measure import Case, Series, interleave
 from benchmarks.points import FEATURES, KERNELS, Fused, Points, gradient
 from benchmarks.regression import FLOOR
@@ -143,10 +146,32 @@ def test_iterations_of_the_flow_are_those_of_float64_cut_or_whole():
     sliced = flow_peers.SlicedFlow(np, fields)
     sliced.advance(1)
     np.testing.assert_allclose(sliced.corner((slice(0, 16),) * 2), flow.expected(plane, 1), atol=flow.TOLERANCE)
-    low, high = ((fields["u"][part], fields["v"][part]) for part in (np.s_[:20], np.s_[20:]))
-    cut = (flow_peers.swept(low, [((0, 1), high[0][0])], 0.5), flow_peers.swept(high, [((0, -1), low[0][-1])], 0.5))
-    np.testing.assert_array_equal(np.concatenate([p for p, _ in cut]),
-                                  flow_peers.swept((fields["u"], fields["v"]), (), 0.5)[0])
+
+
+def _in_blocks(whole: np.ndarray, halos: Halos, step: Callable) -> np.ndarray:
+    """A step of a field that is cut into blocks along its last axes, each with what the others give it."""
+    axes = range(whole.ndim - len(halos.splits), whole.ndim)
+    parts = [np.array_split(np.arange(whole.shape[axis]), count)
+             for axis, count in zip(axes, halos.splits, strict=True)]
+    places = {at: (..., *(slice(parts[axis][n][0], parts[axis][n][-1] + 1) for axis, n in enumerate(at)))
+              for at in np.ndindex(*halos.splits)}
+    given: dict = {at: {} for at in places}
+    for at, place in places.items():
+        for other, (offset, strip) in halos.given(at, whole[place]):
+            given[other][offset] = strip
+    found = np.empty_like(whole)
+    for at, place in places.items():
+        found[place] = step(whole[place], given[at])
+    return found
+
+
+@pytest.mark.parametrize(("shape", "halos", "step"), [
+    ((7, 9, 8), Halos((2, 3, 2), 1, corners=False), partial(heated, k=0.1)),
+    ((2, 45, 40), Halos((3, 2), 1, corners=False), partial(flow_peers.swept, weight=0.5)),
+    ((3, 90, 60), Halos((3, 2), 24, corners=True), partial(flow_peers.iterated, np, width=24))])
+def test_steps_of_blocks_with_what_others_give_are_those_of_the_whole(shape, halos, step):
+    whole = np.random.default_rng(0).random(shape, np.float32)
+    np.testing.assert_allclose(_in_blocks(whole, halos, step), step(whole, {}), rtol=0, atol=1e-6)
 
 
 def test_an_iteration_of_the_flow_is_24_maps_that_few_passes_do():
@@ -162,7 +187,7 @@ def test_an_iteration_of_the_flow_is_24_maps_that_few_passes_do():
 def test_what_is_not_hidden_of_exchanges_is_said_for_several_devices():
     group = hiding.run(heat.solver(heat.Cube((12, 8, 8), (2, 2, 2), 2)), "host", 1, lambda name: None)
     names = [f"{name}, {count}" for count in ("1 device", "2 devices")
-             for name in (hiding.LOOP, hiding.WITHOUT, hiding.ALONE)]
+             for name in (hiding.LOOP, hiding.BARE, hiding.WITHOUT, hiding.ALONE)]
     assert [series.name for series in group.series] == names
     shown = io.StringIO()
     Console(file=shown, width=200).print(table([group], "t"))
@@ -215,6 +240,9 @@ def test_figures_are_drawn_of_what_there_is(tmp_path):
     drawn = plots.draw(paths, tmp_path / "figures", "svg")
     assert [path.stem for path in drawn] == ["ways", "breakdown", "iterations", "sizes", "gpus"]
     assert ">CuPy<" in drawn[0].read_text() and ">kernel<" in drawn[1].read_text()
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(plots.scaling_table([plots.results(path) for path in paths]))
+    assert "regression, 100 rows: vispark: vmap" in shown.getvalue() and "2 s, 1.00 times" in shown.getvalue()
     again = [path.read_bytes() for path in plots.draw(paths, tmp_path / "again", "svg")]
     assert again == [path.read_bytes() for path in drawn]
 

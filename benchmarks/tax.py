@@ -1,0 +1,186 @@
+"""The framework's tax: a loop as its user sees it, over a bare loop that launches the same kernels.
+
+The bare loop enqueues what a worker notes of a pass, the generated kernels' launches and the copies of arguments and
+results, one by one on a stream, and waits. There is no driver, no message, no plan and no graph around it. It runs in
+this process, on data of its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from pyspark import SparkContext
+
+import vispark.workers
+from benchmarks import flow, heat, hiding, kmeans, regression
+from benchmarks.bare import bytes_of
+from benchmarks.cloud import Cloud
+from benchmarks.hiding import Solver
+from benchmarks.kmeans import Iteration
+from benchmarks.measure import Case, interleave
+from benchmarks.points import Points
+from benchmarks.regression import Descent, Settings
+from benchmarks.results import Group
+from benchmarks.solvers import OURS, Way, a_step
+from gpu_worker.blackbox import BlackBox
+from gpu_worker.device import open_devices
+from gpu_worker.device.base import Recorded
+from gpu_worker.protocol.codec import decode
+from gpu_worker.protocol.messages import Input, Keep, Plan, Put, Run, SessionOptions, ToDevice, Variant
+from gpu_worker.protocol.payload import Payload, aligned, block_bytes
+from gpu_worker.protocol.plans import sealed
+from gpu_worker.worker import Worker
+from vispark.prepared import Shipment
+
+BARE = "bare CUDA loop of the same kernels"
+
+Done = Callable[[str], None]
+
+
+def of_regression(sc: SparkContext, points: Points, settings: Settings, done: Done) -> Group:
+    """Of an iteration of logistic regression."""
+    held = points.rdd(sc).send().htod().cache()
+    held.count()
+    run = Descent(regression.translated(held), points).run
+    with Alone(settings.kind) as alone:
+        alone.hold(shipment := sent_by(run), points.block)
+        group = _group("regression", f"{points.rows:,} rows", points.nbytes, settings)
+        group.series = _measured(group, regression.OURS, run, alone.passes(shipment), settings, done)
+    held.unpersist()
+    return group
+
+
+def of_kmeans(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settings, done: Done
+              ) -> Iterator[Group]:
+    """Of an iteration of K-means, for so many centres after the other."""
+    with kmeans.ours(sc, cloud) as ways, Alone(settings.kind) as alone:
+        for number in centers:
+            run = Iteration(ways[kmeans.OURS], cloud.first_centers(number)).run
+            shipment = sent_by(run)
+            if number == centers[0]:
+                alone.hold(shipment, cloud.block)
+            group = _group("K-means", f"{cloud.rows:,} x {cloud.features}, K = {number}", cloud.nbytes, settings)
+            group.series = _measured(group, kmeans.OURS, run, alone.passes(shipment), settings, done)
+            yield group
+
+
+def of_heat(sc: SparkContext, cube: heat.Cube, settings: Settings, done: Done) -> Group:
+    """Of a step of heat."""
+    return _of_grid(heat.ours(sc, cube)[OURS], heat.solver(cube), settings, done)
+
+
+def of_flow(sc: SparkContext, plane: flow.Plane, settings: Settings, done: Done) -> Group:
+    """Of an iteration of Navier-Stokes."""
+    return _of_grid(flow.ours(sc, plane), flow.solver(plane), settings, done)
+
+
+def _of_grid(way: Way, solver: Solver, settings: Settings, done: Done) -> Group:
+    group = _group(solver.name, " x ".join(map(str, solver.grid.shape)), solver.nbytes, settings)
+    with ExitStack() as stack:
+        devices = open_devices(settings.kind)
+        for device in devices:
+            stack.callback(device.close)
+        loops = stack.enter_context(hiding.loops(solver, devices))
+        found = _measured(group, OURS, lambda: way.advance(solver.steps), loops[hiding.BARE], settings, done)
+    group.series = [a_step(series, solver.steps) for series in found]
+    return group
+
+
+def _group(program: str, size: str, nbytes: int, settings: Settings) -> Group:
+    return Group(f"framework tax, {program}, {size}", {
+        "tax_of": program, "bytes": nbytes, "samples": settings.samples, "device": settings.kind})
+
+
+def _measured(group: Group, name: str, ours: Callable[[], object], bare: Callable[[], object], settings: Settings,
+              done: Done) -> list:
+    return interleave([Case(name, ours, against=(BARE,)), Case(BARE, bare)], settings.samples, done=done)
+
+
+# -- a plan on rows, without its worker -------------------------------------------------------------------------------
+
+def sent_by(run: Callable[[], object]) -> Shipment:
+    """The last plan that the driver sends when this runs."""
+    found: list[Shipment] = []
+    with _overheard(found):
+        run()
+    return found[-1]
+
+
+@contextmanager
+def _overheard(found: list[Shipment]) -> Iterator[None]:
+    send = vispark.workers.Worker.send
+
+    def noted(worker: vispark.workers.Worker, shipment: Shipment, *others):
+        found.append(shipment)
+        return send(worker, shipment, *others)
+
+    vispark.workers.Worker.send = noted
+    try:
+        yield
+    finally:
+        vispark.workers.Worker.send = send
+
+
+class Alone:
+    """What a plan reads, held by a worker in this process, and the plan's passes."""
+
+    def __init__(self, kind: str):
+        self._directory = tempfile.TemporaryDirectory()
+        self._worker = Worker(SessionOptions(kind, 0, 60.0, "", "info"), epoch=1,
+                              box=BlackBox(Path(self._directory.name, "box"), epoch=1))
+        self._numbers = iter(range(1, 1 << 30))
+
+    def __enter__(self) -> Alone:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.close()
+        self._directory.cleanup()
+
+    def hold(self, shipment: Shipment, block: Callable[[int], np.ndarray]) -> None:
+        """Hold what a plan loads, of which a partition's bytes are given by its number."""
+        plan = decode(shipment.prepared.encoded, Plan)
+
+        def put(part: Input) -> None:
+            sizes = [block_bytes(plan.variants[variant].signature) for variant in part.blocks]
+            variants = tuple(Variant(each.signature, (), (b"",), (-1,)) for each in plan.variants)
+            steps = Put(), ToDevice(), Keep(0, "records", "device")
+            one = Plan(steps, (), variants, (replace(part, offset=0),), ())
+            with Payload.create(aligned(part.keys) + sum(sizes)) as payload:
+                cells = bytes_of(block(part.partition))
+                payload.array[aligned(part.keys):][:len(cells)] = cells
+                self._handle(sealed(one), (shipment.vrdds[0],), (), [payload.release()])
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(put, plan.inputs))
+
+    def passes(self, shipment: Shipment) -> Callable[[], None]:
+        """Does a pass again, as the worker noted it."""
+        key = shipment.prepared.key, shipment.prepared.encoded
+        for _ in range(3):      # one that comes again is noted
+            values, size = shipment.values.constants(0)
+            descriptors = []
+            if size:
+                with Payload.create(size) as payload:
+                    shipment.values.write(payload, 0)
+                    descriptors.append(payload.release())
+            self._handle(key, shipment.vrdds, values, descriptors)
+        recording, = self._worker._plans.get(*key).recordings._known.values()
+        work, streams = [Recorded(each.entries) for each in recording._work], recording._streams
+
+        def run() -> None:
+            for each in work:
+                each.start()
+            for device, stream in streams:
+                device.synchronize(stream=stream)
+        return run
+
+    def _handle(self, key: tuple[bytes, bytes], vrdds: tuple[int, ...], values: tuple, descriptors: list[int]) -> None:
+        run = Run(next(self._numbers), 1, 60.0, *key, vrdds, values)
+        self._worker.handle(run, descriptors)
