@@ -107,8 +107,8 @@ class Iteration:
 
     def run(self) -> None:
         sums, counts = self._step(self.centers)
-        held = counts > 0
-        self.centers[held] = sums[held] / counts[held, None]
+        many = counts.astype(np.float32)[:, None]
+        np.divide(sums, many, out=self.centers, where=many > 0)
 
 
 @contextmanager

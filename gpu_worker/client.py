@@ -12,6 +12,7 @@ import secrets
 import socket
 import ssl
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -122,7 +123,7 @@ class Client:
         self._connection = connection
         self._hello = hello
         self._way = way
-        self._payload: Payload | None = None
+        self._spare: deque[Payload] = deque()
         # Numbers must differ from those of all other clients of the session.
         self._numbers = itertools.count(secrets.randbits(39) << 24)
 
@@ -131,8 +132,8 @@ class Client:
 
         It is the last one's, where that is large enough: its pages are there, and the worker has it mapped and pinned.
         """
-        payload, self._payload = self._payload, None
-        if payload is not None:
+        with contextlib.suppress(IndexError):
+            payload = self._spare.pop()
             if size <= payload.size:
                 payload.used = True
                 return payload
@@ -140,10 +141,13 @@ class Client:
         return Payload.create(size)
 
     def recycle(self, payload: Payload) -> None:
-        """Take a payload back that the worker uses no more."""
+        """Take a payload back that nobody uses any more; finalizers may, in any thread."""
         if self.shares_memory and payload.size <= RECYCLED_BYTES and self.fileno() >= 0:
-            payload, self._payload = self._payload, payload
-        if payload is not None:
+            self._spare.append(payload)
+            with contextlib.suppress(IndexError):
+                while len(self._spare) > 1:
+                    self._spare.popleft().close()
+        else:
             payload.close()
 
     def next_number(self) -> int:
@@ -217,9 +221,8 @@ class Client:
 
     def close(self) -> None:
         self._connection.close()
-        if self._payload is not None:
-            self._payload.close()
-            self._payload = None
+        while self._spare:
+            self._spare.pop().close()
 
     def __enter__(self) -> Client:
         return self

@@ -7,9 +7,12 @@ earlier one will have kept. Answers are taken in the same order, when somebody n
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from gpu_worker.client import Client
 from gpu_worker.protocol.messages import Ran, Release, Request
@@ -173,7 +176,10 @@ class Lane:
         if reply.placed:
             if ticket.payload is None or ticket.results < 0:
                 raise ProtocolError("a worker says that it put results where there is no place for them")
-            return Data(ticket.payload.view(ticket.results, reply.placed).copy())
+            payload, ticket.payload = ticket.payload, None
+            whole = np.frombuffer(payload.memory, np.uint8)
+            weakref.finalize(whole, self.client.recycle, payload).atexit = False
+            return Data(Data(whole).view(ticket.results, reply.placed))
         found = results(reply.data, descriptors)
         if reply.folded is not None and descriptors:
             self._large[ticket.shipment.prepared.key] = found.size

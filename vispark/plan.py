@@ -183,7 +183,7 @@ class Node:
 Chain = tuple[Node, ...]
 
 #: Operations that leave the place of what they are given to those before them.
-MOVING = Keys | Values | ToDevice | ToHost
+MOVING = Keys, Values, ToDevice, ToHost
 
 #: The last links of a lineage, which are looked through for what can be joined.
 _SHORTENED = 8

@@ -59,6 +59,9 @@ class Residency:
         self.replay: Replay | None = None
         self.lock = threading.RLock()
         self._shape: Shape | None = None
+        #: How often the places changed, and the processes that hold some of it, as of one of these times.
+        self._changes = 0
+        self._processes: tuple[int, frozenset[tuple[Home, int]]] = (-1, frozenset())
         self._release = weakref.finalize(self, released.put, cached.number)
         self._release.atexit = False
 
@@ -67,11 +70,20 @@ class Residency:
         self._shape, self.pending = None, ()
         self.places.update(dict.fromkeys(contents, (home, epoch)))
         self.contents.update(contents)
+        self._changes += 1
 
     def lose(self, partitions: Iterable[int]) -> None:
         self._shape = None
         for partition in list(partitions):
             self.places.pop(partition, None)
+        self._changes += 1
+
+    @property
+    def processes(self) -> frozenset[tuple[Home, int]]:
+        """The processes that hold some of it."""
+        if self._processes[0] != self._changes:
+            self._processes = self._changes, frozenset(list(self.places.values()))
+        return self._processes[1]
 
     def by_home(self) -> dict[Home, tuple[int, ...]]:
         """The partitions that each worker holds."""

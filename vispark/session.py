@@ -373,8 +373,8 @@ class Session:
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """The partitions that, as far as is known, no worker holds."""
-        gone = {place for place in set(residency.places.values()) if not self.workers.alive(*place)}
         places = residency.places
+        gone = {place for place in residency.processes if not self.workers.alive(*place)}
         if gone:
             return [partition for partition in partitions if places.get(partition, None) in (gone | {None})]
         return [partition for partition in partitions if partition not in places]

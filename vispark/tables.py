@@ -64,7 +64,7 @@ class Values:
         placed = self._placed(offset)
         records = tuple([Constant(value.dtype, value.shape, b"" if start >= 0 else value.data, max(start, 0))
                          for value, start in zip(self.values, placed, strict=True)])
-        last = max(range(len(placed)), key=placed.__getitem__)
+        last = placed.index(max(placed))
         return records, placed[last] + aligned(len(self.values[last].data)) - offset
 
     def write(self, payload: Payload, offset: int) -> None:

@@ -27,6 +27,10 @@ Unpack = Callable[[typing.Any], typing.Any]
 _NUMBERS = {int: (int,), float: (float, int), str: (str,), bytes: (bytes,), bool: (bool,)}
 
 
+#: Is no value of any field.
+_NOTHING = object()
+
+
 class _Mismatch(Exception):
     """What arrived is of another type than its annotation says; the path to it is put together on the way out."""
 
@@ -98,31 +102,50 @@ def _record(of) -> tuple[Pack, Unpack]:
     hints = typing.get_type_hints(of)
     names = [field.name for field in dataclasses.fields(of)]
     codecs = [_codec(hints[name]) for name in names]
-    packers = [(place, pack) for place, (pack, _) in enumerate(codecs) if hints[names[place]] not in _NUMBERS]
-    #: With each the type that needs no unpacking.
-    unpackers = [(hints[name] if hints[name] in _NUMBERS else None, unpack)
-                 for name, (_, unpack) in zip(names, codecs, strict=True)]
+    plain = [place for place, name in enumerate(names) if hints[name] in _NUMBERS]
+    ready = tuple([hints[names[place]] for place in plain])
+    #: The rest, each with what is the same packed, if something is.
+    rest = [(place, codec, _unchanged(hints[names[place]])) for place, codec in enumerate(codecs) if place not in plain]
     count = len(names)
-    given = operator.attrgetter(*names) if count > 1 else lambda value: [getattr(value, name) for name in names]
+    given, chosen = _getter(operator.attrgetter, names), _getter(operator.itemgetter, plain)
 
     def pack(value):
         values = list(given(value))
-        for place, packer in packers:
-            values[place] = packer(values[place])
+        for place, (packer, _), nothing in rest:
+            if values[place] is not nothing:
+                values[place] = packer(values[place])
         return values
 
     def unpack(raw):
         if type(raw) is not tuple or len(raw) != count:
             raise _Mismatch(f"{_describe(raw)}, not the {count} fields of {of.__name__}")
-        values = []
+        values, place = list(raw), 0
         try:
-            for part, (ready, unpacker) in zip(raw, unpackers, strict=True):
-                values.append(part if type(part) is ready else unpacker(part))
+            if tuple(map(type, chosen(raw))) != ready:
+                for place in plain:
+                    values[place] = codecs[place][1](raw[place])
+            for place, (_, unpacker), nothing in rest:
+                if raw[place] is not nothing:
+                    values[place] = unpacker(raw[place])
         except _Mismatch as error:
-            raise error.within("." + names[len(values)]) from error
+            raise error.within("." + names[place]) from error
         return of(*values)
 
     return pack, unpack
+
+
+def _unchanged(of) -> object:
+    if typing.get_origin(of) is tuple:
+        return ()
+    return None if type(None) in typing.get_args(of) else _NOTHING
+
+
+def _getter(of: Callable[..., Callable[[typing.Any], typing.Any]], keys: typing.Sequence) -> Callable:
+    """What takes some attributes, or items, however many."""
+    if len(keys) > 1:
+        return of(*keys)
+    get = of(keys[0]) if keys else None
+    return lambda value: (get(value),) if get else ()
 
 
 def _sequence(item) -> tuple[Pack, Unpack]:

@@ -34,6 +34,9 @@ LINGER_PROCESSORS = 4
 _FREE_SECONDS = 0.02
 
 _LENGTH = struct.Struct("!I")
+_ANCILLARY_BYTES = socket.CMSG_LEN(MAX_DESCRIPTORS * array.array("i").itemsize)
+#: As ints: arithmetic with enumerations takes longer than a system call.
+_CLOEXEC, _CUT_OFF = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
 
 
 @dataclass
@@ -122,8 +125,7 @@ class Connection:
         view = memoryview(buffer)
         while view:
             try:
-                count, ancillary, flags, _ = self.socket.recvmsg_into(
-                    [view], socket.CMSG_LEN(MAX_DESCRIPTORS * array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC)
+                count, ancillary, flags, _ = self.socket.recvmsg_into([view], _ANCILLARY_BYTES, _CLOEXEC)
             except OSError as error:
                 raise WorkerLost(f"the peer is gone: {error}") from error
             for level, kind, data in ancillary:
@@ -131,7 +133,7 @@ class Connection:
                     rights = array.array("i")
                     rights.frombytes(data[:len(data) - len(data) % rights.itemsize])
                     descriptors.extend(rights)
-            if flags & socket.MSG_CTRUNC or len(descriptors) > MAX_DESCRIPTORS:
+            if flags & _CUT_OFF or len(descriptors) > MAX_DESCRIPTORS:
                 raise ProtocolError(f"a frame brought more than {MAX_DESCRIPTORS} descriptors")
             if not count:
                 raise WorkerLost("the peer closed the connection")

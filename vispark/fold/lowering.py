@@ -190,9 +190,8 @@ def finish_by_key(fold: FoldByKey, folds: Folds) -> tuple[Layout, dict[str, np.n
     arrays = _joined(fold.fields, folds)
     if arrays is None:
         return None
-    counts = np.sum([payload.field(Field("", "<i8", (fold.groups,)), folded.counts) for folded, payload, _ in folds],
-                    axis=0)
-    keys = np.flatnonzero(counts)
+    counts = [payload.field(Field("", "<i8", (fold.groups,)), folded.counts) for folded, payload, _ in folds]
+    keys = functools.reduce(np.add, counts).nonzero()[0]
     if len(keys) < fold.groups:
         arrays = {name: array[keys] for name, array in arrays.items()}
     layout = folds[0][2].layout

@@ -30,6 +30,9 @@ _NAMED: dict[Callable[..., Any], Joined] = {
     np.bitwise_xor: Joined("xor", "ufunc"),
 }
 
+#: The most codes whose folds are known.
+_CODES = 256
+
 #: What can be lowered, for errors.
 LOWERED = ("a fold runs on the device with +, *, &, |, ^, min, max, operator's or NumPy's functions of these, or a "
            "function of two values that joins them so, tuples part by part: lambda p, q: (p[0] + q[0], p[1] + q[1])")
@@ -86,8 +89,38 @@ def fold_of(function: Callable[..., Any]) -> FoldSpec | str:
         named = None
     if named is not None:
         return _whole(named)
+    if type(function) is types.FunctionType and _is_closed(function):
+        return _of_code(function)
     if not isinstance(function, types.FunctionType | functools.partial):
         return f"{getattr(function, '__name__', function)} is not one of the operators that have a kernel"
+    return _traced(function)
+
+
+def _is_closed(function: types.FunctionType) -> bool:
+    """Whether what a function does follows from its code alone."""
+    code = function.__code__
+    return not (code.co_names or code.co_freevars or function.__defaults__ or function.__kwdefaults__
+                or any(isinstance(each, types.CodeType) for each in code.co_consts))
+
+
+#: By code, the folds of functions that were read before; bounded.
+_by_code: dict[types.CodeType, FoldSpec] = {}
+
+
+def _of_code(function: types.FunctionType) -> FoldSpec | str:
+    """The fold of a function that depends on nothing around it, which is read once."""
+    found = _by_code.get(function.__code__)
+    if found is not None:
+        return found
+    traced = _traced(function)
+    if isinstance(traced, FoldSpec):
+        if len(_by_code) >= _CODES:
+            _by_code.pop(next(iter(_by_code)), None)
+        _by_code[function.__code__] = traced
+    return traced
+
+
+def _traced(function: Callable[..., Any]) -> FoldSpec | str:
     try:
         definition = trace(function).definition
     except TranslationError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,6 +26,7 @@ _BY_DTYPE = {dtype: number.__name__ for number, dtype in PYTHON.items()}
 NUMERIC = frozenset("?bhilqBHILQefdgFDG")
 
 
+@functools.lru_cache(maxsize=256)
 def held_as(name: str) -> np.dtype:
     """The dtype, in native byte order, of values that come back as the type called ``name`` in a :class:`Part`."""
     return PYTHON[BY_NAME[name]] if name in BY_NAME else np.dtype(name).newbyteorder("=")
