@@ -431,3 +431,23 @@ case("np.einsum of two axes", BLOCKS, tolerance=16)(
     lambda b: (np.einsum("ij,kj->ik", b, b), np.einsum("ij->ji", b), np.einsum("ij->", b), np.einsum("ij,ij->j", b, b),
                np.einsum("ij,ik,i->jk", b, b, b[:, 0]), np.einsum("ii->i", b[:, :3]), np.einsum("ii", b[:, :3])))
 case("np.einsum of int8 keeps its type", BYTES)(lambda p: (np.einsum("i,i", p, p), np.einsum("i,j->ij", p, p)))
+
+# -- what is written in the language itself, and items at places -------------------------------------------------------
+
+PLACES = np.array([4, 0, 2])
+case("np.percentile, np.quantile", ODD, tolerance=2)(
+    lambda p: (np.percentile(p, 30), np.quantile(p[:4], 0.75), np.percentile(p, 100)))
+case("np.percentile of ints", TIES)(lambda p: np.percentile(p, 25))
+case("np.select", P)(lambda p: (np.select([p > 1, p > 0], [p * 2, p], default=0), np.select((p[0] > 1,), (1,), 2.5)))
+case("np.trapezoid, np.gradient", P, tolerance=2)(
+    lambda p: (np.trapezoid(p, dx=0.5), np.trapezoid(p, np.cumsum(p)), np.gradient(p)))
+case("np.tril, np.triu, np.diag", P)(
+    lambda p: (np.tril(np.outer(p, p)), np.triu(np.outer(p, p), 1), np.diag(np.outer(p, p)), np.diag(p[:2])))
+case("functools.reduce", P)(
+    lambda p: (functools.reduce(lambda a, b: a * 0.5 + b, p), functools.reduce(lambda a, b: max(a, b), p, 0.5)))
+case("np.std, np.var with ddof", BLOCKS, tolerance=2)(
+    lambda b: (np.std(b, ddof=1), b.var(axis=0, ddof=1)))
+case("a sum over a range", P)(lambda p: (sum(range(1, len(p) + 1)) * p[0], max(range(3)) + min(range(2, 5))))
+case("items at places", P, PLACES)(lambda p, at: (p[[1, -1]], p[PLACES], p[at] + p[np.argsort(p)][:3]))
+case("rows at places", BLOCKS)(lambda b: (b[PLACES % 3], b[[2, 0]]))
+case("dtypes by name", P)(lambda p: (p.astype("float64"), np.zeros(2, dtype="int8"), np.array([1, 2], "f4") + p[:2]))

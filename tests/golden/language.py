@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.golden import cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
-from vispark.translate import library
+from vispark.translate import composed, library
 from vispark.translate.reader import trace
 
 _DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
@@ -87,10 +87,12 @@ def _cell(text: str) -> str:
 def _functions() -> str:
     def listed(names) -> str:
         return ", ".join(f"`{name}`" for name in sorted(names))
+    linalg = [f"linalg.{name}" for name in library.LINALG]
     return "\n".join([
         "### Functions", "", "| from | functions |", "|---|---|", f"| Python | {listed(library.BUILTINS)} |",
         f"| `math` | {listed((*library.MATH, *library.MATH_OTHER))}; constants such as `math.pi` |",
+        "| `functools` | `reduce`; `partial` and `cache` around a function |",
         f"| `operator` | {listed(name for name in library.OPERATORS if name != 'abs')} |",
         f"| `numpy`, ufuncs | {listed((*library.UFUNC_C, *library.UFUNC_OTHER))} |",
-        f"| `numpy` | {listed((*library.FUNCTIONS, *(f'linalg.{name}' for name in library.LINALG)))} |",
+        f"| `numpy` | {listed((*library.FUNCTIONS, *composed.NUMPY, *linalg))} |",
         f"| `numpy`, types | {listed(library.TYPES)} |"])

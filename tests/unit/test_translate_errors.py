@@ -543,6 +543,12 @@ def test_an_unknown_dtype():
         specialise(trace(lambda x: x), Record((Field("", "M8[s]"),)))
 
 
+def test_what_stands_for_a_function_of_numpys_is_told_of_at_the_users_line():
+    with pytest.raises(TranslationError, match="float32 has no items") as caught:
+        specialise(trace(lambda x: np.gradient(x)), Record((Field("", "f4"),)))
+    assert caught.value.file == __file__ and "np.gradient(x)" in str(caught.value)
+
+
 def test_too_many_arguments():
     with pytest.raises(TranslationError, match="takes 1 arguments beside the element, and 2 are given"):
         specialise(trace(lambda x, k: x, (1,)), Record((Field("", "f4"),)), (1, 2))

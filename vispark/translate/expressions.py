@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from vispark.translate import form, scalars
-from vispark.translate.errors import Refusal
+from vispark.translate import composed, form, scalars
+from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.iterables import Iterables
 from vispark.translate.library import OPERATORS
 from vispark.translate.scalars import literal
@@ -328,7 +328,27 @@ class Expressions(Iterables):
             return self._item(value, node.indices)
         if not isinstance(value, Array):
             raise Refusal(f"{describe(value)} has no items")
-        return self.indexed(value, node.indices)
+        if len(node.indices) > 1 or isinstance(node.indices[0], form.Slice | form.Literal):
+            return self.indexed(value, node.indices)
+        index = self.expression(node.indices[0])
+        if isinstance(index, List) or (isinstance(index, Array) and index.type.kind in "iu"):
+            return self.gathered(value, index)
+        return self.indexed(value, node.indices, index)
+
+    def gathered(self, array: Array, index: List | Array) -> Value:
+        """``array[[1, 4]]``: the items at these places along the first axis."""
+        extent = array.shape[0]
+        if isinstance(index, List):
+            places = [self.index(self.plain(one), extent) for one in index.items]
+            return self.library("numpy.array", (List(tuple(self.element_of(array, place) for place in places)),), {})
+        if not index.cheap:
+            index = self.materialised(index, "places")
+        axes, kept = len(index.shape), index
+
+        def where(*indices: str) -> tuple[str, ...]:
+            return f"checked_index<{extent}>({kept.at(*indices[:axes]).text})", *indices[axes:]
+
+        return dataclasses.replace(reindexed(array, (*index.shape, *array.shape[1:]), where), cheap=False, fresh=True)
 
     def _item(self, value: Tuple | List, indices: tuple[form.Expression, ...]) -> Value:
         if len(indices) == 1 and isinstance(indices[0], form.Slice):
@@ -339,8 +359,8 @@ class Expressions(Iterables):
             raise Refusal(f"a tuple of {len(value.items)} has no item {position}")
         return value.items[position]
 
-    def indexed(self, array: Array, nodes: tuple[form.Expression, ...]) -> Value:
-        """``array[...]`` by numbers, slices, None and ``...``."""
+    def indexed(self, array: Array, nodes: tuple[form.Expression, ...], only: Value | None = None) -> Value:
+        """``array[...]`` by numbers, slices, None and ``...``; ``only`` is the one index's value, if it is known."""
         axis, shape = 0, list[int]()
         maps: list[Any] = []
         for node in self._expanded(array, nodes):
@@ -355,7 +375,7 @@ class Expressions(Iterables):
                 maps.append((start, step, len(shape)))
                 shape.append(count)
             else:
-                maps.append(self.index(self._index_of(node), extent))
+                maps.append(self.index(self._index_of(node, only), extent))
         places = [entry for entry in maps if entry is not None]
 
         def where(*indices: str) -> tuple[str, ...]:
@@ -382,8 +402,8 @@ class Expressions(Iterables):
                 found.append(node)
         return found + [whole] * missing
 
-    def _index_of(self, node: form.Expression) -> Number:
-        value = self.expression(node)
+    def _index_of(self, node: form.Expression, known: Value | None = None) -> Number:
+        value = self.expression(node) if known is None else known
         if isinstance(value, Array) and value.type.kind == "b":
             with self.told_at(node):
                 raise Refusal("how many items a mask selects is not known before the kernel runs; write np.where(mask, "
@@ -435,7 +455,14 @@ class Expressions(Iterables):
                 return found
         arguments = tuple(one for argument in node.arguments for one in self._given(argument))
         keywords = {name: self.expression(value) for name, value in node.keywords}
-        return self.call(function, arguments, keywords)
+        here = self.frame.definition
+        try:
+            return self.call(function, arguments, keywords)
+        except TranslationError as error:
+            if error.file != composed.__file__ or here.text.file == composed.__file__:
+                raise
+            # In what stands for NumPy's function, which the user has not written.
+            raise complain(error.message.partition("\n")[0], node.at, here.text, here.name) from error
 
     def _given(self, argument: form.Expression) -> tuple[Value, ...]:
         """The arguments that one written one stands for: several after ``*``."""
@@ -480,6 +507,10 @@ class Expressions(Iterables):
             values = [self.expression(argument) for argument in node.arguments]
             return self.steps(name, values, {key: self.expression(value) for key, value in node.keywords})
         first = node.arguments[0] if node.arguments else None
+        if name in ("sum", "min", "max") and len(node.arguments) == 1 and isinstance(first, form.Call) \
+                and first.function == form.Library("range"):
+            turn = form.Local("turn of the range")
+            return self.over_each(name, form.Each(turn, turn, first, ()))
         if name == "numpy.einsum":
             if not isinstance(first, form.Literal) or not isinstance(first.value, str):
                 raise Refusal("np.einsum's subscripts are written out, as in np.einsum('ij,j->i', m, p)")

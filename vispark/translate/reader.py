@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate import form, library, recipe
+from vispark.translate import composed, form, library, recipe
 from vispark.translate.capture import Unbound, constant, lookup
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.form import Definition, Expression, Function, Parameter
@@ -403,6 +403,10 @@ class _Reader:
         if known is not None:
             self.pool.recipe.expect(found, value)
             return form.Library(known, at=at)
+        instead = composed.written(value)
+        if instead is not None:
+            self.pool.recipe.expect(found, value)
+            return form.Called(self.pool.read(instead, self.pool.recipe.follow(found, composed.written, None)), at=at)
         if isinstance(value, int | float | complex | np.generic | np.ndarray):
             try:
                 return form.Captured(self.pool.number(name, constant(value, name), found), name, at=at)
@@ -474,10 +478,22 @@ class _Reader:
         if function == form.Library("numpy.einsum") and node.args and isinstance(node.args[0], ast.Constant):
             operands = tuple(map(self.expression, node.args[1:]))
             return form.Call(function, (form.Literal(node.args[0].value), *operands), (), at=place(node))
+        own = isinstance(function, form.Called | form.Local)
         arguments = tuple(form.Spread(self.expression(one.value), at=place(one)) if isinstance(one, ast.Starred) else
-                          self.expression(one) for one in node.args)
-        keywords = tuple((keyword.arg, self.expression(keyword.value)) for keyword in node.keywords if keyword.arg)
+                          self._argument(one, own) for one in node.args)
+        keywords = tuple((keyword.arg, self._argument(keyword.value, own)) for keyword in node.keywords if keyword.arg)
         return form.Call(function, arguments, keywords, at=place(node))
+
+    def _argument(self, node: ast.expr, own: bool) -> Expression:
+        """An argument; of NumPy's functions a dtype may be written as its name."""
+        if not own and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            try:
+                named = library.name_of(np.dtype(node.value).type)
+            except TypeError:
+                named = None
+            if named is not None:
+                return form.Library(named, at=place(node))
+        return self.expression(node)
 
     def _function(self, found: Expression, at: form.At) -> Expression:
         """What is found around the function as a value, or as what an object that can be called does."""

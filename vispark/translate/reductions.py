@@ -31,7 +31,7 @@ class Reductions(Writer):
 
     def _reduce(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """``np.sum`` and its like."""
-        unknown = set(keywords) - {"axis", "dtype"}
+        unknown = set(keywords) - ({"axis", "dtype", "ddof"} if name in ("var", "std") else {"axis", "dtype"})
         if unknown or not 1 <= len(arguments) <= 2:
             raise Refusal(f"np.{name} takes an array and an axis here" + (f", not {unknown.pop()}" if unknown else ""))
         value = self.plain(arguments[0])
@@ -41,19 +41,22 @@ class Reductions(Writer):
             raise Refusal(f"np.{name} of an empty array has no value")
         if "dtype" in keywords:
             array = self.astype(array, self.dtype(keywords["dtype"]))
+        less = self.static(self.plain(keywords["ddof"]), "ddof must be known before the kernel runs") \
+            if "ddof" in keywords else 0
         if isinstance(axis, Nothing):
-            return self._whole(name, array)
+            return self._whole(name, array, less)
         if not isinstance(value, Array):
             raise Refusal(f"np.{name} along an axis takes an array")
-        return self._along(name, array, axis)
+        return self._along(name, array, axis, less)
 
-    def _whole(self, name: str, array: Array) -> Number:
+    def _whole(self, name: str, array: Array, less: int = 0) -> Number:
+        """Of all elements; a variance is divided by ``less`` than their number."""
         if name in ("argmin", "argmax"):
             return self._place_of_extreme(name[3:], array)
         if name == "mean":
             return self._mean(array)
         if name in ("var", "std"):
-            return self._spread(name, array)
+            return self._spread(name, array, less)
         if name == "median":
             return self._median(array)
         if name in ("any", "all"):
@@ -68,7 +71,7 @@ class Reductions(Writer):
                            numbers.convert(literal(start), wide))
         return scalars.cast(total, kind)
 
-    def _along(self, name: str, array: Array, axis: Value) -> Value:
+    def _along(self, name: str, array: Array, axis: Value, less: int = 0) -> Value:
         """Along one axis: an array of the others, kept, as each element is a loop."""
         number = self.static(self.plain(axis), "the axis must be known before the kernel runs")
         if not -len(array.shape) <= number < len(array.shape):
@@ -80,7 +83,7 @@ class Reductions(Writer):
             return reindexed(array, (array.shape[number],), lambda i: (*indices[:number], i, *indices[number:]))
 
         if not rest:
-            return self._whole(name, array)
+            return self._whole(name, array, less)
         if name == "sum" and len(rest) == 1:
             product = self.product_of(lambda j, k: line((str(j),)).element(str(k)), rest[0], array.shape[number],
                                       array.type)
@@ -90,23 +93,24 @@ class Reductions(Writer):
             kind = self._whole(name, line(("0",) * len(rest))).type
         result = self.storage(kind, rest, name)
         with self.over(rest, "row") as indices:
-            self.line(f"{result.element(*indices)} = {self._whole(name, line(indices)).text};")
+            self.line(f"{result.element(*indices)} = {self._whole(name, line(indices), less).text};")
         self.settle(result)
         return result
 
-    def _mean(self, array: Array) -> Number:
+    def _mean(self, array: Array, less: int = 0) -> Number:
         kind = array.type if array.type.kind in "fc" else Scalar("float64")
         wide = Scalar("float32") if kind.dtype == "float16" else kind
         total = self._whole("sum", self.astype(array, wide))
-        return scalars.cast(scalars.ufunc("divide", total, Number(wide, scalars.text_of(array.size, wide))), kind)
+        count = Number(wide, scalars.text_of(max(0, array.size - less), wide))
+        return scalars.cast(scalars.ufunc("divide", total, count), kind)
 
-    def _spread(self, name: str, array: Array) -> Number:
+    def _spread(self, name: str, array: Array, less: int) -> Number:
         kind = array.type if array.type.kind in "fc" else Scalar("float64")
         wide = Scalar("float32") if kind.dtype == "float16" else kind
         middle = self.keep(self._mean(self.astype(array, wide)), "mean")
         apart = self.elementwise(lambda a: _squared(scalars.binary("-", a, middle)), self.astype(array, wide))
         kind = apart.type if kind.kind == "c" else kind
-        found = self._mean(apart)
+        found = self._mean(apart, less)
         return scalars.cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
 
     # -- loops --------------------------------------------------------------------------------------------------------
