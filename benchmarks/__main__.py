@@ -52,8 +52,8 @@ class Scale:
         Bytes of the text that is read.
     programs : Programs
         The whole programs.
-    spark : bool
-        Whether the ways with a Spark job an iteration are measured.
+    ways : str
+        Those that are measured, see ``WAYS``.
     """
 
     rows: tuple[int, ...]
@@ -66,7 +66,7 @@ class Scale:
     jobs: int
     text: int
     programs: Programs
-    spark: bool = True
+    ways: str = "all"
 
 
 SCALES = {
@@ -88,6 +88,9 @@ SCALES = {
 #: Samples of whole programs.
 _WHOLE = 3
 
+#: Whether ways in one process, and ways with a Spark job an iteration, are measured beside vispark's.
+WAYS = {"all": (True, True), "without-jobs": (True, False), "ours": (False, False)}
+
 BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "tax", "exchanges", "text", "whole")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
@@ -108,20 +111,20 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
             yield latency.run(sc, partitions, fused, scale.jobs, _progress("latency"))
     for rows in scale.rows if "regression" in only else ():
         with context(device, cores) as sc:
-            settings = Settings(*_units(device_of(sc), cores), scale.samples, scale.spark)
+            settings = Settings(*_units(device_of(sc), cores), scale.samples, *WAYS[scale.ways])
             yield regression.run(sc, Points(rows, partitions), settings, _progress(f"regression, {rows:,} rows"))
     for rows, features, centers in scale.clouds if "kmeans" in only else ():
         with context(device, cores) as sc:
-            settings = Settings(*_units(device_of(sc), cores), scale.samples, scale.spark)
+            settings = Settings(*_units(device_of(sc), cores), scale.samples, *WAYS[scale.ways])
             cloud = Cloud(rows, features, max(centers), partitions)
             yield from kmeans.run(sc, cloud, centers, settings, _progress("K-means"))
     for cube in scale.cubes if "heat" in only else ():
         with context(device, cores) as sc:
-            settings = Settings(*_units(device_of(sc), cores), scale.samples, scale.spark)
+            settings = Settings(*_units(device_of(sc), cores), scale.samples, *WAYS[scale.ways])
             yield from heat.run(sc, cube, settings, _progress("heat"))
     for plane in scale.planes if "flow" in only else ():
         with context(device, cores) as sc:
-            settings = Settings(*_units(device_of(sc), cores), scale.samples, scale.spark)
+            settings = Settings(*_units(device_of(sc), cores), scale.samples, *WAYS[scale.ways])
             yield from flow.run(sc, plane, settings, _progress("Navier-Stokes"))
     if "tax" in only:
         with context(device, cores) as sc:
@@ -153,12 +156,13 @@ def _units(kind: str, cores: int) -> tuple[str, int]:
 def _progress(name: str) -> Callable[[str], None]:
     """A line of progress: on a terminal written anew for each sample, else one for each case's first sample."""
     met: list[str] = []
+    began = time.monotonic()
 
     def done(case: str) -> None:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r\033[K{name}: sample {len(met) + 1} ({case})")
         elif case not in met:
-            print(f"{name}: {case}", file=sys.stderr, flush=True)
+            print(f"{time.monotonic() - began:.0f} s: {name}: {case}", file=sys.stderr, flush=True)
         met.append(case)
     return done
 
@@ -181,14 +185,20 @@ def _arguments(out: Path | None) -> list[str]:
 @click.option("--partitions", type=click.IntRange(1), help="Of latency and regression.")
 @click.option("--samples", type=click.IntRange(1), help="Of each case, instead of the scale's.")
 @click.option("--rows", type=click.IntRange(1), multiple=True, help="Of regression, instead of the scale's.")
-@click.option("--jobs/--no-jobs", default=True, help="Whether the ways with a Spark job an iteration are measured.")
+@click.option("--ways", type=click.Choice(list(WAYS)), default="all", show_default=True,
+              help="Those without a Spark job an iteration, or only vispark's.")
+@click.option("--largest", is_flag=True, help="Of several sizes of a benchmark only the last.")
 @click.option("--note", help="What else is to be said of the run; it is kept with the samples.")
 @click.pass_context
 def main(called: click.Context, scale: str, device: str, out: Path | None, only: tuple[str, ...],
-         partitions: int | None, samples: int | None, rows: tuple[int, ...], jobs: bool, note: str | None) -> None:
+         partitions: int | None, samples: int | None, rows: tuple[int, ...], ways: str, largest: bool, note: str | None
+         ) -> None:
     if called.invoked_subcommand:
         return
-    chosen = replace(SCALES[scale], spark=jobs)
+    chosen = replace(SCALES[scale], ways=ways)
+    if largest:
+        chosen = replace(chosen, rows=chosen.rows[-1:], clouds=chosen.clouds[-1:], cubes=chosen.cubes[-1:],
+                         planes=chosen.planes[-1:])
     if rows:
         chosen = replace(chosen, rows=rows)
     if samples:

@@ -63,7 +63,7 @@ def run(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: Settin
         device = open_devices(settings.kind)[0]
         stack.callback(device.close)
         mine = stack.enter_context(ours(sc, cloud))
-        single = stack.enter_context(_single(device, cloud, settings.kind))
+        single = stack.enter_context(_single(device, cloud, settings.kind)) if settings.peers else {}
         jobs = stack.enter_context(_spark(sc, cloud, settings.kind)) if settings.jobs else {}
         copy = Copy(device, max(64 << 20, min(cloud.nbytes, 1 << 30)), 1 if settings.kind == "cuda" else settings.units)
         stack.callback(copy.close)

@@ -49,13 +49,16 @@ class Settings:
         Its multiprocessors, or cores.
     samples : int
         Rounds.
+    peers : bool
+        Whether ways in one process are measured, of libraries and by hand.
     jobs : bool
-        Whether the ways with a Spark job an iteration are measured.
+        Whether the ways with a Spark job an iteration are.
     """
 
     kind: str
     units: int
     samples: int
+    peers: bool = True
     jobs: bool = True
 
 
@@ -88,10 +91,11 @@ def run(sc: SparkContext, points: Points, settings: Settings, done: Callable[[st
             ways |= kept
         device, = open_devices(settings.kind)[:1]
         stack.callback(device.close)
-        for name, together in ((LOOP, False), (ONE_LAUNCH, True)):
+        for name, together in ((LOOP, False), (ONE_LAUNCH, True)) if settings.peers else ():
             loop = stack.enter_context(closing(Loop(device, points, fused, together=together)))
             ways[name] = loop.gradient
-        ways |= _libraries(points, loop, settings.kind)
+        if settings.peers:
+            ways |= _libraries(points, loop, settings.kind)
         _check(sc, points, ways, group)
         for way in kept.values():
             way.warm_up(np.zeros(FEATURES, np.float32))
