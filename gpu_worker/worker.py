@@ -273,7 +273,7 @@ class Worker:
 
     def _anew(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, Payload | None]:
         with ExitStack() as stack:
-            self._grids.await_turn(request.world, time.monotonic() + request.seconds)
+            self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
             stack.enter_context(self._grids.turns(plan.plan))
             wanted = self._may_record(request, plan)
             if plan.plan.grid is not None or (wanted and plan.keeps):

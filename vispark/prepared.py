@@ -128,9 +128,11 @@ class Shipment:
         """The request, and the bytes that its values, and ``results`` behind them, need in the payload from ``offset``
         on.
 
-        A worker that knows the plan is sent its digest alone. What was ``released`` goes along.
+        A worker that knows the plan is sent its digest alone. What was ``released`` goes along. The plan of a world is
+        for the process that it was made for, whichever is there: another one refuses it.
         """
         constants, size = self.values.constants(offset)
         prepared, place = self.prepared, aligned(offset + size) if results else -1
-        return Run(number, epoch, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds, constants,
+        made_for = epoch if self.world is None else self.epoch
+        return Run(number, made_for, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds, constants,
                    self.world, released, self.profile, self.save, place), place + results - offset if results else size

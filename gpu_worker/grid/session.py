@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
@@ -31,8 +31,8 @@ class Grids:
         self._domains: OrderedDict[tuple, Domain] = OrderedDict()
         self._world: World | None = None
         self._turned = threading.Condition()
-        #: The next turn in each world.
-        self._next: defaultdict[bytes, int] = defaultdict(int)
+        #: The next turn in each world of which a plan has had its turn.
+        self._next: dict[bytes, int] = {}
         #: The last worlds that have lost a worker.
         self._ended: deque[bytes] = deque(maxlen=KEPT)
 
@@ -62,13 +62,14 @@ class Grids:
         self._domains.move_to_end(key)
         return self._domains[key]
 
-    def await_turn(self, wanted: Wanted | None, deadline: float) -> None:
+    def await_turn(self, wanted: Wanted | None, deadline: float, patience: float) -> None:
         """Wait until the plans of the same world that come before have been run.
 
         Raises
         ------
         WorldLost
-            If one of them has not come until the deadline, or the world has ended.
+            If one of them has not come until the deadline, or none until the ``patience``, in seconds, is over: this
+            process is in no such world, which another one may have joined. Or if the world has ended.
         """
         if wanted is None:
             return
@@ -76,18 +77,28 @@ class Grids:
         def over() -> bool:
             return wanted.key in self._ended
 
+        def has_turn() -> bool:
+            return over() or self._next.get(wanted.key, 0) >= wanted.turn
+
         with self._turned:
-            if not self._turned.wait_for(lambda: over() or self._next[wanted.key] >= wanted.turn,
-                                         deadline - time.monotonic()):
-                raise WorldLost(f"plan {self._next[wanted.key]} of a world did not come, and plan {wanted.turn} waited")
-        if over():
-            raise WorldLost("a worker of the plan's world is lost")
+            began = time.monotonic()
+            if not self._turned.wait_for(lambda: has_turn() or wanted.key in self._next,
+                                         min(deadline - began, patience)):
+                raise WorldLost(f"this process is in no MPI world {wanted.key.hex()[:16]}: plan {wanted.turn} of it "
+                                f"came, and within {time.monotonic() - began:.3g} s none of those before it")
+            if not self._turned.wait_for(has_turn, deadline - time.monotonic()):
+                raise WorldLost(f"plan {self._next.get(wanted.key, 0)} of a world did not come, and plan {wanted.turn} "
+                                "waited")
+            if over():
+                raise WorldLost("a worker of the plan's world is lost")
+            if self._next.setdefault(wanted.key, 0) == 0:
+                self._turned.notify_all()       # others wait for the first plan of the world
 
     def turn_done(self, wanted: Wanted | None) -> None:
         """Let the next plan of a world have its turn."""
         if wanted is not None:
             with self._turned:
-                self._next[wanted.key] = max(self._next[wanted.key], wanted.turn + 1)
+                self._next[wanted.key] = max(self._next.get(wanted.key, 0), wanted.turn + 1)
                 self._turned.notify_all()
 
     def is_joined(self, wanted: Wanted) -> bool:
