@@ -26,6 +26,7 @@ from gpu_worker.admin import open_connection
 from gpu_worker.failpoints import failpoint as failpoint
 from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.paths import locate as locate
+from gpu_worker.paths import machine as machine
 from gpu_worker.protocol.errors import (
     ProtocolError,
     VisparkError,

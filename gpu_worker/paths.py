@@ -14,6 +14,7 @@ import socket
 import stat
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerUnavailable
@@ -38,6 +39,20 @@ def locate(explicit: str | os.PathLike[str] | None = None) -> RuntimeDirectory:
     if system.is_dir():
         return RuntimeDirectory(system / "vispark")
     return RuntimeDirectory(Path(tempfile.gettempdir()) / f"vispark-{os.geteuid()}")
+
+
+@cache
+def machine() -> str:
+    """A name for what this process sees as its machine: its present boot, and the mount namespace of the process.
+
+    In another one, as of another container on the same host, the same path leads to other files, and so to another
+    daemon.
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    try:
+        return f"{boot}.{os.readlink('/proc/self/ns/mnt').strip('mnt:[]')}"
+    except OSError:
+        return boot     # a system without such namespaces
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from pyspark import TaskContext
 
-from gpu_worker.client import Client, connect, failpoint
+from gpu_worker.client import Client, connect, failpoint, machine
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import VERSION, Hello, Ran, Reach
 from gpu_worker.protocol.payload import Data, Payload, results
@@ -45,7 +45,7 @@ _Answer = TypeVar("_Answer")
 class Credentials:
     """What lets a process speak for a Spark application; shipped with its tasks and nowhere else.
 
-    ``driver`` is the host of the driver, and ``machine`` the name of its machine's present boot.
+    ``driver`` is the host of the driver, and ``machine`` what it sees as its machine.
     """
 
     session: str
@@ -76,7 +76,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Home:
-    """Where a worker is: its runtime directory, on the machine that was booted under this name."""
+    """Where a worker is: its runtime directory, on the machine of this name, which a container has for itself."""
 
     runtime_dir: str
     machine: str
@@ -115,12 +115,6 @@ def _address_towards(host: str) -> str:
     except OSError as error:
         log.warning("no address of this node leads to the driver's host %s: %s", host, error)
         return ""
-
-
-@cache
-def machine() -> str:
-    """A name for this machine's present boot."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 _clients: dict[tuple[int, str, str], Client] = {}

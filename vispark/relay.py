@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from gpu_worker.client import Client, locate
+from gpu_worker.client import Client, locate, machine
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Reply, Request
 from gpu_worker.protocol.wire import close_all
-from vispark.bridge import Credentials, Home, answered, local_client, machine, run
+from vispark.bridge import Credentials, Home, answered, local_client, run
 from vispark.errors import VisparkError
 from vispark.prepared import Shipment
 

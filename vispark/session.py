@@ -22,10 +22,11 @@ from typing import ClassVar
 
 from pyspark import RDD, SparkContext, StorageLevel
 
+from gpu_worker.client import machine
 from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, Save
 from gpu_worker.protocol.payload import Data
 from vispark import plan, profiling
-from vispark.bridge import Credentials, Home, Load, Token, machine
+from vispark.bridge import Credentials, Home, Load, Token
 from vispark.content import Content
 from vispark.copies import copies
 from vispark.errands import Errands

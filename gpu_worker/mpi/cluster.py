@@ -22,7 +22,7 @@ from pathlib import Path
 
 from gpu_worker.admin import administer
 from gpu_worker.mpi.nodes import start_prted
-from gpu_worker.paths import RuntimeDirectory
+from gpu_worker.paths import RuntimeDirectory, machine
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import OptionError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.grids import place_name
@@ -84,7 +84,7 @@ class Cluster:
         self._listen = listen
         self._key_file = key
         self._key = _read(key) if key is not None else b""
-        self._place = place_name(Path("/proc/sys/kernel/random/boot_id").read_text().strip(), str(directory.path))
+        self._place = place_name(machine(), str(directory.path))
         self._started: list[subprocess.Popen] = []
         self._listener: socket.socket | None = None
         if not self._key and (listen or any(_address(other) for other in self._others)):

@@ -136,7 +136,7 @@ class World:
 
 
 def place_name(machine: str, runtime_dir: str) -> str:
-    """The name of the worker in a runtime directory of a machine that was booted under that name."""
+    """The name of the worker in a runtime directory of the machine of that name."""
     return f"{machine}:{runtime_dir}"
 
 

@@ -1,0 +1,82 @@
+"""Plans of an MPI world come to the processes that are in it, and wait for each other there; what is one machine."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.grid.session import Grids
+from gpu_worker.paths import machine
+from gpu_worker.protocol.errors import WorldLost
+from gpu_worker.protocol.grids import World
+from vispark.bridge import Home
+from vispark.prepared import Prepared, Shipment, Values
+
+
+def world(turn: int, key: bytes = b"k" * 16) -> World:
+    """A plan's place in a world of two."""
+    return World(key, 1, ("here:/a", "there:/b"), turn)
+
+
+def waits(grids: Grids, turn: int) -> Callable[[], bool]:
+    """Wait for a turn in a thread; whether it has come, which is asked once."""
+    come = threading.Event()
+
+    def wait() -> None:
+        grids.await_turn(world(turn), time.monotonic() + 60, 60)
+        come.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+
+    def ended() -> bool:
+        thread.join()
+        return come.is_set()
+
+    return ended
+
+
+def test_a_process_does_not_wait_for_its_turn_in_a_world_that_it_is_not_in():
+    with pytest.raises(WorldLost, match=r"in no MPI world 6b6b.*plan 2 of it came.*none of those before it"):
+        Grids().await_turn(world(2), time.monotonic() + 600, 0)
+
+
+def test_once_a_world_has_begun_its_plans_wait_for_each_other():
+    grids = Grids()
+    last = waits(grids, 2)
+    grids.await_turn(world(0), time.monotonic() + 600, 0)
+    with pytest.raises(WorldLost, match="plan 0 of a world did not come, and plan 1 waited"):
+        grids.await_turn(world(1), time.monotonic(), 0)
+    grids.turn_done(world(0))
+    grids.await_turn(world(1), time.monotonic() + 600, 0)
+    grids.turn_done(world(1))
+    assert last()
+
+
+def test_a_plan_of_a_world_is_for_the_process_that_is_in_it():
+    """Another one refuses it, whoever brings it there."""
+    prepared = Prepared(b"k" * 16, b"plan", (), (), (), {}, (), -1)
+    for found, epoch in ((world(0), 4), (None, 5)):
+        shipment = Shipment(prepared, (7, 8), Values(()), world=found, epoch=4)
+        request, _ = shipment.request(1, 5, 600.0, known=True)
+        assert request.epoch == epoch
+
+
+def test_a_container_is_a_machine_of_its_own():
+    """The same path leads to other files there."""
+    code = "from gpu_worker.paths import machine; print(machine())"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == \
+        machine() + "\n"
+    apart = ["unshare", "--user", "--map-root-user", "--mount"]
+    if not shutil.which("unshare") or subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespaces here")
+    other = subprocess.run([*apart, sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert other.partition(".")[0] == machine().partition(".")[0]
+    assert Home(str(Path.cwd()), machine()).here and not Home(str(Path.cwd()), other.strip()).here
