@@ -50,6 +50,8 @@ _log = logging.getLogger("gpu_worker.process")
 _DRAIN_SECONDS = 3.0
 #: How long a process whose device cannot be had waits for its clients to learn of it.
 _REFUSAL_SECONDS = 5.0
+#: Where no daemon can be started in place of one that ended: when that is tried again, first and at most.
+_DAEMON_AGAIN_SECONDS, _DAEMON_SELDOM_SECONDS = 0.1, 60.0
 
 
 class Service:
@@ -166,15 +168,22 @@ class Service:
                 except VisparkError as error:
                     _log.info("no daemon: %s", error)
             self._set_controlled(False)
-            if self._door is not None and not self._stopping:
+            if (self._door is not None or self._anchors) and not self._stopping:
                 threading.Thread(target=self._have_daemon, name="daemon", daemon=True).start()
 
     def _have_daemon(self) -> None:
-        """Start a daemon: drivers on other nodes reach the session through one, and cannot start it themselves."""
-        try:
-            start_from_client(locate(), self._configuration.options.log_level)
-        except VisparkError as error:
-            _log.error("no daemon in place of the one that ended: %s", error)
+        """Start a daemon: drivers on other nodes reach the session through one, and cannot start it themselves; nor can
+        one that is relayed to, where executors hold the lease and a daemon the snapshots.
+        """
+        seconds = _DAEMON_AGAIN_SECONDS
+        while not (self._controlled or self._stopping):
+            try:
+                start_from_client(locate(), self._configuration.options.log_level)
+                return
+            except VisparkError as error:
+                _log.error("no daemon in place of the one that ended: %s", error)
+            time.sleep(seconds)
+            seconds = min(2 * seconds, _DAEMON_SELDOM_SECONDS)
 
     def _take(self, message: HandOver, descriptors: list[int], connection: Connection) -> None:
         threads = []

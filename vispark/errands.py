@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
 
 from vispark.bridge import Credentials, Home
 from vispark.relay import Errand
@@ -26,6 +27,10 @@ _PATIENCE = 0.1
 #: often: all slots there may be taken, by tasks that were killed too, and the node may be gone.
 _AGAIN = 0.5
 _TRIES = 7
+
+#: Where each task is a job: how many there are for each worker, at most, and how many at once.
+_PER_WORKER = 4
+_AT_ONCE = 16
 
 
 class Errands:
@@ -56,6 +61,7 @@ class Errands:
         self._residencies = residencies
         #: The VRDDs of which tasks may have left copies, by their stage.
         self._strays: dict[int, tuple[int, ...]] = {}
+        self._speculates = context.getConf().get("spark.speculation", "false").lower() == "true"
         #: How many Spark jobs were run.
         self.jobs = 0
         self._busy = False
@@ -144,13 +150,28 @@ class Errands:
         try:
             # Any task on a node will do.
             slots = 2 * self._context.defaultParallelism
-            self.jobs += 1
-            came.update(self._context.parallelize(range(slots), slots).mapPartitionsWithIndex(task).collect())
+            found = self._context.parallelize(range(slots), slots).mapPartitionsWithIndex(task)
+            if self._tries < _TRIES - 1 and self._speculates:
+                came.update(self._one_by_one(found, min(slots, _PER_WORKER * len(self._workers.known()))))
+            else:
+                self.jobs += 1
+                came.update(found.collect())
         finally:
             for worker, each in deferred.items():
                 if worker.home not in came:
                     worker.not_told(each)
         return came
+
+    def _one_by_one(self, found: RDD[Home], count: int) -> list[Home]:
+        """What the first partitions give, by a job for each: Spark makes no twin of a stage's only task.
+
+        Where a Python worker takes long to start, a task's twin on another node would end before it, and the worker be
+        killed, and started anew for the next task.
+        """
+        self.jobs += count
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vispark errand") as pool:
+            jobs = pool.map(lambda partition: self._context.runJob(found, list, [partition]), range(count))
+            return [home for homes in jobs for home in homes]
 
 
 def _locked(residency: Residency, stack: ExitStack) -> bool:

@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
 
 from gpu_worker.client import connect
-from tests.chaos.loops import OPTIONS, WEIGHT, heat, opened
+from tests.chaos.loops import OPTIONS, WEIGHT, Track, heat, opened
 from tests.system.topology import Topology
-from vispark import Grid
+from vispark import VRDD, Grid
 from vispark.session import Session
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 
-def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(local: Topology):
+def part_of_a_loop(blocks: VRDD) -> VRDD:
+    """Four steps in one call, which an action asks for."""
+    blocks = blocks.iterate(heat, WEIGHT, steps=4).cache()
+    blocks.count()
+    return blocks
+
+
+def steps_of_the_listing(blocks: VRDD) -> VRDD:
+    """Four steps, which no action asks for."""
+    for _ in range(4):
+        blocks.halo_extract().halo_shuffle()
+        blocks = blocks.halo_append().vmap(heat, WEIGHT).cache()
+    return blocks
+
+
+@pytest.fixture(scope="module")
+def relayed(local: Topology) -> Iterator[Track]:
     with opened(local, OPTIONS | {"spark.vispark.transport": "relay"}) as track:
-        session, parts, blocks = Session.of(track.sc), 0, track.blocks()
-        while session.snapshots.taken < 2:
-            blocks = blocks.iterate(heat, WEIGHT, steps=4).cache()
-            blocks.count()
-            parts += 1
-        track.kill_process()
-        found = Grid.gather(blocks)
-        assert session.snapshots.restored == 1 and session.replayed < 4 * parts
-        np.testing.assert_array_equal(found, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
+        yield track
+
+
+@pytest.mark.parametrize("part", [part_of_a_loop, steps_of_the_listing])
+def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(relayed: Track, part: Callable[[VRDD], VRDD]):
+    session, parts, blocks = Session.of(relayed.sc), 0, relayed.blocks()
+    blocks.count()
+    taken, restored, replayed = session.snapshots.taken, session.snapshots.restored, session.replayed
+    while session.snapshots.taken < taken + 2:
+        blocks = part(blocks)
+        parts += 1
+    relayed.kill_process()
+    found = Grid.gather(blocks)
+    assert session.snapshots.restored == restored + 1 and session.replayed - replayed < 4 * parts
+    np.testing.assert_array_equal(found, Grid.gather(relayed.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
 
 
 @pytest.mark.mpi

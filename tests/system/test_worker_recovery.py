@@ -36,7 +36,7 @@ def test_clients_go_on_without_a_daemon_and_a_new_one_adopts(runtime: Runtime):
             assert (second.pid, second.epoch, second.worker) == (client.pid, client.epoch, client.worker)
             ask(second)
         ask(client)
-        assert len(runtime.daemons()) == 1
+        assert eventually(lambda: len(runtime.daemons()) == 1)
         session, = runtime.status().sessions
         assert (session.pid, session.application, session.clients) == (client.pid, "an application", 1)
 
@@ -150,7 +150,7 @@ def test_a_kill_at_any_point_costs_a_connection_at_most(runtime: Runtime, point:
     assert answered and eventually(lambda: not armed.exists())
     with runtime.client() as client:
         ask(client)
-    assert len(runtime.daemons()) == 1
+    assert eventually(lambda: len(runtime.daemons()) == 1)
 
 
 @pytest.mark.parametrize("point", [*DAEMON_POINTS[:-1], *PROCESS_POINTS[:-1]])
