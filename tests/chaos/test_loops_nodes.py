@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import numpy as np
 import pytest
 
 from gpu_worker.client import connect
-from tests.chaos.loops import OPTIONS, WEIGHT, Track, heat, opened
+from tests.chaos.loops import OPTIONS, WEIGHT, heat, opened
 from tests.system.topology import Topology
 from vispark import VRDD, Grid
 from vispark.session import Session
@@ -31,24 +29,20 @@ def steps_of_the_listing(blocks: VRDD) -> VRDD:
     return blocks
 
 
-@pytest.fixture(scope="module")
-def relayed(local: Topology) -> Iterator[Track]:
+def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(local: Topology):
     with opened(local, OPTIONS | {"spark.vispark.transport": "relay"}) as track:
-        yield track
-
-
-@pytest.mark.parametrize("part", [part_of_a_loop, steps_of_the_listing])
-def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(relayed: Track, part: Callable[[VRDD], VRDD]):
-    session, parts, blocks = Session.of(relayed.sc), 0, relayed.blocks()
-    blocks.count()
-    taken, restored, replayed = session.snapshots.taken, session.snapshots.restored, session.replayed
-    while session.snapshots.taken < taken + 2:
-        blocks = part(blocks)
-        parts += 1
-    relayed.kill_process()
-    found = Grid.gather(blocks)
-    assert session.snapshots.restored == restored + 1 and session.replayed - replayed < 4 * parts
-    np.testing.assert_array_equal(found, Grid.gather(relayed.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
+        session = Session.of(track.sc)
+        for part in (part_of_a_loop, steps_of_the_listing):
+            parts, blocks = 0, track.blocks()
+            blocks.count()
+            taken, restored, replayed = session.snapshots.taken, session.snapshots.restored, session.replayed
+            while session.snapshots.taken < taken + 2:
+                blocks = part(blocks)
+                parts += 1
+            track.kill_process()
+            found = Grid.gather(blocks)
+            assert session.snapshots.restored == restored + 1 and session.replayed - replayed < 4 * parts
+            np.testing.assert_array_equal(found, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))
 
 
 @pytest.mark.mpi
