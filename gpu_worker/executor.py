@@ -176,6 +176,7 @@ class Execution:
     def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
         """Let the recording keep what was done, and bind what it makes of what the plan keeps."""
         fold, partials = self.plan.fold, self.partials
+        recording.iterated = tuple(self.grid.iterated) if self.grid else ()
         if self.pending:
             kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
             for keep, partition in self.pending:

@@ -65,7 +65,8 @@ class Prepared:
         first = plan.steps[0] if plan.steps else None
         self.source = first.slot if isinstance(first, Load) else -1
         self.may_be_recorded = self.source >= 0 and not any(
-            isinstance(step, ToHost | Iterate) or (isinstance(step, Keep) and step.place != "device")
+            isinstance(step, ToHost) or (isinstance(step, Keep) and step.place != "device")
+            or (isinstance(step, Iterate) and (step.until >= 0 or step.check > 0))      # its cells decide how it ends
             or (keeps and (self.fold or isinstance(step, Fetch))) for step in plan.steps)
         launches = sum(isinstance(step, Exec | MapFold) for step in plan.steps)
         for variant in plan.variants:

@@ -27,14 +27,19 @@ from gpu_worker.failpoints import failpoint
 from gpu_worker.line import Flight, Line
 from gpu_worker.names import Names
 from gpu_worker.protocol.errors import KernelFault, Place
+from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
 from gpu_worker.store import Partition
 from gpu_worker.streams import MAIN, Streams
 from gpu_worker.vessels import Room, Vessel
 
-#: The most device memory that a recording may hold on to beside what its plan keeps, in bytes.
+#: The most device memory that a recording may hold on to beside what its plan keeps, and what a plan that keeps
+#: something works in, in bytes.
 MOST_BYTES = 512 << 20
+
+#: The most launches and copies that a recording may have.
+MOST_WORK = 10_000
 
 Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
 
@@ -62,9 +67,13 @@ class Recording:
         Where that is held.
     room : Room, optional
         What the plan keeps is to lie here; it is held.
+    lent : mapping of int to Buffer
+        What other recordings of the plan work in, by the number of the allocation; the recording's to close. They are
+        never under way at once.
     """
 
-    def __init__(self, request: Run, source: int, names: Names, room: Room | None = None):
+    def __init__(self, request: Run, source: int, names: Names, room: Room | None = None,
+                 lent: Mapping[int, Buffer] | None = None):
         self.lock = threading.Lock()
         self.slot = source
         self.version = names.version(request.vrdds[source])
@@ -72,6 +81,11 @@ class Recording:
         self.source = names.vessel(request.vrdds[source])
         self.room = room
         self.vessels: dict[int, Vessel] = {}
+        #: What the plan works in and does not keep, by the number of the allocation; of one that keeps something.
+        self.workspace: dict[int, Buffer] = {}
+        #: How the plan's loops ended.
+        self.iterated: tuple[Iterated, ...] = ()
+        self._lent = dict(lent or {})
         self._reads = request.vrdds[source]
         self._shapes = _shapes(request.values)
         self._staged: dict[int, np.ndarray] = {}
@@ -85,7 +99,8 @@ class Recording:
         #: The last pass that was begun.
         self.flight: Flight | None = None
         #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
-        self._before = {buffer: buffer.ghosts for buffer in room.buffers.values()} if room else {}
+        self._before = {buffer: buffer.ghosts for buffer in (*(room.buffers.values() if room else ()),
+                                                             *self._lent.values())}
         #: The same of what it reads.
         self._found: dict[Buffer, tuple | None] = {}
         self._after: dict[Buffer, tuple | None] = {}
@@ -113,8 +128,8 @@ class Recording:
         self._fixed[slot] = data
 
     def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
-        """The buffer of the room for the plan's allocation of this number, shared with the caller."""
-        buffer = self.room.buffers.get(place) if self.room else None
+        """The buffer for the plan's allocation of this number, of the room or lent, shared with the caller."""
+        buffer = (self.room.buffers.get(place) if self.room else None) or self._lent.get(place)
         return buffer.share() if buffer and buffer.nbytes == nbytes and buffer.device is device else None
 
     def reads(self, partition: Partition) -> None:
@@ -137,6 +152,8 @@ class Recording:
             self.room = Room(fresh)
             self.room.hold()
         self.refused |= fresh != self.room.buffers
+        self.workspace = {place: buffer.share() for place, buffer in allocated.items()
+                          if buffer not in found and buffer.nbytes}
         for (slot, name), partitions in kept.items():
             vessel = Vessel(name, partitions, (self.room, *(self.source.rooms if self.source else ())))
             vessel.hold()
@@ -147,9 +164,9 @@ class Recording:
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
         """Keep what the plan did, once it is done, unless that would take too much memory."""
-        own = set() if self.room is None else set(self.room.buffers.values())
+        own = set(self.workspace.values()) | (set() if self.room is None else set(self.room.buffers.values()))
         needed = [buffer for buffer in buffers if buffer not in own]
-        self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES
+        self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or streams.noted > MOST_WORK
         if self.refused:
             return
         self._buffers = [buffer.share() for buffer in needed]
@@ -257,8 +274,8 @@ class Recording:
             vessel.hold()
         bound = [request.vrdds[slot] for slot in self.vessels]
         borrowed = [] if self.source else [request.vrdds[self.slot]]
-        return Flight(place, request.seconds, Ran(request.number, (), None, False, Times(0.0, 0.0), b""), marks,
-                      partial(self._landed, names, bound, borrowed, vessels))
+        reply = Ran(request.number, (), None, False, Times(0.0, 0.0), b"", self.iterated)
+        return Flight(place, request.seconds, reply, marks, partial(self._landed, names, bound, borrowed, vessels))
 
     @staticmethod
     def _landed(names: Names, bound: Sequence[int], borrowed: Sequence[int], vessels: Sequence[Vessel]) -> None:
@@ -283,13 +300,14 @@ class Recording:
             work.close()
         for device, stream in self._streams if self.room is None else ():
             give(device, stream)
-        for buffer in self._buffers:
+        for buffer in (*self._buffers, *self.workspace.values(), *self._lent.values()):
             buffer.close()
         for device, array in self._pinned:
             device.unpin(array)
         for vessel in self.vessels.values():
             vessel.drop()
         self._work, self._streams, self._buffers, self._pinned, self.vessels = [], [], [], [], {}
+        self.workspace, self._lent = {}, {}
 
 
 def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
@@ -378,6 +396,12 @@ class Recordings:
         """A room to write to, held; None where a new one is needed."""
         with self.lock:
             return next((room for room in self.rooms if room.take()), None)
+
+    def lent(self) -> dict[int, Buffer]:
+        """What the recordings work in, by the number of the allocation, shared with the caller."""
+        with self.lock:
+            found = next((each.workspace for each in self._known.values() if each.workspace), {})
+            return {place: buffer.share() for place, buffer in found.items()}
 
     def alike(self, vessel: Vessel) -> Vessel:
         """The vessel that lies where another one does, if a recording has one; else that one."""

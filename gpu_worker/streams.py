@@ -145,6 +145,11 @@ class Streams:
             if self._line is None:
                 self._pool.give(device, stream)
 
+    @property
+    def noted(self) -> int:
+        """How many launches, copies and waits were noted."""
+        return len(self._tape or ())
+
     def recorded(self) -> list[Recorded]:
         """What does again what was noted: apart for each stream, unless one waits for another."""
         tape = self._tape or []

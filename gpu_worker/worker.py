@@ -279,7 +279,8 @@ class Worker:
             if plan.plan.grid is not None or (wanted and plan.keeps):
                 # It may write ghost cells that those under way read, or where they work.
                 stack.enter_context(self._line.turn(alone=True))
-            recording = Recording(request, plan.source, self._names, plan.recordings.room()) if wanted else None
+            recording = Recording(request, plan.source, self._names, plan.recordings.room(),
+                                  plan.recordings.lent()) if wanted else None
             answer = self._done_anew(request, plan, payload, recording)
             self._grids.turn_done(request.world)
             return answer

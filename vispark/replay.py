@@ -17,7 +17,7 @@ from vispark import plan
 from vispark.bridge import Home
 from vispark.copies import owner
 from vispark.errors import PartitionMissing, WorkerLost, WorkerUnavailable
-from vispark.grid.loop import FIRST_STEPS, next_steps
+from vispark.grid.loop import Pace
 from vispark.grid.recorded import LoopSpec
 from vispark.plan import Cached, Chain, Node
 from vispark.residency import Residency
@@ -73,7 +73,7 @@ class Replay:
         self._base: Residency | None = None
         self._point: Point | None = None
         self._marks: list[Mark] = []
-        self._steps = FIRST_STEPS
+        self._pace = Pace()
 
     def run(self) -> None:
         """Compute it; after an error this may be called again, and goes on as far as it was.
@@ -192,9 +192,9 @@ class Replay:
     def _looped(self, point: Point, spec: LoopSpec) -> Point:
         """Some steps of a loop."""
         target = self._session.residency(spec.label)
-        part = spec.part(min(self._steps, spec.steps - point.steps), spec.done + point.steps)
+        target.pace = self._pace
+        part = spec.part(self._pace.part(spec.steps - point.steps), spec.done + point.steps)
         self._round(point, (Node(plan.Iterate(part), target.cached),))
-        self._steps = next_steps(self._steps, target.seconds)
         ended = target.iterated
         self._session.replayed += ended.steps
         done = point.steps + ended.steps

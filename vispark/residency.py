@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from pyspark import RDD
 
 from gpu_worker.protocol.grids import Iterated
+from gpu_worker.protocol.messages import Ran
 from vispark.bridge import Home, Token
 from vispark.content import Content
+from vispark.grid.loop import Pace
 from vispark.plan import Cached
 from vispark.plans import Plans, Shape
 from vispark.released import Released
@@ -39,8 +41,8 @@ class Residency:
         which it was made of.
     iterated : Iterated or None
         How the loop ended whose result it is.
-    seconds : float
-        What the plan that brought it took in a worker.
+    pace : Pace or None
+        Told what the loop took in a worker.
     saved : Cached or None
         The snapshot that was begun of it.
     replay : Replay or None
@@ -49,7 +51,7 @@ class Residency:
 
     def __init__(self, released: Released, cached: Cached):
         self.iterated: Iterated | None = None
-        self.seconds = 0.0
+        self.pace: Pace | None = None
         self.cached = cached
         self.places: dict[int, tuple[Home, int]] = {}
         self.contents: dict[int, Content] = {}
@@ -71,6 +73,13 @@ class Residency:
         self.places.update(dict.fromkeys(contents, (home, epoch)))
         self.contents.update(contents)
         self._changes += 1
+
+    def ended(self, reply: Ran) -> None:
+        """Take note of how the loop ended that brought it, if one did."""
+        if reply.iterated:
+            self.iterated = reply.iterated[-1]
+            if self.pace is not None:
+                self.pace.learn(self.iterated.steps, reply.times.total - reply.times.compile)
 
     def lose(self, partitions: Iterable[int]) -> None:
         self._shape = None

@@ -15,7 +15,8 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -31,6 +32,7 @@ from vispark.content import Content
 from vispark.copies import copies
 from vispark.errands import Errands
 from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
+from vispark.grid.loop import Pace
 from vispark.lanes import Ticket
 from vispark.options import Options
 from vispark.plan import Cached, Chain
@@ -51,6 +53,9 @@ log = logging.getLogger(__name__)
 #: How many results that are to be kept, and how many bytes of them, wait for an action where plans are relayed.
 BATCH = 16
 _BATCH_BYTES = 1 << 26
+
+#: Of how many loops that started from the same it is kept how long their steps take.
+_PACES = 64
 
 
 @dataclass
@@ -91,6 +96,7 @@ class Session:
         #: Whether a plan was lost whose answer nobody waits for.
         self._is_suspect = False
         self.plans = Plans()
+        self._paces: weakref.WeakKeyDictionary[RDD, OrderedDict[Hashable, Pace]] = weakref.WeakKeyDictionary()
         self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
         self._numbers = itertools.count(1)
@@ -176,14 +182,26 @@ class Session:
     def ensure(self, loader, chain: Chain, partitions: Sequence[int]) -> dict[int, Content]:
         """Materialise the last cached node of a chain in some partitions; what it looks like there."""
         start = next(node.cached for node in reversed(chain) if node.cached)
+        residency = self.residencies[start.number]
+        self.complete(loader, residency, partitions, lambda: chain)
+        return {partition: residency.contents[partition] for partition in partitions}
 
+    def complete(self, loader, residency: Residency, partitions: Sequence[int], whole: Callable[[], Chain]) -> None:
+        """Wait for what is to be kept, and materialise it where it did not come; ``whole`` gives the chain up to it."""
         def once() -> None:
-            self._settle_pending(self.residencies[start.number])
-            self.materialise(loader, chain, start, partitions)
+            self._settle_pending(residency)
+            if self.missing(residency, partitions):
+                self.materialise(loader, whole(), residency.cached, partitions)
 
         self._until_done(once)
-        contents = self.residencies[start.number].contents
-        return {partition: contents[partition] for partition in partitions}
+
+    def pace(self, loader: RDD, shape: Hashable) -> Pace:
+        """What is known of how long the steps of a loop take, by what it started from and what it does."""
+        paces = self._paces.setdefault(loader, OrderedDict())
+        paces[shape] = paces.pop(shape, None) or Pace()
+        while len(paces) > _PACES:
+            paces.popitem(last=False)
+        return paces[shape]
 
     def submit(self, loader, chain: Chain, partitions: Sequence[int], whole: Callable[[], Chain]) -> None:
         """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
@@ -326,7 +344,11 @@ class Session:
     def _heard(self, home: Home, ticket: Ticket) -> None:
         """Take note of what came of a plan, whether somebody waits for its answer or not."""
         if ticket.answer is not None:
-            self.snapshots.learn(home, ticket.answer[0].saved)
+            reply, _ = ticket.answer
+            self.snapshots.learn(home, reply.saved)
+            for number in ticket.shipment.vrdds[1:] if ticket.shipment and reply.iterated else ():
+                if number in self.residencies:
+                    self.residencies[number].ended(reply)
         if not isinstance(ticket.error, LOST) or ticket.shipment is None:
             return
         self._is_suspect = True
@@ -470,8 +492,8 @@ class Session:
                 target.bind(worker.home, epoch, contents)
                 # What plans make lies where they ran.
                 target.tokens = target.tokens or residency.tokens
-            if target and reply.iterated:
-                target.iterated, target.seconds = reply.iterated[-1], reply.times.total
+            if target:
+                target.ended(reply)
         answer.done.update(prepared.results)
         if reply.folded is not None:
             # Partitions without records do not say what a record looks like.

@@ -516,6 +516,13 @@ class VRDD(History, FoldActions, GridOperations):
             session.submit(self._loader, chain, partitions, self._chain)
         self._let_go_of_inputs()
 
+    def _begin_part(self) -> None:
+        session = Session.of(self.ctx)
+        assert self._before is not None and self._residency is not None
+        if self._before._is_held() and not session.relays:
+            chain = (*self._before._recent(), Node(self._op, self._residency.cached))
+            session.submit(self._loader, chain, range(self.getNumPartitions()), self._chain)
+
     def _let_go_of_inputs(self) -> None:
         """Once all of it is held, forget the VRDDs it came from; their operations stay, to rebuild what gets lost."""
         residency, before = self._residency, self._before

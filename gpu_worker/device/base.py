@@ -179,10 +179,15 @@ class Recorded:
         self.entries = entries
         self.late = [entry for _, entry in entries if isinstance(entry, Call)
                      and any(isinstance(each, Late) for each in entry.arguments)]
+        self._slots = {each.slot: each.value.tobytes() for call in self.late for each in call.arguments
+                       if isinstance(each, Late)}
 
     def set(self, values: Callable[[int], np.generic]) -> bool:
         """Take values from slots; whether one is another than before."""
-        changed = False
+        found = {slot: values(slot).tobytes() for slot in self._slots}
+        if found == self._slots:
+            return False
+        self._slots, changed = found, False
         for call in self.late:
             arguments = [Late(each.slot, values(each.slot)) if isinstance(each, Late) else each
                          for each in call.arguments]

@@ -9,7 +9,7 @@ from gpu_worker.protocol.grids import Exchange, Iterate, Iterated, Stencil, Wind
 from gpu_worker.protocol.messages import Exec, Fetch, Keep, Load, ToDevice, Values
 from vispark import IN, OUT, Grid, Kernels, PlanError, TranslationError, plan, stencil
 from vispark.content import Content
-from vispark.grid.loop import Loop, progress, run_parts
+from vispark.grid.loop import Loop, Pace, progress, run_parts
 from vispark.grid.lowering import GridLowering, lowering
 from vispark.grid.recorded import record_loop
 from vispark.launch import record_exec
@@ -309,18 +309,39 @@ def test_a_long_loop_is_run_in_parts_of_half_a_second():
 
     def run(count, done):
         parts.append((count, done))
-        return Iterated(count, -1.0), count * 1e-3
+        pace.learn(count, count * 1e-3)
+        return Iterated(count, -1.0)
 
-    shown = []
-    assert run_parts(2500, -1.0, run, lambda done, change: shown.append(done)) == Loop(2500, None)
+    shown, pace = [], Pace()
+    assert run_parts(2500, -1.0, run, lambda done, change: shown.append(done), pace) == Loop(2500, None)
     assert [count for count, _ in parts] == [12, 96, 492, 492, 492, 492, 424]
     assert shown == [sum(count for count, _ in parts[:number + 1]) for number in range(len(parts))]
     assert [done for _, done in parts] == [0, *shown[:-1]]
 
 
 def test_a_loop_ends_where_its_change_is_small_enough():
-    ends = iter([(Iterated(12, -1.0), 1e-3), (Iterated(96, 0.5), 8e-3), (Iterated(20, 0.01), 3e-3)])
-    assert run_parts(5000, 0.1, lambda count, done: next(ends), lambda done, change: None) == Loop(128, 0.01)
+    ends, pace = iter([Iterated(12, -1.0), Iterated(96, 0.5), Iterated(20, 0.01)]), Pace()
+
+    def run(count, done):
+        pace.learn(count, 1e-3)
+        return next(ends)
+
+    assert run_parts(5000, 0.1, run, lambda done, change: None, pace) == Loop(128, 0.01)
+
+
+def test_parts_of_loops_that_come_again_are_alike():
+    parts, pace = [], Pace()
+
+    def run(count, done):
+        parts.append(count)
+        pace.learn(count, count * 2e-3 * (1 + len(parts) % 3 / 10))
+        return Iterated(count, -1.0)
+
+    for _ in range(3):
+        run_parts(100, -1.0, run, lambda done, change: None, pace)
+    assert parts == [12, 88, 100, 100]
+    run_parts(2000, -1.0, run, lambda done, change: None, pace)
+    assert len(set(parts[4:-1])) == 1 and sum(parts[4:]) == 2000
 
 
 def test_the_line_of_a_loop_is_shown_where_it_is_wanted(capsys):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +59,15 @@ class Cells:
     def within(self, key: BlockKey) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Which of a block's cells these are, and where in the result they go."""
         return self.ranges(key.grid.description, key.position)
+
+    def blocks(self, description: Description) -> Iterator[int]:
+        """The numbers of the blocks that have some of these cells."""
+        along = []
+        for axis, each in enumerate(zip(self.starts, self.stops, self.steps, strict=True)):
+            cells, cuts = range(*each), description.cuts(axis)
+            along.append([place for place, (low, high) in enumerate(pairwise(cuts))
+                          if cells and bisect_left(cells, low) < bisect_left(cells, high)])
+        return (description.number_of(position) for position in itertools.product(*along))
 
     def shape_within(self, description: Description, position: tuple[int, ...]) -> tuple[int, ...]:
         """How many of a block's cells these are, along each axis."""

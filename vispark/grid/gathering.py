@@ -23,8 +23,11 @@ def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
     if cells is ...:
         records, window = blocks.collect(), None
     else:
-        description = _description(blocks)
-        window = Cells.of(cells, description.shape)
+        description = blocks.described() if isinstance(blocks, GridOperations) else None
+        window = Cells.of(cells, (description or _description(blocks)).shape)
+        held = blocks.windowed(window) if isinstance(blocks, GridOperations) else None
+        if held is not None:
+            return _assembled(held, window, is_whole=False)
         records = _windowed(blocks, window).collect()
     return _assembled(records, window)
 
@@ -52,7 +55,8 @@ def _check_key(key: Any) -> None:
                         "of it under the same keys")
 
 
-def _assembled(records: list[Any], window: Cells | None) -> Any:
+def _assembled(records: list[Any], window: Cells | None, *, is_whole: bool = True) -> Any:
+    """The array that records make, of which all of the grid's blocks have one, where it ``is_whole``."""
     if not records:
         raise PlanError("there are no blocks to gather")
     for record in records:
@@ -63,7 +67,8 @@ def _assembled(records: list[Any], window: Cells | None) -> Any:
     odd = next((key for key, _ in records if key.grid.description != grid.description), None)
     if odd is not None:
         raise PlanError(f"there are blocks of two grids, {grid} and {odd.grid}; gather one")
-    grid.description.check_whole([key.number for key, _ in records])
+    if is_whole:
+        grid.description.check_whole([key.number for key, _ in records])
     cells = window or Cells.of(..., grid.shape)
     if not isinstance(records[0][1], dict):
         return _array(records, cells)

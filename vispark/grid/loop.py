@@ -15,6 +15,10 @@ from gpu_worker.protocol.grids import Iterated
 
 #: A part of a loop takes about so long: short beside a plan's deadline, long beside a request's way.
 _SECONDS = 0.5
+#: Parts that take between the one and the other are as long as the one before, so that its plan comes again.
+_LEAST_SECONDS, _MOST_SECONDS = 0.35, 0.75
+#: A part has at most so many times the steps of the one before.
+_GROWTH = 8
 #: The first part; longer ones are multiples of it, so that few of the steps done several at once are left over.
 FIRST_STEPS = 12
 #: A loop that is done before shows nothing.
@@ -40,7 +44,40 @@ class Loop:
     change: float | None
 
 
-def run_parts(steps: int, until: float, run: Callable[[int, int], tuple[Iterated, float]], show: Shown) -> Loop:
+@dataclass
+class Pace:
+    """How long a step of a loop takes, as far as is known from its calls before.
+
+    Attributes
+    ----------
+    steps : int
+        Of the last part that was measured; 0 before there was one.
+    seconds : float
+        What a worker took for these.
+    """
+
+    steps: int = 0
+    seconds: float = 0.0
+    _count: int = FIRST_STEPS
+
+    def learn(self, steps: int, seconds: float) -> None:
+        """Take note of what some steps took."""
+        if steps:
+            self.steps, self.seconds = steps, max(seconds, 1e-6)
+
+    def part(self, left: int) -> int:
+        """The steps of the next part, where so many are left."""
+        if not self.steps:
+            return min(FIRST_STEPS, left)
+        most, each = _GROWTH * self.steps, self.seconds / self.steps
+        if left <= most and left * each <= _MOST_SECONDS:
+            return left
+        if not _LEAST_SECONDS <= self._count * each <= _MOST_SECONDS:
+            self._count = _rounded(min(most, _SECONDS / each))
+        return min(self._count, left)
+
+
+def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], show: Shown, pace: Pace) -> Loop:
     """Run a loop in parts.
 
     Parameters
@@ -50,26 +87,26 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], tuple[Iterated
     until : float
         The change at which to end; below 0, none is.
     run : callable
-        Runs so many steps after so many done ones; gives how it ended, and the seconds that workers took. What the way
-        to them takes is none of these, or parts would become shorter and shorter where that is long.
+        Runs so many steps after so many done ones; gives how it ended.
     show : callable
         Told after each part how far the loop is.
+    pace : Pace
+        Told by ``run`` what workers took for a part. What the way to them takes is none of it, or parts would become
+        shorter and shorter where that is long.
     """
-    done, change, count = 0, -1.0, FIRST_STEPS
+    done, change = 0, -1.0
     while True:
-        count = min(count, steps - done)
-        ended, seconds = run(count, done)
+        count = pace.part(steps - done)
+        ended = run(count, done)
         done += ended.steps
         change = ended.change if ended.change >= 0 else change
         show(done, change)
         if done >= steps or ended.steps < count or 0 <= change <= until:
             return Loop(done, change if change >= 0 else None)
-        count = next_steps(count, seconds)
 
 
-def next_steps(count: int, seconds: float) -> int:
-    """The steps of the next part, where so many took so long."""
-    found = max(1, round(count * min(8.0, _SECONDS / max(seconds, 1e-6))))
+def _rounded(steps: float) -> int:
+    found = max(1, round(steps))
     return found - found % FIRST_STEPS if found > FIRST_STEPS else found
 
 

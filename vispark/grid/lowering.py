@@ -181,8 +181,9 @@ class GridLowering(Lowering):
         layout = self._states[0][position].layout
         maps = loop_maps(spec, layout, before, self.description, position)
         once, several, stride = passes(maps, self.description, spec.most_at_once)
-        self.steps += [messages.ToDevice(), Iterate(spec.label, self._phases(once), spec.steps, spec.done, spec.until,
-                                                    spec.every, spec.check, self._phases(several), stride)]
+        self.steps += [messages.ToDevice(), Iterate(
+            spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
+            self._phases(several), stride)]
         self._loops.append((spec, maps, (several, stride) if several else (once, 1)))
         self._ghosts = None
 

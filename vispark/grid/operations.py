@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,20 @@ from gpu_worker.protocol.grids import Iterated
 from vispark import plan
 from vispark.content import Content
 from vispark.errors import Place, PlanError
+from vispark.grid.cells import Cells
+from vispark.grid.description import Description
 from vispark.grid.loop import Loop, progress, run_parts
 from vispark.grid.recorded import LoopSpec, reaches_out, record_loop
 from vispark.mapped import MapSpec
-from vispark.session import Session
+from vispark.rewrite import FETCH, Goal
+from vispark.session import Answer, Session
 
 if TYPE_CHECKING:
     from vispark.vrdd import VRDD
+
+
+#: Operations whose results are blocks of the grid that they were given blocks of.
+_SAME_GRID = plan.ToDevice | plan.ToHost | plan.HaloAppend | plan.Map | plan.Iterate
 
 
 @dataclass(frozen=True)
@@ -164,9 +171,33 @@ class GridOperations(RDD[Any]):
             raise PlanError("iterated is known of what iterate() gives, and of nothing that was made of it")
         return self._loop
 
+    def described(self) -> Description | None:
+        """The grid that the blocks are of, where that is known without asking for one."""
+        each: VRDD | None = self._itself()
+        while each is not None:
+            if each._residency is not None and each._residency.contents:
+                contents = list(each._residency.contents.values())
+                return next((content.layout.grid for content in contents if content.layout.grid is not None), None)
+            each = each._before if isinstance(each._op, _SAME_GRID) else None
+        return None
+
     def window(self, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> VRDD:
         """Of each block those cells that lie in a window of the grid; for ``Grid.gather``."""
         return self._then(plan.Window(starts, stops, steps))
+
+    def windowed(self, window: Cells) -> list[Any] | None:
+        """The records that have cells in a window, cut to it, of blocks that are held; None where they are not."""
+        self._run_loops()
+        residency, description = self._itself()._residency, self.described()
+        contents = residency.contents if residency is not None else {}
+        if description is None or len(contents) < self.getNumPartitions():
+            return None
+        description.check_whole([number for content in contents.values() for number in content.positions])
+        reached = set(window.blocks(description))
+        wanted = sorted(index for index, content in contents.items() if not reached.isdisjoint(content.positions))
+        cut = self.window(window.starts, window.stops, window.steps)
+        answer = cut._evaluate(wanted or [min(contents)], FETCH)
+        return [record for index in sorted(answer.records) for record in answer.records[index]]
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -222,7 +253,7 @@ class GridOperations(RDD[Any]):
 
     def _keep_together(self) -> None:
         """Keep the last result that needed neighbours."""
-        chain = self._chain()
+        chain = self._recent()
         start = max((index for index, node in enumerate(chain) if node.cached), default=-1)
         last = max((index for index in range(len(chain)) if plan.needs_neighbours(chain, index)), default=-1)
         each = self._itself()
@@ -248,16 +279,22 @@ class GridOperations(RDD[Any]):
         looped, session = self._itself(), Session.of(self.ctx)
         last = looped._before
 
-        def run(steps: int, done: int) -> tuple[Iterated, float]:
+        pace = session.pace(looped._loader, spec.phases_key())
+
+        def run(steps: int, done: int) -> Iterated:
             nonlocal last
             part = last._then(plan.Iterate(spec.part(steps, done))).persist()
-            session.ensure(part._loader, part._chain(), range(part.getNumPartitions()))
+            part._residency.pace = pace
+            part._begin_part()
+            # Of the last part it is known how it ends, where nothing is asked of its cells: it is not waited for.
+            if spec.depends or done + steps < spec.steps or not part._is_complete():
+                session.complete(part._loader, part._residency, range(part.getNumPartitions()), part._chain)
             part._let_go_of_inputs()
             last = part
-            return part._residency.iterated, part._residency.seconds
+            return part._residency.iterated or Iterated(steps, -1.0)
 
         with progress(spec.label, spec.steps, looped._progress) as show:
-            looped._loop = run_parts(spec.steps, spec.until, run, show)
+            looped._loop = run_parts(spec.steps, spec.until, run, show, pace)
         with looped._lock:
             name = looped.name() or str(looped._op)
             # Its lineage is that of its parts, of which there are snapshots.
@@ -284,7 +321,17 @@ class GridOperations(RDD[Any]):
     def _chain(self) -> plan.Chain: ...
 
     @abstractmethod
+    def _recent(self) -> plan.Chain: ...
+
+    @abstractmethod
+    def _begin_part(self) -> None:
+        """Let workers begin with this part of a loop, where they hold what it starts from."""
+
+    @abstractmethod
     def _contents(self) -> dict[int, Content]: ...
+
+    @abstractmethod
+    def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer: ...
 
     @abstractmethod
     def _backwards(self) -> Iterator[plan.Op]: ...

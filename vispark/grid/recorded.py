@@ -59,10 +59,23 @@ class LoopSpec:
         most = self.steps if self.until < 0 else min(self.steps, self.every - 1)
         return max(1, min(most, self.check) if self.check > 0 else most)
 
+    @property
+    def depends(self) -> bool:
+        """Whether how it ends depends on the values of cells."""
+        return self.until >= 0 or self.check > 0
+
+    @property
+    def counted(self) -> int:
+        """How many steps came before, where that is of any account."""
+        return self.done if self.depends else 0
+
+    def phases_key(self) -> tuple[Any, ...]:
+        """What a step does, without the arguments' values."""
+        return tuple([phase.shape_key() for phase in self.phases])
+
     def shape_key(self) -> tuple[Any, ...]:
         """The same without the arguments' values."""
-        return (*(phase.shape_key() for phase in self.phases), self.steps, self.done, self.until, self.every,
-                self.check)
+        return self.phases_key(), self.steps, self.counted, self.until, self.every, self.check
 
     def value(self, origin: Given) -> ArrayValue:
         """An argument or a capture; those of all phases are numbered one behind the other."""
