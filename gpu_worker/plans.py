@@ -160,7 +160,8 @@ class Plans:
             return
         with self._lock:
             reading = [each for vrdd in vrdds for each in self._reading.pop(vrdd, ())]
-            over = [each for each in self._loops.values() if not each.in_use]
+            busy = {room for each in self._loops.values() if each.in_use for room in each.rooms}
+            over = [each for each in self._loops.values() if not each.in_use and not each.reads(busy)]
             for each in over:
                 del self._loops[id(each)]
         for recordings, version in reading:

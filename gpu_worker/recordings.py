@@ -13,7 +13,7 @@ import mmap
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -429,6 +429,11 @@ class Recordings:
         with self.lock:
             return any(room.held for room in self.rooms) or any(
                 each.source.is_bound for each in self._known.values() if each.source)
+
+    def reads(self, rooms: Set[Room]) -> bool:
+        """Whether one reads what lies in some rooms, as it will again when that is written anew."""
+        with self.lock:
+            return any(room in rooms for each in self._known.values() if each.source for room in each.source.rooms)
 
     def drop(self, version: int) -> list[Recording]:
         """Forget those that read content of a version, for the caller to close."""

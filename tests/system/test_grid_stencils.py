@@ -265,7 +265,8 @@ def test_a_long_loop_holds_a_bounded_amount_of_memory(sc: SparkContext):
         blocks = blocks.iterate(lambda u: u * 0.999, steps=10)
         Grid.gather(blocks, np.s_[0, 0])
     after = report(sc)
-    assert sum(each.used for each in after.memory) <= sum(each.used for each in before.memory) + 2 * 60 * 50 * 8
+    # Beside what is held, calls that come again write to a second room, and work in a third, until they end.
+    assert sum(each.used for each in after.memory) <= 3 * sum(each.used for each in before.memory) + 1024
 
 
 def test_actions_on_parts_of_a_result_and_spark_jobs_see_all_of_it(sc: SparkContext):

@@ -53,12 +53,24 @@ def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
     # Nothing is allocated, copied, compiled or waited for.
     assert [call[:2] for call in device.calls] == [("launch", "copy_boxes"), ("launch", "spread")] * 5
     assert len(used) == 2
-    window = null.plan(ToDevice(), Window((0, 0), (1, 1), (1, 1)), Fetch(-1, "blocks"))
-    null.worker.run(window, (12,))
     null.worker.process.rest(-1.0)
     assert device.memory().used == one
     null.worker.process.handle(Release(1, (12,)), [])
     assert device.memory().used == 0
+
+
+def test_a_look_at_each_result_is_noted_for_each_room(null: GridBench):
+    null.put(1, FULL)
+    window = null.plan(ToDevice(), Window((0, 0), (1, 1), (1, 1)), Fetch(-1, "blocks"))
+    device = null.worker.process._pool.devices[0]
+    for vrdd in range(1, 12):
+        null.worker.run(loop(null), (vrdd, vrdd + 1), [np.float32(0.1)])
+        null.worker.process.handle(Release(1, (vrdd,)), [])
+        device.calls.clear()
+        null.worker.run(window, (vrdd + 1,))
+    assert [call[0] for call in device.calls] == ["launch", *["copy_out"] * 6, "synchronize"]
+    null.worker.process.handle(Release(1, (12,)), [])
+    assert not null.worker.process.may_rest and device.memory().used == 0
 
 
 def test_a_loop_that_ends_where_its_values_say_is_not_noted(null: GridBench):

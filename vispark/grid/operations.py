@@ -197,7 +197,8 @@ class GridOperations(RDD[Any]):
         wanted = sorted(index for index, content in contents.items() if not reached.isdisjoint(content.positions))
         cut = self.window(window.starts, window.stops, window.steps)
         answer = cut._evaluate(wanted or [min(contents)], FETCH)
-        return [record for index in sorted(answer.records) for record in answer.records[index]]
+        records = [record for index in sorted(answer.records) for record in answer.records[index]]
+        return [record for record in records if record[0].number in reached] or records[:1]
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class GridOperations(RDD[Any]):
         looped, session = self._itself(), Session.of(self.ctx)
         last = looped._before
 
-        pace = session.pace(looped._loader, spec.phases_key())
+        pace = session.pace(looped._loader, spec.phases_key)
 
         def run(steps: int, done: int) -> Iterated:
             nonlocal last

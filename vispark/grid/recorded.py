@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral
 from typing import Any
 
@@ -11,6 +12,7 @@ from vispark.errors import PlanError
 from vispark.kernels import ArrayValue
 from vispark.mapped import MapSpec, record_map
 from vispark.tables import Given
+from vispark.translate.form import Constant
 
 #: How often to look for NaN and infinities where nothing is said of it but that it should be done.
 _CHECKED = 100
@@ -69,27 +71,31 @@ class LoopSpec:
         """How many steps came before, where that is of any account."""
         return self.done if self.depends else 0
 
+    @cached_property
     def phases_key(self) -> tuple[Any, ...]:
         """What a step does, without the arguments' values."""
         return tuple([phase.shape_key() for phase in self.phases])
 
+    @cached_property
+    def _values(self) -> dict[str, list[Constant]]:
+        """The arguments and captures of all phases, one phase behind the other."""
+        return {"argument": [each for phase in self.phases for each in phase.arguments],
+                "capture": [each for phase in self.phases for each in phase.captured]}
+
     def shape_key(self) -> tuple[Any, ...]:
         """The same without the arguments' values."""
-        return self.phases_key(), self.steps, self.counted, self.until, self.every, self.check
+        return self.phases_key, self.steps, self.counted, self.until, self.every, self.check
 
     def value(self, origin: Given) -> ArrayValue:
         """An argument or a capture; those of all phases are numbered one behind the other."""
-        number = origin.number
-        for phase in self.phases:
-            count = len(phase.arguments if origin.kind == "argument" else phase.captured)
-            if number < count:
-                return phase.value(replace(origin, number=number))
-            number -= count
-        raise AssertionError(f"{self.label} has no {origin.kind} {origin.number}")
+        found = self._values[origin.kind][origin.number]
+        return ArrayValue(found.dtype, found.shape, found.data)
 
     def part(self, steps: int, done: int) -> LoopSpec:
         """Some of the steps."""
-        return replace(self, steps=steps, done=done)
+        found = replace(self, steps=steps, done=done)
+        found.__dict__.update(phases_key=self.phases_key, _values=self._values)     # which are the same
+        return found
 
 
 def record_loop(function: Callable[..., Any] | Sequence[tuple[Any, ...]], arguments: tuple[Any, ...], steps: Any,
