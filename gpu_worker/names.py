@@ -49,6 +49,11 @@ class Names:
         found = self._state.vessel(vrdd)
         return found if isinstance(found, Vessel) else None
 
+    def lies_in_patches(self, vrdd: int) -> bool:
+        """Whether the blocks of a grid are windows of patches already, and not as they came."""
+        with self._lock:
+            return all(array.window is not None for content in self._state.held(vrdd) for array in content.arrays)
+
     def borrow(self, versions: Mapping[int, int]) -> bool:
         """As :meth:`State.borrow`."""
         with self._lock:

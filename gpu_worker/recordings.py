@@ -106,6 +106,8 @@ class Recording:
         self._after: dict[Buffer, tuple | None] = {}
         #: Whether it turned out not to be of use.
         self.refused = False
+        #: Whether what it keeps lies where others were to work.
+        self.has_kept_lent = False
 
     # -- while the plan runs ------------------------------------------------------------------------------------------
 
@@ -151,6 +153,7 @@ class Recording:
         if self.room is None:
             self.room = Room(fresh)
             self.room.hold()
+        self.has_kept_lent = any(buffer in found for buffer in self._lent.values())
         self.refused |= fresh != self.room.buffers
         self.workspace = {place: buffer.share() for place, buffer in allocated.items()
                           if buffer not in found and buffer.nbytes}
@@ -167,7 +170,7 @@ class Recording:
         own = set(self.workspace.values()) | (set() if self.room is None else set(self.room.buffers.values()))
         needed = [buffer for buffer in buffers if buffer not in own]
         self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or streams.noted > MOST_WORK
-        if self.refused:
+        if self.refused or self.has_kept_lent:
             return
         self._buffers = [buffer.share() for buffer in needed]
         self._place, self._answer = place, answer

@@ -303,7 +303,10 @@ class Worker:
         """Whether to note how a plan runs, as it is likely to come again."""
         if request.profile or request.world or not plan.may_be_recorded or plan.source >= len(request.vrdds):
             return False
-        return plan.recordings.wanted(self._names.version(request.vrdds[plan.source]))
+        source = request.vrdds[plan.source]
+        # The copies into patches are made once, and never again in a loop.
+        return (plan.plan.grid is None or self._names.lies_in_patches(source)) \
+            and plan.recordings.wanted(self._names.version(source))
 
     def _joined(self, request: Run, plan: Prepared) -> World | None:
         """The MPI world that a plan wants, which is joined if need be."""
@@ -316,6 +319,10 @@ class Worker:
     def _keep(self, request: Run, plan: Prepared, recording: Recording) -> None:
         """Keep a recording, if it became one that is of use."""
         plan.recordings.refused |= recording.refused
+        if recording.has_kept_lent:
+            # Nothing may write again to where a result lies now.
+            for each in plan.recordings.clear():
+                self._close_recording(each)
         # Where a name changed while the plan ran, nobody knows which content it was recorded with.
         useful = recording.is_complete and recording.holds(self._names)
         if useful:

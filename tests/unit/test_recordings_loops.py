@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpu_worker.names import Names
 from gpu_worker.protocol.grids import Iterate, Phase, Window
 from gpu_worker.protocol.messages import Fetch, Keep, Plan, Release, ToDevice, Value
 from gpu_worker.recordings import Recordings
@@ -48,8 +49,9 @@ def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
         reply, _ = null.worker.run(plan, (vrdd, vrdd + 1), [np.float32(0.1)])
         assert [each.steps for each in reply.iterated] == [5]
         null.worker.process.handle(Release(1, (vrdd,)), [])
-        one = device.memory().used if vrdd == 1 else one       # noted from the second call on
-        used.add(device.memory().used if vrdd > 4 else -1)
+        # Noted from the third call on: the first makes patches of the blocks.
+        one = device.memory().used if vrdd == 1 else one
+        used.add(device.memory().used if vrdd > 5 else -1)
     # Nothing is allocated, copied, compiled or waited for.
     assert [call[:2] for call in device.calls] == [("launch", "copy_boxes"), ("launch", "spread")] * 5
     assert len(used) == 2
@@ -57,6 +59,20 @@ def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
     assert device.memory().used == one
     null.worker.process.handle(Release(1, (12,)), [])
     assert device.memory().used == 0
+
+
+def test_what_is_kept_where_others_would_work_stays_as_it_is(host: GridBench, monkeypatch: pytest.MonkeyPatch):
+    """Blocks that are no patches yet are copied first, so that what is allocated third is the result, or not."""
+    monkeypatch.setattr(Names, "lies_in_patches", lambda names, vrdd: True)
+    plan = loop(host)
+    for first in (100, 200, 300):
+        host.put(first, FULL)
+        host.put(1000 + first, FULL)
+        for vrdd in range(first, first + 5):
+            host.worker.run(plan, (vrdd, vrdd + 1), [np.float32(0.1)])
+            host.worker.run(loop(host, until=0.0), (1000 + vrdd, 1001 + vrdd), [np.float32(0.1)])
+            for each in range(first, vrdd + 2):
+                assert np.array_equal(host.fetch(each), host.fetch(1000 + each)), (each, vrdd)
 
 
 def test_a_look_at_each_result_is_noted_for_each_room(null: GridBench):
