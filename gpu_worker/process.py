@@ -264,7 +264,7 @@ class Service:
                     _answer(connection, asked, worker, payloads, ahead)
                     ahead.answer_until_input()
                     self._lingering = connection
-                    connection.linger(LINGER_SECONDS, lambda: self._lingering is connection)
+                    connection.linger(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
                     while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
                         payloads.close()
                         worker.rest(KEPT_SECONDS)

@@ -20,7 +20,7 @@ from typing import Any
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import ProtocolError, WorkerLost
 from gpu_worker.protocol.payload import Payload
-from gpu_worker.protocol.wire import MAX_FRAME, Connection, encoded
+from gpu_worker.protocol.wire import MAX_FRAME, Connection, Sockets, encoded
 
 #: How much of a payload is sent at once.
 CHUNK_BYTES = 1 << 20
@@ -129,9 +129,10 @@ class StreamConnection(Connection):
         """As :meth:`Connection.wait`; what was deciphered already counts."""
         return self.socket.pending() > 0 or super().wait(seconds)
 
-    def linger(self, seconds: float, still: Callable[[], bool] = lambda: True) -> bool:
+    def linger(self, seconds: float, still: Callable[[], bool] = lambda: True,
+               others: Sockets = ()) -> bool:
         """As :meth:`Connection.linger`; what was deciphered already counts."""
-        return self.socket.pending() > 0 or super().linger(seconds, still)
+        return self.socket.pending() > 0 or super().linger(seconds, still, others)
 
     def _read(self, view: memoryview, until: float | None) -> None:
         if self.until is not None:

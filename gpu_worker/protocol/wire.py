@@ -12,7 +12,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,8 @@ PATIENT_SECONDS = 0.01
 #: The fewest processors with which they do so, and for how long it counts that some were free, in seconds.
 LINGER_PROCESSORS = 4
 _FREE_SECONDS = 0.02
+
+Sockets = Iterable[socket.socket]
 
 _LENGTH = struct.Struct("!I")
 _ANCILLARY_BYTES = socket.CMSG_LEN(MAX_DESCRIPTORS * array.array("i").itemsize)
@@ -97,22 +99,26 @@ class Connection:
             close_all(descriptors)
             raise
 
-    def linger(self, seconds: float, still: Callable[[], bool] = lambda: True) -> bool:
+    def linger(self, seconds: float, still: Callable[[], bool] = lambda: True,
+               others: Sockets = ()) -> bool:
         """Look for input again and again for up to some seconds, giving way to other threads each time.
 
         A thread that sleeps is woken late, in a virtual machine by 50 to 100 µs; one that looks is there at once. Not
         where processors are few or busy: there whoever looks takes the time of whom it waits for. Nor any longer than
-        ``still`` says so. Whether there is input.
+        ``still`` says so, or there is input for ``others``: their threads, which sleep, would get the interpreter's
+        lock late, as it is free for less than they take to wake up. Whether there is input.
         """
         if not _processors_are_free():
             return False
-        looking = select.poll()
-        looking.register(self.socket, select.POLLIN)
+        looking, own = select.poll(), self.socket.fileno()
+        for each in (self.socket, *others):
+            if each.fileno() >= 0:
+                looking.register(each, select.POLLIN)
         until = time.monotonic() + seconds
-        while not looking.poll(0):
+        while not (found := looking.poll(0)):
             if time.monotonic() > until or not still():
                 return False
-        return True
+        return any(descriptor == own for descriptor, _ in found)
 
     def wait(self, seconds: float) -> bool:
         """Sleep until there is input, for up to some seconds; whether there is."""

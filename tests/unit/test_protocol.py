@@ -361,6 +361,12 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
     started = time.monotonic()
     assert not receiver.linger(0.05) and 0.05 <= time.monotonic() - started < 5
     assert not receiver.linger(30, lambda: False) and time.monotonic() - started < 10
+    silent, said = socket.socketpair()
+    with silent, said:
+        assert not receiver.linger(0.05, others=[silent])
+        said.send(b"1")
+        assert not receiver.linger(30, others=[silent]) and time.monotonic() - started < 10
+    assert not receiver.linger(0.05, others=[silent])
     sender.send(Release(1, (2,)), Request)
     assert receiver.linger(30) and receiver.wait(30) and time.monotonic() - started < 10
     assert receiver.receive(Request)[0] == Release(1, (2,))
