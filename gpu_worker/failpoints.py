@@ -35,6 +35,8 @@ NAMES = {
     "snapshot-taken": "process: a snapshot is copied, the daemon does not have it",
     "snapshot-left": "process: the daemon has a snapshot, nothing is answered",
     "snapshot-copied": "process: another node has a copy of a snapshot, nothing is answered",
+    "copy-received": "process: another node's copy of a snapshot came, the daemon does not have it",
+    "copy-restoring": "process: another node's part of a snapshot is about to be taken back",
     "fetched": "process: results are in the reply's payload",
     "computed": "process: all work of a plan is complete, nothing is bound to a name",
     "bound": "process: results are bound to their names",

@@ -10,10 +10,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -141,6 +142,8 @@ class Snapshots:
     #: Complete ones, and the one that is being taken.
     _memory: dict[int, Kept] = field(default_factory=dict)
     _saved: tuple[Saved, ...] = ()
+    #: What other nodes gave us, by number and owner: held beside the daemon, so that it is not lost with that.
+    _copies: dict[tuple[int, str], Kept] = field(default_factory=dict)
     #: Numbers that the daemon may have.
     _left: set[int] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -219,37 +222,59 @@ class Snapshots:
         return True
 
     def hold(self, request: HoldCopy, descriptor: int) -> None:
-        """Leave another node's copy with the daemon.
+        """Hold on to another node's copy, and leave it with the daemon.
 
         Raises
         ------
         VisparkError
-            If the daemon does not take it.
+            If the memory is none, or the daemon does not take it.
         """
-        self._left.add(request.snapshot)
+        copy = Kept(Payload.receive(descriptor), request.offset, request.nbytes, is_complete=True)
+        part = request.snapshot, request.owner
+        with self._lock:
+            needed = (part[0], *request.needed)
+            for other in [other for other in self._copies if other == part or other[0] not in needed]:
+                self._copies.pop(other).memory.close()
+            self._copies[part] = copy
+            self._left.add(request.snapshot)
         try:
-            exchange_descriptors(Deposit(self.session, self.secret, request.snapshot, request.needed, request.offset,
-                                         request.nbytes, request.owner), [descriptor])
-        finally:
-            os.close(descriptor)
+            failpoint("copy-received")
+            self._leave_copy(part, copy, request.needed)
+        except (WorkerLost, WorkerUnavailable) as error:
+            log.info("the next daemon gets the copy of snapshot %d: %s", request.snapshot, error.message)
+        except VisparkError:
+            with self._lock:
+                if self._copies.get(part) is copy:
+                    del self._copies[part]
+            copy.memory.close()
+            raise
+
+    def _leave_copy(self, part: tuple[int, str], copy: Kept, needed: tuple[int, ...]) -> None:
+        exchange_descriptors(Deposit(self.session, self.secret, part[0], needed, copy.offset, copy.nbytes, part[1]),
+                             [copy.memory.descriptor])
 
     def adopted(self) -> None:
-        """Leave what is complete with the daemon that just came, once it listens: the one before has taken its with it.
+        """Leave what is complete, and others' copies, with the daemon that just came, once it listens: the one before
+        has taken its with it.
         """
         self._thread.submit(self._leave_all, time.monotonic() + _DAEMON_SECONDS)
 
     def _leave_all(self, until: float) -> None:
         complete = {number: kept for number, kept in list(self._memory.items()) if kept.is_complete}
-        for number, kept in complete.items():
-            while True:
-                try:
-                    self._leave(number, kept, tuple(complete))
-                    break
-                except VisparkError as error:
-                    if time.monotonic() > until:
-                        log.warning("the daemon does not take snapshot %d: %s", number, error.message)
-                        return
-                    time.sleep(_AGAIN_SECONDS)
+        with self._lock:
+            copies = {part: replace(copy, memory=Payload.receive(os.dup(copy.memory.descriptor)))
+                      for part, copy in self._copies.items()}
+        needed = (*complete, *(number for number, _ in copies))
+        leaving = [partial(self._leave, number, kept, needed) for number, kept in complete.items()]
+        leaving += [partial(self._leave_copy, part, copy, needed) for part, copy in copies.items()]
+        try:
+            for leave in leaving:
+                _persist(leave, until)
+        except VisparkError as error:
+            log.warning("the daemon does not take the snapshots: %s", error.message)
+        finally:
+            for copy in copies.values():
+                copy.memory.close()
 
     def _described(self, partitions: Sequence[Partition]) -> tuple[Description, list[Buffer], int]:
         """What to copy to where, and the bytes of it all."""
@@ -324,6 +349,9 @@ class Snapshots:
             with self._lock:
                 kept = self._memory.pop(number)
             self._let_go(kept.memory)
+        with self._lock:
+            for part in [part for part in self._copies if part[0] in numbers]:
+                self._copies.pop(part).memory.close()
         with suppress(VisparkError):
             exchange_descriptors(Discard(self.session, self.secret, tuple(numbers)))
 
@@ -341,6 +369,7 @@ class Snapshots:
     @contextmanager
     def _copy_of(self, source: int, owner: str) -> Iterator[Kept]:
         """Another node's part of a snapshot, which the daemon has."""
+        failpoint("copy-restoring")
         reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source, owner))
         with Payload.receive(descriptors[0]) as memory:
             yield Kept(memory, reply.offset, reply.nbytes, is_complete=True)
@@ -412,6 +441,19 @@ class Snapshots:
         self._thread.shutdown(wait=True, cancel_futures=True)
         while self._memory:
             self._let_go(self._memory.popitem()[1].memory)
+        while self._copies:
+            self._copies.popitem()[1].memory.close()
+
+
+def _persist(leave: Callable[[], None], until: float) -> None:
+    """Leave something with a daemon, which may not listen yet."""
+    while True:
+        try:
+            return leave()
+        except VisparkError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_AGAIN_SECONDS)
 
 
 def _saved(window: Window | None) -> SavedWindow | None:

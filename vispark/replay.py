@@ -16,7 +16,7 @@ from pyspark import RDD
 from vispark import plan
 from vispark.bridge import Home
 from vispark.copies import owner
-from vispark.errors import PartitionMissing, WorkerLost, WorkerUnavailable
+from vispark.errors import OutOfMemory, PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
 from vispark.grid.loop import Pace
 from vispark.grid.recorded import LoopSpec
 from vispark.plan import Cached, Chain, Node
@@ -131,7 +131,7 @@ class Replay:
             for home in set(snapshot.places.values()):
                 self._take_back(snapshot, home, target)
             target.tokens = target.tokens or snapshot.residency.tokens
-        except (PartitionMissing, WorkerUnavailable) as error:
+        except (PartitionMissing, WorkerUnavailable, OutOfMemory) as error:
             log.warning("a snapshot is gone, and what came before it is computed anew: %s", error)
             session.snapshots.lost(snapshot)
             return None
@@ -154,8 +154,13 @@ class Replay:
             if holder is None or (isinstance(error, WorkerLost) and not worker.gone):
                 raise
             log.warning("a node has lost its part of a snapshot, and another one takes its place: %s", error)
-        target.bind(holder, *self._session.workers.at(holder).restore(
-            snapshot.number, target.cached, relay, owner(home)))
+        try:
+            target.bind(holder, *self._session.workers.at(holder).restore(
+                snapshot.number, target.cached, relay, owner(home)))
+        except WorkerLost:
+            raise
+        except VisparkError as error:           # There may be no room for it beside the holder's own part.
+            raise PartitionMissing(f"the copy of a node's part of a snapshot cannot be had: {error.message}") from error
 
     def _loaded(self) -> Point:
         """What is there before the first operation that needs neighbours: held, or loaded where it is not."""

@@ -462,15 +462,17 @@ class Session:
                 or not any(plan.needs_neighbours(nodes, position) for position in range(len(nodes))):
             return {}
         nbytes = ready.kept[-1].nbytes
-        epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
+        homes = [home for home, _ in ready.shares]
+        epochs = {worker.home: worker.epoch for worker in self.workers.known() if not worker.gone}
+        epochs |= {home: self.workers.at(home).epoch for home in homes}
         if not self.snapshots.wanted(loader, nbytes, epochs):
             return {}
         residency = self.residency(f"a snapshot of {last}")
         residency.tokens, target.saved = tokens, residency.cached
-        found = copies(self.workers, epochs)
+        found = copies(self.workers, homes)
         save = self.snapshots.begin(loader, residency, last.number, dict(ready.kept[-1].homes), nbytes, epochs,
                                     {home: holder for home, (holder, _) in found.items()})
-        return {home: replace(save, copy=found[home][1] if home in found else None) for home in epochs}
+        return {home: replace(save, copy=found[home][1] if home in found else None) for home in homes}
 
     def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
               kept: Sequence[Residency | None], began: float) -> None:

@@ -107,6 +107,8 @@ class Snapshot:
         What it took where it took longest.
     holders : dict of Home to Home
         Who was to have a copy of whose part.
+    held_by : dict of Home to int
+        The processes of those that were to.
     """
 
     residency: Residency
@@ -118,6 +120,7 @@ class Snapshot:
     waiting: set[Home] = field(default_factory=set)
     seconds: float = 0.0
     holders: dict[Home, Home] = field(default_factory=dict)
+    held_by: dict[Home, int] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -128,6 +131,10 @@ class Snapshot:
     def is_copied(self) -> bool:
         """Whether all of it is on two nodes."""
         return self.holders.keys() >= set(self.places.values())
+
+    def lost_a_copy(self, epochs: Mapping[Home, int]) -> bool:
+        """Whether a process that holds a copy is gone, as far as is known: its daemon may be, too."""
+        return any(epochs.get(holder) != self.held_by[holder] for holder in self.holders.values())
 
 
 @dataclass
@@ -165,7 +172,7 @@ class Snapshots:
         nbytes : int
             Of what is kept.
         epochs : mapping of Home to int
-            The present process of each worker.
+            The present process of each worker that is there.
         """
         now = time.monotonic()
         with self._lock:
@@ -174,6 +181,8 @@ class Snapshots:
             step, loop.sent = now - loop.sent, now
             if loop.taking is not None and not self._has_failed(loop.taking, now, epochs):
                 return False
+            if loop.newest is not None and loop.newest.lost_a_copy(epochs):
+                return True
             return self.pace.due(now - self._began, now - loop.last, step, nbytes)
 
     def _has_failed(self, snapshot: Snapshot, now: float, epochs: Mapping[Home, int]) -> bool:
@@ -201,7 +210,8 @@ class Snapshots:
             loop = self._loops[loader]
             expected = self.pace.begun(nbytes)
             loop.taking = Snapshot(residency, dict(places), {home: epochs[home] for home in set(places.values())},
-                                   nbytes, expected, now, set(places.values()), holders=dict(holders or {}))
+                                   nbytes, expected, now, set(places.values()), holders=dict(holders or {}),
+                                   held_by={holder: epochs.get(holder, 0) for holder in (holders or {}).values()})
             loop.last = now
             needed = [each.number for other in self._loops.values() for each in (other.newest, other.taking)
                       if each is not None and each is not loop.taking]

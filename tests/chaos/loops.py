@@ -108,6 +108,12 @@ class Track:
         """End the first node's device process at once."""
         self._arena.kill_process()
 
+    def kill_node(self, number: int) -> None:
+        """End a node's device process and its daemon at once."""
+        node = self.nodes[number]
+        for pid in [*daemon(node), *self._arena.device_processes(node)]:
+            os.kill(pid, signal.SIGKILL)
+
     def run(self, loop: str, steps: int, kills: random.Random | None = None, most: int = 0,
             longest: float = 3.0, kinds: tuple[str, ...] = ("process", "process", "daemon")) -> Ended:
         """Run a loop, and kill at most so many times.

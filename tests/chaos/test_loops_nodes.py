@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from gpu_worker.client import connect
-from tests.chaos.loops import OPTIONS, WEIGHT, heat, opened
+from tests.chaos.loops import OPTIONS, WEIGHT, Track, heat, opened
 from tests.system.topology import Topology
 from vispark import VRDD, Grid
 from vispark.session import Session
@@ -29,16 +32,23 @@ def steps_of_the_listing(blocks: VRDD) -> VRDD:
     return blocks
 
 
+def until_saved(track: Track, part: Callable[[VRDD], VRDD]) -> tuple[VRDD, int]:
+    """A loop of which two more snapshots are complete, in parts of four steps; and how many these are."""
+    snapshots, parts, blocks = Session.of(track.sc).snapshots, 0, track.blocks()
+    blocks.count()
+    wanted = snapshots.taken + 2
+    while snapshots.taken < wanted:
+        blocks = part(blocks)
+        parts += 1
+    return blocks, parts
+
+
 def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(local: Topology):
     with opened(local, OPTIONS | {"spark.vispark.transport": "relay"}) as track:
         session = Session.of(track.sc)
         for part in (part_of_a_loop, steps_of_the_listing):
-            parts, blocks = 0, track.blocks()
-            blocks.count()
-            taken, restored, replayed = session.snapshots.taken, session.snapshots.restored, session.replayed
-            while session.snapshots.taken < taken + 2:
-                blocks = part(blocks)
-                parts += 1
+            restored, replayed = session.snapshots.restored, session.replayed
+            blocks, parts = until_saved(track, part)
             track.kill_process()
             found = Grid.gather(blocks)
             assert session.snapshots.restored == restored + 1 and session.replayed - replayed < 4 * parts
@@ -46,8 +56,13 @@ def test_a_worker_that_is_relayed_to_gives_a_snapshot_back(local: Topology):
 
 
 @pytest.mark.mpi
-def test_a_loop_goes_on_from_the_copies_of_a_node_that_is_lost(standalone: Topology):
-    """A node's process and daemon are gone at once, and with them its part of the snapshot; another node has that."""
+def test_a_loop_goes_on_from_the_copies_of_a_node_that_is_lost(standalone: Topology, tmp_path: Path,
+                                                               monkeypatch: pytest.MonkeyPatch):
+    """A node's process and daemon are gone at once, and with them its part of the snapshot; another node has that. A
+    loop begins anew where that cannot take it.
+    """
+    failpoint = tmp_path / "copy-restoring"
+    monkeypatch.setenv("VISPARK_FAILPOINTS", str(tmp_path))
     with opened(standalone) as track:
         ended, steps = track.killed("iterate", 200, "node")
         assert ended.restored >= 1 and ended.replayed < steps
@@ -55,3 +70,10 @@ def test_a_loop_goes_on_from_the_copies_of_a_node_that_is_lost(standalone: Topol
         for worker in session.workers.known():      # Another machine's worker would come by TCP.
             connect(session.credentials.hello("driver"), reach=worker.door()).close()
         np.testing.assert_array_equal(ended.field, track.run("iterate", steps).field)
+        blocks, parts = until_saved(track, part_of_a_loop)
+        failpoint.write_text("error")           # as if there was no room for the lost part beside the holder's own
+        restored = session.snapshots.restored
+        track.kill_node(1)
+        found = Grid.gather(blocks)
+        assert not failpoint.exists() and session.snapshots.restored == restored
+        np.testing.assert_array_equal(found, Grid.gather(track.blocks().iterate(heat, WEIGHT, steps=4 * parts)))

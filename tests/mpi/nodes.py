@@ -186,12 +186,17 @@ class Application:
                 with contextlib.suppress(WorkerError), node.connect(self.session) as client:
                     client.request(Abandon(client.next_number(), key))
 
-    def save(self, vrdd: int, number: int, needed: tuple[int, ...] = (), copy: CopyTo | None = None) -> Saved:
-        """Take a snapshot on the first node, and wait until it is complete."""
+    def alone(self, rank: int, vrdds: Sequence[int], *steps: Step) -> Ran:
+        """Run steps on one node that has all blocks."""
+        return self._ask(rank, self._plan(range(len(self.nodes)), Load(0), *steps), vrdds, None)[0]
+
+    def save(self, vrdd: int, number: int, needed: tuple[int, ...] = (), copy: CopyTo | None = None,
+             rank: int = 0) -> Saved:
+        """Take a snapshot of a node's part, and wait until it is complete."""
         save: Save | None = Save(vrdd, number, needed, copy)
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
-            ran, _ = self._ask(0, self._plan(0, Load(0)), (vrdd,), None, save=save)
+            ran, _ = self._ask(rank, self._plan(rank, Load(0)), (vrdd,), None, save=save)
             for saved in ran.saved:
                 if saved.snapshot == number:
                     return saved
@@ -241,13 +246,16 @@ class Application:
             self.clients[rank].close()
             self.clients[rank] = self.nodes[rank].connect(self.session)
 
-    def _plan(self, rank: int, *steps: Step) -> Plan:
-        keeps = sum(isinstance(step, Keep) for step in steps)
-        variants = tuple(Variant(Signature((Field("u", "<f8", self.boxes[number].shape),)), (), (b"",) * keeps,
-                                 (-1,) * keeps) for number in self.numbers[rank])
-        given = Input(rank, len(variants), 0, 0, b"", tuple(range(len(variants))), tuple(self.numbers[rank]))
-        return Plan(steps, (Module(SOURCE.text, "around.cu", (), (), ()),), variants, (given,), (), self.grid,
-                    (launch(self.case, self.weight),))
+    def _plan(self, ranks: int | Sequence[int], *steps: Step) -> Plan:
+        """A plan for the partitions of some nodes."""
+        keeps, variants, given = sum(isinstance(step, Keep) for step in steps), [], []
+        for rank in [ranks] if isinstance(ranks, int) else ranks:
+            numbers, first = self.numbers[rank], len(variants)
+            variants += [Variant(Signature((Field("u", "<f8", self.boxes[number].shape),)), (), (b"",) * keeps,
+                                 (-1,) * keeps) for number in numbers]
+            given.append(Input(rank, len(numbers), 0, 0, b"", tuple(range(first, len(variants))), tuple(numbers)))
+        return Plan(steps, (Module(SOURCE.text, "around.cu", (), (), ()),), tuple(variants), tuple(given), (),
+                    self.grid, (launch(self.case, self.weight),))
 
     def _ask(self, rank: int, plan: Plan, vrdds: Sequence[int], world: World | None, descriptors: Sequence[int] = (),
              seconds: float = 30.0, save: Save | None = None) -> tuple[Ran, Data]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.protocol.messages import Keep
+from gpu_worker.client import administer, connect
+from gpu_worker.protocol.messages import CopyTo, Keep, Restore, Status
 from tests.mpi.nodes import Application, nodes
 from tests.mpi.test_world import case_of, field
+from tests.system.worker_tools import hello
 from tests.unit.test_patches_steps import stepped
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
@@ -65,7 +68,8 @@ def received(holder: int) -> int:
     return int(re.search(r"v\d+[ab]: *(\d+)", Path(f"/proc/{holder}/net/dev").read_text())[1])
 
 
-def test_halos_travel_between_two_hosts(tmp_path: Path):
+def test_halos_and_copies_of_snapshots_travel_between_two_hosts(tmp_path: Path):
+    """The loop of a host that is lost goes on from the copy on the other one."""
     key = tmp_path / "key"
     key.write_text("of the cluster of this test")
     key.chmod(0o600)
@@ -80,6 +84,22 @@ def test_halos_travel_between_two_hosts(tmp_path: Path):
             app.run((1, 2), app.loop(5), Keep(1, "u", "device"))
             before = [received(holder) for holder in holders]
             app.run((2, 3), app.loop(5), Keep(1, "u", "device"))
-            np.testing.assert_allclose(app.fetch(3), stepped(full, case, 10), rtol=1e-10)
+            expected = app.fetch(3)
+            np.testing.assert_allclose(expected, stepped(full, case, 10), rtol=1e-10)
             came = [received(holder) - each for holder, each in zip(holders, before, strict=True)]
             assert all(bytes_ > sent // 2 for bytes_, sent in zip(came, reversed(app.sent()), strict=True))
+
+            greeting = hello(app.session, device="host", role="driver", reach=ADDRESSES[1])
+            with connect(greeting, runtime_dir=str(found[1].path)) as client:
+                before_copy = received(holders[1])
+                saved = app.save(2, 11, (), CopyTo("first", "", client.reach))
+                assert saved.copied and received(holders[1]) - before_copy > saved.nbytes
+            app.save(2, 11, (), rank=1)
+            os.kill(administer(Status(), runtime_dir=str(found[0].path)).pid, signal.SIGKILL)
+            app.kill(0)
+            client = app.clients[1]
+            for owner in ("", "first"):
+                client.request(Restore(client.next_number(), 11, 4, "u", owner))
+            app.alone(1, (4, 5), app.loop(5), Keep(1, "u", "device"))
+            np.testing.assert_array_equal(app.fetch(5, at=1), expected)
+            found[0].start(*started[0])         # to clear away what the lost one left

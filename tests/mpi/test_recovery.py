@@ -162,6 +162,40 @@ def test_a_snapshot_outlives_its_node_on_another_one(two: list[Node], way: str):
     two[0].start("--hosts", str(two[1].path))
 
 
+def test_a_copy_outlives_the_daemon_that_holds_it(two: list[Node]):
+    case = case_of(2)
+    with Application("holder", two, case) as app:
+        app.put(1, field(case))
+        for number in (11, 12):
+            assert app.save(1, number, (number - 1,), CopyTo("first", str(two[1].path), None)).copied
+        os.kill(administer(Status(), runtime_dir=str(two[1].path)).pid, signal.SIGKILL)
+        two[1].start("--hosts", str(two[0].path))
+        assert eventually(lambda: all(held(two[1], app, number, "first") for number in (11, 12))), "a copy is lost"
+        client = app.clients[1]
+        client.request(Release(client.next_number(), (12,)))
+        assert eventually(lambda: not held(two[1], app, 12, "first")), "a copy is not let go of"
+
+
+def test_a_copy_that_its_holder_cannot_take_is_none_and_the_next_is_one(tmp_path: Path,
+                                                                        monkeypatch: pytest.MonkeyPatch):
+    failpoints = tmp_path / "failpoints"
+    failpoints.mkdir()
+    monkeypatch.setenv("VISPARK_FAILPOINTS", str(failpoints))
+    case = case_of(2)
+    full = field(case)
+    with nodes(tmp_path, 2) as found, Application("roomless", found, case) as app:
+        app.put(1, full)
+        copy = CopyTo("first", str(found[1].path), None)
+        (failpoints / "copy-received").write_text("error")
+        assert not app.save(1, 11, (), copy).copied
+        assert "no other node has snapshot 11: the fail-point copy-received" in found[0].logs()
+        assert not held(found[1], app, 11, "first")
+        ask(app, Restore, 11, 2, "u")                                   # its own part is there
+        app.put(2, full, ranks=[1])
+        np.testing.assert_array_equal(app.fetch(2), full)
+        assert app.save(1, 12, (11,), copy).copied and held(found[1], app, 12, "first")
+
+
 def held(node: Node, app: Application, snapshot: int, owner: str = "") -> bool:
     """Whether a node's daemon has a snapshot, its own part or the owner's."""
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(PartitionMissing):

@@ -143,6 +143,19 @@ def test_the_next_node_that_can_be_reached_holds_the_copy(known: str, walls: str
     assert {f"{home.runtime_dir}-{holder.runtime_dir}" for home, holder in found.items()} == set(expected.split())
 
 
+def test_a_snapshot_is_taken_at_once_where_a_copy_may_be_lost(loops: Loops):
+    one, other = loops.homes
+    loader = Loader()
+    loops.begin(loader, 1)
+    loops.snapshots.begin(loader, Residency(loops.released, Cached(2, "a snapshot")), 1, {0: one}, 1, loops.epochs,
+                          {one: other})
+    loops.snapshots.learn(one, (Saved(2, 1, 0.001, True),))
+    loops.snapshots.pace.share = 0.0                     # none is due
+    assert not loops.snapshots.wanted(loader, 1, loops.epochs)
+    assert loops.snapshots.wanted(loader, 1, loops.epochs | {other: 2}), "its holder has another process"
+    assert loops.snapshots.wanted(loader, 1, {one: 1}), "its holder is gone"
+
+
 def test_a_snapshot_is_copied_where_every_node_has_given_its_part_to_another(loops: Loops):
     one, other = loops.homes
     loader = Loader()
