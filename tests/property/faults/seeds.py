@@ -214,6 +214,12 @@ FAULTS = (
           _units("matrix")),
     Fault("a search's comparison is turned around", "matrix.py", "return self.value(right, values), left",
           "return self.value(left, values), right", _units("matrix")),
+    Fault("computed rows lie where others do", "frames.py", "_tile + row * {stride_of(staged)}",
+          "_tile + row * {staged.count}", _units("products")),
+    # -- what is written in the language, items at places -------------------------------------------------------------
+    Fault("a gradient is twice as steep", "composed.py", "(f[2:] - f[:-2]) / 2.0", "(f[2:] - f[:-2]) / 1.0"),
+    Fault("items at places are counted from the end", "expressions.py", 'return f"checked_index<{extent}>({kept.',
+          'return f"checked_index<{extent}>({extent} - 1 - {kept.'),
     # -- stencils -----------------------------------------------------------------------------------------------------
     Fault("offsets begin with the fastest axis", "stencil_cell.py", "z, y, x = (0,) * (3 - self.dims) + offset",
           "z, y, x = (0,) * (3 - self.dims) + offset[::-1]", _units("stencil")),
