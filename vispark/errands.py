@@ -28,8 +28,8 @@ _PATIENCE = 0.1
 _AGAIN = 0.5
 _TRIES = 7
 
-#: Where each task is a job: how many there are for each worker, at most, and how many at once.
-_PER_WORKER = 4
+#: Where each task is a job: how many there are for each worker, as Spark may take any node, and how many at once.
+_PER_WORKER = 8
 _AT_ONCE = 16
 
 
@@ -149,10 +149,11 @@ class Errands:
         came: set[Home] = set()
         try:
             # Any task on a node will do.
-            slots = 2 * self._context.defaultParallelism
-            found = self._context.parallelize(range(slots), slots).mapPartitionsWithIndex(task)
-            if self._tries < _TRIES - 1 and self._speculates:
-                came.update(self._one_by_one(found, min(slots, _PER_WORKER * len(self._workers.known()))))
+            alone = self._speculates and self._tries < _TRIES - 1
+            count = _PER_WORKER * len(self._workers.known()) if alone else 2 * self._context.defaultParallelism
+            found = self._context.parallelize(range(count), count).mapPartitionsWithIndex(task)
+            if alone:
+                came.update(self._one_by_one(found, count))
             else:
                 self.jobs += 1
                 came.update(found.collect())
@@ -163,7 +164,7 @@ class Errands:
         return came
 
     def _one_by_one(self, found: RDD[Home], count: int) -> list[Home]:
-        """What the first partitions give, by a job for each: Spark makes no twin of a stage's only task.
+        """What the partitions give, by a job for each: Spark makes no twin of a stage's only task.
 
         Where a Python worker takes long to start, a task's twin on another node would end before it, and the worker be
         killed, and started anew for the next task.
