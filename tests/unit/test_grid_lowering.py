@@ -209,7 +209,8 @@ def test_a_step_that_changes_the_fields_is_refused():
 
 @pytest.mark.parametrize(("arguments", "said"), [
     ((smooth, (1.0,), -1, None, 1, 0), "steps=-1"), ((smooth, (1.0,), 2.0, None, 1, 0), "steps=2.0"),
-    ((smooth, (1.0,), 2, -1.0, 1, 0), "until=-1.0"), ((smooth, (1.0,), 2, None, 0, 0), "every=0"),
+    ((smooth, (1.0,), 2, -1.0, 1, 0), "until=-1.0"), ((smooth, (1.0,), 2, True, 1, 0), "until=True"),
+    ((smooth, (1.0,), 2, None, 0, 0), "every=0"),
     ((smooth, (1.0,), 2, None, 1, -3), "check=-3"), (([], (), 2, None, 1, 0), "a list of"),
     (([(smooth, (1.0,))], (2.0,), 2, None, 1, 0), "beside them"), (([(smooth, 1.0)], (), 2, None, 1, 0), "a phase of"),
     (([3], (), 2, None, 1, 0), "a phase of"), ((3, (), 2, None, 1, 0), "a list of"),
@@ -217,6 +218,10 @@ def test_a_step_that_changes_the_fields_is_refused():
 def test_what_no_loop_can_be_is_said(arguments, said):
     with pytest.raises(PlanError, match=said):
         record_loop(*arguments)
+
+
+def test_what_ends_a_loop_may_be_any_real_number():
+    assert record_loop(smooth, (1.0,), 2, np.float32(0.25), 1, 0).until == 0.25
 
 
 COPY = Kernels("extern \"C\" __global__ void copy(const float* in, float* out, int n) {}")

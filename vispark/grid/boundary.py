@@ -179,9 +179,10 @@ def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], sh
     """
     try:
         given = np.asarray(function(*coordinates))
-    except (TypeError, ValueError) as error:
-        raise PlanError(f"the function that gives {name} failed: {error}; it is called with one integer array for each "
-                        f"of the {len(shape)} axes, which broadcast against each other") from error
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise PlanError(f"the function that gives {name} failed: {type(error).__name__}: {error}; it is called with "
+                        f"one integer array for each of the {len(shape)} axes, which broadcast against each "
+                        "other") from error
     return fitted(given, shape, dtype, name)
 
 

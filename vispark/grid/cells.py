@@ -40,10 +40,11 @@ class Cells:
             If it is none of slices with positive steps, whole numbers and an ellipsis.
         """
         items = list(index) if isinstance(index, tuple) else [index]
-        if items.count(...) > 1 or len(items) - items.count(...) > len(shape):
+        # By identity, since an array is equal to nothing as a whole.
+        ellipses = [place for place, item in enumerate(items) if item is ...]
+        if len(ellipses) > 1 or len(items) - len(ellipses) > len(shape):
             raise PlanError(f"cells={index!r} does not index a grid of {len(shape)} axes")
-        if ... in items:
-            at = items.index(...)
+        for at in ellipses:
             items[at:at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
         items += [slice(None)] * (len(shape) - len(items))
         ranges = [_range(item, extent, axis) for axis, (item, extent) in enumerate(zip(items, shape, strict=True))]

@@ -269,7 +269,7 @@ def _fields(fields: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
         except TypeError as error:
             raise PlanError(f"fields= has {dtype!r} for the dtype of {name}, which NumPy does not know") from error
         if known.char not in _NUMERIC:
-            raise PlanError(f"fields= has dtype {known} for {name}; cells hold bool, integers, floats or complex "
-                            "numbers of at most 64 bits a part")
+            raise PlanError(f"fields= has dtype {known} for {name}; cells hold bool, integers of at most 64 "
+                            "bits, or floats and complex numbers of 32 or 64 bits a part")
         found.append((name, known.newbyteorder("=").str))
     return tuple(found)

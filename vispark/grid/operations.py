@@ -149,6 +149,9 @@ class GridOperations(RDD[Any]):
         True
         """
         spec = record_loop(f, arguments, steps, until, every, check)
+        if progress is not None and not isinstance(progress, bool):
+            raise PlanError(f"progress={progress!r}; it is True, False, or None for a terminal alone",
+                            Place(operation=spec.label))
         if not spec.steps:
             return self._itself()
         self._keep_something()

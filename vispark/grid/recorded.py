@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 from vispark.errors import PlanError
@@ -110,7 +110,7 @@ def record_loop(function: Callable[..., Any] | Sequence[tuple[Any, ...]], argume
         If a function has what the language lacks, at its line.
     """
     phases = _phases(function, arguments)
-    if until is not None and not (isinstance(until, int | float) and until >= 0):
+    if until is not None and (isinstance(until, bool) or not isinstance(until, Real) or not float(until) >= 0):
         raise PlanError(f"until={until!r}; it is the change of a cell below which a loop ends, 0 or more")
     checked = _CHECKED * check if isinstance(check, bool) else _whole("check", check, 0)
     return LoopSpec(tuple(record_map(each, values) for each, values in phases), _whole("steps", steps, 0), 0,

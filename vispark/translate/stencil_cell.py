@@ -39,6 +39,7 @@ from vispark.translate.values import (
 #: What the frames call their own variables.
 _WORDS = """region x y z r l row at at_x first last lane next planes along across corner left right top end place
 inside whole alive s t turn now before other shared warp warp_above warp_below written alive_x alive_row bottom base
+start edges row_2 rows_within ends_within rim_rows rim_ends rows_before rows_behind ends_before ends_behind
 width height below above lower middle upper deep mask done from to row_0 row_1 kept Edges Planes edge vp_region vp_load
 vp_store vp_lanes vp_move vp_copy vp_commit vp_wait vp_pick vp_wrapped"""
 

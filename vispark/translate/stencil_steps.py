@@ -97,17 +97,9 @@ def why_apart(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> str:
         return "it reads diagonally across planes"
     if not all(cell.total for cell in cells):
         return "it may go on for long, or end with a fault"
-    return _why_not_around(reads, [rims[field] for field in fields if field in rims])
-
-
-def _why_not_around(reads: Sequence[Read], rims: Sequence[Rims]) -> str:
-    """Why the boundary is not one for several steps."""
-    if any(len({each[side] == "periodic" for each in rims for side in (low, low + 1)}) > 1 for low in (0, 2, 4)):
+    around = [rims[field] for field in fields if field in rims]
+    if any(len({each[side] == "periodic" for each in around for side in (low, low + 1)}) > 1 for low in (0, 2, 4)):
         return "some of its fields are periodic along an axis, and some are not"
-    # Edges follow the last axis that is given, and threads would take them from the one before.
-    diagonal = any(offset[1] and offset[2] for read in reads for offset in read.offsets)
-    if diagonal and any("mirrored" in each[2:4] and "kept" in each[4:6] for each in rims):
-        return "it reads diagonally where axis 1 is mirrored and axis 2 is given"
     return ""
 
 

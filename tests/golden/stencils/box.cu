@@ -34,9 +34,9 @@ static __device__ __forceinline__ void box_cell(float& out, const float u_1_1_0,
     u_m1_0_0, const float u_0_1_0, const float u_0_m1_0, const float u_0_0_1, const float u_0_0_m1, const float*
     __restrict__ COEFFICIENTS)
 {
-    float edges = (((((((u_1_1_0 + u_1_m1_0) + u_1_0_1) + u_1_0_m1) + u_m1_1_0) + u_m1_m1_0) + u_m1_0_1) + u_m1_0_m1) + (((u_0_1_1 + u_0_1_m1) + u_0_m1_1) + u_0_m1_m1);
+    float edges_1 = (((((((u_1_1_0 + u_1_m1_0) + u_1_0_1) + u_1_0_m1) + u_m1_1_0) + u_m1_m1_0) + u_m1_0_1) + u_m1_0_m1) + (((u_0_1_1 + u_0_1_m1) + u_0_m1_1) + u_0_m1_m1);
     float corners = ((((((u_1_1_1 + u_1_1_m1) + u_1_m1_1) + u_1_m1_m1) + u_m1_1_1) + u_m1_1_m1) + u_m1_m1_1) + u_m1_m1_m1;
-    out = (((COEFFICIENTS[0] * u_0_0_0) + (COEFFICIENTS[1] * (((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1))) + (COEFFICIENTS[2] * edges)) + (COEFFICIENTS[3] * corners);
+    out = (((COEFFICIENTS[0] * u_0_0_0) + (COEFFICIENTS[1] * (((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1))) + (COEFFICIENTS[2] * edges_1)) + (COEFFICIENTS[3] * corners);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
