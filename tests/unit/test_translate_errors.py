@@ -48,6 +48,10 @@ def _print(x):
     return x
 
 
+def _mapped(p):
+    return sum(map(abs, p))
+
+
 def _print_value(x):
     return print(x)
 
@@ -296,6 +300,7 @@ LACKING = [
     (_set, 16, "set is not supported"),
     (_open, 12, "open is "),
     (_unsupported_numpy, 12, "np.fft.fft is not among"),
+    (_mapped, 16, "map is not supported; write a generator"),
     (_unsupported_numpy_function, 12, "np.unique is not among"),
     (_module, 12, "the module np is no value"),
     (_huge, 16, "does not fit 64 bits"),
@@ -475,6 +480,7 @@ FORBIDDEN = [
     (lambda x: x ** -1, INTS, (), "an integer to the power -1 is an error in NumPy"),
     (lambda x: x + 1 // 0, INTS, (), "1 // 0"),
     (lambda x: x.foo, NUMBERS, (), "has no .foo here"),
+    (lambda x: np.maximum.accumulate(x), NUMBERS, (), "numpy.maximum.accumulate is not supported; of the reductions"),
     (lambda x: x(1), NUMBERS, (), "float32 cannot be called"),
     (lambda p: len(p[0]), ROWS, (), "has no length"),
     (lambda p: p and 1, ROWS, (), r"neither true nor false; use np\.any\(\)"),

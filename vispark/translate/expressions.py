@@ -306,6 +306,9 @@ class Expressions(Iterables):
             return self.property(value, node.name)
         if isinstance(value, Number | Array) and node.name in _METHODS:
             return Method(value, node.name)
+        if isinstance(value, Named):
+            raise Refusal(f"{value.name}.{node.name} is not supported; of the reductions there are np.sum, np.prod, "
+                          "np.min, np.max, np.any, np.all, np.cumsum and np.cumprod")
         there = ", .".join(_PROPERTIES) + " and the methods ." + "(), .".join(sorted(_METHODS))
         raise Refusal(f"{describe(value)} has no .{node.name} here; there are .{there}()")
 

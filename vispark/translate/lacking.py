@@ -55,6 +55,8 @@ def why_not(value: Any, name: str) -> str:
     if isinstance(value, dict | set | frozenset | str | bytes):
         return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays and "
                 "tuples")
+    if value is map or value is filter:
+        return f"{name} is not supported; write a generator, as in sum(f(v) for v in p if v > 0)"
     if library.is_library(value):
         return f"{name} is not among the functions that can be translated; docs/translator.md lists them"
     if isinstance(value, types.MethodType):
