@@ -64,10 +64,13 @@ def test_a_loop_goes_on_from_the_copies_of_a_node_that_is_lost(standalone: Topol
     failpoint = tmp_path / "copy-restoring"
     monkeypatch.setenv("VISPARK_FAILPOINTS", str(tmp_path))
     with opened(standalone) as track:
+        session = Session.of(track.sc)
+        if session.relays:
+            pytest.skip("workers that are relayed to hold no copies of each other's snapshots")
         ended, steps = track.killed("iterate", 200, "node")
         assert ended.restored >= 1 and ended.replayed < steps
-        session = Session.of(track.sc)
-        for worker in session.workers.known():      # Another machine's worker would come by TCP.
+        # Another machine's worker would come by TCP; where the driver has no other way, the lost node waits for a task.
+        for worker in [worker for worker in session.workers.known() if not worker.gone]:
             connect(session.credentials.hello("driver"), reach=worker.door()).close()
         np.testing.assert_array_equal(ended.field, track.run("iterate", steps).field)
         blocks, parts = until_saved(track, part_of_a_loop)
