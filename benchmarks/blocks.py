@@ -126,9 +126,11 @@ def joined(sc: SparkContext, stepping: Stepping, step: Step) -> Iterator[Way]:
         give()
         before.unpersist()
 
-    give()
-    yield Way(more, lambda where: held.corner(stepping.cells, where), **stepping.named)
-    held.blocks.unpersist()
+    try:
+        give()
+        yield Way(more, lambda where: held.corner(stepping.cells, where), **stepping.named)
+    finally:
+        held.blocks.unpersist()
 
 
 def _stepped(found: Iterator[tuple[Position, Any]], step: Step) -> Iterator[tuple[Position, Any]]:
@@ -148,7 +150,6 @@ def _by_mpi(sc: SparkContext, stepping: Stepping) -> Iterator[Way]:
     """As many partitions as can run at once, a rank beside each."""
     halos, step, parts = stepping.halos, stepping.host, _at_once(sc, stepping.halos)
     held = _Held(_blocks(sc, stepping, parts))
-    held.blocks._jrdd.count()
     with ranks(parts, halos) as directory:
         def more(_: int) -> None:
             before = held.blocks
@@ -157,8 +158,11 @@ def _by_mpi(sc: SparkContext, stepping: Stepping) -> Iterator[Way]:
             held.blocks._jrdd.count()
             before.unpersist()
 
-        yield Way(more, lambda where: held.corner(stepping.cells, where), **stepping.named)
-    held.blocks.unpersist()
+        try:
+            held.blocks._jrdd.count()
+            yield Way(more, lambda where: held.corner(stepping.cells, where), **stepping.named)
+        finally:
+            held.blocks.unpersist()
 
 
 def _by_rank(directory: str, rank: int, halos: Halos, mine: Iterator[tuple[Position, Any]], step: Step

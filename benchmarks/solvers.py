@@ -90,22 +90,28 @@ class Jobs:
     ways: Iterator[tuple[str, Callable[[], AbstractContextManager[Way]]]]
 
     def measure(self, problem: Problem, group: Group, samples: int, done: Callable[[str], None]) -> Iterator[None]:
-        """Measure one after the other; one that takes too long is given up, and why is noted."""
+        """Measure one after the other; one that takes too long, or fails, is given up, and why is noted."""
         for name, make in self.ways:
-            began, timer = time.monotonic(), threading.Timer(_LIMIT, self.sc.cancelAllJobs)
-            timer.start()
+            began, ended = time.monotonic(), threading.Event()
+            threading.Thread(target=self._watch, args=(ended,), daemon=True).start()
             try:
                 with make() as way:
                     done(f"check of {name}")
                     problem.check(name, way, 1, group)
                     group.series.append(_sampled(name, way, problem.nbytes, samples, done))
-            except Py4JJavaError:
-                if time.monotonic() - began < _LIMIT:
-                    raise
-                group.skipped[name] = f"making the blocks and a step or two took longer than {_LIMIT:.0f} s"
+            except (Py4JJavaError, TimeoutError) as error:
+                group.skipped[name] = f"its blocks and a step or two took longer than {_LIMIT:.0f} s" \
+                    if time.monotonic() - began >= _LIMIT else f"it failed: {str(error).strip().splitlines()[-1]}"
             finally:
-                timer.cancel()
+                ended.set()
             yield
+
+    def _watch(self, ended: threading.Event) -> None:
+        """Cancel the jobs of a way that has not ended in time, one that begins later too."""
+        seconds = _LIMIT
+        while not ended.wait(seconds):
+            self.sc.cancelAllJobs()
+            seconds = 1.0
 
 
 def _sampled(name: str, way: Way, nbytes: int, samples: int, done: Callable[[str], None]) -> Series:
