@@ -12,6 +12,8 @@ from tests.grid_reference import applied, numbered
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report
 from vispark import Grid, NotFinite, PlanError, TranslationError, coordinate, extent, stencil
+from vispark.grid.loop import Loop
+from vispark.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +269,20 @@ def test_a_long_loop_holds_a_bounded_amount_of_memory(sc: SparkContext):
     after = report(sc)
     # Beside what is held, calls that come again write to a second room, and work in a third, until they end.
     assert sum(each.used for each in after.memory) <= 3 * sum(each.used for each in before.memory) + 1024
+
+
+def test_a_call_that_comes_again_and_a_look_at_a_cell_are_two_plans_that_are_known(sc: SparkContext):
+    session, array = Session.of(sc), numbered((12, 10), "f8")
+    blocks = Grid((12, 10), (3, 2), 1, "periodic").scatter(sc, array, 6).cache("GPU")
+    expected, sent, made = array, [], []
+    for _ in range(4):
+        blocks = blocks.iterate(corners_of_one, steps=1)
+        expected = applied(corners_of_one, expected, halo=(1, 1), rules=[("periodic",) * 2] * 2)
+        sent.append(sum(worker.plans for worker in session.workers.known()))
+        made.append(session.plans.made)
+        assert Grid.gather(blocks, np.s_[7, 9]) == expected[7, 9]
+    assert np.diff(sent)[1:].tolist() == [2, 2] and made[2:] == [made[2]] * 2
+    assert blocks.iterated == Loop(1, None)
 
 
 def test_actions_on_parts_of_a_result_and_spark_jobs_see_all_of_it(sc: SparkContext):
