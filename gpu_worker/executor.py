@@ -74,18 +74,28 @@ _KINDS: dict[type, str] = {
 
 
 class Stopwatch:
-    """Seconds by kind of work, without what compiling took meanwhile."""
+    """Seconds by kind of work, without what the devices compiled meanwhile."""
 
-    def __init__(self, started: float):
+    def __init__(self, started: float, devices: Sequence[Device]):
         self.spent: dict[str, float] = defaultdict(float)
-        self._last, self._compiling = started, 0.0
+        self._devices = devices
+        self._before = self._compiling()
+        self._last, self._compiled = started, 0.0
 
-    def lap(self, kind: str, compiling: float) -> None:
+    @property
+    def compiled(self) -> float:
+        """Seconds that the devices compiled since it started."""
+        return self._compiling() - self._before
+
+    def lap(self, kind: str) -> None:
         """What was done since the last lap was of a kind."""
-        now = time.monotonic()
+        now, compiled = time.monotonic(), self.compiled
         if kind:
-            self.spent[kind] += now - self._last - (compiling - self._compiling)
-        self._last, self._compiling = now, compiling
+            self.spent[kind] += now - self._last - (compiled - self._compiled)
+        self._last, self._compiled = now, compiled
+
+    def _compiling(self) -> float:
+        return sum([device.compiling for device in self._devices])
 
 
 class Execution:
@@ -122,7 +132,7 @@ class Execution:
         self.names = names
         self.streams = streams
         self.started = time.monotonic()
-        self.stopwatch = Stopwatch(self.started)
+        self.stopwatch = Stopwatch(self.started, streams.devices)
         self.progress = Progress(box, self._vrdd_name(), self.started + request.seconds)
         self.scratch = Scratch(streams, recording)
         self.arguments = Arguments(request.values, payload, self.progress, recording)
@@ -152,7 +162,7 @@ class Execution:
             try:
                 self._run()
                 outputs, folded, data = self._reply()
-                self.stopwatch.lap("copy_out", self.launches.compiling)
+                self.stopwatch.lap("copy_out")
                 failpoint("computed")
             except KernelFault as fault:
                 undo.pop_all()      # the process ends
@@ -166,7 +176,7 @@ class Execution:
         failpoint("bound")
         self.pending.clear()
         self._give_back()
-        times = Times(time.monotonic() - self.started, self.launches.compiling,
+        times = Times(time.monotonic() - self.started, self.stopwatch.compiled,
                       **self.stopwatch.spent if self.request.profile else {})
         payload, inline, placed = parted(data, self.request, self.payload)
         iterated = tuple(self.grid.iterated) if self.grid else ()
@@ -198,7 +208,7 @@ class Execution:
             values = self._step(step, values)
             if self.request.profile:
                 self.streams.synchronize()
-                self.stopwatch.lap(_KINDS.get(type(step), ""), self.launches.compiling)
+                self.stopwatch.lap(_KINDS.get(type(step), ""))
 
     def _undo(self) -> None:
         """Give back all that a plan that failed had allocated."""

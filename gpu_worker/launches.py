@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -73,7 +72,6 @@ class Launches:
     scratch: Scratch
     streams: Streams
     progress: Progress
-    compiling: float = 0.0
     _sources: dict[int, Source] = field(default_factory=dict)
 
     # -- raw kernels --------------------------------------------------------------------------------------------------
@@ -236,10 +234,7 @@ class Launches:
     # -- what kernels are given ---------------------------------------------------------------------------------------
 
     def _compile(self, launch: Launch, device: Device, kernel_name: str = "") -> Kernel:
-        before = time.monotonic()
-        kernel = device.compile(self.source(launch.module), kernel_name or launch.kernel)
-        self.compiling += time.monotonic() - before
-        return kernel
+        return device.compile(self.source(launch.module), kernel_name or launch.kernel)
 
     def source(self, index: int) -> Source:
         """The source of one of the plan's modules."""

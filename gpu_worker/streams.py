@@ -87,6 +87,11 @@ class Streams:
         devices = self.among(addresses)
         return devices[partition % len(devices)]
 
+    @property
+    def devices(self) -> Sequence[Device]:
+        """All devices of the worker."""
+        return self._pool.devices
+
     def among(self, addresses: Sequence[str]) -> Sequence[Device]:
         """As :meth:`StreamPool.among`."""
         return self._pool.among(addresses)

@@ -187,6 +187,8 @@ MOVING = Keys, Values, ToDevice, ToHost
 
 #: The last links of a lineage, which are looked through for what can be joined.
 _SHORTENED = 8
+#: The most operations of what is looked for again behind itself when a chain is described.
+_LONGEST_STEP = 32
 
 
 @dataclass(frozen=True)
@@ -326,11 +328,30 @@ def _whole_loops(chain: Sequence[Node]) -> list[Node]:
 
 
 def describe(chain: Chain) -> str:
-    """The chain, one operation a line, the last one first."""
-    lines = []
-    whole = _whole_loops(chain)
-    for depth, node in enumerate(reversed(whole)):
-        place = place_of(chain[:len(chain) - depth])
-        kept = f"  [cached as VRDD {node.cached.number} on {place}]" if node.cached else ""
-        lines.append(f"{'  ' * depth}{node.op}{kept}")
-    return "\n".join(lines)
+    """The chain, one operation a line, the last one first; those that are done again and again once, with a count."""
+    told, place = [], "host"
+    for node in _whole_loops(chain):
+        place = place if isinstance(node.op, Keys | Values) else node.place
+        told.append(f"{node.op}  [cached as VRDD {node.cached.number} on {place}]" if node.cached else str(node.op))
+    told.reverse()
+    lines: list[str] = []
+    start = 0
+    while start < len(told):
+        length, times = _repeated(told, start)
+        if times > 1:
+            lines.append(f"{times} times:")
+        lines += told[start:start + length]
+        start += length * times
+    return "\n".join(f"{'  ' * depth}{line}" for depth, line in enumerate(lines))
+
+
+def _repeated(lines: Sequence[str], start: int) -> tuple[int, int]:
+    """How many lines from a place on come several times in a row, and how many times; one line once if none do."""
+    best = 1, 1
+    for length in range(1, _LONGEST_STEP + 1):
+        step, times = lines[start:start + length], 1
+        while lines[start + times * length:start + (times + 1) * length] == step:
+            times += 1
+        if times > 1 and length * times > best[0] * best[1]:
+            best = length, times
+    return best

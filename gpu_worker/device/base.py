@@ -8,6 +8,7 @@ it is complete after :meth:`Device.synchronize`. All methods may be called from 
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -229,6 +230,8 @@ class Device(ABC):
         The kind with a number, such as "cuda:0".
     multiprocessors : int
         How many thread blocks it can work on side by side, at least.
+    compiling : float
+        Seconds that it has compiled so far.
     """
 
     kind: ClassVar[str]
@@ -236,6 +239,7 @@ class Device(ABC):
     def __init__(self, name: str, multiprocessors: int = 1):
         self.name = name
         self.multiprocessors = multiprocessors
+        self.compiling = 0.0
         self.lock = threading.Lock()
 
     @abstractmethod
@@ -268,7 +272,6 @@ class Device(ABC):
     def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
         """Copy a buffer to another of at least its size, on this device or from a device of the same kind."""
 
-    @abstractmethod
     def compile(self, source: Source, name: str) -> Kernel:
         """Compile the kernel ``name`` (it may be a template's instance, such as ``"fold<float, 256>"``).
 
@@ -279,6 +282,15 @@ class Device(ABC):
         CompileError
             If the compiler refuses the source or it has no kernel ``name``; with the compiler's words in ``detail``.
         """
+        before = time.monotonic()
+        try:
+            return self.compiled(source, name)
+        finally:
+            self.compiling += time.monotonic() - before
+
+    @abstractmethod
+    def compiled(self, source: Source, name: str) -> Kernel:
+        """What :meth:`compile` gives."""
 
     def launch(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Given], *,
                shared: int = 0, stream: Stream) -> None:

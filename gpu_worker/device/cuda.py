@@ -306,7 +306,7 @@ class CudaDevice(Device):
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 
-    def compile(self, source: Source, name: str) -> CudaKernel:
+    def compiled(self, source: Source, name: str) -> CudaKernel:
         with self._compiling:
             kernel = self._kernels.get((source, name))
             if kernel is None:

@@ -119,7 +119,7 @@ class HostDevice(Device):
         if nbytes:
             ctypes.memmove(target, source, nbytes)
 
-    def compile(self, source: Source, name: str) -> HostKernel:
+    def compiled(self, source: Source, name: str) -> HostKernel:
         self._check_usable()
         key = source, name
         with self.lock:

@@ -73,7 +73,7 @@ class NullDevice(Device):
         self.calls.append(("copy_across", target.address, source.address))
         stream.note(self.copy_across, target, source)
 
-    def compile(self, source: Source, name: str) -> Kernel:
+    def compiled(self, source: Source, name: str) -> Kernel:
         self.calls.append(("compile", name))
         return Kernel(self, source, name)
 

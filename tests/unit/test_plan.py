@@ -133,6 +133,14 @@ def test_lineage_of_several_operations_a_step():
     assert [str(op) for op in link.backwards()] == ["vmap scaled", "htod", "vmap scaled", "htod", "send"]
 
 
+def test_describe_shows_steps_that_are_repeated_once():
+    step = plan.HaloAppend(), mapped(1.0)
+    text = plan.describe(chain(plan.Send(), plan.ToDevice(), *step * 400, plan.ToHost(), kept=(3,)))
+    assert [line.strip() for line in text.splitlines()] == [
+        "dtoh", "399 times:", "vmap scaled", "halo_append", "vmap scaled  [cached as VRDD 3 on device]", "halo_append",
+        "htod", "send"]
+
+
 def test_describe_shows_what_is_kept_where():
     text = plan.describe(chain(plan.Send(), plan.ToDevice(), mapped(1.0), kept=(1,)))
     assert text.splitlines() == ["vmap scaled", "  htod  [cached as VRDD 1 on device]", "    send"]
