@@ -16,7 +16,7 @@ from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark.content import Content
 from vispark.fold import FoldSpec, fold_of
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
-from vispark.fold.lowering import FoldRequest, Folds, Reduce, Sum, Total, finish, finish_number, type_of
+from vispark.fold.lowering import ByKey, FoldRequest, Folds, Reduce, Sum, Total, finish, finish_number, type_of
 from vispark.mapped import MapSpec
 from vispark.records.layout import BY_NAME
 from vispark.reduced import ReducedRDD
@@ -205,19 +205,14 @@ class FoldActions(RDD[Any]):
         self._folds[action] = fold
         return fold, [answer.folds[first] for first in sorted(answer.folds)]
 
-    def lowered(self, request: FoldRequest[_Fold] | str) -> _Fold | str:
-        """The fold for what is cached, or why there is none."""
-        if isinstance(request, str):
-            return request
-        if not self._is_held():
-            return "nothing is cached"
-        contents = [content for content in self._results() if content.count]
-        return request.lower(contents) if contents else "there are no records"
-
     # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
 
     #: The fold that each action ran last, or why it was a Spark job.
     _folds: dict[str, Fold | FoldByKey | str]
+
+    @abstractmethod
+    def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+        """What ``explain`` prints and gives, with the ``reduceByKey`` behind it or why that is a Spark job."""
 
     @abstractmethod
     def _recorded(self, spec: MapSpec) -> FoldActions: ...

@@ -14,6 +14,7 @@ from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Launch, Signatu
 from vispark import plan, rewrite
 from vispark.content import Content
 from vispark.errors import PlanError
+from vispark.fold.lowering import ByKey
 from vispark.grid.lowering import GridLowering
 from vispark.grid.lowering import lowering as lowering_for
 from vispark.lower import Lowering
@@ -23,6 +24,7 @@ from vispark.records import Layout
 from vispark.records.layout import Part
 from vispark.rewrite import FETCH, Goal
 from vispark.session import Session
+from vispark.translate.folding import ACCUMULATOR_BYTES
 
 #: How a worker is reached.
 _TRANSPORTS = {"unix": "by socket", "tcp": "over TCP", "relay": "through Spark"}
@@ -44,6 +46,8 @@ class Explained:
         What a partition looks like, where that is not known yet.
     sources : bool
         Whether to show the kernels' sources.
+    by_key : ByKey or str
+        The ``reduceByKey`` behind the chain, or why it is a Spark job; empty if there is none.
     """
 
     chain: Chain
@@ -51,14 +55,24 @@ class Explained:
     folds: Mapping[str, Fold | FoldByKey | str]
     schema: Content | None = None
     sources: bool = False
+    by_key: ByKey | str = ""
 
 
-def explain(session: Session, wanted: Explained, goal: Goal = FETCH) -> str:
-    """The text that ``VRDD.explain`` prints."""
-    chain = wanted.chain
+def explain(session: Session, wanted: Explained) -> str:
+    """The text that ``VRDD.explain`` prints, and ``ReducedRDD.explain``."""
+    chain, goal = wanted.chain, FETCH
+    folds: dict[str, Fold | FoldByKey | str | None] = dict(wanted.folds)
     start = next((node.cached for node in reversed(chain) if node.cached), None)
     contents = _contents(session, start, wanted)
+    if wanted.by_key:
+        request = "nothing is cached" if start is None else wanted.by_key
+        goal = FETCH if isinstance(request, str) else Goal(fold=request)
     lowering = _lowered(chain, start, goal, contents)
+    if wanted.by_key:
+        found: Any = lowering.fold if lowering and goal.fold else request
+        if isinstance(found, str):
+            lowering, goal = _lowered(chain, start, FETCH, contents), FETCH
+        folds["reduceByKey"] = found if isinstance(found, str | FoldByKey) else None
     return "\n".join([
         "== Plan ==", plan.describe(chain),
         "== Rewritten plan ==", *_rewritten(chain, start, goal, lowering),
@@ -67,7 +81,7 @@ def explain(session: Session, wanted: Explained, goal: Goal = FETCH) -> str:
           else []),
         f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
         *_moved(chain, start, lowering, contents),
-        *(["== Folds =="] if wanted.folds else []), *map(_fold, wanted.folds, wanted.folds.values()),
+        *(["== Folds =="] if folds else []), *map(_fold, folds, folds.values()),
         "== Way ==", *_way(session, chain),
     ])
 
@@ -170,7 +184,7 @@ def _rewritten(chain: Chain, start: Cached | None, goal: Goal, lowering: Lowerin
     yield "Put" if start is None else f"Load({start.number})"
     for stage in rewrite.stages(nodes, goal.fold is not None):
         yield ", ".join(str(node.op) for node in nodes[stage.first:stage.stop])
-    yield "Fetch"
+    yield "Fetch" if goal.fold is None else "reduceByKey"
 
 
 def _details(step: Step, numbers: Sequence[int]) -> str:
@@ -197,8 +211,10 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
             continue
         shown.add(key)
         blocks, read, written = traffic.get(key, [0, 0, 0])
+        partial = sum(each.width * ACCUMULATOR_BYTES[each.accumulator] for each in launch.partials)
+        leaves = f"leaves {partial} of partial folds for each thread block" if partial else f"writes {written}"
         yield (f"{launch.kernel} ({modules[launch.module].file}): {_geometry(launch, blocks)}; reads {read} bytes, "
-               f"writes {written}")
+               f"{leaves}")
         if wanted.sources:
             yield from (f"    {line}" for line in modules[launch.module].source.splitlines())
     if not wanted.sources:
@@ -255,16 +271,22 @@ def _moved(chain: Chain, start: Cached | None, lowering: Lowering | None,
     position = next((index for index, node in enumerate(chain) if start and node.cached == start), 0)
     if plan.place_of(chain[:position + 1]) == "host" and any(lowering.launches):
         yield f"to the device: {sum(content.nbytes for content in contents.values())} bytes"
-    yield f"collect() brings {sum(content.nbytes for content in lowering.results().values())} bytes to the driver"
+    if isinstance(lowering.fold, FoldByKey):
+        yield f"each worker sends {lowering.folded_bytes(lowering.fold)} bytes to the driver"
+    else:
+        yield f"collect() brings {sum(content.nbytes for content in lowering.results().values())} bytes to the driver"
 
 
 # -- folds, and the way -----------------------------------------------------------------------------------------------
 
-def _fold(action: str, fold: Fold | FoldByKey | str) -> str:
+def _fold(action: str, fold: Fold | FoldByKey | str | None) -> str:
+    if fold is None:
+        return f"{action}: in the workers, unless the records turn out not to allow it"
     if isinstance(fold, str):
         return f"{action}: a Spark job over recv(), as {fold}"
     folds = ", ".join(f"{each.operator} of {each.field!r}" if each.field else each.operator for each in fold.fields)
-    return f"{action}: in the workers: {folds}"
+    over = f", over {fold.groups} keys from field {fold.key!r}" if isinstance(fold, FoldByKey) else ""
+    return f"{action}: in the workers{over}: {folds}"
 
 
 def _way(session: Session, chain: Chain) -> Iterator[str]:

@@ -242,6 +242,12 @@ class Lowering:
             before = after
         return found
 
+    def folded_bytes(self, fold: FoldByKey) -> int:
+        """The bytes that a worker's fold by key gives: the folded fields, and how many records each key has."""
+        step = messages.MapFold("", fold.fields, "key", fold.key, fold.groups)
+        signature = next(states[-1].signature for states in self._states)
+        return 8 * fold.groups + sum(map(field_bytes, _folded_outputs(step, signature)))
+
     def numbers(self) -> tuple[int, ...]:
         """The numbers of the VRDDs in the plan's slots."""
         kept = [node.cached.number for node in self._kept_nodes()]

@@ -154,17 +154,9 @@ class ReducedRDD(DriverRDD):
         """The number of partitions that was asked for."""
         return self.partitioner.numPartitions
 
-    def explain(self) -> str:
-        """Print, and return, where the fold runs, and why."""
-        fold = self._source.lowered(self._request)
-        if isinstance(fold, str):
-            text = f"reduceByKey: a Spark job over recv(), as {fold}"
-        else:
-            folds = ", ".join(f"{each.operator} of {each.field!r}" for each in fold.fields)
-            text = (f"reduceByKey: in the workers, over {fold.groups} keys from field {fold.key!r}: {folds}; one "
-                    "request and one reply for each worker, no Spark job")
-        print(text)
-        return text
+    def explain(self, *, schema: Any = None, sources: bool = False) -> str:
+        """Print, and return, what becomes of it, as ``VRDD.explain`` does: with the fold, and where it runs and why."""
+        return self._source.explained(self._request, schema, sources)
 
     def _records(self) -> list[Any] | None:
         with self._lock:

@@ -25,6 +25,7 @@ from vispark.content import Content
 from vispark.errors import PlanError
 from vispark.explain import Explained, content_of, explain
 from vispark.fold import fold_for_kernel
+from vispark.fold.lowering import ByKey
 from vispark.grid.lowering import lowering
 from vispark.grid.operations import GridOperations
 from vispark.history import History
@@ -339,10 +340,7 @@ class VRDD(History, FoldActions, GridOperations):
         == Kernels ==
         ...
         """
-        wanted = Explained(self._chain(), self.getNumPartitions(), self._folds, content_of(schema), sources)
-        text = explain(Session.of(self.ctx), wanted)
-        print(text)
-        return text
+        return self.explained("", schema, sources)
 
     def toDebugString(self) -> bytes:
         """The plan, and below it the lineage of the RDD that :meth:`recv` gives."""
@@ -424,6 +422,14 @@ class VRDD(History, FoldActions, GridOperations):
         return None if self._checkpoint is None else self._checkpoint.getCheckpointFile()
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+        """As :class:`FoldActions` has it."""
+        folds = {} if by_key else self._folds
+        wanted = Explained(self._chain(), self.getNumPartitions(), folds, content_of(schema), sources, by_key)
+        text = explain(Session.of(self.ctx), wanted)
+        print(text)
+        return text
 
     def _received_by(self, source: VRDD) -> ReceivedRDD:
         """What :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""

@@ -54,6 +54,11 @@ def test_a_step_of_kmeans(sc: SparkContext):
             np.testing.assert_allclose(total, expected[key][0], rtol=1e-5, atol=1e-6)
             around[key] = total / count
         assert exact(stats.collectAsMap()) == exact(found)
+    text = stats.explain(sources=True)
+    for line in ("MapFold(vmap lambda, key)", "nearest_fold (vmap-lambda.cu): one launch", "== Plan ==\nvmap lambda",
+                 'extern "C" __global__', "reduceByKey: in the workers, over 20 keys from field '0'",
+                 f"each worker sends {20 * (8 + 48 * 4 + 8)} bytes"):
+        assert line in text
     assert "nearest_labels" in points.vmap(nearest, around).explain()
 
 
