@@ -4,7 +4,6 @@
 """
 
 import time
-from math import inf
 
 import click
 import matplotlib
@@ -18,56 +17,60 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 
-def closest_point(p, centers):
-    best, closest = 0, inf
+def closestPoint(p: np.ndarray, centers: list[np.ndarray]) -> int:
+    bestIndex = 0
+    closest = float("+inf")
     for i in range(len(centers)):
-        distance = np.sum((p - centers[i]) ** 2)
-        if distance < closest:
-            closest = distance
-            best = i
-    return best
+        tempDist = np.sum((p - centers[i]) ** 2)
+        if tempDist < closest:
+            closest = tempDist
+            bestIndex = i
+    return bestIndex
 
 
-def assign(p, centers):
-    return closest_point(p, centers), (p, 1)
-
-
-def plain(data, centers, iterations):
+def plain(data, K, convergeDist):
     data = data.cache()
-    for _ in range(iterations):
-        closest = data.map(lambda p: assign(p, centers))
-        stats = closest.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]))
-        for k, (total, count) in stats.collect():
-            centers[k] = total / count
-    return centers
+    kPoints = data.takeSample(False, K, 1)
+    tempDist = 1.0
+    while tempDist > convergeDist:
+        closest = data.map(lambda p: (closestPoint(p, kPoints), (p, 1)))
+        pointStats = closest.reduceByKey(lambda p1_c1, p2_c2: (p1_c1[0] + p2_c2[0], p1_c1[1] + p2_c2[1]))
+        newPoints = pointStats.map(lambda st: (st[0], st[1][0] / st[1][1])).collect()
+        tempDist = sum(np.sum((kPoints[iK] - p) ** 2) for (iK, p) in newPoints)
+        for (iK, p) in newPoints:
+            kPoints[iK] = p
+    return kPoints
 
 
-def ported(data, centers, iterations):
+def ported(data, K, convergeDist):
     data = data.cache("GPU")
-    for _ in range(iterations):
-        closest = data.vmap(assign, centers)
-        stats = closest.reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=len(centers))
-        for k, (total, count) in stats.collect():
-            centers[k] = total / count
-    return centers
+    kPoints = data.takeSample(False, K, 1)
+    tempDist = 1.0
+    while tempDist > convergeDist:
+        closest = data.vmap(lambda p: (closestPoint(p, kPoints), (p, 1)))
+        pointStats = closest.reduceByKey(lambda p1_c1, p2_c2: (p1_c1[0] + p2_c2[0], p1_c1[1] + p2_c2[1]), numKeys=K)
+        newPoints = [(st[0], st[1][0] / st[1][1]) for st in pointStats.collect()]      # K records, without a Spark job
+        tempDist = sum(np.sum((kPoints[iK] - p) ** 2) for (iK, p) in newPoints)
+        for (iK, p) in newPoints:
+            kPoints[iK] = p
+    return kPoints
 
 
 @click.command(help=__doc__)
-@click.option("--iterations", default=15)
+@click.option("--k", default=10)
+@click.option("--converge-dist", default=0.1)
 @click.option("--picture", default="kmeans.png")
-def main(iterations: int, picture: str) -> None:
-    digits = load_digits().data.astype(np.float32)
-    first = digits[np.random.default_rng(1).choice(len(digits), 10, replace=False)]
+def main(k: int, converge_dist: float, picture: str) -> None:
+    digits = load_digits().data
     sc = SparkContext.getOrCreate()
     data, found = sc.parallelize(list(digits), 2), {}
     for way in (plain, ported):
         start = time.perf_counter()
-        found[way.__name__] = way(data, first.copy(), iterations)
-        seconds = (time.perf_counter() - start) / iterations
+        found[way.__name__] = np.array(way(data, k, converge_dist))
         inertia = ((digits[:, None] - found[way.__name__]) ** 2).sum(2).min(1).sum()
-        print(f"{way.__name__:7} inertia {inertia:.0f}, {seconds * 1e3:.1f} ms an iteration, the first one included")
+        print(f"{way.__name__:7} inertia {inertia:.0f}, {time.perf_counter() - start:.1f} s")
     np.testing.assert_allclose(found["ported"], found["plain"], rtol=1e-3, atol=1e-2)
-    figure, axes = plt.subplots(2, 10, figsize=(10, 2.4))
+    figure, axes = plt.subplots(2, k, figsize=(k, 2.4))
     for row, (name, centers) in zip(axes, found.items(), strict=True):
         row[0].set_ylabel(name)
         for cell, center in zip(row, centers, strict=True):

@@ -22,6 +22,10 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 
+# The stock program's gradient is of a block of rows, so that Python is called once for a block. vmap calls no Python
+# and takes a function of a row, which threads compute side by side: x.dot(w) becomes dot(w, x), the sum over the rows
+# a vreduce, and both one kernel that reads each block once and stores nothing of its rows. Written for a block it
+# would be one thread's work, with arrays as long as the block between its operations; so the row form stays.
 def plain_gradient(matrix, w):                     # of a block of rows, in NumPy
     y, x = matrix[:, 0], matrix[:, 1:]
     return ((1.0 / (1.0 + np.exp(-y * x.dot(w))) - 1.0) * y * x.T).sum(1)
@@ -35,14 +39,14 @@ def gradient(p, w):                                # of one row; becomes a kerne
 def plain(points, w, iterations, rate):
     points = points.cache()
     for _ in range(iterations):
-        w -= rate * points.map(lambda m, w=w: plain_gradient(m[1], w)).reduce(operator.add)
+        w -= rate * points.map(lambda m, w=w: plain_gradient(m, w)).reduce(operator.add)
         yield w
 
 
 def ported(points, w, iterations, rate):
     points = points.cache("GPU")
     for _ in range(iterations):
-        w -= rate * points.vmap(gradient, w).vreduce(operator.add).values().reduce(operator.add)
+        w -= rate * points.vmap(gradient, w).vreduce(operator.add).reduce(operator.add)
         yield w
 
 
@@ -57,7 +61,7 @@ def main(iterations: int, picture: str) -> None:
     features, labels = load_breast_cancer(return_X_y=True)
     rows = np.column_stack([2 * labels - 1, StandardScaler().fit_transform(features)]).astype(np.float32)
     sc = SparkContext.getOrCreate()
-    points = sc.parallelize(enumerate(np.array_split(rows, 4)), 2)
+    points = sc.parallelize(np.array_split(rows, 4), 2)
     rate, losses, found = np.float32(4 / len(rows)), {}, {}
     for way in (plain, ported):
         w, start = np.zeros(features.shape[1], np.float32), time.perf_counter()

@@ -158,7 +158,7 @@ class VRDD(History, FoldActions, GridOperations):
             Of an element and the arguments. A function of a record with named fields takes a field by naming a
             parameter after it; a dict that it returns replaces those fields.
         *arguments
-            Numbers and NumPy arrays, by value.
+            Numbers, NumPy arrays and lists of arrays of one shape, by value.
 
         Raises
         ------

@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 RUNS = {
     "logistic_regression_lowlevel.py": (["--iterations", "4"], "Where the data lives"),
     "logistic_regression.py": (["--iterations", "4"], "the two agree"),
-    "kmeans.py": (["--iterations", "3"], "the two agree"),
+    "kmeans.py": (["--converge-dist", "300"], "the two agree"),
     "heat.py": (["--cells", "31", "--animation", "heat.gif"], "the error falls with the spacing to the power of 2.0"),
     "navier_stokes.py": (["--cells", "32"], "of Ghia, Ghia and Shin"),
     "shared_memory_kernel.py": ([], "matrices transposed"),

@@ -55,8 +55,8 @@ def by_argmin(p, c):
 SUMS = (FieldFold("1.0", "add"), FieldFold("1.1", "add", "overflow"))
 
 
-def made(function, centres, *, columns=COLUMNS, dtype="float32", folding=None):
-    calls = (Call(trace(function, (centres,)), (centres,)),)
+def made(function, *arguments, columns=COLUMNS, dtype="float32", folding=None):
+    calls = (Call(trace(function, arguments), arguments),)
     return fuse(calls, Record((Field("", dtype, (columns,)),)), folding=folding), calls
 
 
@@ -85,6 +85,18 @@ def test_all_spellings_give_one_kernel():
         lambda p, c: np.argmin(np.sum(c * c, axis=1) - 2 * c @ p + p @ p))}
     assert len(sources) == 1
     assert "nearest::FIRST" in sources.pop()
+
+
+def test_centres_may_be_a_list_as_takeSample_gives_them():
+    centres = points(CENTRES, seed=1)
+    listed = list(centres)
+
+    def captured(p):
+        return nearest(p, listed)
+
+    (given, _), (kernel, calls) = made(nearest, listed), made(captured)
+    assert given.source == kernel.source == made(nearest, centres)[0].source
+    assert [value.tolist() for value in kernel.values(calls)] == [centres.tolist()]
 
 
 @pytest.mark.parametrize(("centres", "columns", "dtype"), [(4, COLUMNS, "float32"), (CENTRES, 16, "float32"),

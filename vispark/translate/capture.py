@@ -27,12 +27,13 @@ class Unbound(Exception):
 
 
 def constant(value: Any, what: str) -> Constant:
-    """A number or an array by value.
+    """A number or an array by value; of a list or a tuple of numbers or arrays, the array that NumPy makes of it.
 
     Raises
     ------
     Refusal
-        If it is neither, or of a dtype that kernels do not have; ``what`` is what the message calls it.
+        If it is neither, its items differ in shape or type, or it is of a dtype that kernels do not have; ``what`` is
+        what the message calls it.
     """
     if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
         if isinstance(value, int) and not _INT64.min <= value <= _INT64.max:
@@ -45,9 +46,30 @@ def constant(value: Any, what: str) -> Constant:
         held = _held(value.dtype, what)
         data = value.tobytes() if value.dtype is held else np.asarray(value, dtype=held).tobytes()
         return Constant(held.str, value.shape, data)
-    instead = "; make it one: np.array([...])" if isinstance(value, list | tuple) else ""
-    raise Refusal(f"{what} is {_article(type(value).__name__)}, which a kernel cannot take; it takes numbers and NumPy"
-                  f" arrays{instead}")
+    if isinstance(value, list | tuple):
+        return _stacked(value, what)
+    raise Refusal(f"{what} is {_article(type(value).__name__)}, which a kernel cannot take; it takes numbers, NumPy"
+                  " arrays and lists of these")
+
+
+def _stacked(value: list[Any] | tuple[Any, ...], what: str) -> Constant:
+    """Items of one shape and type as an array, as ``np.asarray`` makes it."""
+    kind = type(value).__name__
+    items = [constant(item, f"{what}[{number}]") for number, item in enumerate(value)]
+    if not items:
+        raise Refusal(f"{what} is an empty {kind}, whose items' type is not known; make it an array: np.zeros(0)")
+    first = items[0]
+    for number, item in enumerate(items):
+        if (item.dtype, item.shape, item.weak) != (first.dtype, first.shape, first.weak):
+            raise Refusal(f"{what} is a {kind} whose items differ, and a kernel takes it as one array: {what}[0] is "
+                          f"{_described(first)}, and {what}[{number}] {_described(item)}")
+    return Constant(first.dtype, (len(items), *first.shape), b"".join([item.data for item in items]))
+
+
+def _described(item: Constant) -> str:
+    dtype = np.dtype(item.dtype).name
+    return f"of the shape {item.shape} of {dtype}" if item.shape else f"a Python {type(item.number).__name__}" \
+        if item.weak else f"a {dtype}"
 
 
 def argument(definition: Definition, value: Any, number: int) -> Constant:

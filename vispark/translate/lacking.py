@@ -50,8 +50,6 @@ def why_not(value: Any, name: str) -> str:
                 "take() gives")
     if isinstance(value, types.ModuleType):
         return f"the module {name} is no value; use one of its functions"
-    if isinstance(value, list):
-        return f"{name} is a list, whose length may change; make it a tuple or an array: np.array({name})"
     if isinstance(value, dict | set | frozenset | str | bytes):
         return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays and "
                 "tuples")

@@ -30,7 +30,7 @@ def trace(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> Function:
     fn : callable
         A function, a lambda or a closure; what it captured and the functions it calls are taken by value, now.
     args : tuple
-        The arguments that follow the element: numbers and NumPy arrays.
+        The arguments that follow the element: numbers, NumPy arrays and lists of these.
 
     Returns
     -------
@@ -407,7 +407,7 @@ class _Reader:
         if instead is not None:
             self.pool.recipe.expect(found, value)
             return form.Called(self.pool.read(instead, self.pool.recipe.follow(found, composed.written, None)), at=at)
-        if isinstance(value, int | float | complex | np.generic | np.ndarray):
+        if isinstance(value, int | float | complex | np.generic | np.ndarray | list):
             try:
                 return form.Captured(self.pool.number(name, constant(value, name), found), name, at=at)
             except Refusal as error:

@@ -110,7 +110,7 @@ class Recipe:
                                                  and (len(found.args), tuple(found.keywords)) == shape)
 
     def expect_number(self, number: int, name: str) -> None:
-        """Any number or array will do; it is captured."""
+        """Any number or array, or list of them, will do; it is captured."""
         self._checks[number] = functools.partial(_take_number, name)
 
     def finished(self) -> tuple[_Step, ...]:
@@ -123,7 +123,7 @@ def _anything(_: Any, __: Following) -> bool:
 
 
 def _take_number(name: str, found: Any, walk: Following) -> bool:
-    if not isinstance(found, int | float | complex | np.generic | np.ndarray) or isinstance(found, bool):
+    if not isinstance(found, int | float | complex | np.generic | np.ndarray | list) or isinstance(found, bool):
         return False
     walk.captures.append(Capture(name, constant(found, name)))
     return True
