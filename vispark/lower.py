@@ -21,9 +21,10 @@ from gpu_worker.protocol.plans import sealed
 from vispark import plan, rewrite
 from vispark.content import Content
 from vispark.errors import LaunchError, Place, PlanError
+from vispark.fold.along import along
 from vispark.fold.inside import fold_inside
 from vispark.launch import ExecSpec, resolve
-from vispark.mapped import Call, Mapped, after_map, is_pair, label_of, launch_of, resolve_maps
+from vispark.mapped import Call, Mapped, MapSpec, after_map, is_pair, label_of, launch_of, record_map, resolve_maps
 from vispark.plan import Cached, Chain
 from vispark.prepared import Prepared, Shipment, value_of
 from vispark.records import Layout
@@ -348,6 +349,9 @@ class Lowering:
             return
         inside = next((stage.first + number for number, node in enumerate(nodes)
                        if isinstance(node.op, plan.FoldInside)), None)
+        if inside is not None and self._kinds == {"elements"}:
+            calls.append((inside, self._along(inside)))
+            inside = None
         step: Step = messages.Exec(label_of(calls))
         if stage.fold or inside is not None:
             step = self._folding_step(calls, inside, stage)
@@ -362,6 +366,18 @@ class Lowering:
             self.steps.append(messages.Values())
         if isinstance(nodes[-1].op, plan.Keys):
             self.steps.append(messages.Keys())
+
+    def _along(self, position: int) -> MapSpec:
+        """The vreduce of rows at a position, as a call of the run of ``vmap`` before it."""
+        op = self.nodes[position].op
+        assert isinstance(op, plan.FoldInside)
+        before = [states[position] for states in self._states]
+        functions = {along(op.spec, state.signature.fields[0]) if state.signature and len(state.layout.parts) == 1
+                     else None for state in before}
+        function = functions.pop()
+        if function is None or functions:
+            raise Apart(position)
+        return replace(record_map(function, ()), label=str(op))
 
     def _is_dead(self, stage: Stage) -> bool:
         """Whether nothing of what a run of ``vmap`` computes is wanted."""
@@ -426,9 +442,11 @@ class Lowering:
         states, maps, last = self._states[variant], self._maps[variant], calls[-1][0]
         before, after = states[stage.first], states[last + 1]
         assert before.signature is not None and after.signature is not None
-        mapped = maps[last] if len(calls) == 1 else self._mapped(calls, before, calls[1][0])
+        folded = isinstance(self.nodes[last].op, plan.FoldInside)
+        apart = last if folded else calls[min(1, len(calls) - 1)][0]
+        mapped = maps[last] if len(calls) == 1 else self._mapped(calls, before, apart)
         if len(calls) > 1 and not _agrees(mapped, before.signature, after.signature):
-            raise Apart(calls[1][0])
+            raise Apart(apart)
         item = self._taken_item(stage, last, after)
         if item:
             names = {each.name: name_in(item, each.name) for each in after.signature.fields
@@ -443,7 +461,7 @@ class Lowering:
         written = {each.name for each in mapped.kernel.outputs}
         outputs = [each for each in after.signature.fields if each.name in written]
         # The keys that a record was sent with end where one of the functions makes a pair.
-        paired = any(is_pair(maps[position].kernel) for position, _ in calls)
+        paired = any(is_pair(maps[position].kernel) for position, _ in calls if position in maps)
         return launch_of(mapped, calls, outputs, self.slots, self.modules, keyless=before.layout.keyed and paired)
 
     def _taken_item(self, stage: Stage, last: int, after: State) -> str:

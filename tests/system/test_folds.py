@@ -336,6 +336,13 @@ def test_vreduce_says_at_the_call_what_it_cannot_do(sc: SparkContext):
         sc.parallelize([np.ones((2, 2))]).vreduce(lambda p, q: (p[0] + q[0], p[1] + q[1])).collect()
 
 
+def test_vreduce_of_rows_that_a_vmap_made(sc: SparkContext):
+    rows = [(key, np.arange(3, dtype="f4") + key) for key in range(5)]
+    sums = sc.parallelize(rows, 2).cache("GPU").vmap(lambda p: 2 * p).vreduce(operator.add)
+    assert exact(sums.collect()) == exact([(key, np.float32(2 * row.sum())) for key, row in rows])
+    assert sums.values().sum() == 90 and "FoldInside" not in sums.explain()
+
+
 def test_a_cached_vreduce_is_folded_on(sc: SparkContext):
     sums = sc.parallelize([np.full((4, 2), 2.0), np.ones((3, 2))], 2).cache("GPU").vreduce(operator.add).cache()
     assert exact(sums.collect()) == exact([np.array([8.0, 8.0]), np.array([3.0, 3.0])])

@@ -208,10 +208,16 @@ def test_vreduce_of_the_same_operator_as_the_fold_behind_it_is_that_fold():
     assert kinds(empty) == [Load, ToDevice, MapFold, Values, Fold]
 
 
-def test_vreduce_of_elements_folds_along_their_own_axis():
+def test_vreduce_of_elements_is_part_of_the_kernel_before_it():
     lowering = lowered(chain(mapping(doubled), INSIDE), rows(6, 4))
-    assert kinds(lowering) == [Load, ToDevice, Exec, ToDevice, FoldInside, Fetch]
-    assert lowering.results()[0].signatures == (Signature((Field("", "<f4", (6,)),)),)
+    assert kinds(lowering) == [Load, ToDevice, Exec, Fetch]
+    assert lowering.launches[0][0].outputs == lowering.results()[0].signatures[0].fields == (Field("", "<f4", (6,)),)
+    assert kinds(lowered(chain(mapping(doubled), INSIDE), rows(6, 4), goal=Goal(fold=Reduce(ADD)))) \
+        == [Load, ToDevice, MapFold]
+    # Where there is no such function of a row, it is a step.
+    long = Content(6, 0, Layout("elements", False, (Part("", "array", ("<f8",)),)),
+                   (Signature((Field("", "<f8", (6, 40)),)),))
+    assert kinds(lowered(chain(mapping(doubled), INSIDE), long)) == [Load, ToDevice, Exec, ToDevice, FoldInside, Fetch]
 
 
 def test_fold_by_key():

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from numpy import dot, exp
 
-from gpu_worker.protocol.messages import FieldFold
+from gpu_worker.protocol.messages import Field, FieldFold
 from tests.golden.case import rows
 from tests.golden.harness import AS_ON_GPU, difference, launch, parted, record_of, translated
+from vispark.fold import fold_for_kernel
+from vispark.fold.along import along
 from vispark.translate import TranslationError, trace
 from vispark.translate.folding import Folding
 from vispark.translate.fusion import fuse
@@ -382,3 +384,19 @@ def test_results_of_a_chain_do_not_depend_on_how_works_are_dealt():
         found = np.concatenate([each[""] for each in launch(kernel, calls, parted(data), options=AS_ON_GPU,
                                                             tiles=tiles)])
         assert not difference(data * 2 + data[:, :1], found, 2)
+
+
+@pytest.mark.parametrize(("dtype", "ufunc"), [("<f4", np.add), ("<f8", np.add), ("<i2", np.multiply),
+                                              ("<f4", np.minimum)])
+def test_rows_that_are_folded_inside_behind_a_map(dtype: str, ufunc: np.ufunc):
+    data = np.random.default_rng(3).normal(size=(40, 20), scale=1e4).astype(dtype)
+    if dtype[1] == "f":
+        data[0], data[1, 0], data[2, 3] = 1, np.inf, np.nan
+        data[0, 0], data[0, -1] = (1e8, -1e8) if dtype == "<f4" else (1e17, -1e17)
+    calls = calls_of(lambda p: p + p, along(fold_for_kernel(ufunc, ""), Field("", dtype, data.shape)))
+    kernel = fuse(calls, record_of(data))
+    found, = launch(kernel, calls, [data])
+    wide = np.longdouble if dtype[1] == "f" else np.int64
+    with np.errstate(all="ignore"):
+        expected = ufunc.reduce(data + data, axis=1, dtype=wide).astype(dtype)
+    np.testing.assert_allclose(found[""], expected, rtol=1e-15 if dtype == "<f8" else 1e-7, strict=True)
