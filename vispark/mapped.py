@@ -34,6 +34,7 @@ from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call as FusedCall
 from vispark.translate.interface import TableKernel
 from vispark.translate.reader import trace_call
+from vispark.translate.text import at_definition
 
 
 class MapShape(NamedTuple):
@@ -85,15 +86,19 @@ class MapSpec:
         return tuple(each.array if each.shape else each.number for each in self.arguments)
 
 
-def record_map(function: Callable[..., Any], arguments: tuple[Any, ...]) -> MapSpec:
+def record_map(function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any] | None = None
+               ) -> MapSpec:
     """Record a call.
 
     Raises
     ------
     TranslationError
-        If the function has what the language lacks, at its line.
+        If the function has what the language lacks, at its line; if arguments are ``named``.
     """
     traced, values = trace_call(function, arguments)
+    if named:
+        raise at_definition(traced.definition, f"vmap gives arguments by their place, and not {next(iter(named))}=; "
+                                               f"write vmap({traced.definition.name}, value, ...)")
     return MapSpec(traced, values, f"vmap {traced.definition.name}")
 
 

@@ -145,7 +145,7 @@ class VRDD(History, FoldActions, GridOperations):
         spec = record_exec(kernel, arguments, out=out, grid=grid, block=block, shared=shared)
         return self._with_halos()._then(plan.Exec(spec))
 
-    def vmap(self, f: Callable[..., Any], *arguments: Any) -> VRDD:
+    def vmap(self, f: Callable[..., Any], *arguments: Any, **named: Any) -> VRDD:
         """Apply a plain Python function to every element, on the device.
 
         The function is translated (see docs/translator.md), never called. Elements are a partition's records, or, where
@@ -157,8 +157,8 @@ class VRDD(History, FoldActions, GridOperations):
         f : callable
             Of an element and the arguments. A function of a record with named fields takes a field by naming a
             parameter after it; a dict that it returns replaces those fields.
-        *arguments
-            Numbers, NumPy arrays and lists of arrays of one shape, by value.
+        *arguments, **named
+            Numbers, NumPy arrays and lists of arrays of one shape, by value and by place; ``named`` ones are refused.
 
         Raises
         ------
@@ -172,7 +172,7 @@ class VRDD(History, FoldActions, GridOperations):
         >>> sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").vmap(lambda x, k: k * x + 1, 2.0).collect()
         [3.0, 5.0, 7.0]
         """
-        return self._mapped(record_map(f, arguments))
+        return self._mapped(record_map(f, arguments, named))
 
     def vreduce(self, f: Callable[[Any, Any], Any]) -> VRDD:
         """Fold inside each record along its leading axis, on the device.

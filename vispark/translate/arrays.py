@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from vispark.translate import numbers, scalars
+from vispark.translate import numbers, scalars, signatures
 from vispark.translate.errors import Refusal
 from vispark.translate.library import FUNCTIONS, TYPES, UFUNC_C, UFUNC_OTHER
 from vispark.translate.reductions import Reductions
@@ -30,7 +29,7 @@ from vispark.translate.values import (
 _TYPE_NAMES = {f"numpy.{np.dtype(getattr(np, name)).name}" for name in TYPES}
 _PYTHON_TYPES = {"int": "int64", "float": "float64", "bool": "bool", "complex": "complex128"}
 _UFUNCS = {*UFUNC_C, *UFUNC_OTHER}
-_REDUCTIONS = {"sum", "prod", "min", "max", "argmin", "argmax", "any", "all", "mean", "var", "std", "median"}
+REDUCTIONS = {"sum", "prod", "min", "max", "argmin", "argmax", "any", "all", "mean", "var", "std", "median"}
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -89,36 +88,23 @@ class Arrays(Reductions):
         """A call of one of the library's functions."""
         module, _, short = name.rpartition(".")
         if name in _TYPE_NAMES or name in _PYTHON_TYPES:
-            return self._convert(name, arguments, keywords)
+            return self._convert(name, *signatures.bind(name, arguments, keywords))
+        arguments, keywords = signatures.bind(name, arguments, keywords)
         if module == "numpy" and short in _UFUNCS:
-            self._no_keywords(name, keywords)
             return self._ufunc(short, arguments)
-        if module == "numpy" and short in _REDUCTIONS:
-            return self._reduce(short, arguments, keywords)
+        if module == "numpy" and short in REDUCTIONS:
+            return self._reduce(short, *arguments, **keywords)
         if module == "grid":
             raise Refusal(f"{short} is known only on a Grid, whose cells have places")
         if module == "math" and hasattr(self, f"_math_{short}"):
-            return self._bound_to(name, getattr(self, f"_math_{short}"), arguments, keywords)
+            return getattr(self, f"_math_{short}")(*arguments, **keywords)
         if module == "math":
-            self._no_keywords(name, keywords)
             given = tuple(self._float_argument(name, argument) for argument in arguments)
             return numbers.math(short, given)
         method = getattr(self, f"_{short}" if module in ("numpy", "numpy.linalg") else f"_python_{short}", None)
         if method is None or (module == "numpy" and short not in FUNCTIONS):
             raise Refusal(f"{name} is not supported here")
-        return self._bound_to(name, method, arguments, keywords)
-
-    def _bound_to(self, name: str, method: Callable[..., Value], arguments: tuple[Value, ...],
-                  keywords: dict[str, Value]) -> Value:
-        try:
-            inspect.signature(method).bind(*arguments, **keywords)
-        except TypeError as error:
-            raise Refusal(f"{name}: {error}") from error
         return method(*arguments, **keywords)
-
-    def _no_keywords(self, name: str, keywords: dict[str, Value]) -> None:
-        if keywords:
-            raise Refusal(f"{name} takes no keyword {next(iter(keywords))} here")
 
     def _float_argument(self, name: str, value: Value) -> Number:
         if not isinstance(self.plain(value), Number):
@@ -126,22 +112,17 @@ class Arrays(Reductions):
         return self.plain(value)
 
     def _ufunc(self, name: str, operands: tuple[Value, ...]) -> Value:
-        wanted = getattr(np, name).nin
-        if len(operands) != wanted:
-            raise Refusal(f"numpy.{name} takes {wanted} arguments here, and {len(operands)} are given")
         return self.elementwise(lambda *given: scalars.ufunc(name, *given), *operands)
 
     def _convert(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """``float(x)``, ``np.float32(x)`` and their like."""
-        self._no_keywords(name, keywords)
         kind = self.dtype(Named(name))
         kind = Scalar(kind.dtype, weak=name in _PYTHON_TYPES)
-        if name == "complex" and len(arguments) == 2:
-            re, im = (scalars.cast(self._float_argument(name, value), FLOAT) for value in arguments)
+        given = (*arguments, *keywords.values())
+        if len(given) == 2:
+            re, im = (scalars.cast(self._float_argument(name, value), FLOAT) for value in given)
             return Number(kind, f"{kind.c}({re.text}, {im.text})")
-        if len(arguments) != 1:
-            raise Refusal(f"{name} takes one argument here")
-        value = self.plain(arguments[0])
+        value = self.plain(given[0])
         if isinstance(value, Array):
             if kind.weak:
                 raise Refusal(f"{name}() takes a number, and this is {describe(value)}; use .astype({name})")
@@ -161,8 +142,8 @@ class Arrays(Reductions):
             raise Refusal("a dtype is written as np.float32 and its like, or as int, float, bool")
         return Scalar(_PYTHON_TYPES.get(value.name, value.name.removeprefix("numpy.")))
 
-    def _python_astype(self, value: Any, kind: Value) -> Value:
-        found = self.dtype(kind)
+    def _python_astype(self, value: Any, dtype: Value) -> Value:
+        found = self.dtype(dtype)
         value = self.plain(value)
         return self.astype(value, found) if isinstance(value, Array) else numbers.convert(value, found)
 
@@ -175,37 +156,37 @@ class Arrays(Reductions):
 
     # -- Python's functions -------------------------------------------------------------------------------------------
 
-    def _python_abs(self, value: Value) -> Value:
-        return self.elementwise(numbers.absolute, value)
+    def _python_abs(self, x: Value) -> Value:
+        return self.elementwise(numbers.absolute, x)
 
-    def _python_round(self, value: Value, digits: Value | None = None) -> Value:
-        if digits is not None and not isinstance(digits, Nothing):
-            raise Refusal("round() to a number of digits is not supported; write np.rint(x * 100) / 100")
-        return self.elementwise(numbers.rounded, value) if isinstance(self.plain(value), Number) \
-            else self._ufunc("rint", (value,))
+    def _python_pow(self, base: Value, exp: Value) -> Value:
+        return self.elementwise(lambda a, b: scalars.binary("**", a, b), base, exp)
 
-    def _python_pow(self, base: Value, exponent: Value) -> Value:
-        return self.elementwise(lambda a, b: scalars.binary("**", a, b), base, exponent)
-
-    def _python_divmod(self, left: Value, right: Value) -> Value:
-        return Tuple(tuple(self.elementwise(lambda a, b, symbol=symbol: scalars.binary(symbol, a, b), left, right)
+    def _python_divmod(self, x: Value, y: Value) -> Value:
+        return Tuple(tuple(self.elementwise(lambda a, b, symbol=symbol: scalars.binary(symbol, a, b), x, y)
                            for symbol in ("//", "%")))
 
-    def _python_len(self, value: Value) -> Value:
-        if isinstance(value, Tuple | List):
-            return literal(len(value.items))
-        if not isinstance(value, Array) or not value.shape:
-            raise Refusal(f"{describe(value)} has no length")
-        return literal(value.shape[0])
+    def _python_len(self, obj: Value) -> Value:
+        if isinstance(obj, Tuple | List):
+            return literal(len(obj.items))
+        if not isinstance(obj, Array) or not obj.shape:
+            raise Refusal(f"{describe(obj)} has no length")
+        return literal(obj.shape[0])
 
-    def _python_min(self, *values: Value) -> Value:
-        return self._extreme("min", values)
+    def _python_min(self, *values: Value, key: Value | None = None, default: Value | None = None) -> Value:
+        return self._extreme("min", values, key, default)
 
-    def _python_max(self, *values: Value) -> Value:
-        return self._extreme("max", values)
+    def _python_max(self, *values: Value, key: Value | None = None, default: Value | None = None) -> Value:
+        return self._extreme("max", values, key, default)
 
-    def _extreme(self, name: str, values: tuple[Value, ...]) -> Value:
+    def _extreme(self, name: str, values: tuple[Value, ...], key: Value | None, default: Value | None) -> Value:
         """``min`` and ``max`` of several numbers, of a tuple, or of a row."""
+        if key is not None and not isinstance(key, Nothing):
+            raise Refusal(f"key of {name}() is not supported behind *; give {name}() the row itself")
+        if default is not None and len(values) != 1:
+            raise Refusal(f"default of {name}() is for one row or tuple that may be empty")
+        if default is not None and isinstance(values[0], Array | Tuple | List) and self._is_empty(values[0]):
+            return default
         if len(values) == 1 and isinstance(values[0], Array):
             return self.python_fold(name, self._row(values[0], name))
         if len(values) == 1 and isinstance(values[0], Tuple | List):
@@ -219,19 +200,22 @@ class Arrays(Reductions):
             found = numbers.extreme(name, found, self._float_argument(name, value))
         return found
 
-    def _python_sum(self, values: Value, start: Value | None = None) -> Value:
+    def _is_empty(self, value: Array | Tuple | List) -> bool:
+        return value.shape[:1] == (0,) if isinstance(value, Array) else not value.items
+
+    def _python_sum(self, iterable: Value, start: Value | None = None) -> Value:
         first = literal(0) if start is None else self.plain(start)
-        if isinstance(values, Tuple | List):
-            for value in values.items:
+        if isinstance(iterable, Tuple | List):
+            for value in iterable.items:
                 first = self.elementwise(lambda a, b: scalars.binary("+", a, b), first, value)
             return first
-        return self.python_fold("sum", self._row(values, "sum"), first)
+        return self.python_fold("sum", self._row(iterable, "sum"), first)
 
-    def _python_any(self, values: Value) -> Value:
-        return self.python_fold("any", self._row(values, "any"))
+    def _python_any(self, iterable: Value) -> Value:
+        return self.python_fold("any", self._row(iterable, "any"))
 
-    def _python_all(self, values: Value) -> Value:
-        return self.python_fold("all", self._row(values, "all"))
+    def _python_all(self, iterable: Value) -> Value:
+        return self.python_fold("all", self._row(iterable, "all"))
 
     def _row(self, value: Value, name: str) -> Array:
         if not isinstance(value, Array) or len(value.shape) != 1:
@@ -241,29 +225,36 @@ class Arrays(Reductions):
 
     # -- numpy's functions of arrays ----------------------------------------------------------------------------------
 
-    def _where(self, test: Value, yes: Value, no: Value) -> Value:
-        return self.elementwise(numbers.where, test, yes, no)
+    def _where(self, condition: Value, x: Value, y: Value) -> Value:
+        return self.elementwise(numbers.where, condition, x, y)
 
-    def _clip(self, value: Value, low: Value, high: Value) -> Value:
-        for name, bound in (("maximum", low), ("minimum", high)):
-            if not isinstance(bound, Nothing):
-                value = self._ufunc(name, (value, bound))
-        return value
+    def _clip(self, a: Value, a_min: Value | None = None, a_max: Value | None = None, *,
+              min: Value | None = None, max: Value | None = None) -> Value:
+        for name, bounds in (("maximum", (a_min, min)), ("minimum", (a_max, max))):
+            given = [bound for bound in bounds if bound is not None]
+            if len(given) > 1:
+                raise Refusal("np.clip takes a_min and a_max, or min and max, and not both")
+            if given and not isinstance(given[0], Nothing):
+                a = self._ufunc(name, (a, given[0]))
+        return a
 
-    def _real(self, value: Value) -> Value:
-        return self.elementwise(lambda z: numbers.part(z, "re"), value)
+    def _python_clip(self, value: Value, min: Value | None = None, max: Value | None = None) -> Value:
+        return self._clip(value, min=min, max=max)
 
-    def _imag(self, value: Value) -> Value:
-        return self.elementwise(lambda z: numbers.part(z, "im"), value)
+    def _real(self, val: Value) -> Value:
+        return self.elementwise(lambda z: numbers.part(z, "re"), val)
 
-    def _transpose(self, value: Value) -> Value:
-        array = self.plain(value)
+    def _imag(self, val: Value) -> Value:
+        return self.elementwise(lambda z: numbers.part(z, "im"), val)
+
+    def _transpose(self, a: Value) -> Value:
+        array = self.plain(a)
         if isinstance(array, Number):
             return array
         return reindexed(array, array.shape[::-1], lambda *indices: indices[::-1])
 
-    def _copy(self, value: Value) -> Value:
-        array = self.plain(value)
+    def _copy(self, a: Value) -> Value:
+        array = self.plain(a)
         if isinstance(array, Number):
             return array
         return self.materialised(array, "copy") if array.volatile else replace(array, fresh=True, storage="")
@@ -277,17 +268,17 @@ class Arrays(Reductions):
     def _ones(self, shape: Value, dtype: Value | None = None) -> Value:
         return self._filled(self._shape(shape), literal(1), self.dtype(dtype))
 
-    def _full(self, shape: Value, fill: Value, dtype: Value | None = None) -> Value:
-        number = self.plain(fill)
+    def _full(self, shape: Value, fill_value: Value, dtype: Value | None = None) -> Value:
+        number = self.plain(fill_value)
         if not isinstance(number, Number):
             raise Refusal("np.full fills with a number here")
         return self._filled(self._shape(shape), number, self.dtype(dtype, number.type.dtype))
 
-    def _zeros_like(self, value: Value, dtype: Value | None = None) -> Value:
-        return self._like(value, dtype, 0)
+    def _zeros_like(self, a: Value, dtype: Value | None = None) -> Value:
+        return self._like(a, dtype, 0)
 
-    def _ones_like(self, value: Value, dtype: Value | None = None) -> Value:
-        return self._like(value, dtype, 1)
+    def _ones_like(self, a: Value, dtype: Value | None = None) -> Value:
+        return self._like(a, dtype, 1)
 
     def _like(self, value: Value, dtype: Value | None, fill: int) -> Value:
         model = self.plain(value)
@@ -306,9 +297,13 @@ class Arrays(Reductions):
             raise Refusal(f"an array cannot have the shape {found}")
         return found
 
-    def _arange(self, stop: Value, *more: Value, dtype: Value | None = None) -> Value:
+    def _arange(self, start_or_stop: Value, stop: Value | None = None, step: Value | None = None, *,
+                dtype: Value | None = None) -> Value:
         reason = "the range of np.arange must be whole numbers known before the kernel runs"
-        found = range(*(self.static(self.plain(value), reason) for value in (stop, *more)))
+        first = literal(0) if stop is None or isinstance(stop, Nothing) else start_or_stop
+        last = start_or_stop if stop is None or isinstance(stop, Nothing) else stop
+        by = literal(1) if step is None else step
+        found = range(*(self.static(self.plain(value), reason) for value in (first, last, by)))
         kind = self.dtype(dtype, "int64")
 
         def element(index: str) -> str:
@@ -317,11 +312,12 @@ class Arrays(Reductions):
 
         return Array(kind, (len(found),), element, fresh=True)
 
-    def _array(self, value: Value, dtype: Value | None = None) -> Value:
-        if isinstance(value, Number | Array):
-            found = self._copy(value)
+    def _array(self, object: Value, dtype: Value | None = None) -> Value:
+        dtype = None if isinstance(dtype, Nothing) else dtype
+        if isinstance(object, Number | Array):
+            found = self._copy(object)
             return found if dtype is None else self._python_astype(found, dtype)
-        rows, shape = _leaves(value)
+        rows, shape = _leaves(object)
         parts = [self.plain(row) for row in rows]
         kind = self.dtype(dtype, np.result_type(*(part.type.numpy for part in parts)).name if parts else "float64")
         inner = parts[0].shape if parts and isinstance(parts[0], Array) else ()
@@ -329,10 +325,10 @@ class Arrays(Reductions):
             raise Refusal("the items of an array have one shape; these differ")
         return self._assembled(parts, shape, inner, kind)
 
-    def _asarray(self, value: Value, dtype: Value | None = None) -> Value:
-        if isinstance(value, Number | Array) and dtype is None:
-            return value
-        return self._array(value, dtype)
+    def _asarray(self, a: Value, dtype: Value | None = None) -> Value:
+        if isinstance(a, Number | Array) and (dtype is None or isinstance(dtype, Nothing)):
+            return a
+        return self._array(a, dtype)
 
     def _assembled(self, parts: list[Any], shape: tuple[int, ...], inner: tuple[int, ...], kind: Scalar) -> Array:
         array = self.storage(kind, (*shape, *inner), "array")

@@ -80,7 +80,7 @@ class Calls(Comprehensions):
 
     def _body(self, definition: form.Definition) -> None:
         if self.statements(definition.body, NONE):
-            here = form.Return(form.Literal(None), at=form.At(definition.text.first, 0))
+            here = form.Return(form.Literal(None), at=definition.at)
             with self.told_at(here):
                 self._give(Nothing())
 

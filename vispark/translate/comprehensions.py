@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from vispark.translate import form, liveness, numbers, scalars
+from vispark.translate.arrays import broadcast, stretched
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
 from vispark.translate.scalars import literal
@@ -27,21 +28,31 @@ class Comprehensions(Ways):
 
     # -- sum, min, max, any, all --------------------------------------------------------------------------------------
 
-    def over_each(self, name: str, node: _Each) -> Value:
+    def over_each(self, name: str, node: _Each, start: form.Expression | None = None,
+                  key: form.Expression | None = None, default: form.Expression | None = None) -> Value:
         """``sum(... for ... in ...)`` and its like."""
         steps = self._steps_of_each(node)
+        first: Any = literal(0) if start is None else self.kept(self.plain(self.expression(start)))
         if self.count_of(steps) == 0 and name in ("sum", "any", "all"):
-            return literal({"sum": 0, "any": False, "all": True}[name])
+            return first if name == "sum" else literal(name == "all")
+        if self.count_of(steps) == 0 and default is not None:
+            return self.expression(default)
         if name in ("any", "all"):
             return self._truth_of_each(name, node, steps)
         kinds = self._kinds_of_each(node, steps)
-        if name == "sum" and all(isinstance(kind, ArrayType) for kind in kinds):
-            return self._sum_of_rows(node, steps, kinds)
+        if name == "sum" and (isinstance(first, Array) or all(isinstance(kind, ArrayType) for kind in kinds)):
+            return self._sum_of_rows(node, steps, kinds, first)
         if not all(isinstance(kind, Scalar) for kind in kinds):
             raise Refusal(f"{name}() of a generator is over numbers, and these are {shown(kinds[0])}")
         if name == "sum":
-            return self._sum_of_each(node, steps, kinds)
-        return self._extreme_of_each(name, node, steps, functools.reduce(join_types, kinds))
+            return self._sum_of_each(node, steps, kinds, first)
+        if not self.count_of(steps) or node.conditions or isinstance(node.value, form.Each):
+            raise Refusal(f"{name}() of a generator needs at least one value: one iterable whose length is known, and "
+                          "no if")
+        kind = functools.reduce(join_types, kinds)
+        if key is not None:
+            return self._extreme_by_key(name, node, steps, kind, self.expression(key))
+        return self._extreme_of_each(name, node, steps, kind)
 
     def _steps_of_each(self, node: _Each) -> Steps:
         return self.settled(self.steps_of(self.expression(node.iterable)))
@@ -55,17 +66,17 @@ class Comprehensions(Ways):
             raise Refusal("a generator that never gives a value has no type here")
         return list(dict.fromkeys(kinds))
 
-    def _sum_of_each(self, node: _Each, steps: Steps, kinds: list[Scalar]) -> Value:
-        kind = literal(0).type
+    def _sum_of_each(self, node: _Each, steps: Steps, kinds: list[Scalar], start: Number) -> Value:
+        kind = start.type
         for one in (*kinds, *kinds):
             kind = scalars.binary("+", Number(kind, "x"), Number(one, "y")).type
         count = self.count_of(steps)
-        if count is not None and not node.conditions and not isinstance(node.value, form.Each):
+        if count is not None and start == literal(0) and not node.conditions and not isinstance(node.value, form.Each):
             here = replace(self.frame, variables=dict(self.frame.variables))
             noted = self.noted(functools.partial(self._text_at, node, steps, here, count), count, kind)
             if noted is not None:
                 return noted
-        total = self.variable(kind, "sum", literal(0))
+        total = self.variable(kind, "sum", scalars.cast(start, kind))
         self._turns_of_each(node, steps, lambda value: self._add(total, value))
         return replace(total, variable=False)
 
@@ -89,21 +100,21 @@ class Comprehensions(Ways):
         self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and total.type.kind == "f"
                   else f"{total.text} = {found};")
 
-    def _sum_of_rows(self, node: _Each, steps: Steps, kinds: list[Any]) -> Value:
+    def _sum_of_rows(self, node: _Each, steps: Steps, kinds: list[Any], start: Number | Array) -> Value:
         """The first is added to Python's 0 too, which changes bools alone."""
         whole: Any = functools.reduce(join_types, kinds)
-        kind = scalars.binary("+", literal(0), Number(whole.element, "x")).type
-        if self.dealt(int(whole.shape[0]) if whole.shape else 1):
+        element = whole.element if isinstance(whole, ArrayType) else whole
+        kind = scalars.binary("+", Number(start.type, "x"), Number(element, "x")).type
+        shape = broadcast(*(one.shape for one in (start, whole) if isinstance(one, Array | ArrayType)))
+        if self.dealt(int(shape[0]) if shape else 1):
             raise Serial
-        total = self.materialised(Array(kind, whole.shape, lambda *_: scalars.cast(literal(0), kind).text), "sum", True)
+        total = self.materialised(Array(kind, shape, lambda *indices: scalars.cast(
+            start.at(*stretched(start.shape, indices)) if isinstance(start, Array) else start, kind).text), "sum", True)
         self._turns_of_each(node, steps, lambda value: self.copy(total, self.elementwise(
             lambda a, b: scalars.binary("+", a, b), total, value)))
         return replace(total, volatile=False, storage="")
 
     def _extreme_of_each(self, name: str, node: _Each, steps: Steps, kind: Any) -> Value:
-        if not self.count_of(steps) or node.conditions or isinstance(node.value, form.Each):
-            raise Refusal(f"{name}() of a generator needs at least one value: one iterable whose length is known, and "
-                          "no if")
         best, first = self.variable(kind, name), self.name("first")
         self.line(f"bool {first} = true;")
 
@@ -111,6 +122,29 @@ class Comprehensions(Ways):
             one = self.fixed(self.as_number(value))
             self.line(f"{best.text} = {first} ? {scalars.cast(one, kind).closed} : "
                       f"{scalars.cast(numbers.extreme(name, best, one), kind).text};")
+            self.line(f"{first} = false;")
+
+        self._turns_of_each(node, steps, step)
+        return replace(best, variable=False)
+
+    def _extreme_by_key(self, name: str, node: _Each, steps: Steps, kind: Any, key: Value) -> Value:
+        """The first whose key no other's is beyond."""
+        sizes: list[Type] = []
+        with self.apart():
+            self._turns_of_each(node, steps, lambda value: sizes.append(type_of(self.call(key, (value,), {}))))
+        if not all(isinstance(one, Scalar) for one in sizes):
+            raise Refusal(f"the key of {name}() gives numbers here, and this one gives {shown(sizes[0])}")
+        best, first = self.variable(kind, name), self.name("first")
+        beyond = self.variable(functools.reduce(join_types, sizes), "key")
+        self.line(f"bool {first} = true;")
+
+        def step(value: Value) -> None:
+            one = self.fixed(self.as_number(value))
+            size = self.fixed(self.as_number(self.call(key, (one,), {})))
+            test = self.truth(self.compare("<" if name == "min" else ">", size, beyond))
+            with self.block(f"if ({first} || {test.closed})"):
+                self.line(f"{best.text} = {scalars.cast(one, kind).text};")
+                self.line(f"{beyond.text} = {scalars.cast(size, beyond.type).text};")
             self.line(f"{first} = false;")
 
         self._turns_of_each(node, steps, step)

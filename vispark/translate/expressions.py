@@ -8,10 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from vispark.translate import composed, form, scalars
+from vispark.translate import composed, form, scalars, signatures
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.iterables import Iterables
-from vispark.translate.library import OPERATORS
+from vispark.translate.library import METHODS, OPERATORS, PROPERTIES
 from vispark.translate.scalars import literal
 from vispark.translate.text import complain
 from vispark.translate.types import BOOL, INT
@@ -80,6 +80,8 @@ class Expressions(Iterables):
     def _Literal(self, node: form.Literal) -> Value:
         if node.value is None or node.value is Ellipsis:
             return Nothing("None" if node.value is None else "...")
+        if isinstance(node.value, str):
+            return Nothing(node.value)
         return literal(node.value)
 
     def _Local(self, node: form.Local) -> Value:
@@ -301,16 +303,12 @@ class Expressions(Iterables):
 
     def _Attribute(self, node: form.Attribute) -> Value:
         value = self.expression(node.value)
-        if isinstance(value, Number | Array) and node.name in _PROPERTIES and not (
+        if isinstance(value, Number | Array) and node.name in PROPERTIES and not (
                 node.name == "dtype" and value.type.weak):
             return self.property(value, node.name)
-        if isinstance(value, Number | Array) and node.name in _METHODS:
+        if isinstance(value, Number | Array) and node.name in METHODS:
             return Method(value, node.name)
-        if isinstance(value, Named):
-            raise Refusal(f"{value.name}.{node.name} is not supported; of the reductions there are np.sum, np.prod, "
-                          "np.min, np.max, np.any, np.all, np.cumsum and np.cumprod")
-        there = ", .".join(_PROPERTIES) + " and the methods ." + "(), .".join(sorted(_METHODS))
-        raise Refusal(f"{describe(value)} has no .{node.name} here; there are .{there}()")
+        raise Refusal(f"{describe(value)} has no .{node.name} here")
 
     def property(self, value: Number | Array, name: str) -> Value:
         """``value.name`` of a number or an array."""
@@ -492,7 +490,7 @@ class Expressions(Iterables):
             raise Refusal(f"{describe(function)} cannot be called")
         module, _, name = function.name.partition(".")
         if module == "operator":
-            return self._operator(OPERATORS[name], arguments)
+            return self._operator(OPERATORS[name], signatures.bind(function.name, arguments, keywords)[0])
         return self.library(function.name, arguments, keywords)
 
     def _operator(self, symbol: str, arguments: tuple[Value, ...]) -> Value:
@@ -510,10 +508,8 @@ class Expressions(Iterables):
             values = [self.expression(argument) for argument in node.arguments]
             return self.steps(name, values, {key: self.expression(value) for key, value in node.keywords})
         first = node.arguments[0] if node.arguments else None
-        if name in ("sum", "min", "max") and len(node.arguments) == 1 and isinstance(first, form.Call) \
-                and first.function == form.Library("range"):
-            turn = form.Local("turn of the range")
-            return self.over_each(name, form.Each(turn, turn, first, ()))
+        if name in ("sum", "min", "max", "any", "all"):
+            return self._folded(name, node)
         if name == "numpy.einsum":
             if not isinstance(first, form.Literal) or not isinstance(first.value, str):
                 raise Refusal("np.einsum's subscripts are written out, as in np.einsum('ij,j->i', m, p)")
@@ -522,13 +518,25 @@ class Expressions(Iterables):
             rest = tuple(map(self.expression, node.arguments[1:]))
             return self.library(name, (self.array_of(first), *rest),
                                 {key: self.expression(value) for key, value in node.keywords})
-        if isinstance(first, form.Listed) and len(node.arguments) == 1 and name in ("sum", "min", "max", "any", "all"):
-            return self.over_each(name, first)
-        if len(node.arguments) == 1 and isinstance(node.arguments[0], form.Each):
-            if name not in ("sum", "min", "max", "any", "all"):
-                raise Refusal(f"a generator cannot be given to {name.split('.')[-1]}; it can be to sum, min, max, any"
-                              " and all")
-            return self.over_each(name, node.arguments[0])
+        return None
+
+    def _folded(self, name: str, node: form.Call) -> Value | None:
+        """``sum``, ``min`` and their like of a generator, a list comprehension or a range, or by a key."""
+        if any(isinstance(one, form.Spread) for one in node.arguments):
+            return None
+        given, keywords = signatures.bind(name, node.arguments, dict(node.keywords))
+        if name == "sum":
+            given, keywords = given[:1], {"start": given[1]} if len(given) > 1 else {}
+        keywords = {word: one for word, one in keywords.items() if word == "start" or one != form.Literal(None)}
+        first = given[0] if len(given) == 1 else form.TupleOf(given, at=node.at)
+        if isinstance(first, form.Each | form.Listed):
+            return self.over_each(name, first, **keywords)
+        of_range = isinstance(first, form.Call) and first.function == form.Library("range")
+        if "key" in keywords or (of_range and name in ("sum", "min", "max")):
+            if len(given) != 1 and "default" in keywords:
+                raise Refusal(f"default of {name}() is for one row or tuple that may be empty")
+            turn = form.Local("turn of the range" if of_range else "one of several", at=first.at)
+            return self.over_each(name, form.Each(turn, turn, first, (), at=first.at), **keywords)
         return None
 
     def _Each(self, node: form.Each) -> Value:
@@ -539,13 +547,14 @@ class Expressions(Iterables):
         value: Any = function.value
         if function.name in ("conj", "conjugate") and value.type.kind != "c" and not arguments:
             return value
-        return self.library(_METHODS[function.name], (function.value, *arguments), keywords)
+        return self.library(METHODS[function.name], (function.value, *arguments), keywords)
 
     def inlined(self, function: Function, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """A call of another function of the user's."""
         raise NotImplementedError
 
-    def over_each(self, name: str, node: form.Each | form.Listed) -> Value:
+    def over_each(self, name: str, node: form.Each | form.Listed, start: form.Expression | None = None,
+                  key: form.Expression | None = None, default: form.Expression | None = None) -> Value:
         """``sum(... for ...)`` and its like."""
         raise NotImplementedError
 
@@ -573,11 +582,3 @@ def _simple(text: str) -> bool:
 
 #: The longest row that * spreads.
 _SPREAD = 64
-_PROPERTIES = ("shape", "size", "ndim", "T", "real", "imag", "dtype")
-_METHODS = {name: f"numpy.{name}" for name in ("sum", "prod", "mean", "min", "max", "argmin", "argmax", "dot", "any",
-                                               "all", "copy", "clip", "var", "std", "transpose", "cumsum",
-                                               "cumprod", "reshape", "ravel", "trace", "round", "argsort", "squeeze")}
-_METHODS |= {"conj": "numpy.conjugate", "conjugate": "numpy.conjugate", "astype": "astype", "item": "item",
-             "flatten": "flatten"}
-
-

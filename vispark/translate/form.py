@@ -364,6 +364,7 @@ class Definition:
     free: tuple[str, ...] = ()
     halo: tuple[tuple[int, int], ...] | None = None
     text: Text = field(default=Text("", 0, ()), compare=False, repr=False)
+    at: At = field(default=At(), compare=False, repr=False)
 
     def __hash__(self) -> int:
         # Plans are looked up by their functions in every pass of a loop.

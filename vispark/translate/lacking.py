@@ -43,6 +43,20 @@ METHODS_WITH_EFFECT = ("append", "extend", "insert", "pop", "remove", "sort", "f
                         "resize", "put", "itemset", "clear", "setdefault", "reverse")
 
 
+_INSTEAD_OF = {
+    "index": "np.argmax(np.array(values) == x) is the first place",
+    "count": "np.count_nonzero(p == x) counts",
+    "tolist": "a row is gone over as it is",
+}
+
+
+def attribute_lacks(name: str) -> str:
+    """Why there is no such attribute, and which there are."""
+    there = ", .".join(library.PROPERTIES) + " and the methods ." + "(), .".join(sorted(library.METHODS)) + "()"
+    instead = f"{_INSTEAD_OF[name]}; " if name in _INSTEAD_OF else ""
+    return f"values have no .{name} here; {instead}there are .{there}"
+
+
 def why_not(value: Any, name: str) -> str:
     """Why an object from around a function is no value in it, and what would be."""
     if value is print:
@@ -55,6 +69,9 @@ def why_not(value: Any, name: str) -> str:
                 "tuples")
     if value is map or value is filter:
         return f"{name} is not supported; write a generator, as in sum(f(v) for v in p if v > 0)"
+    if library.is_random(value):
+        return (f"{name} is not supported: a kernel draws no random numbers; draw them before, and make them a field "
+                "or an argument")
     if library.is_library(value):
         return f"{name} is not among the functions that can be translated; docs/translator.md lists them"
     if isinstance(value, types.MethodType):

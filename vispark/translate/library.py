@@ -52,6 +52,14 @@ LINALG = ("norm",)
 TYPES = ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
          "float64", "complex64", "complex128")
 
+#: Attributes of numbers and arrays, and methods with the functions that they are.
+PROPERTIES = ("shape", "size", "ndim", "T", "real", "imag", "dtype")
+METHODS = {name: f"numpy.{name}" for name in ("sum", "prod", "mean", "min", "max", "argmin", "argmax", "dot", "any",
+                                              "all", "copy", "var", "std", "transpose", "cumsum", "cumprod", "ravel",
+                                              "trace", "round", "argsort", "squeeze")}
+METHODS |= {"conj": "numpy.conjugate", "conjugate": "numpy.conjugate", "astype": "astype", "item": "item",
+            "flatten": "flatten", "clip": "clip", "reshape": "reshape"}
+
 #: Constants of modules that are compiled in.
 MODULES = (math, np)
 
@@ -80,8 +88,15 @@ def name_of(value: object) -> str | None:
         return None
 
 
+def is_random(value: object) -> bool:
+    """Whether it draws random numbers."""
+    owner = getattr(value, "__self__", None)
+    return any((getattr(one, "__module__", None) or "").split(".")[:2] in (["numpy", "random"], ["random"])
+               for one in (value, type(owner)))
+
+
 def is_library(value: object) -> bool:
     """Whether an object is of the modules above, whether the language has it or not."""
     module = getattr(value, "__module__", None) or ""
-    return isinstance(value, BuiltinFunctionType | np.ufunc) or module.split(".")[0] in ("numpy", "math", "operator",
-                                                                                         "builtins")
+    return isinstance(value, BuiltinFunctionType | np.ufunc) or is_random(value) \
+        or module.split(".")[0] in ("numpy", "math", "operator", "builtins")

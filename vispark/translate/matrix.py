@@ -412,7 +412,13 @@ class _Run:
     def _library(self, name: str, given: list[object], keywords: dict[str, object]) -> object:
         if name in _BINARY and len(given) == 2 and not keywords:
             return self.binary(_BINARY[name], *given)
-        axis = keywords.pop("axis", None) if len(given) < 2 else given.pop()
+        if name == "numpy.linalg.norm" and len(given) > 1:
+            keywords |= dict(zip(("ord", "axis"), given[1:], strict=False))
+            given = given[:1]
+        if keywords.pop("ord", 2) not in (2, algebra.constant(2)):
+            raise Other
+        takes_axis = name in ("numpy.sum", "numpy.mean", "numpy.argmin", "numpy.argmax")
+        axis = given.pop() if takes_axis and len(given) == 2 else keywords.pop("axis", None)
         if keywords or len(given) != 1:
             raise Other
         value = given[0]

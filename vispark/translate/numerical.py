@@ -22,15 +22,18 @@ class Numerical(Arrays):
 
     # -- along rows ---------------------------------------------------------------------------------------------------
 
-    def _cumsum(self, value: Value, dtype: Value | None = None) -> Value:
-        return self._running("+", value, dtype)
+    def _cumsum(self, a: Value, axis: Value | None = None, dtype: Value | None = None) -> Value:
+        return self._running("+", a, axis, dtype)
 
-    def _cumprod(self, value: Value, dtype: Value | None = None) -> Value:
-        return self._running("*", value, dtype)
+    def _cumprod(self, a: Value, axis: Value | None = None, dtype: Value | None = None) -> Value:
+        return self._running("*", a, axis, dtype)
 
-    def _running(self, symbol: str, value: Value, dtype: Value | None) -> Value:
+    def _running(self, symbol: str, value: Value, axis: Value | None, dtype: Value | None) -> Value:
         """Sums or products of the first one, two and so on."""
         array = self._one_axis(value, "a running sum or product")
+        if axis is not None and not isinstance(axis, Nothing) and self.static(
+                self.plain(axis), "the axis must be known before the kernel runs") not in (0, -1):
+            raise Refusal(f"{describe(array)} has no such axis; a running sum or product is along axis 0 of a row")
         kind = Scalar({"b": "int64", "i": "int64", "u": "uint64"}.get(array.type.kind, array.type.dtype))
         kind = self.dtype(dtype, kind.dtype)
         if self.dealt(array.size):
@@ -47,49 +50,51 @@ class Numerical(Arrays):
             self.line(f"{result.element(f'{index} + 1')} = {total.text};")
         return result
 
-    def _diff(self, value: Value) -> Value:
-        array = self._array_of(value, "np.diff")
+    def _diff(self, a: Value) -> Value:
+        array = self._array_of(a, "np.diff")
         *before, last = array.shape
         shape = (*before, max(0, last - 1))
         ahead = reindexed(array, shape, lambda *indices: (*indices[:-1], f"{indices[-1]} + 1"))
         symbol = "!=" if array.type.kind == "b" else "-"
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), ahead, reindexed(array, shape, _same_place))
 
-    def _ptp(self, value: Value) -> Value:
-        return self.elementwise(lambda a, b: scalars.binary("-", a, b), self.library("numpy.max", (value,), {}),
-                                self.library("numpy.min", (value,), {}))
+    def _ptp(self, a: Value, axis: Value | None = None) -> Value:
+        given = (a,) if axis is None else (a, axis)
+        return self.elementwise(lambda high, low: scalars.binary("-", high, low),
+                                self.library("numpy.max", given, {}), self.library("numpy.min", given, {}))
 
-    def _count_nonzero(self, value: Value) -> Value:
-        return self.library("numpy.sum", (self.library("numpy.not_equal", (value, literal(0)), {}),), {})
+    def _count_nonzero(self, a: Value, axis: Value | None = None) -> Value:
+        there = self.library("numpy.not_equal", (a, literal(0)), {})
+        return self.library("numpy.sum", (there,) if axis is None else (there, axis), {})
 
-    def _polyval(self, coefficients: Value, value: Value) -> Value:
+    def _polyval(self, p: Value, x: Value) -> Value:
         """By Horner's rule, as NumPy does."""
         items: Sequence[Value]
-        if isinstance(coefficients, Tuple | List):
-            coefficients = self.library("numpy.array", (coefficients,), {})
-        row = self._one_axis(coefficients, "np.polyval's polynomial")
+        if isinstance(p, Tuple | List):
+            p = self.library("numpy.array", (p,), {})
+        row = self._one_axis(p, "np.polyval's polynomial")
         items = [row.at(str(number)) for number in range(row.size)]
-        found: Any = self.library("numpy.zeros_like", (value,), {})
+        found: Any = self.library("numpy.zeros_like", (x,), {})
         for item in items:
-            found = self.elementwise(lambda a, b, c: scalars.binary("+", scalars.binary("*", a, b), c), found, value,
+            found = self.elementwise(lambda a, b, c: scalars.binary("+", scalars.binary("*", a, b), c), found, x,
                                      item)
             found = self.snapshot(found) if isinstance(found, Number) else self.materialised(found, "polynomial")
         return found
 
     # -- without what is NaN ------------------------------------------------------------------------------------------
 
-    def _nansum(self, value: Value, axis: Value | None = None) -> Value:
-        return self._without_nan("sum", 0, value, axis)
+    def _nansum(self, a: Value, axis: Value | None = None) -> Value:
+        return self._without_nan("sum", 0, a, axis)
 
-    def _nanmin(self, value: Value, axis: Value | None = None) -> Value:
-        return self._without_nan("min", math.inf, value, axis)
+    def _nanmin(self, a: Value, axis: Value | None = None) -> Value:
+        return self._without_nan("min", math.inf, a, axis)
 
-    def _nanmax(self, value: Value, axis: Value | None = None) -> Value:
-        return self._without_nan("max", -math.inf, value, axis)
+    def _nanmax(self, a: Value, axis: Value | None = None) -> Value:
+        return self._without_nan("max", -math.inf, a, axis)
 
-    def _nanmean(self, value: Value, axis: Value | None = None) -> Value:
-        total = self._nansum(value, axis)
-        here = self.library("numpy.logical_not", (self.library("numpy.isnan", (value,), {}),), {})
+    def _nanmean(self, a: Value, axis: Value | None = None) -> Value:
+        total = self._nansum(a, axis)
+        here = self.library("numpy.logical_not", (self.library("numpy.isnan", (a,), {}),), {})
         count = self.library("numpy.sum", (here,), {} if axis is None else {"axis": axis})
         return self.elementwise(lambda a, b: scalars.ufunc("divide", a, scalars.cast(b, scalars.ufunc(
             "divide", a, literal(1)).type)), total, count)
@@ -133,29 +138,33 @@ class Numerical(Arrays):
 
         return Array(kind, (count,), element, cheap=False, fresh=True)
 
-    def _eye(self, count: Value, dtype: Value | None = None) -> Value:
-        extent = self.static(self.plain(count), "the shape of an array must be known before the kernel runs")
+    def _eye(self, N: Value, M: Value | None = None, k: Value | None = None, dtype: Value | None = None) -> Value:
+        reason = "the shape of an array must be known before the kernel runs"
+        rows = self.static(self.plain(N), reason)
+        columns = rows if M is None or isinstance(M, Nothing) else self.static(self.plain(M), reason)
+        right = 0 if k is None else self.static(self.plain(k), "np.eye's k must be known before the kernel runs")
         kind = self.dtype(dtype)
-        return Array(kind, (extent, extent), lambda i, j: f"({kind.c})(({i}) == ({j}))", fresh=True)
+        return Array(kind, (rows, columns), lambda i, j: f"({kind.c})(({i})" + (f" + {right}" if right else "")
+                     + f" == ({j}))", fresh=True)
 
-    def _identity(self, count: Value, dtype: Value | None = None) -> Value:
-        return self._eye(count, dtype)
+    def _identity(self, n: Value, dtype: Value | None = None) -> Value:
+        return self._eye(n, dtype=dtype)
 
-    def _full_like(self, value: Value, fill: Value, dtype: Value | None = None) -> Value:
-        model = self.plain(value)
+    def _full_like(self, a: Value, fill_value: Value, dtype: Value | None = None) -> Value:
+        model = self.plain(a)
         shape = Tuple(tuple(map(literal, model.shape if isinstance(model, Array) else ())))
         kind = self.dtype(dtype, model.type.dtype)
-        found = self._filled(self._shape(shape), numbers.convert(self._number(fill, "np.full_like"), kind), kind)
+        found = self._filled(self._shape(shape), numbers.convert(self._number(fill_value, "np.full_like"), kind), kind)
         return found
 
-    def _empty_like(self, value: Value, dtype: Value | None = None) -> Value:
-        return self.library("numpy.zeros_like", (value,) if dtype is None else (value, dtype), {})
+    def _empty_like(self, prototype: Value, dtype: Value | None = None) -> Value:
+        return self.library("numpy.zeros_like", (prototype,) if dtype is None else (prototype, dtype), {})
 
-    def _concatenate(self, values: Value, axis: Value | None = None) -> Value:
+    def _concatenate(self, arrays: Value, axis: Value | None = None) -> Value:
         """Arrays one behind the other, along the first axis."""
         if axis is not None and self.static(self.plain(axis), "the axis must be known before the kernel runs") != 0:
             raise Refusal("np.concatenate is along axis 0 here")
-        parts = [self._array_of(value, "np.concatenate") for value in self._several(values, "np.concatenate")]
+        parts = [self._array_of(value, "np.concatenate") for value in self._several(arrays, "np.concatenate")]
         inner = parts[0].shape[1:]
         if any(part.shape[1:] != inner for part in parts):
             raise Refusal("arrays that are joined have one shape behind the first axis; these differ")
@@ -172,20 +181,22 @@ class Numerical(Arrays):
             first += part.shape[0]
         return result
 
-    def _hstack(self, values: Value) -> Value:
-        parts = [self._at_least(value, 1) for value in self._several(values, "np.hstack")]
+    def _hstack(self, tup: Value) -> Value:
+        parts = [self._at_least(value, 1) for value in self._several(tup, "np.hstack")]
         if any(isinstance(part, Array) and len(part.shape) > 1 for part in parts):
             raise Refusal("np.hstack is of numbers and rows here; np.concatenate joins others")
         return self._concatenate(Tuple(tuple(parts)))
 
-    def _vstack(self, values: Value) -> Value:
-        return self._concatenate(Tuple(tuple(self._at_least(value, 2) for value in self._several(values, "np.vstack"))))
+    def _vstack(self, tup: Value) -> Value:
+        return self._concatenate(Tuple(tuple(self._at_least(value, 2) for value in self._several(tup, "np.vstack"))))
 
-    def _stack(self, values: Value) -> Value:
-        return self.library("numpy.array", (List(tuple(self._several(values, "np.stack"))),), {})
+    def _stack(self, arrays: Value) -> Value:
+        return self.library("numpy.array", (List(tuple(self._several(arrays, "np.stack"))),), {})
 
-    def _append(self, value: Value, more: Value) -> Value:
-        return self._concatenate(Tuple((self._at_least(value, 1), self._at_least(more, 1))))
+    def _append(self, arr: Value, values: Value) -> Value:
+        """Without an axis both are flat."""
+        parts = (self._at_least(one, 1) for one in (arr, values))
+        return self._concatenate(Tuple(tuple(one if len(one.shape) == 1 else self._ravel(one) for one in parts)))
 
     def _at_least(self, value: Value, axes: int) -> Array:
         found = self.plain(value)
@@ -198,16 +209,16 @@ class Numerical(Arrays):
 
     # -- the same array, seen differently -----------------------------------------------------------------------------
 
-    def _flip(self, value: Value, axis: Value | None = None) -> Value:
-        array = self._array_of(value, "np.flip")
+    def _flip(self, m: Value, axis: Value | None = None) -> Value:
+        array = self._array_of(m, "np.flip")
         chosen = range(len(array.shape)) if axis is None or isinstance(axis, Nothing) else [
             self.static(self.plain(axis), "the axis must be known before the kernel runs") % len(array.shape)]
         return reindexed(array, array.shape, lambda *indices: tuple(
             f"{array.shape[place] - 1} - ({index})" if place in chosen else index
             for place, index in enumerate(indices)))
 
-    def _roll(self, value: Value, shift: Value) -> Value:
-        array = self._one_axis(value, "np.roll")
+    def _roll(self, a: Value, shift: Value) -> Value:
+        array = self._one_axis(a, "np.roll")
         by = self.static(self.plain(shift), "np.roll's shift must be known before the kernel runs")
         size = max(1, array.size)
         by %= size
@@ -215,7 +226,10 @@ class Numerical(Arrays):
                           lambda index: (f"(({index}) + {size - by}) % {size}" if by else index,))
         return self._copy(moved)
 
-    def _reshape(self, value: Value, *shape: Value) -> Value:
+    def _reshape(self, a: Value, shape: Value) -> Value:
+        return self._python_reshape(a, shape)
+
+    def _python_reshape(self, value: Value, *shape: Value) -> Value:
         array = self._array_of(value, "np.reshape")
         wanted = [self.static(self.plain(one), "an array's shape must be known before the kernel runs") for given in
                   shape for one in (given.items if isinstance(given, Tuple | List) else (given,))]
@@ -234,32 +248,32 @@ class Numerical(Arrays):
 
         return reindexed(array, tuple(wanted), where)
 
-    def _ravel(self, value: Value) -> Value:
-        return self._reshape(value, literal(-1)) if self._array_of(value, "np.ravel").size else \
-            self._filled((0,), literal(0), self._array_of(value, "np.ravel").type)
+    def _ravel(self, a: Value) -> Value:
+        return self._reshape(a, literal(-1)) if self._array_of(a, "np.ravel").size else \
+            self._filled((0,), literal(0), self._array_of(a, "np.ravel").type)
 
     def _python_flatten(self, value: Value) -> Value:
         return self._copy(self._ravel(value))
 
-    def _squeeze(self, value: Value) -> Value:
-        array = self._array_of(value, "np.squeeze")
+    def _squeeze(self, a: Value) -> Value:
+        array = self._array_of(a, "np.squeeze")
         kept = [literal(extent) for extent in array.shape if extent != 1]
-        return self._reshape(array, *kept) if kept else array.at(*("0",) * len(array.shape))
+        return self._python_reshape(array, *kept) if kept else array.at(*("0",) * len(array.shape))
 
-    def _expand_dims(self, value: Value, axis: Value) -> Value:
-        array = self._array_of(value, "np.expand_dims")
+    def _expand_dims(self, a: Value, axis: Value) -> Value:
+        array = self._array_of(a, "np.expand_dims")
         place = self.static(self.plain(axis), "the axis must be known before the kernel runs") % (len(array.shape) + 1)
         return reindexed(array, (*array.shape[:place], 1, *array.shape[place:]),
                          lambda *indices: (*indices[:place], *indices[place + 1:]))
 
-    def _trace(self, value: Value) -> Value:
-        array = self._array_of(value, "np.trace")
+    def _trace(self, a: Value) -> Value:
+        array = self._array_of(a, "np.trace")
         if len(array.shape) != 2:
             raise Refusal("np.trace is of an array of two axes")
         return self.library("numpy.sum", (reindexed(array, (min(array.shape),), lambda index: (index, index)),), {})
 
-    def _cross(self, left: Value, right: Value) -> Value:
-        a, b = (self._one_axis(value, "np.cross") for value in (left, right))
+    def _cross(self, a: Any, b: Any) -> Value:
+        a, b = (self._one_axis(value, "np.cross") for value in (a, b))
         if a.shape != (3,) or b.shape != (3,):
             raise Refusal("np.cross is of two rows of three here")
 
@@ -271,14 +285,14 @@ class Numerical(Arrays):
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
-    def _angle(self, value: Value) -> Value:
+    def _angle(self, z: Value) -> Value:
         def one(z: Number) -> Number:
             if z.type.kind == "c":
                 return scalars.ufunc("arctan2", numbers.part(z, "im"), numbers.part(z, "re"))
             return scalars.ufunc("arctan2", literal(0), z)
-        return self.elementwise(one, value)
+        return self.elementwise(one, z)
 
-    def _isclose(self, left: Value, right: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
+    def _isclose(self, a: Value, b: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
         near, least = (literal(default) if given is None else self._number(given, "np.isclose")
                        for given, default in ((rtol, 1e-5), (atol, 1e-8)))
 
@@ -291,24 +305,25 @@ class Numerical(Arrays):
             finite = scalars.ufunc("isfinite", b)
             return Number(Scalar("bool"), f"({within.closed} && {finite.closed}) || {alike.closed}", atom=False)
 
-        return self.elementwise(one, left, right)
+        return self.elementwise(one, a, b)
 
-    def _allclose(self, left: Value, right: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
-        found = self.truth_of(self.library("numpy.all", (self._isclose(left, right, rtol, atol),), {}))
+    def _allclose(self, a: Value, b: Value, rtol: Value | None = None, atol: Value | None = None) -> Value:
+        found = self.truth_of(self.library("numpy.all", (self._isclose(a, b, rtol, atol),), {}))
         return Number(BOOL, found.text, atom=found.atom)
 
-    def _round(self, value: Value, decimals: Value | None = None) -> Value:
+    def _round(self, a: Value, decimals: Value | None = None) -> Value:
         digits = 0 if decimals is None or isinstance(decimals, Nothing) else self.static(
             self.plain(decimals), "to how many digits np.round rounds must be known before the kernel runs")
-        return self.elementwise(lambda number: _rounded(number, digits), value)
+        return self.elementwise(lambda number: _rounded(number, digits), a)
 
-    def _around(self, value: Value, decimals: Value | None = None) -> Value:
-        return self._round(value, decimals)
+    def _around(self, a: Value, decimals: Value | None = None) -> Value:
+        return self._round(a, decimals)
 
-    def _python_round(self, value: Value, digits: Value | None = None) -> Value:
+    def _python_round(self, number: Any, ndigits: Value | None = None) -> Value:
+        value, digits, number = number, ndigits, self.plain(number)
         if digits is None or isinstance(digits, Nothing):
-            return super()._python_round(value, digits)
-        number = self.plain(value)
+            return self.elementwise(numbers.rounded, value) if isinstance(number, Number) \
+                else self._ufunc("rint", (value,))
         if number.type.kind == "c":
             raise Refusal(f"Python has no round() of {number.type}; write np.round(z, n)")
         known = self.static(self.plain(digits), "to how many digits round() rounds must be known before the kernel "
@@ -322,15 +337,15 @@ class Numerical(Arrays):
 
     # -- math ---------------------------------------------------------------------------------------------------------
 
-    def _math_prod(self, values: Value) -> Value:
+    def _math_prod(self, iterable: Value, *, start: Value | None = None) -> Value:
         """One after the other, from 1."""
-        found: Any = literal(1)
-        for item in self._several(values, "math.prod"):
+        found: Any = literal(1) if start is None else self._number(start, "math.prod")
+        for item in self._several(iterable, "math.prod"):
             found = self.fixed(scalars.binary("*", found, self._number(item, "math.prod")))
         return found
 
-    def _math_hypot(self, *values: Value) -> Value:
-        given = [scalars.cast(self._number(value, "math.hypot"), FLOAT) for value in values]
+    def _math_hypot(self, *coordinates: Value) -> Value:
+        given = [scalars.cast(self._number(value, "math.hypot"), FLOAT) for value in coordinates]
         if len(given) == 2:
             return numbers.math("hypot", tuple(given))
         if not given:
@@ -340,14 +355,14 @@ class Numerical(Arrays):
             found = numbers.math("hypot", (self.fixed(found), one))
         return found
 
-    def _math_dist(self, left: Value, right: Value) -> Value:
-        pairs = list(zip(*(self._several(value, "math.dist") for value in (left, right)), strict=True))
+    def _math_dist(self, p: Value, q: Value) -> Value:
+        pairs = list(zip(*(self._several(value, "math.dist") for value in (p, q)), strict=True))
         return self._math_hypot(*(scalars.binary("-", *(scalars.cast(self._number(one, "math.dist"), FLOAT)
                                                         for one in pair)) for pair in pairs))
 
-    def _math_isclose(self, left: Value, right: Value, rel_tol: Value | None = None,
+    def _math_isclose(self, a: Any, b: Any, *, rel_tol: Value | None = None,
                       abs_tol: Value | None = None) -> Value:
-        a, b = (self.fixed(scalars.cast(self._number(value, "math.isclose"), FLOAT)) for value in (left, right))
+        a, b = (self.fixed(scalars.cast(self._number(value, "math.isclose"), FLOAT)) for value in (a, b))
         near, least = (scalars.cast(literal(default) if given is None else self._number(given, "math.isclose"), FLOAT)
                        for given, default in ((rel_tol, 1e-9), (abs_tol, 0.0)))
         apart = f"fabs({a.text} - {b.text})"

@@ -22,9 +22,9 @@ class Ordering(Numerical):
 
     # -- sorting ------------------------------------------------------------------------------------------------------
 
-    def _sort(self, value: Value, axis: Value | None = None) -> Array:
+    def _sort(self, a: Value, axis: Value | None = None) -> Array:
         """By a sorting network, whose comparisons do not depend on the numbers."""
-        array = self._array_of(value, "np.sort")
+        array = self._array_of(a, "np.sort")
         if isinstance(axis, Nothing):
             array, axis = self._flat(array), None
         place = -1 if axis is None else self.static(self.plain(axis), _KNOWN)
@@ -48,21 +48,21 @@ class Ordering(Numerical):
                 self.line(f"sort_row<{stored.shape[-1]}>(&{stored.element(*indices, '0')});")
         return stored
 
-    def _argsort(self, value: Value) -> Array:
+    def _argsort(self, a: Value) -> Array:
         """Equal numbers keep their order."""
-        array = self._one_axis(value, "np.argsort")
+        array = self._one_axis(a, "np.argsort")
         keys = self._own(array, "keys")
         places = self.storage(Scalar("int64"), array.shape, "places")
         if array.size:
             self.line(f"sort_places<{array.size}>({keys.storage}, {places.storage});")
         return places
 
-    def _python_sorted(self, value: Value, reverse: Value | None = None) -> List:
-        items = tuple(self._number(item, "sorted()") for item in self._several(value, "sorted()"))
+    def _python_sorted(self, iterable: Value, reverse: Value | None = None) -> List:
+        items = tuple(self._number(item, "sorted()") for item in self._several(iterable, "sorted()"))
         kinds = {item.type for item in items}
         if len(kinds) > 1:
             raise Refusal(f"sorted() is of numbers of one type here, and these are {' and '.join(map(str, kinds))}")
-        row = value if isinstance(value, Array) else self._array_of(List(items), "sorted()")
+        row = iterable if isinstance(iterable, Array) else self._array_of(List(items), "sorted()")
         stored = self._in_order(self._own(row, "sorted"))
         found = tuple(replace(stored.at(str(number)), type=items[0].type) for number in range(len(items)))
         turned = literal(False) if reverse is None else self.plain(reverse)
@@ -89,11 +89,11 @@ class Ordering(Numerical):
 
     # -- in sorted rows -----------------------------------------------------------------------------------------------
 
-    def _searchsorted(self, row: Value, value: Value) -> Value:
-        return self._sought(row, value, "np.searchsorted", "false")
+    def _searchsorted(self, a: Value, v: Value) -> Value:
+        return self._sought(a, v, "np.searchsorted", "false")
 
-    def _digitize(self, value: Value, bins: Value) -> Value:
-        return self._sought(bins, value, "np.digitize", "true")
+    def _digitize(self, x: Value, bins: Value) -> Value:
+        return self._sought(bins, x, "np.digitize", "true")
 
     def _sought(self, row: Value, value: Value, name: str, after: str) -> Value:
         """By halves: how many numbers are before each, or not behind it."""

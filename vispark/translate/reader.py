@@ -11,15 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate import composed, form, library, recipe
+from vispark.translate import composed, form, library, recipe, signatures
 from vispark.translate.capture import Unbound, constant, lookup
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.form import Definition, Expression, Function, Parameter
-from vispark.translate.lacking import BINARY, COMPARE, LACKING, METHODS_WITH_EFFECT, UNARY, why_not
+from vispark.translate.lacking import BINARY, COMPARE, LACKING, METHODS_WITH_EFFECT, UNARY, attribute_lacks, why_not
 from vispark.translate.named import spelled_out
+from vispark.translate.reading import constants, defaults, leaves, of_decorated, spelled
 from vispark.translate.recipe import Recipe, Recipes
 from vispark.translate.stencil import Stencil, halo_of
-from vispark.translate.text import FunctionNode, bound_names, complain, find, label_of, place, starred
+from vispark.translate.text import (
+    FunctionNode,
+    bound_names,
+    complain,
+    find,
+    heading,
+    label_of,
+    place,
+    starred,
+)
 
 
 def trace(fn: Callable[..., Any], args: tuple[Any, ...] = ()) -> Function:
@@ -59,7 +69,11 @@ def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function,
     known = _recipes.known(fn)
     if known is None:
         pool = _Pool()
-        definition = pool.read(fn, 0)
+        try:
+            definition = pool.read(fn, 0)
+        except TranslationError:
+            constants(args, None, fn)
+            raise
         _recipes.keep(fn, definition, pool.recipe)
         known = definition, tuple(pool.captures)
     function = Function(*known)
@@ -68,14 +82,11 @@ def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function,
 
 def _by_value(definition: Definition, args: tuple[Any, ...]) -> tuple[form.Constant, ...]:
     taken = sum(not parameter.keyword_only for parameter in definition.parameters)
-    at = form.At(definition.text.first, 0)
+    at = definition.at
     if len(args) >= max(1, taken) and not any(parameter.many for parameter in definition.parameters):
         raise complain(f"{definition.name} takes {taken} parameters, the element and {max(0, taken - 1)} "
                        f"arguments; {len(args)} arguments were given", at, definition.text, definition.name)
-    try:
-        return tuple([constant(value, f"argument {number}") for number, value in enumerate(args, 1)])
-    except Refusal as error:
-        raise complain(str(error), at, definition.text, definition.name) from error
+    return constants(args, definition)
 
 
 @dataclass
@@ -131,9 +142,9 @@ class _Pool:
         self.reading.append(fn.__code__)
         reader = _Reader(self, fn, text, label_of(node), number=found)
         try:
-            definition = reader.definition(node, defaults=_defaults(fn))
+            definition = reader.definition(node, defaults=defaults(fn))
         except TranslationError as error:
-            raise _of_decorated(fn, error) from error
+            raise of_decorated(fn, error) from error
         self.reading.pop()
         return definition
 
@@ -148,7 +159,7 @@ class _Pool:
         self.reading.append(function.__code__)
         reader = _Reader(self, function, text, label_of(node), number=number)
         reader.owner = fn.__self__, self.recipe.follow(found, getattr, "__self__")
-        definition = reader.definition(node, defaults=_defaults(function))
+        definition = reader.definition(node, defaults=defaults(function))
         self.reading.pop()
         return definition
 
@@ -159,7 +170,7 @@ class _Pool:
         taken = [parameter.name for parameter in inner.parameters if not parameter.keyword_only]
         keys = dict(zip(taken, range(len(fn.args)), strict=False)) | {name: name for name in fn.keywords}
         reader = _Reader(self, None, inner.text, inner.name)
-        here = form.At(inner.text.first, 0)
+        here = inner.at
         unknown = set(keys) - {parameter.name for parameter in inner.parameters if not parameter.many}
         if unknown or len(fn.args) > len(taken):
             raise complain(f"functools.partial gives {inner.name} " + (f"{unknown.pop()}, which it has no parameter for"
@@ -169,7 +180,11 @@ class _Pool:
             recipe.bound_argument(fn, key), name, here, self.recipe.follow(found, recipe.bound_argument, key)), here))
             for name, key in keys.items())
         rest = tuple(parameter for parameter in inner.parameters if parameter.name not in keys)
-        return Definition(inner.name, rest, (*start, *inner.body), inner.free, inner.halo, inner.text)
+        return Definition(inner.name, rest, (*start, *inner.body), inner.free, inner.halo, inner.text, inner.at)
+
+
+#: What takes a string that is no dtype's name.
+_OF_STRINGS = form.Library("numpy.linalg.norm"), form.Library("numpy.einsum")
 
 
 @dataclass(frozen=True)
@@ -212,7 +227,7 @@ class _Reader:
         else:
             body = self.block(node.body)
         self._check_stores(node, {parameter.name for parameter in parameters})
-        return Definition(self.name, parameters, body, tuple(sorted(self.free)), None, self.text)
+        return Definition(self.name, parameters, body, tuple(sorted(self.free)), None, self.text, heading(node))
 
     def _parameters(self, node: FunctionNode, defaults: dict[str, Any] | None) -> tuple[Parameter, ...]:
         positional = [*node.args.posonlyargs, *node.args.args]
@@ -255,7 +270,7 @@ class _Reader:
             statement = self.statement(node)
             if statement is None:
                 continue
-            if isinstance(statement, form.If) and not statement.orelse and _leaves(statement.body):
+            if isinstance(statement, form.If) and not statement.orelse and leaves(statement.body):
                 rest = self.block(nodes[number + 1:])
                 found.append(form.If(statement.test, statement.body, rest, at=statement.at))
                 return tuple(found)
@@ -424,13 +439,15 @@ class _Reader:
             if getattr(value, "__code__", None) in self.pool.reading:
                 raise complain(f"{name} calls itself: recursion is not supported; write a loop", at, self.text,
                                self.name)
-            return form.Called(self.pool.read(value, found), at=at)
+            if not library.is_random(value):
+                return form.Called(self._placed(value, found, at), at=at)
         self.pool.recipe.expect_kind(found, value)
         return _Outside(value, name, found, at=at)
 
     def _Attribute(self, node: ast.Attribute) -> Expression:
         value = self.loose(node.value)
         if not isinstance(value, _Outside):
+            self._refuse_attribute(node, value)
             return form.Attribute(value, node.attr, at=place(node))
         full, found_at = f"{value.name}.{node.attr}", self.pool.recipe.follow(value.found, getattr, node.attr)
         try:
@@ -441,6 +458,13 @@ class _Reader:
             self.pool.recipe.expect(found_at, found)
             return form.Literal(float(found), at=place(node))
         return self.static(found, full, place(node), found_at)
+
+    def _refuse_attribute(self, node: ast.Attribute, value: Expression) -> None:
+        if isinstance(value, form.Library):
+            raise self.error(node, f"{value.name}.{node.attr} is not supported; of the reductions there are np.sum, "
+                                   "np.prod, np.min, np.max, np.any, np.all, np.cumsum and np.cumprod")
+        if node.attr not in (*library.PROPERTIES, *library.METHODS):
+            raise self.error(node, attribute_lacks(node.attr))
 
     def _UnaryOp(self, node: ast.UnaryOp) -> Expression:
         operand = self.expression(node.operand)
@@ -472,36 +496,48 @@ class _Reader:
                 raise self.error(node, "** in a call is not supported; write the arguments out")
         function = self._function(self.loose(node.func), place(node.func))
         if function == form.Library("float") and len(node.args) == 1:
-            spelled = _spelled(node.args[0])
-            if spelled is not None:
-                return form.Literal(spelled, at=place(node))
-        if function == form.Library("numpy.einsum") and node.args and isinstance(node.args[0], ast.Constant):
-            operands = tuple(map(self.expression, node.args[1:]))
-            return form.Call(function, (form.Literal(node.args[0].value), *operands), (), at=place(node))
-        own = isinstance(function, form.Called | form.Local)
+            found = spelled(node.args[0])
+            if found is not None:
+                return form.Literal(found, at=place(node))
         arguments = tuple(form.Spread(self.expression(one.value), at=place(one)) if isinstance(one, ast.Starred) else
-                          self._argument(one, own) for one in node.args)
-        keywords = tuple((keyword.arg, self._argument(keyword.value, own)) for keyword in node.keywords if keyword.arg)
+                          self._argument(one, function) for one in node.args)
+        keywords = tuple((one.arg, self._argument(one.value, function)) for one in node.keywords if one.arg)
+        try:
+            signatures.check(function, arguments, dict(keywords))
+        except Refusal as error:
+            raise self.error(node, str(error)) from error
+        for one in (*arguments, *dict(keywords).values()):
+            if isinstance(one, form.Literal) and isinstance(one.value, str) and function not in _OF_STRINGS:
+                raise complain(LACKING[ast.JoinedStr], one.at, self.text, self.name)
         return form.Call(function, arguments, keywords, at=place(node))
 
-    def _argument(self, node: ast.expr, own: bool) -> Expression:
-        """An argument; of NumPy's functions a dtype may be written as its name."""
-        if not own and isinstance(node, ast.Constant) and isinstance(node.value, str):
+    def _argument(self, node: ast.expr, function: Expression) -> Expression:
+        """An argument; of NumPy's functions a dtype may be written as its name, and a norm's order or subscripts."""
+        if not isinstance(function, form.Called | form.Local) and isinstance(node, ast.Constant) \
+                and isinstance(node.value, str):
             try:
-                named = library.name_of(np.dtype(node.value).type)
+                named = None if function in _OF_STRINGS else library.name_of(np.dtype(node.value).type)
             except TypeError:
                 named = None
-            if named is not None:
-                return form.Library(named, at=place(node))
+            return form.Literal(node.value, at=place(node)) if named is None else form.Library(named, at=place(node))
         return self.expression(node)
 
     def _function(self, found: Expression, at: form.At) -> Expression:
         """What is found around the function as a value, or as what an object that can be called does."""
         if not isinstance(found, _Outside):
             return found
-        if not recipe.inside(found.value):
+        if library.is_library(found.value) or not recipe.inside(found.value):
             raise complain(why_not(found.value, found.name), at, self.text, self.name)
-        return form.Called(self.pool.read(found.value, found.found), at=at)
+        return form.Called(self._placed(found.value, found.found, at), at=at)
+
+    def _placed(self, value: Any, found: int, at: form.At) -> Definition:
+        """A function from around this one; where it is no function of Python's, that is told here."""
+        try:
+            return self.pool.read(value, found)
+        except TranslationError as error:
+            if error.file:
+                raise
+            raise complain(error.message, at, self.text, self.name) from error
 
     def _Subscript(self, node: ast.Subscript) -> Expression:
         value = self.loose(node.value)
@@ -561,39 +597,3 @@ class _Reader:
     def error(self, node: ast.AST, message: str) -> TranslationError:
         """An error at a syntax node."""
         return complain(message, place(node), self.text, self.name)
-
-
-def _of_decorated(fn: types.FunctionType, error: TranslationError) -> TranslationError:
-    """What is wrong with a decorator's function names what it was put around."""
-    inner = getattr(fn, "__wrapped__", None)
-    if not isinstance(inner, types.FunctionType) or error.file != fn.__code__.co_filename:
-        return error
-    return TranslationError(f"{error.message}\n  {inner.__name__} is decorated, and this is its decorator's function; "
-                            f"what it is around is {inner.__name__}.__wrapped__", file=error.file, line=error.line,
-                            column=error.column)
-
-
-
-def _defaults(fn: types.FunctionType) -> dict[str, Any]:
-    code, values = fn.__code__, fn.__defaults__ or ()
-    names = code.co_varnames[:code.co_argcount]
-    return dict(zip(names[len(names) - len(values):], values, strict=True)) | (fn.__kwdefaults__ or {})
-
-
-
-def _spelled(node: ast.expr) -> float | None:
-    """The number of ``float("inf")`` and its like."""
-    try:
-        return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
-    except ValueError:
-        return None
-
-
-def _leaves(block: form.Block) -> bool:
-    """Whether a block never goes on with what follows it."""
-    if not block:
-        return False
-    last = block[-1]
-    if isinstance(last, form.If):
-        return _leaves(last.body) and _leaves(last.orelse)
-    return isinstance(last, form.Return | form.Break | form.Continue)

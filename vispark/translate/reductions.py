@@ -13,7 +13,7 @@ from vispark.translate import numbers, scalars
 from vispark.translate.errors import Refusal
 from vispark.translate.scalars import literal
 from vispark.translate.types import BOOL, NUMPY_BOOL, Scalar
-from vispark.translate.values import Array, Nothing, Number, Value, describe, reindexed
+from vispark.translate.values import Array, List, Nothing, Number, Tuple, Value, describe, reindexed
 from vispark.translate.writer import Serial, Writer
 
 #: From so many numbers on a float sum is taken in an order that suits the machine.
@@ -29,21 +29,17 @@ class Reductions(Writer):
 
     # -- NumPy's ------------------------------------------------------------------------------------------------------
 
-    def _reduce(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+    def _reduce(self, name: str, a: Value, axis: Value | None = None, dtype: Value | None = None,
+                ddof: Value | None = None) -> Value:
         """``np.sum`` and its like."""
-        unknown = set(keywords) - ({"axis", "dtype", "ddof"} if name in ("var", "std") else {"axis", "dtype"})
-        if unknown or not 1 <= len(arguments) <= 2:
-            raise Refusal(f"np.{name} takes an array and an axis here" + (f", not {unknown.pop()}" if unknown else ""))
-        value = self.plain(arguments[0])
-        axis = arguments[1] if len(arguments) == 2 else keywords.get("axis", Nothing())
+        value = self.plain(self.library("numpy.array", (a,), {}) if isinstance(a, Tuple | List) else a)
         array = value if isinstance(value, Array) else Array(value.type.strong, (1,), lambda index: value.closed)
         if not array.size and name not in ("sum", "prod", "any", "all"):
             raise Refusal(f"np.{name} of an empty array has no value")
-        if "dtype" in keywords:
-            array = self.astype(array, self.dtype(keywords["dtype"]))
-        less = self.static(self.plain(keywords["ddof"]), "ddof must be known before the kernel runs") \
-            if "ddof" in keywords else 0
-        if isinstance(axis, Nothing):
+        if dtype is not None and not isinstance(dtype, Nothing):
+            array = self.astype(array, self.dtype(dtype))
+        less = 0 if ddof is None else self.static(self.plain(ddof), "ddof must be known before the kernel runs")
+        if axis is None or isinstance(axis, Nothing):
             return self._whole(name, array, less)
         if not isinstance(value, Array):
             raise Refusal(f"np.{name} along an axis takes an array")
@@ -108,7 +104,7 @@ class Reductions(Writer):
         kind = array.type if array.type.kind in "fc" else Scalar("float64")
         wide = Scalar("float32") if kind.dtype == "float16" else kind
         middle = self.keep(self._mean(self.astype(array, wide)), "mean")
-        apart = self.elementwise(lambda a: _squared(scalars.binary("-", a, middle)), self.astype(array, wide))
+        apart = self.elementwise(lambda a: squared(scalars.binary("-", a, middle)), self.astype(array, wide))
         kind = apart.type if kind.kind == "c" else kind
         found = self._mean(apart, less)
         return scalars.cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
@@ -235,11 +231,11 @@ class Reductions(Writer):
             raise Refusal("@ is of arrays; for numbers write *")
         return self._dot(left, right)
 
-    def _matmul(self, left: Value, right: Value) -> Value:
-        return self.product(left, right)
+    def _matmul(self, x1: Value, x2: Value) -> Value:
+        return self.product(x1, x2)
 
-    def _dot(self, left: Value, right: Value) -> Value:
-        a, b = self.plain(left), self.plain(right)
+    def _dot(self, a: Any, b: Any) -> Value:
+        a, b = self.plain(a), self.plain(b)
         if isinstance(a, Number) or isinstance(b, Number):
             # NumPy makes arrays of Python's numbers here, which are not weak.
             a, b = (scalars.cast(part, part.type.strong) if isinstance(part, Number) else part for part in (a, b))
@@ -284,37 +280,24 @@ class Reductions(Writer):
                            lambda x, y: scalars.binary("+", x, y), "dot", wide, numbers.convert(literal(0), wide))
         return scalars.cast(total, kind)
 
-    def _inner(self, left: Value, right: Value) -> Value:
-        a, b = self.plain(left), self.plain(right)
+    def _inner(self, a: Any, b: Any) -> Value:
+        a, b = self.plain(a), self.plain(b)
         if isinstance(a, Array) and isinstance(b, Array) and len(b.shape) == 2:
             b = reindexed(b, b.shape[::-1], lambda i, j: (j, i))
         return self._dot(a, b)
 
-    def _vdot(self, left: Value, right: Value) -> Value:
-        a, b = self.plain(left), self.plain(right)
+    def _vdot(self, a: Any, b: Any) -> Value:
+        a, b = self.plain(a), self.plain(b)
         if not all(isinstance(part, Array) and len(part.shape) == 1 for part in (a, b)):
             raise Refusal("np.vdot is of two rows here")
         return self._dot(self.elementwise(lambda x: scalars.ufunc("conjugate", x), a) if a.type.kind == "c" else a, b)
 
-    def _outer(self, left: Value, right: Value) -> Value:
-        a, b = self.plain(left), self.plain(right)
+    def _outer(self, a: Any, b: Any) -> Value:
+        a, b = self.plain(a), self.plain(b)
         if not all(isinstance(part, Array) and len(part.shape) == 1 for part in (a, b)):
             raise Refusal("np.outer is of two rows here")
         column = reindexed(a, (*a.shape, 1), lambda i, j: (i,))
         return self.elementwise(lambda x, y: scalars.ufunc("multiply", x, y), column, b)
-
-    def _norm(self, value: Value, axis: Value | None = None) -> Value:
-        """The Euclidean norm."""
-        array = self.plain(value)
-        if not isinstance(array, Array):
-            raise Refusal("np.linalg.norm is of an array; of a number use abs()")
-        if len(array.shape) > 2:
-            raise Refusal("np.linalg.norm of more than two axes is not supported")
-        wide = array if array.type.kind in "fc" else self.astype(array, Scalar("float64"))
-
-        given = {} if axis is None else {"axis": axis}
-        total = self._reduce("sum", (self.elementwise(_squared, wide),), given)
-        return self.elementwise(lambda x: scalars.ufunc("sqrt", x), total)
 
     # -- what the rest of the writer provides -------------------------------------------------------------------------
 
@@ -328,6 +311,10 @@ class Reductions(Writer):
 
     def _median(self, array: Array) -> Number:
         """The middle of all elements."""
+        raise NotImplementedError
+
+    def library(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+        """A call of one of the library's functions."""
         raise NotImplementedError
 
     def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Any:
@@ -359,7 +346,7 @@ def _beyond(name: str, one: Number, best: Number) -> str:
     return f"{test} || ({scalars.ufunc('isnan', one).closed} && !{scalars.ufunc('isnan', best).closed})"
 
 
-def _squared(number: Number) -> Number:
+def squared(number: Number) -> Number:
     """The square of a number's size."""
     if number.type.kind != "c":
         return scalars.ufunc("square", number)

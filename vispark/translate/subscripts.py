@@ -6,14 +6,14 @@ import re
 
 from vispark.translate import scalars
 from vispark.translate.errors import Refusal
-from vispark.translate.ordering import Ordering
+from vispark.translate.norms import Norms
 from vispark.translate.scalars import literal
 from vispark.translate.values import Array, Number, Value, describe, reindexed
 
 _SUBSCRIPTS = re.compile(r"([a-zA-Z]*(?:,[a-zA-Z]*)*)(->[a-zA-Z]*)?")
 
 
-class Subscripts(Ordering):
+class Subscripts(Norms):
     """Products of arrays, each item of the result a sum over the letters that it has not."""
 
     def einsum(self, subscripts: str, operands: tuple[Value, ...]) -> Value:
@@ -36,7 +36,7 @@ class Subscripts(Ordering):
     def _summed(self, terms: Array, kept: int) -> Value:
         """The sum over all axes but the first ones, of the terms' type."""
         rest = terms.shape[:kept]
-        row = self._reshape(terms, *map(literal, rest), literal(-1)) if len(terms.shape) > kept + 1 else terms
+        row = self._python_reshape(terms, *map(literal, rest), literal(-1)) if len(terms.shape) > kept + 1 else terms
         found = self.library("numpy.sum", (row,), {"axis": literal(kept)})
         found = self.plain(found)
         return self.astype(found, terms.type) if isinstance(found, Array) else scalars.cast(found, terms.type)

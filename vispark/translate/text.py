@@ -82,7 +82,12 @@ def complain(message: str, at: At, text: Text, name: str) -> TranslationError:
 
 def at_definition(definition: Definition, message: str) -> TranslationError:
     """An error where a function begins."""
-    return complain(message, At(definition.text.first, 0), definition.text, definition.name)
+    return complain(message, definition.at, definition.text, definition.name)
+
+
+def heading(node: Any) -> At:
+    """Where a function begins, behind its decorators: at its ``def``, or a lambda."""
+    return At(node.lineno, node.col_offset)
 
 
 @functools.lru_cache(maxsize=64)

@@ -138,7 +138,7 @@ class Dict:
 
 @dataclass(frozen=True)
 class Nothing:
-    """None, or Ellipsis."""
+    """None, Ellipsis, or a string, which is an option's."""
 
     what: str = "None"
 

@@ -224,6 +224,20 @@ def _rows() -> list[Probe]:
     found += [Probe(text, _ZERO, rows=True) for text in (
         "np.sort({p})", "np.sort({B}, axis=0)", "sorted({r})[0]", "{r}[np.argsort({r})[0]]", "np.nanmin({p})",
         "np.nanmax({p})", "np.einsum('i,j->ij', {r}, {s})")]
+    # Calls whose arguments are given by place and by name.
+    found += [Probe(text, rows=True) for text in (
+        "min(range(len({r})), key=lambda i: {r}[i])", "max({r}, key=abs)", "min({p}, key=lambda v: v == {x})",
+        "max((v for v in {p}), key=lambda v: v > {x})", "min([v for v in {p}], default=0)", "max({p}[:0], default=3)",
+        "max(range(1, 3), key=lambda i: {p}[i])", "np.argmin({B}, 1)", "np.any({B}, 0)", "np.argmax([{x}, {m}])",
+        "np.count_nonzero({B}, 1)", "np.eye(2, 3, 1)", "np.append({B}, {x})")]
+    found += [Probe(text, _ORDER, rows=True) for text in (
+        "sum((v for v in {r}), start={m})", "sum([v for v in {r}], 2)", "sum(range(3), start={m})",
+        "sum((w * {r} for w in (1, 2)), start={s})", "np.sum({B}, 1)", "np.mean({B}, 1, np.float64)",
+        "np.linalg.norm({r}, np.inf)", "np.linalg.norm({r}, ord=-np.inf)", "np.linalg.norm({B}, np.inf, axis=1)",
+        "np.cumsum({r}, 0)", "np.ptp({B}, 1)")]
+    found += [Probe(text, Equal(units=16), rows=True) for text in (
+        "np.linalg.norm({r}, 1)", "np.linalg.norm({r}, 2, 0)", "np.linalg.norm({r}, 0)", "np.linalg.norm({B}, 'fro')",
+        "np.linalg.norm({B}, 1)", "np.linalg.norm({B}, 1, 0)", "np.linalg.norm({B}, ord=-np.inf)")]
     found += [Probe(text, rows=True) for text in (
         "np.searchsorted(np.sort({r}), {m})", "np.digitize({m}, np.sort({r}))",
         "np.squeeze({p}[None])", "np.expand_dims({p}, -1)")]

@@ -1,0 +1,155 @@
+"""What calls give is bound in one place, by NumPy's and Python's own parameters; what is not taken is told of at the
+``vmap`` call.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.golden.harness import record_of
+from vispark.translate import TranslationError, composed, library, signatures, specialise, trace
+from vispark.translate.arrays import REDUCTIONS
+from vispark.translate.calls import Calls
+
+_SPECIAL = {"int", "range", "enumerate", "zip", "reversed", "numpy.einsum", "grid.coordinate", "grid.extent"}
+
+
+def _object(name: str) -> Any:
+    """What a name of the library stands for."""
+    module, _, short = name.rpartition(".")
+    there = {"numpy": np, "numpy.linalg": np.linalg, "math": math, "functools": functools}.get(module, __builtins__)
+    return there[short] if isinstance(there, dict) else getattr(there, short, None)
+
+
+def _parameters(found: inspect.Signature) -> list[inspect.Parameter]:
+    return [one for one in found.parameters.values() if one.kind is not one.VAR_KEYWORD]
+
+
+def _compared() -> list[str]:
+    names = {name for name in library._NAMES.values() if not name.startswith(("operator.", "grid."))}
+    names |= {f"numpy.{name}" for name in composed.NUMPY} | {"functools.reduce"}
+    types = {f"numpy.{np.dtype(getattr(np, name)).name}" for name in library.TYPES}
+    return sorted(name for name in names - types - {"numpy.einsum", "float"} if _theirs(name) is not None)
+
+
+def _theirs(name: str) -> list[inspect.Parameter] | None:
+    """The parameters that NumPy and Python have; None where Python does not know them."""
+    try:
+        return _parameters(inspect.signature(_object(name)))
+    except (TypeError, ValueError):
+        return None
+
+
+@pytest.mark.parametrize("name", _compared())
+def test_parameters_have_the_places_that_they_have_in_numpy(name: str):
+    theirs = _theirs(name) or []
+    found, refused = signatures.signature(name)
+    ours = _parameters(found)
+    places = [one for one in theirs if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    mine = [one for one in ours if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    assert len(mine) <= len(places) or name == "numpy.gradient"
+    for one, other in zip(mine, places, strict=False):
+        if other.kind is other.POSITIONAL_OR_KEYWORD or one.kind is one.POSITIONAL_OR_KEYWORD:
+            assert one.name == other.name or name == "numpy.gradient"
+        assert one.name in refused or one.default is one.empty or other.default is not other.empty
+    there = {one.name for one in theirs}
+    assert {one.name for one in ours if one.kind is one.KEYWORD_ONLY} <= there
+    # A parameter that would be dropped may stand before none that is taken.
+    assert [one.name for one in mine] == [one.name for one in places][:len(mine)] or \
+        all(one.kind is one.POSITIONAL_ONLY for one in places) or name == "numpy.gradient"
+
+
+def _methods() -> list[tuple[str, Callable[..., Any]]]:
+    found = []
+    for name in signatures.WRITTEN:
+        module, _, short = name.rpartition(".")
+        prefix = {"numpy": "_", "numpy.linalg": "_", "math": "_math_", "": "_python_"}.get(module)
+        if prefix and short not in composed.NUMPY and hasattr(Calls, prefix + short) and name not in _SPECIAL \
+                and not (module == "numpy" and short in REDUCTIONS):
+            found.append((name, getattr(Calls, prefix + short)))
+    return found
+
+
+@pytest.mark.parametrize(("name", "method"), _methods(), ids=lambda one: one if isinstance(one, str) else "")
+def test_what_does_a_function_has_the_parameters_that_are_taken(name: str, method: Callable[..., Any]):
+    found, refused = signatures.signature(name)
+    _, *theirs = inspect.signature(method).parameters.values()
+    assert [one.name for one in theirs] == [one.name for one in _parameters(found) if one.name not in refused]
+
+
+def _from_list(x):
+    return [1, 2, 3].index(x)
+
+
+REFUSED = [
+    (lambda p: sorted(p, key=abs), r"key of sorted\(\) is not supported; take the items at the places"),
+    (_from_list, r"no \.index here; np\.argmax"),
+    (lambda x: x.foo, r"no \.foo here; there are \.shape"),
+    (lambda x: x.sort(), r"no \.sort here"),
+    (lambda p: np.add.reduce(p), r"numpy\.add\.reduce is not supported; of the reductions there are np\.sum"),
+    (lambda p: np.stack((p, p), axis=1), r"axis of np\.stack is not supported; rows are stacked along axis 0"),
+    (lambda p: np.stack((p, p), 1), r"axis of np\.stack is not supported"),
+    (lambda p: np.roll(p, 1, axis=0), r"axis of np\.roll is not supported; it is of a row"),
+    (lambda p: p.copy("C"), r"order of np\.copy is not supported"),
+    (lambda p: p.sum(0, keepdims=True), r"keepdims of np\.sum is not supported; it takes a, axis, dtype here"),
+    (lambda p: np.quantile(p, 0.5, 0), r"axis of np\.quantile is not supported"),
+    (lambda p: np.gradient(p, 2.0), r"varargs of np\.gradient is not supported"),
+    (lambda x: np.exp(x, out=x), r"out of np\.exp is not supported; it takes x here"),
+    (lambda x: np.exp(), r"np\.exp needs its argument x"),
+    (lambda x: np.add(x), r"np\.add needs its argument x2"),
+    (lambda x: math.sqrt(x, 2), r"math\.sqrt takes 1 argument by place, and 2 are given"),
+    (lambda p: np.sum(p, a=p), r"np\.sum is given a twice"),
+    (lambda p: np.sum(p, size=2), r"np\.sum takes no keyword size; it takes a, axis, dtype here"),
+    (lambda p: sum(p, begin=2), r"sum\(\) takes no keyword begin"),
+    (lambda p: any((v for v in p), 1), r"any\(\) takes 1 argument by place, and 2 are given"),
+    (lambda p: max(*p, size=2), r"max\(\) takes no keyword size"),
+    (lambda p: np.sum(v for v in p), r"a generator cannot be given to np\.sum"),
+    (lambda p: p * np.random.rand(), r"np\.random\.rand is not supported: a kernel draws no random numbers"),
+    (lambda p: p * np.random.default_rng(), "is not supported|draws no random|not among"),
+]
+
+
+@pytest.mark.parametrize(("fn", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_is_not_taken_is_refused_where_vmap_is_called(fn: Callable[..., Any], message: str):
+    with pytest.raises(TranslationError, match=message) as caught:
+        trace(fn)
+    assert caught.value.file == __file__ and caught.value.column
+    assert caught.value.line >= fn.__code__.co_firstlineno and "^" in str(caught.value)
+
+
+def test_an_argument_is_told_of_before_what_the_function_does_with_it():
+    with pytest.raises(TranslationError, match="argument 1 is a dict, which a kernel cannot take") as caught:
+        trace(lambda p, d: p * d["rate"], ({"rate": 2.0},))
+    assert caught.value.file == __file__
+
+
+def _kept(f):
+    return f
+
+
+@_kept
+def _some_ways(x):
+    if x > 0:
+        return x
+
+
+@_kept
+@_kept
+def _without(x, k):
+    return x + k
+
+
+@pytest.mark.parametrize(("fn", "message", "behind"), [(_some_ways, "on some ways", 1), (_without, "parameter k", 2)])
+def test_what_is_wrong_with_a_whole_function_is_told_of_at_its_def(fn: Callable[..., Any], message: str, behind: int):
+    with pytest.raises(TranslationError, match=re.compile(message)) as caught:
+        specialise(trace(fn), record_of(np.float32([1, 2])))
+    assert caught.value.line == fn.__code__.co_firstlineno + behind
+    assert "    def " in str(caught.value)
