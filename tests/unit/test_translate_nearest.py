@@ -44,6 +44,52 @@ def by_items(p, centres):
     return best
 
 
+def from_the_first(p, centres):
+    best, closest = 0, np.sum((p - centres[0]) ** 2)
+    for i in range(1, len(centres)):
+        distance = np.sum((p - centres[i]) ** 2)
+        if distance < closest:
+            closest, best = distance, i
+    return best
+
+
+def stored(p, c):
+    distances = np.zeros(len(c))
+    for i, q in enumerate(c):
+        distances[i] = np.sum((p - q) ** 2)
+    return np.argmin(distances)
+
+
+def by_einsum(p, c):
+    apart = c - p
+    return np.argmin(np.einsum("kd,kd->k", apart, apart))
+
+
+def from_one(p, c):             # has no distance of the first centre
+    best, closest = 0, inf
+    for i in range(1, len(c)):
+        distance = np.sum((p - c[i]) ** 2)
+        if distance < closest:
+            closest, best = distance, i
+    return best
+
+
+def from_none(p, c):            # -1 where no distance is finite
+    best, closest = -1, inf
+    for i in range(len(c)):
+        distance = np.sum((p - c[i]) ** 2)
+        if distance < closest:
+            closest, best = distance, i
+    return best
+
+
+def stored_at_one_place(p, c):
+    distances = np.zeros(len(c))
+    for i in range(len(c)):
+        distances[0] = np.sum((p - c[i]) ** 2)
+    return np.argmin(distances)
+
+
 def assign(p, centres):
     return nearest(p, centres), (p, 1)
 
@@ -72,8 +118,8 @@ def exact(data, centres):
     return ((data[:, None].astype(float) - centres.astype(float)) ** 2).sum(2)
 
 
-def labels_of(kernel: TableKernel, calls, *blocks, tiles=1):
-    return [found[kernel.outputs[0].name] for found in launch(kernel, calls, blocks, tiles=tiles)]
+def labels_of(kernel: TableKernel, calls, *blocks, tiles=1, options=()):
+    return [found[kernel.outputs[0].name] for found in launch(kernel, calls, blocks, tiles=tiles, options=options)]
 
 
 def test_all_spellings_give_one_kernel():
@@ -82,9 +128,22 @@ def test_all_spellings_give_one_kernel():
     assert len(sources) == 1
     sources = {made(function, centres)[0].source for function in (
         by_argmin, lambda p, c: np.argmin(norm(c - p, axis=1)), lambda p, c: np.argmin(((p - c) ** 2).sum(axis=-1)),
-        lambda p, c: np.argmin(np.sum(c * c, axis=1) - 2 * c @ p + p @ p))}
+        lambda p, c: np.argmin(np.sum(c * c, axis=1) - 2 * c @ p + p @ p), stored, by_einsum,
+        lambda p, c: np.argmin(np.array([sum((p - q) ** 2) for q in c])),
+        lambda p, c: np.argmin(np.asarray([norm(p - q) for q in c])),
+        lambda p, c: np.argmin(np.sum(np.abs(c - p) ** 2, axis=1)),
+        lambda p, c: np.argmin(np.einsum("ij,ij->i", c, c) - 2 * np.einsum("ij,j", c, p)))}
     assert len(sources) == 1
     assert "nearest::FIRST" in sources.pop()
+    assert "nearest::START" in made(from_the_first, centres)[0].source
+
+
+@pytest.mark.parametrize("function", [
+    from_one, from_none, stored_at_one_place, lambda p, c: np.argmin(np.sum(np.abs(c - p), axis=1)),
+    lambda p, c: np.argmin(np.einsum("kd,kd->k", c - p, c)),
+    lambda p, c: np.argmin(np.einsum("kd->k", (c - p) ** 2 * p))])
+def test_what_only_looks_like_it_keeps_the_translators_kernel(function):
+    assert not made(function, points(CENTRES, seed=1))[0].name.startswith("nearest")
 
 
 def test_centres_may_be_a_list_as_takeSample_gives_them():
@@ -144,14 +203,17 @@ def test_the_first_of_equal_centres_is_taken():
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")
-@pytest.mark.parametrize("function", [nearest, by_argmin])
-def test_nan_and_infinity_mean_what_the_function_says(function):
+@pytest.mark.parametrize("options", [(), AS_ON_GPU])
+@pytest.mark.parametrize(("function", "centre"), [(nearest, 9), (by_argmin, 9), (from_the_first, 9),
+                                                  (from_the_first, 0)])
+def test_nan_and_infinity_mean_what_the_function_says(function, centre, options):
     data, centres = points(60, seed=6), points(CENTRES, seed=7)
     data[5, 3], data[6, 0], data[7] = np.nan, np.inf, np.nan
-    centres[9, 4] = np.nan
+    centres[centre, 4] = np.nan
     data[8:] *= np.float32(1e18)
     kernel, calls = made(function, centres)
-    labels, = labels_of(kernel, calls, data)
+    assert kernel.name == "nearest_labels"
+    labels, = labels_of(kernel, calls, data, options=options)
     assert labels.tolist() == [function(row.astype(float), centres.astype(float)) for row in data]
 
 

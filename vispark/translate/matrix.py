@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from vispark.translate import form
 from vispark.translate import matrix_algebra as algebra
-from vispark.translate.matrix_algebra import NEW, Other, Poly, Root
+from vispark.translate.matrix_algebra import NEW, Absolute, Other, Poly, Root
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Nearest:
     ----------
     nan : str
         What a distance that is NaN does: "first", it is taken before any other, as by ``np.argmin``; "never", it is
-        passed over, as by comparisons.
+        passed over, as by comparisons; "start", the same, but that of centre 0 stays, with which comparisons began.
     python : bool
         Whether the place is a Python int rather than a NumPy integer.
     """
@@ -116,16 +116,25 @@ class _Least:
     """The least distance that a loop over the centres found."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Room:
+    """An array of one number for each centre that is still to be filled."""
+
+
 @dataclass(frozen=True)
 class _Steps:
-    """What a loop goes over: ``values`` at each place along an axis."""
+    """What a loop goes over: ``values`` at each place along an axis, from ``start`` on."""
 
     axis: str
     values: Callable[[_Place], object]
+    start: int = 0
 
 
 _INFINITE = math.inf
+#: The place of the first centre.
+_FIRST = "0"
 _COPIES = ("numpy.asarray", "numpy.array", "numpy.copy")
+_ROOMS = ("numpy.zeros", "numpy.empty", "numpy.ones")
 _BINARY = {"numpy.add": "+", "numpy.subtract": "-", "numpy.multiply": "*", "numpy.power": "**", "numpy.matmul": "@",
            "numpy.dot": "@", "numpy.inner": "inner", "numpy.vdot": "inner", "operator.add": "+", "operator.sub": "-",
            "operator.mul": "*", "operator.pow": "**", "operator.matmul": "@", "math.pow": "**", "pow": "**",
@@ -195,14 +204,34 @@ class _Run:
         # What the body sets has, when it starts anew, what another place along the axis left there.
         inner = values | {name: _Unknown() for name in _bound(body)}
         self.assign(target, steps.values(place), inner)
-        if steps.axis == "k":
-            self._search(place, body, values, inner)
+        if steps.start and (steps.axis != "k" or not isinstance(body[-1], form.If)):
+            raise Other
+        if steps.axis == "k" and isinstance(body[-1], form.Assign):
+            self._store(place, body, values, inner)
+        elif steps.axis == "k":
+            self._search(place, body, values, inner, steps.start)
         else:
             self._accumulate(place, body, values, inner)
         for name in _names(target):
             values[name] = _Unknown()
 
-    def _search(self, place: _Place, body: form.Block, values: dict[str, object], inner: dict[str, object]) -> None:
+    def _store(self, place: _Place, body: form.Block, values: dict[str, object], inner: dict[str, object]) -> None:
+        """A loop over the centres that fills an array: ``distances[k] = d``."""
+        *before, last = body
+        self.block(tuple(before), inner)
+        match last:
+            case form.Assign((form.Index(form.Local(name), (index,)),), value) if isinstance(values.get(name), _Room):
+                if inner[name] is not values[name] or self.value(index, inner) != place:
+                    raise Other
+                found = self.value(value, inner)
+            case _:
+                raise Other
+        for changed in _bound(body):
+            values[changed] = _Unknown()
+        values[name] = algebra.spread(found, place.axis, place.name)
+
+    def _search(self, place: _Place, body: form.Block, values: dict[str, object], inner: dict[str, object],
+                start_at: int) -> None:
         """A loop over the centres: ``if d < least: least, where = d, k``."""
         *before, last = body
         start = dict(inner)
@@ -211,7 +240,10 @@ class _Run:
             raise Other
         found, least = self._compared(last.test, inner)
         if not isinstance(least, form.Local) or inner.get(least.name) is not start.get(least.name) \
-                or values.get(least.name) != _INFINITE or _measure(found, place.name) != 1:
+                or _measure(found, place.name) != 1:
+            raise Other
+        begun = algebra.moved(values.get(least.name), place.name) == found and _measure(values[least.name], _FIRST) == 1
+        if not begun and (start_at or values.get(least.name) != _INFINITE):
             raise Other
         kept = dict(inner)
         self.block(last.body, kept)
@@ -225,7 +257,7 @@ class _Run:
             raise Other
         for name in _bound(body):
             values[name] = _Unknown()
-        values[least.name], values[where_name] = _Least(), Nearest("never", True)
+        values[least.name], values[where_name] = _Least(), Nearest("start" if begun else "never", True)
 
     def _compared(self, test: form.Expression, values: dict[str, object]) -> tuple[object, form.Expression]:
         """The two sides of ``d < least`` or ``least > d``."""
@@ -259,14 +291,16 @@ class _Run:
         match node:
             case form.Call(form.Library("range"), (stop,), ()):
                 return self._range(self.value(stop, values))
-            case form.Call(form.Library("range"), (form.Literal(0), stop), ()):
-                return self._range(self.value(stop, values))
+            case form.Call(form.Library("range"), (form.Literal(0 | 1 as start), stop), ()):
+                return replace(self._range(self.value(stop, values)), start=int(start))
             case form.Call(form.Library("enumerate"), (over,), ()):
                 found = self.steps(over, values)
+                if found.start:
+                    raise Other
                 return _Steps(found.axis, lambda place: (place, found.values(place)))
             case form.Call(form.Library("zip"), arguments, ()) if arguments:
                 beside = [self.steps(each, values) for each in arguments]
-                if len({each.axis for each in beside}) != 1:
+                if len({each.axis for each in beside}) != 1 or any(each.start for each in beside):
                     raise Other
                 return _Steps(beside[0].axis, lambda place: tuple(each.values(place) for each in beside))
         items = self.value(node, values)
@@ -303,6 +337,9 @@ class _Run:
                 return self._attribute(self.value(value, values), name)
             case form.Call():
                 return self._called(node, values)
+            case form.Listed(value, target, iterable, ()):
+                place, found = self._at_each(value, target, iterable, values)
+                return algebra.spread(found, place.axis, place.name)
         raise Other
 
     def _captured(self, number: int) -> object:
@@ -343,11 +380,17 @@ class _Run:
                 axes.append(rest.pop(0))
             elif rest and isinstance(place := self.value(node, values), _Place) and place.axis == rest[0]:
                 value = algebra.at(value, value.axes.index(rest.pop(0)), place.name)
+            elif rest[:1] == ["k"] and node == form.Literal(0):
+                value = algebra.at(value, value.axes.index(rest.pop(0)), _FIRST)
             else:
                 raise Other
         return replace(value, axes=(*axes, *rest))
 
     def binary(self, operator: str, left: object, right: object) -> object:
+        if isinstance(left, Absolute):
+            if (operator, right) == ("**", algebra.constant(2)) or (operator == "*" and left == right):
+                return algebra.multiply(left.of, left.of)
+            raise Other
         if isinstance(left, Root) and operator == "**" and right == algebra.constant(2):
             return left.of
         if isinstance(left, Root) and operator == "*" and left == right:
@@ -386,6 +429,8 @@ class _Run:
             raise Other
         if name == "sum" and len(arguments) == 1 and isinstance(arguments[0], form.Each) and not node.keywords:
             return self._each(arguments[0], values)
+        if name == "numpy.einsum" and isinstance(arguments[0], form.Literal) and not node.keywords:
+            return algebra.einsum(arguments[0].value, [self.value(each, values) for each in arguments[1:]])
         given = [self.value(each, values) for each in arguments]
         return self._library(name, given, {key: self.value(each, values) for key, each in node.keywords})
 
@@ -400,14 +445,21 @@ class _Run:
     def _each(self, node: form.Each, values: dict[str, object]) -> object:
         if node.conditions:
             raise Other
-        steps = self.steps(node.iterable, values)
-        place = _Place(steps.axis, f"loop{next(self.names)}")
-        inner = dict(values)
-        self.assign(node.target, steps.values(place), inner)
-        found = self.value(node.value, inner)
-        if steps.axis != "d" or not isinstance(found, Poly) or found.axes:
+        place, found = self._at_each(node.value, node.target, node.iterable, values)
+        if place.axis != "d" or not isinstance(found, Poly) or found.axes:
             raise Other
         return algebra.fold(found, "sum", place.name)
+
+    def _at_each(self, value: form.Expression, target: form.Expression, iterable: form.Expression,
+                 values: dict[str, object]) -> tuple[_Place, object]:
+        """What a comprehension goes over, and its value there."""
+        steps = self.steps(iterable, values)
+        if steps.start:
+            raise Other
+        place = _Place(steps.axis, f"loop{next(self.names)}")
+        inner = dict(values)
+        self.assign(target, steps.values(place), inner)
+        return place, self.value(value, inner)
 
     def _library(self, name: str, given: list[object], keywords: dict[str, object]) -> object:
         if name in _BINARY and len(given) == 2 and not keywords:
@@ -425,9 +477,9 @@ class _Run:
         if name in ("numpy.argmin", "numpy.argmax"):
             return _extreme(value, axis, 1 if name == "numpy.argmin" else -1)
         if name in ("numpy.sum", "numpy.mean", "sum"):
-            return algebra.fold(_along(value, axis), "mean" if name == "numpy.mean" else "sum")
+            return algebra.fold(algebra.along(value, axis), "mean" if name == "numpy.mean" else "sum")
         if name == "numpy.linalg.norm":
-            along = _along(value, axis)
+            along = algebra.along(value, axis)
             return Root(algebra.fold(algebra.multiply(along, along), "sum"))
         if axis is not None:
             raise Other
@@ -439,9 +491,13 @@ class _Run:
             return self._attribute(value, "T")
         if name == "numpy.square":
             return self.binary("**", value, algebra.constant(2))
+        if name in ("numpy.abs", "numpy.absolute", "numpy.fabs", "abs") and isinstance(value, Poly):
+            return Absolute(value)
+        if name in _ROOMS and value == _Extent("k"):
+            return _Room()
         if name in ("numpy.sqrt", "math.sqrt") and isinstance(value, Poly):
             return Root(value)
-        if name in _COPIES and isinstance(value, Poly):
+        if name in _COPIES and isinstance(value, Poly | Root):
             return value
         if name in ("float", "numpy.float64") and isinstance(value, Root | Poly) and not _axes(value):
             return value
@@ -478,20 +534,6 @@ class _Written(Poly):
         return isinstance(other, Poly) and (self.axes, self.terms) == (other.axes, other.terms)
 
     __hash__ = None
-
-
-def _along(value: object, axis: object) -> Poly:
-    """A polynomial whose axis of that number is d; all of a row without a number."""
-    if not isinstance(value, Poly):
-        raise Other
-    if axis is None:
-        if value.axes != ("d",):
-            raise Other
-        return value
-    number = axis.number if isinstance(axis, Poly) else None
-    if number is None or not -len(value.axes) <= number < len(value.axes) or value.axes[int(number)] != "d":
-        raise Other
-    return value
 
 
 def _extreme(value: object, axis: object, sign: int) -> Nearest:

@@ -7,7 +7,7 @@ spellings of a distance are the same when their polynomials are. What is no such
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -53,6 +53,13 @@ class Poly:
 @dataclass(frozen=True)
 class Root:
     """The square root of a polynomial."""
+
+    of: Poly
+
+
+@dataclass(frozen=True)
+class Absolute:
+    """The absolute value of a polynomial."""
 
     of: Poly
 
@@ -106,6 +113,20 @@ def fold(poly: Poly, how: str, place: str = "axis") -> Poly:
     return Poly(tuple(axis for axis in poly.axes if axis != "d"), terms, "", poly.k)
 
 
+def along(value: object, axis: object) -> Poly:
+    """A polynomial whose axis of that number is d; all of a row without a number."""
+    if not isinstance(value, Poly):
+        raise Other
+    if axis is None:
+        if value.axes != ("d",):
+            raise Other
+        return value
+    number = axis.number if isinstance(axis, Poly) else None
+    if number is None or not -len(value.axes) <= number < len(value.axes) or value.axes[int(number)] != "d":
+        raise Other
+    return value
+
+
 def dot(left: Poly, right: Poly) -> Poly:
     """``left @ right``: along the last axis of the one and the first or last but one of the other."""
     if NEW in left.axes + right.axes or not left.axes or not right.axes:
@@ -116,6 +137,52 @@ def dot(left: Poly, right: Poly) -> Poly:
     rest = tuple(axis for axis in left.axes + right.axes if axis != "d")
     product = multiply(replace(left, axes=()), replace(right, axes=()))
     return fold(replace(product, axes=rest), "sum")
+
+
+def einsum(subscripts: object, operands: Sequence[object]) -> Poly:
+    """``np.einsum`` of one or two operands, whose letters stand for one axis each."""
+    if not isinstance(subscripts, str):
+        raise Other
+    taken, arrow, left = subscripts.replace(" ", "").partition("->")
+    letters = taken.split(",")
+    if len(letters) != len(operands) or not 1 <= len(operands) <= 2:
+        raise Other
+    if not arrow:
+        left = "".join(sorted(letter for letter in set(taken) - {","} if taken.count(letter) == 1))
+    meaning: dict[str, str] = {}
+    product = constant(1)
+    for names, operand in zip(letters, operands, strict=True):
+        if not isinstance(operand, Poly) or len(names) != len(operand.axes) or len(set(names)) < len(names) \
+                or not (names or "a").isalpha():
+            raise Other
+        for name, axis in zip(names, operand.axes, strict=True):
+            if axis == NEW or meaning.setdefault(name, axis) != axis:
+                raise Other
+        product = multiply(product, replace(operand, axes=()))
+    axes = tuple(meaning.get(name, NEW) for name in left)
+    gone = sorted(meaning[name] for name in meaning if name not in left)
+    if len(set(meaning.values())) < len(meaning) or NEW in axes or gone not in ([], ["d"]):
+        raise Other
+    product = replace(product, axes=axes)
+    return fold(product, "sum") if gone else product
+
+
+def spread(value: object, axis: str, place: str) -> Poly | Root:
+    """All the numbers along an axis, of which one is the number at a place."""
+    if isinstance(value, Root):
+        found = spread(value.of, axis, place)
+        assert isinstance(found, Poly)
+        return Root(found)
+    if not isinstance(value, Poly) or value.axes or (value.d, value.k) != ((place, "") if axis == "d" else ("", place)):
+        raise Other
+    return replace(value, axes=(axis,), d="axis") if axis == "d" else replace(value, axes=(axis,), k="axis")
+
+
+def moved(value: object, place: str) -> object:
+    """The same number for the centre at another place."""
+    if isinstance(value, Root):
+        return Root(replace(value.of, k=place))
+    return replace(value, k=place) if isinstance(value, Poly) else value
 
 
 def at(poly: Poly, axis: int, place: str) -> Poly:

@@ -18,7 +18,7 @@ namespace nearest {
 __device__ __forceinline__ float far_away() { return 1.0f / 0.0f; }
 
 // What a distance that is NaN does.
-enum Nan { NEVER, FIRST };
+enum Nan { NEVER, FIRST, START };
 
 }  // namespace nearest
 
@@ -197,7 +197,7 @@ __device__ __forceinline__ int again(Masks mask_of, bool all, const float* x, co
     double least = far_away();
     over_masks<N, K>(mask_of, all, [&](int n) {
         double distance = exactly<D>(x, centres + (long long)n * D);
-        if (nan == FIRST && distance != distance) distance = -1;
+        if ((nan == FIRST || (nan == START && n == 0)) && distance != distance) distance = -1;
         if (distance < least || (distance == least && n < where)) {
             least = distance;
             where = n;

@@ -93,7 +93,7 @@ struct Shape {
         for (int k = 0; k < K; k++) {
             if (!all && !(scores[k] <= most)) continue;
             double distance = exactly(x, centres + (long long)k * D);
-            if (nan == FIRST && distance != distance) distance = -1;
+            if ((nan == FIRST || (nan == START && k == 0)) && distance != distance) distance = -1;
             if (distance < nearest) {
                 nearest = distance;
                 where = k;
