@@ -112,3 +112,10 @@ def _appended(b):
 def _named(x):
     return (round(number=x, ndigits=1), np.full(shape=2, fill_value=x), complex(real=1.0, imag=2.0),
             np.where(x > 0, x, 0), math.prod((2.0, 3.0), start=4.0))
+
+
+@case("Python's round of its floats", np.float64([0.125, 0.375, 2.675, -2.675, 1.005, 0.285, 1e15, 4503599627370497.5,
+                                                  -0.001, math.inf, math.nan, 9007199254740991.0, 5e-324, 1e22]))
+def _decimal(x):
+    y = float(x)
+    return round(y, 2), round(y, 0), round(y * 1e-5, 3), round(y / 3, 15), round(y, 22)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.golden import cases_calls, cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
-from vispark.translate import composed, library
+from vispark.translate import composed, library, signatures
 from vispark.translate.reader import trace
 
 _DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
@@ -21,7 +21,7 @@ _SECTIONS = {"Numbers": "cases_numbers", "Branches, loops, locals, calls, result
 
 def tables() -> str:
     """Everything that is generated, as Markdown."""
-    parts = [_functions()]
+    parts = [_functions(), _arguments()]
     for title, module in _SECTIONS.items():
         cases = [case for case in CASES if _module(case) == module]
         parts.append(f"### {title}\n\n{_HEAD}\n{_rows(cases)}")
@@ -83,6 +83,21 @@ def _parsed(text: str) -> ast.Lambda | ast.FunctionDef | None:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
+
+
+def _arguments() -> str:
+    """Of each function with more than what it is of, what is taken and what is refused."""
+    lines = ["### Parameters", "", "A parameter that is not taken is refused where `vmap` is called, by its name.", "",
+             "| function | takes | refuses |", "|---|---|---|"]
+    for name in sorted(signatures.WRITTEN, key=lambda name: name.rpartition(".")[::-1]):
+        found, refused = signatures.signature(name)
+        taken = [str(one) if str(one)[0] == "*" else one.name for one in found.parameters.values()
+                 if one.name not in refused]
+        if len(taken) > 1 or refused:
+            shown = signatures.shown(name) if name not in library.METHODS.values() or "." in name else f".{name}()"
+            lines.append(f"| `{shown}` | {', '.join(f'`{one}`' for one in taken)} | "
+                         f"{', '.join(f'`{one}`' for one in found.parameters if one in refused)} |")
+    return "\n".join(lines)
 
 
 def _functions() -> str:

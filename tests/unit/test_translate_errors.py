@@ -497,7 +497,7 @@ FORBIDDEN = [
     (lambda x: complex(x) < 1j, NUMBERS, (), "Python has no < of complex numbers; compare abs"),
     (lambda p: np.sum(p, axis=1), ROWS, (), "has no axis 1"),
     (lambda x: round(x * math.pi * math.exp(x), int(x)), NUMBERS, (), "to how many digits"),
-    (lambda x: round(math.exp(x), 2), NUMBERS, (), r"decimal digits.*np\.round"),
+    (lambda x: round(math.exp(x), -2), NUMBERS, (), r"to 0 to 22 digits here; write np\.round"),
     (lambda x: math.trunc(x), NUMBERS, (), r"Python has no math\.trunc of float32; write int"),
     (lambda x: round(x > 0), NUMBERS, (), r"Python has no round\(\) of bool"),
     (lambda z: max(complex(z), 1j), np.complex64([1]), (), r"Python has no max\(\) of complex numbers; compare"),

@@ -331,8 +331,9 @@ class Numerical(Arrays):
         if isinstance(number, Number) and number.known:
             return literal(round(number.value, known))
         if isinstance(number, Number) and number.type == FLOAT:
-            raise Refusal("Python rounds its floats by their decimal digits, which a kernel does not have; write "
-                          "np.round(x, n)")
+            if not 0 <= known <= _DIGITS:
+                raise Refusal(f"round() of a Python float is to 0 to {_DIGITS} digits here; write np.round(x, n)")
+            return Number(FLOAT, f"round_digits({number.text}, {float(10 ** known)!r})")
         return self._round(value, digits)
 
     # -- math ---------------------------------------------------------------------------------------------------------
@@ -404,6 +405,8 @@ class Numerical(Arrays):
         return scalars.truth(self.plain(value))
 
 
+#: Powers of ten up to this one are floats.
+_DIGITS = 22
 #: The longest row that is taken apart into its numbers.
 _SEVERAL = 64
 

@@ -203,6 +203,20 @@ template <bool after, class T, class Row> __device__ __forceinline__ int place_o
     }
     return low;
 }
+// Python's round(x, n): the multiple of 1 / power, a power of ten, that is nearest to x itself; of two the even one.
+// What rounding the product has lost decides where the product lies halfway.
+__device__ __forceinline__ double round_digits(double x, double power)
+{
+    // By fma, so that no compiler makes one operation of the product and a difference.
+    const double scaled = fma(x, power, 0.0);
+    if (!(fabs(scaled) < 9007199254740992.0)) return x;
+    const double lost = fma(x, power, -scaled);
+    double whole = rint(scaled);
+    const double apart = scaled - whole;
+    if (apart == 0.5 && lost > 0) whole += 1;
+    if (apart == -0.5 && lost < 0) whole -= 1;
+    return whole / power;
+}
 template <class P, class V> __device__ __forceinline__ double interpolate(double at, int count, P places, V values,
                                                                           double left, double right)
 {
