@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -15,15 +16,32 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from benchmarks import flow, heat, hiding, kmeans, latency, machine, plots, regression, tax, text, transport, whole
+from benchmarks import (
+    flow,
+    generated,
+    generated_rows,
+    heat,
+    hiding,
+    kmeans,
+    latency,
+    machine,
+    plots,
+    regression,
+    tax,
+    text,
+    transport,
+    whole,
+)
 from benchmarks.cloud import Cloud
 from benchmarks.flow import Plane
+from benchmarks.generated import Alone
 from benchmarks.heat import Cube
 from benchmarks.points import Fused, Points
 from benchmarks.regression import Settings
 from benchmarks.results import Group, document, table
 from benchmarks.session import context, device_of, environment
 from benchmarks.whole import Programs
+from gpu_worker.device import open_devices
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,8 @@ class Scale:
         Bytes of the text that is read.
     programs : Programs
         The whole programs.
+    alone : Alone
+        What kernels by themselves run over.
     ways : str
         Those that are measured, see ``WAYS``.
     """
@@ -66,6 +86,7 @@ class Scale:
     jobs: int
     text: int
     programs: Programs
+    alone: Alone
     ways: str = "all"
 
 
@@ -73,17 +94,19 @@ SCALES = {
     "tiny": Scale((20_000,), ((2_000, 64, (4,)),), (Cube((32, 32, 32), (2, 2, 1), 4),),
                   (Plane((64, 64), (2, 2), 2),), 2, 1 << 20, 7, 20, 1 << 20,
                   Programs(1 << 18, (2_000, 64, 4), Cube((32, 32, 32), (2, 2, 1), 2), Plane((64, 64), (2, 2), 1),
-                           (1, 3))),
+                           (1, 3)), Alone((9, 40, 150), (60, 300), 70_000, 1_500_000)),
     "small": Scale((200_000,), ((20_000, 64, (10,)), (20_000, 784, (40,))),
                    (Cube((128, 128, 128), (2, 2, 2), 20),), (Plane((1024, 512), (4, 2), 5),), 4, 64 << 20, 7, 20,
                    32 << 20, Programs(8 << 20, (20_000, 64, 10), Cube((128, 128, 128), (2, 2, 2), 5),
-                                        Plane((512, 512), (2, 2), 1), (1, 10))),
+                                        Plane((512, 512), (2, 2), 1), (1, 10)),
+                   Alone((64, 128, 256), (1024, 512), 200_000, 4_000_000)),
     "full": Scale((8_000_000, 32_000_000), ((1_000_000, 784, (40,)), (2_870_000, 784, (40, 80, 160))),
                   (Cube((500, 500, 500), (4, 4, 4), 100), Cube((2000, 1000, 1000), (4, 4, 4), 100)),
                   (Plane((32768, 8192), (16, 4), 10),), 0, 256 << 20, 9,
                   30, 256 << 20,
                   Programs(128 << 20, (200_000, 784, 40), Cube((500, 500, 500), (4, 4, 4), 10),
-                           Plane((4096, 4096), (4, 4), 1), (1, 10))),
+                           Plane((4096, 4096), (4, 4), 1), (1, 10)),
+                  Alone((500, 1000, 1000), (16384, 8192), 16_000_000, 256_000_000)),
 }
 #: Samples of whole programs.
 _WHOLE = 3
@@ -91,7 +114,8 @@ _WHOLE = 3
 #: Whether ways in one process, and ways with a Spark job an iteration, are measured beside vispark's.
 WAYS = {"all": (True, True), "without-jobs": (True, False), "ours": (False, False)}
 
-BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "tax", "exchanges", "text", "whole")
+BENCHMARKS = ("transport", "latency", "regression", "kmeans", "heat", "flow", "kernels", "tax", "exchanges", "text",
+              "whole")
 
 console = Console(width=200 if not sys.stdout.isatty() else None)
 
@@ -126,6 +150,8 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
         with context(device, cores) as sc:
             settings = Settings(*_units(device_of(sc), cores), scale.samples, *WAYS[scale.ways])
             yield from flow.run(sc, plane, settings, _progress("Navier-Stokes"))
+    if "kernels" in only:
+        yield from _kernels(scale, device)
     if "tax" in only:
         with context(device, cores) as sc:
             settings, told = Settings(*_units(device_of(sc), cores), scale.samples), _progress("framework tax")
@@ -135,8 +161,7 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
             yield tax.of_heat(sc, scale.cubes[-1], settings, told)
             yield tax.of_flow(sc, scale.planes[-1], settings, told)
     for solver in [*map(heat.solver, scale.cubes), *map(flow.solver, scale.planes)] if "exchanges" in only else ():
-        kind = "cuda" if device == "cuda" or (device == "auto" and machine.gpus()) else "host"
-        yield hiding.run(solver, kind, scale.samples, _progress(f"exchanges of {solver.name}"))
+        yield hiding.run(solver, _kind(device), scale.samples, _progress(f"exchanges of {solver.name}"))
     with tempfile.TemporaryDirectory(prefix="vb-text-") as directory:
         if "text" in only:
             with context(device, cores) as sc:
@@ -146,6 +171,28 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
                 kind, units = _units(device_of(sc), cores)
                 yield from whole.run(sc, scale.programs, Fused.on(kind, units), kind, Path(directory), _WHOLE,
                                      _progress("whole programs"))
+
+
+def _kernels(scale: Scale, device: str) -> Iterator[Group]:
+    """Of kernels by themselves, on the first device."""
+    devices, groups = open_devices(_kind(device)), []
+    alone, given = scale.alone, (scale.samples, _progress("kernels"))
+    for group in itertools.chain(generated.of_steps(devices[0], alone.shape, *given),
+                                 generated.of_chains(devices[0], alone.plane, *given),
+                                 generated.of_stencils(devices[0], alone.shape, *given),
+                                 generated_rows.of_rows(devices[0], alone.rows, *given),
+                                 generated_rows.of_keys(devices[0], alone.records, *given)):
+        groups.append(group)
+        yield group
+    for each in devices:
+        each.close()
+    # Not before: what else was measured is worth having.
+    generated.check(groups)
+
+
+def _kind(device: str) -> str:
+    """The device's kind without a worker."""
+    return ("cuda" if machine.gpus() else "host") if device == "auto" else device
 
 
 def _units(kind: str, cores: int) -> tuple[str, int]:
@@ -179,7 +226,8 @@ def _arguments(out: Path | None) -> list[str]:
 
 @click.group(invoke_without_command=True, help=__doc__)
 @click.option("--scale", type=click.Choice(list(SCALES)), default="small", show_default=True)
-@click.option("--device", type=click.Choice(["auto", "host", "cuda"]), default="auto", show_default=True)
+@click.option("--device", type=click.Choice(["auto", "host", "cuda", "null"]), default="auto", show_default=True,
+              help="null, which does nothing, for kernels alone.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Where the samples go, as JSON.")
 @click.option("--only", type=click.Choice(BENCHMARKS), multiple=True, help="May be given several times.")
 @click.option("--partitions", type=click.IntRange(1), help="Of latency and regression.")
@@ -195,6 +243,8 @@ def main(called: click.Context, scale: str, device: str, out: Path | None, only:
          ) -> None:
     if called.invoked_subcommand:
         return
+    if device == "null" and only != ("kernels",):
+        raise click.UsageError("the device null computes nothing: it is for --only kernels")
     chosen = replace(SCALES[scale], ways=ways)
     if largest:
         chosen = replace(chosen, rows=chosen.rows[-1:], clouds=chosen.clouds[-1:], cubes=chosen.cubes[-1:],

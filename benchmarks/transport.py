@@ -35,6 +35,10 @@ from vispark.rewrite import KEEP
 ONE_COPY, COPIES = "copyto in one process", "copyto in {} processes"
 PINNED = "copy to the device, pinned memory"
 
+#: What loading should reach, as a share of the slower of the copies that it consists of; and as many tasks beside
+#: those of all cores.
+BAR, _TASKS = 0.6, 8
+
 
 # -- in the processes -------------------------------------------------------------------------------------------------
 
@@ -131,19 +135,34 @@ class Processes:
 # -- transport alone --------------------------------------------------------------------------------------------------
 
 def alone(kind: str, processes: int, nbytes: int, samples: int, done: Callable[[str], None]) -> Group:
-    """Measure pack and request, without Spark, from one process and from several."""
+    """Measure pack and request, without Spark, from one process, from eight and from as many as there are cores.
+
+    The notes of what loads say its rate over the bar: 60 % of the slower of a pinned copy to the device and of
+    copying within as many processes.
+    """
     group = Group("transport alone", {"processes": processes, "bytes_each": nbytes, "samples": samples,
                                       "device": kind})
     with ExitStack() as stack:
         credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), "benchmarks",
                                   Options.read([("spark.vispark.device", kind)]))
         stack.enter_context(open_lease(credentials.hello("lease", 0)))
-        cases = [case for count in sorted({1, processes}) for case in _cases(
+        cases = [case for count in sorted({1, min(_TASKS, processes), processes}) for case in _cases(
             stack.enter_context(closing(Processes(count, nbytes))), credentials, nbytes)]
         if kind == "cuda":
             cases += _to_device(stack, nbytes)
         group.series = interleave(cases, samples, warm_up=2, done=done)
+    note_bar(group.series)
     return group
+
+
+def note_bar(found: list[Series]) -> None:
+    """Note of each series that loads how its rate is to the bar."""
+    rates = {series.name: series.rate for series in found if series.nbytes}
+    for series in found:
+        copies = next((name for name in series.against if name != PINNED), "")
+        if series.name.startswith("send and htod") and copies in rates:
+            slower = min(rates[copies], rates.get(PINNED, rates[copies]))
+            series.notes["of_the_bar"] = series.rate / (BAR * slower)
 
 
 def _cases(processes: Processes, credentials: Credentials, nbytes: int) -> list[Case]:

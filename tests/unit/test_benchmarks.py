@@ -12,7 +12,21 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from benchmarks import flow, flow_peers, heat, hiding, machine, plots, text, whole
+from benchmarks import (
+    flow,
+    flow_peers,
+    generated,
+    generated_rows,
+    heat,
+    hiding,
+    launched,
+    machine,
+    measure,
+    plots,
+    text,
+    transport,
+    whole,
+)
 from benchmarks.bare import Copy, Loop
 from benchmarks.halos import Halos, heated
 from benchmarks.measure import Case, Series, interleave
@@ -137,6 +151,56 @@ def test_the_kernels_compile_for_gpus(name, arch):
 def test_the_solvers_kernels_compile_for_gpus(source, name):
     options = "-DNZ=4", "-DNY=8", "-DNX=16"
     assert compile_cubin(Source(source.read_text(), source.name, options), name, "sm_90").code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("name", ["best", "softmax", "length", "by_key", "differing"])
+def test_the_kernels_of_a_row_a_thread_compile_for_gpus(name):
+    source = Source(launched.KERNELS.read_text(), launched.KERNELS.name, ("-DCOLUMNS=64",))
+    assert compile_cubin(source, name, "sm_90").code.startswith(b"\x7fELF")
+
+
+def test_stencils_alone_are_numpys_and_a_cell_that_differs_is_found(host):
+    shape = 9, 40, 150
+    stencils = next(generated.of_stencils(host, shape, 1, lambda name: None))
+    assert [each["off"] for each in stencils.checks.values()] == [0, 0]
+    with launched.Patch(host, shape, ((1, 1),) * 3) as patch:
+        one, other = patch.noisy("ab").values()
+        assert patch.differing(one, one) == 0
+        assert patch.differing(one, other) > 0.99 * patch.size
+    assert host.memory().used == 0
+    generated.check([stencils])
+    with pytest.raises(AssertionError, match=r"stencil: way: .*7"):
+        generated.check([stencils, Group("stencil", {}, checks={"way": {"off": 7, "allowed": 0}})])
+
+
+def test_folds_by_key_alone_are_numpys(host):
+    group, = generated_rows.of_keys(host, 1_100_000, 1, lambda name: None)
+    assert group.checks[generated_rows.MADE]["off"] <= 1e-9
+    assert host.memory().used == 0
+
+
+def test_all_kernels_alone_are_launched_on_a_device_that_does_nothing(monkeypatch):
+    monkeypatch.setattr(measure, "SAMPLE_SECONDS", 0.0)
+    device, = open_devices("null")
+    groups = [*generated.of_steps(device, (9, 40, 150), 1, lambda name: None),
+              *generated_rows.of_rows(device, 5000, 1, lambda name: None)]
+    launched = [name for name, *_ in device.calls].count("launch")
+    # Three steps before, two kernels in each group, and each of them twice to be warm and once for its sample.
+    assert launched == 3 + 2 * 3 * len(groups)
+    assert all(check == {"recorded": True} for group in groups for check in group.checks.values())
+    assert device.memory().used == 0
+
+
+def test_what_loads_is_held_against_the_slower_of_its_copies():
+    copies, alone = transport.COPIES.format(8), transport.ONE_COPY
+    found = [Series(alone, (1.0,), nbytes=10), Series(copies, (1.0,), nbytes=80),
+             Series("send and htod, kept, in one process", (1.0,), nbytes=3, against=(alone, transport.PINNED)),
+             Series("send and htod, kept, in 8 processes", (1.0,), nbytes=24, against=(copies, transport.PINNED))]
+    transport.note_bar(found)
+    assert [each.notes.get("of_the_bar") for each in found] == [None, None, pytest.approx(0.5), pytest.approx(0.5)]
+    transport.note_bar([*found, Series(transport.PINNED, (1.0,), nbytes=50)])
+    assert found[2].notes["of_the_bar"] == pytest.approx(0.5)
+    assert found[3].notes["of_the_bar"] == pytest.approx(0.8)
 
 
 def test_iterations_of_the_flow_are_those_of_float64_cut_or_whole():
