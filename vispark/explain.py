@@ -25,6 +25,7 @@ from vispark.records.layout import Part
 from vispark.rewrite import FETCH, Goal
 from vispark.session import Session
 from vispark.translate.folding import ACCUMULATOR_BYTES
+from vispark.translate.matrix_kernel import is_matrix_work
 
 #: How a worker is reached.
 _TRANSPORTS = {"unix": "by socket", "tcp": "over TCP", "relay": "through Spark"}
@@ -213,10 +214,12 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
         blocks, read, written = traffic.get(key, [0, 0, 0])
         partial = sum(each.width * ACCUMULATOR_BYTES[each.accumulator] for each in launch.partials)
         leaves = f"leaves {partial} of partial folds for each thread block" if partial else f"writes {written}"
-        yield (f"{launch.kernel} ({modules[launch.module].file}): {_geometry(launch, blocks)}; reads {read} bytes, "
-               f"{leaves}")
+        matrix = ", matrix work" if is_matrix_work(modules[launch.module].source) else ""
+        yield (f"{launch.kernel} ({modules[launch.module].file}{matrix}): {_geometry(launch, blocks)}; "
+               f"reads {read} bytes, {leaves}")
         if wanted.sources:
             yield from (f"    {line}" for line in modules[launch.module].source.splitlines())
+    yield from dict.fromkeys(lowering.remarks())
     if not wanted.sources:
         yield "explain(sources=True) shows their sources"
 

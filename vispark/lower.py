@@ -24,7 +24,18 @@ from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.along import along
 from vispark.fold.inside import fold_inside
 from vispark.launch import ExecSpec, resolve
-from vispark.mapped import Call, Mapped, MapSpec, after_map, is_pair, label_of, launch_of, record_map, resolve_maps
+from vispark.mapped import (
+    Call,
+    Mapped,
+    MapSpec,
+    after_map,
+    is_pair,
+    label_of,
+    launch_of,
+    record_map,
+    remark,
+    resolve_maps,
+)
 from vispark.plan import Cached, Chain
 from vispark.prepared import Prepared, Shipment, value_of
 from vispark.records import Layout
@@ -33,6 +44,7 @@ from vispark.rewrite import Goal, Stage
 from vispark.tables import Given, ModuleTable, SlotTable
 from vispark.translate import TranslationError
 from vispark.translate.folding import Folding
+from vispark.translate.matrix_kernel import is_matrix_work
 
 
 class Apart(Exception):
@@ -242,6 +254,17 @@ class Lowering:
                               sum(map(field_bytes, launch.outputs))))
             before = after
         return found
+
+    def remarks(self) -> Iterator[str]:
+        """Of calls that give nearest centres, why that is no matrix work."""
+        modules = self.modules.modules()
+        for states, launches in zip(self._states, self.launches, strict=True):
+            for node, state in zip(self.nodes, states, strict=False):
+                if isinstance(node.op, plan.Map) and state.signature is not None and state.layout.grid is None \
+                        and not any(is_matrix_work(modules[launch.module].source) for launch in launches):
+                    reason = remark(node.op.spec, state.layout, state.signature)
+                    if reason:
+                        yield f"{node.op} finds nearest centres row by row: {reason}"
 
     def folded_bytes(self, fold: FoldByKey) -> int:
         """The bytes that a worker's fold by key gives: the folded fields, and how many records each key has."""

@@ -33,6 +33,7 @@ from vispark.translate.form import Constant, Definition
 from vispark.translate.fusion import fuse
 from vispark.translate.interface import Call as FusedCall
 from vispark.translate.interface import TableKernel
+from vispark.translate.matrix_kernel import why_by_rows
 from vispark.translate.reader import trace_call
 from vispark.translate.text import at_definition
 
@@ -192,6 +193,11 @@ def after_map(kernel: TableKernel, layout: Layout, signature: Signature) -> tupl
     mapped = layout.mapped(tuple((each.name, each.dtype, bool(each.shape), each.number) for each in kernel.outputs),
                            tupled=kernel.structure.kind == "tuple", merge=kernel.merge, pair=is_pair(kernel))
     return after, mapped
+
+
+def remark(spec: MapSpec, layout: Layout, signature: Signature) -> str:
+    """Why the nearest centres that a call gives are no matrix work; empty if it gives none."""
+    return why_by_rows(FusedCall(spec.function, spec.values), _record(layout.kind, signature))
 
 
 def is_pair(kernel: TableKernel) -> bool:

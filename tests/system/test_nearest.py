@@ -55,11 +55,15 @@ def test_a_step_of_kmeans(sc: SparkContext):
             around[key] = total / count
         assert exact(stats.collectAsMap()) == exact(found)
     text = stats.explain(sources=True)
-    for line in ("MapFold(vmap lambda, key)", "nearest_fold (vmap-lambda.cu): one launch", "== Plan ==\nvmap lambda",
-                 'extern "C" __global__', "reduceByKey: in the workers, over 20 keys from field '0'",
+    for line in ("MapFold(vmap lambda, key)", "nearest_fold (vmap-lambda.cu, matrix work): one launch",
+                 "== Plan ==\nvmap lambda", 'extern "C" __global__',
+                 "reduceByKey: in the workers, over 20 keys from field '0'",
                  f"each worker sends {20 * (8 + 48 * 4 + 8)} bytes"):
         assert line in text
     assert "nearest_labels" in points.vmap(nearest, around).explain()
+    wide = sc.parallelize([np.zeros(48)]).cache("GPU").vmap(nearest, around)
+    assert "row by row: matrix work is for rows of float32, and these are float64" in wide.explain(
+        schema=((48,), "float64"))
 
 
 def test_a_captured_bound_counts_each_time(sc: SparkContext):

@@ -30,6 +30,7 @@ _AHEAD, _RING = 4, 10
 _CHUNK = 8192
 #: Loads of rows under way in a thread while sums are taken.
 _ROWS_AHEAD = 16
+_HEADER = '#include "vispark/nearest.h"'
 _CENTRES = {"float32": "float", "float64": "double"}
 
 
@@ -43,22 +44,49 @@ def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, foldi
     calls, record, folding
         What it wrote it of.
     """
-    if len(calls) != 1 or len(record.fields) != 1:
+    if len(calls) != 1 or len(record.fields) != 1 or np.dtype(record.fields[0].dtype) != np.float32:
         return kernel
-    field, call = record.fields[0], calls[0]
-    if field.name or np.dtype(field.dtype) != np.float32 or len(field.shape) != 1:
+    understood = _understood(calls[0], record)
+    if understood is None:
         return kernel
+    found, given = understood
+    return _kernel(kernel, found.result, given, folding.groups if folding and folding.key else None) or kernel
+
+
+def is_matrix_work(source: str) -> bool:
+    """Whether a kernel's source is one of those that look for nearest centres by matrix work."""
+    return _HEADER in source
+
+
+def why_by_rows(call: Call, record: Record) -> str:
+    """Why a function that gives the nearest centre has the translator's kernel; empty if it is no such function."""
+    understood = _understood(call, record)
+    if understood is None:
+        return ""
+    (count, columns), dtype = understood[1].shape, np.dtype(record.fields[0].dtype)
+    if not roles_for(count, columns) and not shape_for(count, columns, "float32", understood[0].nearest, True):
+        return (f"{count} centres of {columns} numbers are too few or too many for matrix work, or the numbers no "
+                "multiple of 4")
+    if dtype != np.float32:
+        return f"matrix work is for rows of float32, and these are {dtype}"
+    return "matrix work is on rows as they are held, for labels alone or sums of the rows and constants of each label"
+
+
+def _understood(call: Call, record: Record) -> tuple[Recognised, Parameter] | None:
+    """The nearest-centre function of a row that a call is, and its centres."""
+    field = record.fields[0]
+    if len(record.fields) != 1 or field.name or len(field.shape) != 1:
+        return None
     found = _recognised(_described(call.function))
     if found is None:
-        return kernel
+        return None
     kind, number = found.centres
     if kind == "argument" and number >= len(call.args):
-        return kernel
+        return None
     centres = np.asarray(call.args[number] if kind == "argument" else call.function.captures[number].value.array)
     if centres.ndim != 2 or centres.shape[1] != field.shape[0] or centres.dtype.name not in _CENTRES:
-        return kernel
-    given = Parameter(kind, "", number, centres.dtype.name, centres.shape, True)
-    return _kernel(kernel, found.result, given, folding.groups if folding and folding.key else None) or kernel
+        return None
+    return found, Parameter(kind, "", number, centres.dtype.name, centres.shape, True)
 
 
 def _described(function: Function) -> Function:
@@ -236,7 +264,7 @@ class Shape:
         numbers = (self.padded, self.centres, self.columns, self.threads, self.ring, _CHUNK, self.ahead, _ROWS_AHEAD)
         nan = f"nearest::{self.nan.upper()}"
         lines = [
-            '#include "vispark/nearest.h"', "",
+            _HEADER, "",
             "#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS",
             *(self.roles.jump() if self.roles else _products(self.padded)), "#endif", "",
             f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {kind}> Shape;",
