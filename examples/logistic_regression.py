@@ -3,7 +3,6 @@
     python examples/logistic_regression.py            # breast-cancer data; writes logistic_regression.png
 """
 
-import operator
 import time
 from math import exp
 from pathlib import Path
@@ -36,17 +35,22 @@ def gradient(p, w):                                # of one row; becomes a kerne
     return (1 / (1 + exp(-y * dot(w, x))) - 1) * y * x
 
 
+def add(x, y):
+    x += y
+    return x
+
+
 def plain(points, w, iterations, rate):
     points = points.cache()
     for _ in range(iterations):
-        w -= rate * points.map(lambda m, w=w: plain_gradient(m, w)).reduce(operator.add)
+        w -= rate * points.map(lambda m, w=w: plain_gradient(m, w)).reduce(add)
         yield w
 
 
 def ported(points, w, iterations, rate):
     points = points.cache("GPU")
     for _ in range(iterations):
-        w -= rate * points.vmap(gradient, w).vreduce(operator.add).reduce(operator.add)
+        w -= rate * points.vmap(gradient, w).vreduce(add).reduce(add)
         yield w
 
 
