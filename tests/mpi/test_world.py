@@ -59,29 +59,6 @@ def test_steps_and_loops_over_two_nodes(two: list[Node]):
         assert app.sent() == [10 * sent for sent in once]
 
 
-def test_a_loop_over_four_nodes(tmp_path: Path):
-    case = case_of(4)
-    full = field(case)
-    with nodes(tmp_path, 4) as found, Application("four", found, case) as app:
-        app.put(1, full)
-        app.run((1, 2), app.loop(3), Keep(1, "u", "device"))
-        np.testing.assert_allclose(app.fetch(2), stepped(full, case, 3), rtol=1e-11)
-        assert all(app.sent())
-
-
-def test_the_bits_are_those_of_one_node(two: list[Node]):
-    found = []
-    for count in (1, 2):
-        case = case_of(count)
-        with Application(f"bits-{count}", two[:count], case) as app:
-            app.put(1, field(case))
-            app.run((1, 2), app.loop(20), Keep(1, "u", "device"))
-            found.append(app.fetch(2))
-            if count == 1:
-                assert app.sent() == [0]
-    np.testing.assert_array_equal(*found)
-
-
 @pytest.mark.parametrize("widths", [(0, 0, 1), (1, 1, 1), (3, 2, 2)])
 @pytest.mark.parametrize("rule", [PERIODIC, MIRRORED, GIVEN])
 def test_widths_and_boundaries(two: list[Node], widths: tuple[int, ...], rule: str):
