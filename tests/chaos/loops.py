@@ -115,11 +115,13 @@ class Track:
             os.kill(pid, signal.SIGKILL)
 
     def run(self, loop: str, steps: int, kills: random.Random | None = None, most: int = 0,
-            longest: float = 3.0, kinds: tuple[str, ...] = ("process", "process", "daemon")) -> Ended:
+            longest: float = 3.0, kinds: tuple[str, ...] = ("process", "process", "daemon"),
+            again: float = 0.0) -> Ended:
         """Run a loop, and kill at most so many times.
 
         At random moments no farther apart than ``longest`` seconds; if that is 0, behind two snapshots each. The
-        ``kinds`` are "process", "daemon", and "node" for both at once.
+        ``kinds`` are "process", "daemon", and "node" for both at once. That share of the kills which ``again`` says
+        comes when the loop goes on again, as a new snapshot tells, and the others while what was killed is rebuilt too.
         """
         blocks = self.blocks()
         blocks.count()
@@ -127,8 +129,15 @@ class Track:
         replayed, taken, restored = session.replayed, session.snapshots.taken, session.snapshots.restored
         done, struck = threading.Event(), []
 
+        def moment() -> bool:
+            if not longest:
+                return self.saved(done)
+            if kills.random() < again:
+                self.saved(done, 1)
+            return not done.wait(kills.uniform(0.05, longest))
+
         def strike() -> None:
-            while len(struck) < most and (not done.wait(kills.uniform(0.05, longest)) if longest else self.saved(done)):
+            while len(struck) < most and moment():
                 kind, node = kills.choice(kinds), kills.choice(self.nodes)
                 found = daemon(node) if kind != "process" else []
                 found += self._arena.device_processes(node)[:1] if kind != "daemon" else []

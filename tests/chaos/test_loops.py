@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from tests import leaks
 from tests.chaos.arena import eventually
-from tests.chaos.loops import WEIGHT, Track, heat, opened
+from tests.chaos.loops import OPTIONS, WEIGHT, Track, heat, opened
 from tests.system.topology import Topology
 from vispark import Grid
 
@@ -20,11 +21,15 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 #: Steps of a loop of about a second, to begin with.
 STEPS = {"iterate": 20_000, "listing": 200}
+#: Steps of a loop that is killed under many times, which goes on for as long as its kills take.
+KILLED = {"iterate": 100_000, "listing": 4000}
+#: How many kills at random moments, over all of a run: with the 6 of tests/mpi/test_recovery.py 60.
+KILLS = int(os.environ.get("VISPARK_LOOP_KILLS", "54"))
 
 
 @pytest.fixture(scope="module")
 def track(local: Topology) -> Iterator[Track]:
-    with opened(local) as track:
+    with opened(local, OPTIONS | {"spark.vispark.attempts": 100}) as track:
         yield track
 
 
@@ -49,15 +54,26 @@ def test_a_loop_goes_on_from_its_newest_snapshot(track: Track, loop: str):
     assert ended.restored == 1 and ended.replayed < steps
 
 
-def test_kills_at_random_moments_leave_the_same_bits(track: Track):
+@pytest.mark.parametrize(("loop", "share"), [("iterate", 0.05), ("listing", 0.95)])
+def test_kills_at_random_moments_leave_the_same_bits(track: Track, loop: str, share: float):
     seed = int(os.environ.get("VISPARK_SEED", time.time_ns() % 10**6))
-    print(f"VISPARK_SEED={seed}")
+    print(f"VISPARK_SEED={seed} VISPARK_LOOP_KILLS={KILLS}")
+    steps, choice, kills, restored = KILLED[loop], random.Random(seed), 0, 0
+    expected = track.run("iterate", steps).field
+    while kills < share * KILLS:
+        ended = track.run(loop, steps, choice, min(15, math.ceil(share * KILLS) - kills), longest=0.2, again=0.8,
+                          kinds=("process",) * 5 + ("daemon",))
+        kills, restored = kills + len(ended.kills), restored + ended.restored
+        np.testing.assert_array_equal(ended.field, expected, f"{kills} kills: {ended.kills}")
+        print(loop, ended.kills, f"{ended.seconds:.1f} s, {ended.replayed} steps again", flush=True)
+    assert restored
+
+
+def test_a_loop_tells_of_its_newest_snapshot(track: Track):
     steps, text = STEPS["iterate"] // 2, ""
     while "newest snapshot: taken" not in text:
         steps *= 2
         end = track.blocks().iterate(heat, WEIGHT, steps=steps)
-        expected, text = Grid.gather(end), end.explain()
+        Grid.gather(end)
+        text = end.explain()
     assert f"iterate heat ({steps} steps)" in text
-    ended = track.run("iterate", steps, random.Random(seed), 2, longest=1.0)
-    print(ended.kills)
-    np.testing.assert_array_equal(ended.field, expected)

@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,8 +189,8 @@ class Exchanges:
             ask((Put(), ToDevice(), Keep(0, "u", "device")), (self._vrdd,), None, [descriptor])
             os.close(descriptor)
         world = World(self._key, rank, tuple(each.worker for each in self.clients))
-        reply, data = ask((Load(0), Exchange("exchange", halos), Stencil("seen", 0), Fetch(-1, "blocks")), (self._vrdd,),
-                          world)
+        steps = Load(0), Exchange("exchange", halos), Stencil("seen", 0), Fetch(-1, "blocks")
+        reply, data = ask(steps, (self._vrdd,), world)
         client.request(Release(client.next_number(), (self._vrdd,)))
         starts = itertools.accumulate((aligned(8 * int(np.prod(key.shape))) for key in keys),
                                       initial=reply.outputs[0].offset)

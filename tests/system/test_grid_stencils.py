@@ -244,6 +244,9 @@ def test_a_loop_ends_where_it_converges(sc: SparkContext):
     np.testing.assert_allclose(Grid.gather(found), expected, rtol=1e-12)
     assert blocks.iterate(smooth, steps=17).iterated.steps == 17
     assert blocks.iterate(smooth, steps=0) is blocks
+    array[4] = np.nan
+    found = Grid(30, 4, 1).scatter(sc, array).cache("GPU").iterate(smooth, steps=20, until=1e-3).iterated
+    assert found.steps == 20 and np.isnan(found.change)
 
 
 def test_a_check_names_the_block_and_the_cell_that_is_not_finite(sc: SparkContext):

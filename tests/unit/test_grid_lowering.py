@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -205,6 +207,8 @@ def test_a_step_that_changes_the_fields_is_refused():
                            (lambda u: u, "makes nothing of float64 in field 'u'")]:
         with pytest.raises(PlanError, match=said):
             lowered(FIELDS, plan.Iterate(record_loop(function, (), 4, None, 1, 0)))
+    with pytest.raises(PlanError, match="gives a dict with 'u', and the grid has no named fields: return the cell's"):
+        lowered(Grid((10, 12), (3, 2), 1), plan.Iterate(record_loop(lambda u: {"u": u * 0.5}, (), 4, None, 1, 0)))
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
@@ -332,6 +336,12 @@ def test_a_loop_ends_where_its_change_is_small_enough():
         return next(ends)
 
     assert run_parts(5000, 0.1, run, lambda done, change: None, pace) == Loop(128, 0.01)
+
+
+def test_a_change_that_is_nan_ends_no_loop_and_is_told(caplog):
+    found = run_parts(20, 0.1, lambda count, done: Iterated(count, math.nan), lambda done, change: None, Pace(), "this")
+    assert found.steps == 20 and math.isnan(found.change)
+    assert "this: by step 12 the change of a cell is NaN" in caplog.messages[0] and len(caplog.messages) == 1
 
 
 def test_parts_of_loops_that_come_again_are_alike():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gpu_worker.protocol.grids import Iterated
+
+log = logging.getLogger(__name__)
 
 #: A part of a loop takes about so long: short beside a plan's deadline, long beside a request's way.
 _SECONDS = 0.5
@@ -37,7 +41,8 @@ class Loop:
     steps : int
         The steps done.
     change : float or None
-        The largest change of a cell in the last step that was compared; None where none was.
+        The largest change of a cell in the last step that was compared, NaN where that of a cell was; None where no
+        step was.
     """
 
     steps: int
@@ -77,7 +82,8 @@ class Pace:
         return min(self._count, left)
 
 
-def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], show: Shown, pace: Pace) -> Loop:
+def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], show: Shown, pace: Pace,
+              label: str = "iterate") -> Loop:
     """Run a loop in parts.
 
     Parameters
@@ -93,16 +99,22 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
     pace : Pace
         Told by ``run`` what workers took for a part. What the way to them takes is none of it, or parts would become
         shorter and shorter where that is long.
+    label : str
+        What a warning calls the loop.
     """
-    done, change = 0, -1.0
+    done, change, warned = 0, -1.0, False
     while True:
         count = pace.part(steps - done)
         ended = run(count, done)
         done += ended.steps
-        change = ended.change if ended.change >= 0 else change
+        change = change if ended.change < 0 else ended.change
+        if math.isnan(change) and not warned:
+            warned = True
+            log.warning("%s: by step %d the change of a cell is NaN, so that until=%g does not end the loop; "
+                        "check=1 names the first cell that is not finite", label, done, until)
         show(done, change)
         if done >= steps or ended.steps < count or 0 <= change <= until:
-            return Loop(done, change if change >= 0 else None)
+            return Loop(done, None if change < 0 else change)
 
 
 def _rounded(steps: float) -> int:
@@ -125,7 +137,7 @@ def progress(label: str, steps: int, wanted: bool | None) -> Iterator[Shown]:
     def show(done: int, change: float) -> None:
         if not line.live.is_started and (wanted or time.monotonic() - started > _QUIET_SECONDS):
             line.start()
-        line.update(task, completed=done, change=f"change {change:.3g}" if change >= 0 else "")
+        line.update(task, completed=done, change="" if change < 0 else f"change {change:.3g}")
 
     try:
         yield show

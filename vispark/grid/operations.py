@@ -112,12 +112,14 @@ class GridOperations(RDD[Any]):
         steps : int
             How many steps, at most.
         until : float, optional
-            End after a step in which no cell of a field that is written changed by more.
+            End after a step in which no cell of a field that is written changed by more. Where the change of a cell is
+            NaN the loop goes on, with a warning; :attr:`iterated` has NaN for the change then.
         every : int
             After how many steps to see whether to end.
         check : bool or int
-            Whether to look for NaN and infinities, or after how many steps to do so. The first one found is an error
-            that names the block and the cell.
+            Whether to look for NaN and infinities, or after how many steps to do so; True: after every 100th and at the
+            end of each part of the loop. Of the cells that are not finite then, an error names the first in the order
+            of the grid, with its block; with 1 that is one of those at which they began.
         progress : bool, optional
             Whether to show how far the loop is. Left out: on a terminal, where it takes long.
 
@@ -298,7 +300,7 @@ class GridOperations(RDD[Any]):
             return part._residency.iterated or Iterated(steps, -1.0)
 
         with progress(spec.label, spec.steps, looped._progress) as show:
-            looped._loop = run_parts(spec.steps, spec.until, run, show, pace)
+            looped._loop = run_parts(spec.steps, spec.until, run, show, pace, spec.label)
         with looped._lock:
             name = looped.name() or str(looped._op)
             # Its lineage is that of its parts, of which there are snapshots.

@@ -198,6 +198,10 @@ def loop_maps(spec: LoopSpec, layout: Layout, signature: Signature, description:
     first, last = ({each.name: each.dtype for each in one.fields} for one in (signature, before))
     if first != last:
         name = next(name for name in (*first, *last) if first.get(name) != last.get(name))
+        if name and set(first) == {""}:
+            raise PlanError(f"a step of the loop gives a dict with {', '.join(repr(each) for each in last if each)}, "
+                            "and the grid has no named fields: return the cell's new value itself, or name the fields, "
+                            'as in Grid(..., fields={"u": "f4"})', Place(operation=spec.label))
         raise PlanError(f"a step of the loop makes {_shown(last.get(name))} of {_shown(first.get(name))}"
                         f"{f' in field {name!r}' if name else ''}; its fields and their dtypes must be after a step "
                         "what they were before: convert arguments, as in np.float32(0.1), or scatter all fields",
