@@ -79,7 +79,7 @@ def explain(session: Session, wanted: Explained) -> str:
         "== Rewritten plan ==", *_rewritten(chain, start, goal, lowering),
         *(["== Kernels ==", *_kernels(lowering, wanted)] if lowering and any(lowering.launches) else []),
         *(["== Stencils ==", *_stencils(lowering, wanted)] if isinstance(lowering, GridLowering) and lowering.stencils
-          else []),
+          else _stencils_to_come(chain, start) if lowering is None else []),
         f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
         *_moved(chain, start, lowering, contents),
         *(["== Folds =="] if folds else []), *map(_fold, folds, folds.values()),
@@ -192,6 +192,14 @@ def _details(step: Step, numbers: Sequence[int]) -> str:
     vrdd = [str(numbers[step.slot])] if hasattr(step, "slot") else []
     shown = vrdd + [str(getattr(step, name)) for name in ("label", "how", "place") if hasattr(step, name)]
     return f"({', '.join(shown)})" if shown else ""
+
+
+def _stencils_to_come(chain: Chain, start: Cached | None) -> list[str]:
+    """How to learn of stencils whose grid nobody knows yet."""
+    first = len(chain) - len(rewrite.after_start(chain, start))
+    if not any(plan.needs_neighbours(chain, position) for position in range(first, len(chain))):
+        return []
+    return ["== Stencils ==", "known once the grid that they start from is loaded: call count() on that VRDD first"]
 
 
 # -- kernels ----------------------------------------------------------------------------------------------------------

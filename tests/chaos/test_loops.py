@@ -66,7 +66,7 @@ def test_kills_at_random_moments_leave_the_same_bits(track: Track, loop: str, sh
         kills, restored = kills + len(ended.kills), restored + ended.restored
         np.testing.assert_array_equal(ended.field, expected, f"{kills} kills: {ended.kills}")
         print(loop, ended.kills, f"{ended.seconds:.1f} s, {ended.replayed} steps again", flush=True)
-    assert restored
+    assert restored or kills < 10           # few kills may all come before the first snapshot
 
 
 def test_a_loop_tells_of_its_newest_snapshot(track: Track):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -131,9 +132,19 @@ def test_a_kernel_without_fresh_halos_is_refused(sc: SparkContext):
         Grid.gather(blocks.exec(SHIFT["shift<double>"], IN, OUT, *range(9), grid=1, block=1))
     with pytest.raises(PlanError, match=r"halo_append\(\) needs the neighbours' cells of this version"):
         blocks.halo_append()
-    plain = sc.parallelize([np.zeros((3, 3))]).cache("GPU").halo_extract().halo_shuffle().halo_append()
+    plain = sc.parallelize([("k", np.zeros((3, 3)))]).cache("GPU")
     with pytest.raises(PlanError, match="needs the blocks of a Grid"):
-        plain.collect()
+        plain.halo_extract().halo_shuffle().halo_append().collect()
+    assert plain.count() == 1
+    for record in (plain.halo_extract, lambda: plain.iterate(lambda u: u, steps=2)):
+        with pytest.raises(PlanError, match=r"the records are pairs with \w+: start from Grid\(shape, splits\)"):
+            record()
+
+
+def test_a_file_at_fault_is_said_by_the_action(sc: SparkContext, tmp_path: Path):
+    (tmp_path / "text.npy").write_text("text")
+    with pytest.raises(PlanError, match=r"text\.npy cannot be read as \.npy"):
+        Grid.gather(Grid((4, 6), (2, 2)).scatter(sc, tmp_path / "text.npy").cache("GPU"))
 
 
 def test_what_is_no_whole_grid_has_no_halos(sc: SparkContext):

@@ -10,6 +10,7 @@ from pyspark import SparkContext
 
 from tests.system.topology import Topology
 from vispark import BlockKey, Grid, PlanError
+from vispark.spark import SPARK_JOB_FAILED
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +103,12 @@ def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
     np.testing.assert_array_equal(np.load(tmp_path / "parts" / "block-1-2-0.npy"), array[grid.block(1, 2, 0).slices])
     for path in (tmp_path / "parts", tmp_path / "whole" / "u.npy"):
         np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, path)), array)
-    with pytest.raises(Exception, match="cannot be read"):
-        grid.scatter(sc, tmp_path / "nowhere").collect()
+    for nowhere in (tmp_path / "nowhere", tmp_path / "nowhere.npy"):
+        with pytest.raises(PlanError, match=r"there is no file .*nowhere"):
+            grid.scatter(sc, nowhere)
+    (tmp_path / "text.npy").write_text("text")
+    with pytest.raises(SPARK_JOB_FAILED, match=r"errors\.PlanError: .*text\.npy cannot be read as \.npy"):
+        grid.scatter(sc, tmp_path / "text.npy").collect()
     with pytest.raises(Exception, match=r"has shape \(5, 7, 6\); block"):
         Grid((5, 7, 5), (1, 1, 1)).scatter(sc, tmp_path / "whole" / "u.npy").collect()
 

@@ -98,6 +98,7 @@ def test_phases_that_are_joined_do_not_change_a_bit(sc: SparkContext):
     grid = Grid(shape, (2, 3, 2), 1, ("mirrored", "periodic", "mirrored"), {"u": "f4", "v": "f4"})
     blocks = by_hand = grid.scatter(sc, {"u": hot(shape), "v": 0.0}).cache("GPU")
     looped = blocks.iterate([(slope, ()), (fill, (np.float32(0.1),))], steps=3)
+    assert "== Stencils ==\nknown once the grid that they start from is loaded" in looped.explain()
     assert blocks.count() == 12 and "slope_then_fill_2 (" in looped.explain()
     for _ in range(3):
         by_hand = by_hand.halo_extract().halo_shuffle().vmap(slope)

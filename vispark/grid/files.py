@@ -27,6 +27,20 @@ def field_path(directory: Any, field: str) -> str:
     return f"{os.fspath(directory)}/{field}"
 
 
+def check_there(paths: Iterable[str]) -> None:
+    """See to it that local files are there; what is at URLs is seen when it is read.
+
+    Raises
+    ------
+    PlanError
+        If one is missing.
+    """
+    for path in paths:
+        if path and not _is_url(path) and not os.path.isfile(path):
+            raise PlanError(f"there is no file {path}; a grid is scattered from one .npy file of its shape, or from a "
+                            "directory with a file for each block, as Grid.save(..., per_block=True) writes them")
+
+
 def read(path: str) -> np.ndarray:
     """The array in a file; of a local one only what is used of it is read.
 

@@ -57,6 +57,11 @@ class GridOperations(RDD[Any]):
     def halo_extract(self) -> Halos:
         """Take the outermost cells of each block, for the neighbours' halos: faces, edges and corners.
 
+        Raises
+        ------
+        PlanError
+            If the records are known to be no blocks of a Grid; where they were not sent yet, at the action.
+
         Examples
         --------
         >>> import numpy as np
@@ -74,6 +79,7 @@ class GridOperations(RDD[Any]):
         --------
         VRDD.iterate : the same for a whole loop in one call.
         """
+        self._check_for_a_grid("halo_extract")
         return Halos(self._itself())
 
     def shuffle_halos(self) -> None:
@@ -131,8 +137,8 @@ class GridOperations(RDD[Any]):
         Raises
         ------
         PlanError
-            If a parameter is none of these; at the action, if the VRDD is none of a Grid's blocks, a stencil reaches
-            beyond the halo, or a step changes the fields' dtypes.
+            If a parameter is none of these, or the VRDD is known to be none of a Grid's blocks; at the action, if it
+            turns out to be none, a stencil reaches beyond the halo, or a step changes the fields' dtypes.
         NotFinite
             At the action, if a check finds a cell that is NaN or infinite.
 
@@ -154,6 +160,7 @@ class GridOperations(RDD[Any]):
         if progress is not None and not isinstance(progress, bool):
             raise PlanError(f"progress={progress!r}; it is True, False, or None for a terminal alone",
                             Place(operation=spec.label))
+        self._check_for_a_grid(spec.label)
         if not spec.steps:
             return self._itself()
         self._keep_something()
@@ -178,13 +185,30 @@ class GridOperations(RDD[Any]):
 
     def described(self) -> Description | None:
         """The grid that the blocks are of, where that is known without asking for one."""
+        return next((content.layout.grid for content in self._known() if content.layout.grid is not None), None)
+
+    def _known(self) -> list[Content]:
+        """What is known of the partitions that the blocks were made of, without asking for any."""
         each: VRDD | None = self._itself()
         while each is not None:
             if each._residency is not None and each._residency.contents:
-                contents = list(each._residency.contents.values())
-                return next((content.layout.grid for content in contents if content.layout.grid is not None), None)
+                return list(each._residency.contents.values())
             each = each._before if isinstance(each._op, _SAME_GRID) else None
-        return None
+        return []
+
+    def _check_for_a_grid(self, operation: str) -> None:
+        """Refuse what is known to be no grid's blocks.
+
+        Raises
+        ------
+        PlanError
+            If it is.
+        """
+        layouts = [content.layout for content in self._known() if content.count]
+        if layouts and all(layout.grid is None for layout in layouts):
+            found = f"pairs with {layouts[0].kind}" if layouts[0].keyed else layouts[0].kind
+            raise PlanError(f"this needs the blocks of a Grid, under their keys, and the records are {found}: start "
+                            'from Grid(shape, splits).scatter(sc, array).cache("GPU")', Place(operation=operation))
 
     def window(self, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> VRDD:
         """Of each block those cells that lie in a window of the grid; for ``Grid.gather``."""

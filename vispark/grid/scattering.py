@@ -28,6 +28,8 @@ def scatter(grid: Grid, sc: SparkContext, what: Any, partitions: int | None = No
         raise PlanError(f"partitions={count}; a grid of {grid.description.blocks} blocks has 1 to that many")
     shares = [[(key, [source.piece(key) for source in sources]) for key in map(grid.block, *zip(*box, strict=True))]
               for box in boxes(grid.shape, grid.splits, count)]
+    if sc.master.startswith("local"):
+        files.check_there(sorted({piece.path for share in shares for _, pieces in share for piece in pieces}))
     named = tuple(source.name for source in sources)
     return sc.parallelize(shares, len(shares)).flatMap(_Blocks(named))
 

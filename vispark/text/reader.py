@@ -65,10 +65,11 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
     Raises
     ------
     PlanError
-        If there is no such file, or an argument does not fit it.
+        If there is no such file where the driver is, or an argument does not fit it.
     RecordError
-        When computed, if a line has another number of columns or something that is no number; it names file, line
-        (from 1) and column (from 0).
+        At an action behind ``cache("GPU")``, if a line has another number of columns or something that is no number; it
+        names file, line (from 1) and column (from 0). An action of the RDD itself raises Spark's ``Py4JJavaError``,
+        with this error in its text, as for whatever else goes wrong in a task.
 
     Examples
     --------
