@@ -528,6 +528,7 @@ FORBIDDEN = [
     (lambda p: np.linalg.norm(p, "nuc"), ROWS, (), "order 'nuc' is not supported here"),
     (lambda p: np.linalg.norm(p, "fro"), ROWS, (), "'fro' is of a matrix"),
     (lambda p: np.linalg.norm(np.outer(p, p), 2), ROWS, (), "order 2 of a matrix is not supported"),
+    (lambda p: sum(p, start=p), ROWS, (), r"begins with a number here.*write start \+ sum\(p\)"),
     (lambda p: np.cumsum(p, 1), ROWS, (), "no such axis; a running sum"),
     (lambda x, y: x + y, NUMBERS, (), "no value is given for the parameter y"),
     (lambda a, y: a, {"a": NUMBERS, "b": NUMBERS}, (), "no value is given for the parameter y.*fields are a, b"),

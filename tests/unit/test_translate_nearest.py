@@ -53,6 +53,18 @@ def from_the_first(p, centres):
     return best
 
 
+def least_of(p, centres):
+    return min(range(len(centres)), key=lambda i: np.sum((p - centres[i]) ** 2))
+
+
+def farthest(p, centres):
+    return max(range(len(centres)), key=lambda i: np.sum((p - centres[i]) ** 2))
+
+
+def least_by_sizes(p, centres):
+    return min(range(len(centres)), key=lambda i: norm(p - centres[i], 1))
+
+
 def stored(p, c):
     distances = np.zeros(len(c))
     for i, q in enumerate(c):
@@ -135,11 +147,14 @@ def test_all_spellings_give_one_kernel():
         lambda p, c: np.argmin(np.einsum("ij,ij->i", c, c) - 2 * np.einsum("ij,j", c, p)))}
     assert len(sources) == 1
     assert "nearest::FIRST" in sources.pop()
-    assert "nearest::START" in made(from_the_first, centres)[0].source
+    sources = {made(function, centres)[0].source for function in (
+        from_the_first, least_of, lambda p, c: min(range(len(c)), key=lambda i: norm(p - c[i], 2)))}
+    assert len(sources) == 1 and "nearest::START" in sources.pop()
 
 
 @pytest.mark.parametrize("function", [
-    from_one, from_none, stored_at_one_place, lambda p, c: np.argmin(np.sum(np.abs(c - p), axis=1)),
+    from_one, from_none, stored_at_one_place, farthest, least_by_sizes,
+    lambda p, c: np.argmin(np.sum(np.abs(c - p), axis=1)),
     lambda p, c: np.argmin(np.einsum("kd,kd->k", c - p, c)),
     lambda p, c: np.argmin(np.einsum("kd->k", (c - p) ** 2 * p))])
 def test_what_only_looks_like_it_keeps_the_translators_kernel(function):
@@ -205,7 +220,7 @@ def test_the_first_of_equal_centres_is_taken():
 @pytest.mark.filterwarnings("ignore:invalid value")
 @pytest.mark.parametrize("options", [(), AS_ON_GPU])
 @pytest.mark.parametrize(("function", "centre"), [(nearest, 9), (by_argmin, 9), (from_the_first, 9),
-                                                  (from_the_first, 0)])
+                                                  (from_the_first, 0), (least_of, 0), (least_of, 9)])
 def test_nan_and_infinity_mean_what_the_function_says(function, centre, options):
     data, centres = points(60, seed=6), points(CENTRES, seed=7)
     data[5, 3], data[6, 0], data[7] = np.nan, np.inf, np.nan

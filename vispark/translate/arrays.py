@@ -209,6 +209,9 @@ class Arrays(Reductions):
             for value in iterable.items:
                 first = self.elementwise(lambda a, b: scalars.binary("+", a, b), first, value)
             return first
+        if not isinstance(first, Number):
+            raise Refusal("sum() of a row begins with a number here, and this start is "
+                          f"{describe(first)}; write start + sum(p)")
         return self.python_fold("sum", self._row(iterable, "sum"), first)
 
     def _python_any(self, iterable: Value) -> Value:

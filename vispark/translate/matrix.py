@@ -15,6 +15,7 @@ from fractions import Fraction
 from vispark.translate import form
 from vispark.translate import matrix_algebra as algebra
 from vispark.translate.matrix_algebra import NEW, Absolute, Other, Poly, Root
+from vispark.translate.matrix_names import assigned_in, names_in
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ class _Run:
     def loop(self, target: form.Expression, steps: _Steps, body: form.Block, values: dict[str, object]) -> None:
         place = _Place(steps.axis, f"loop{next(self.names)}")
         # What the body sets has, when it starts anew, what another place along the axis left there.
-        inner = values | {name: _Unknown() for name in _bound(body)}
+        inner = values | {name: _Unknown() for name in assigned_in(body)}
         self.assign(target, steps.values(place), inner)
         if steps.start and (steps.axis != "k" or not isinstance(body[-1], form.If)):
             raise Other
@@ -212,7 +213,7 @@ class _Run:
             self._search(place, body, values, inner, steps.start)
         else:
             self._accumulate(place, body, values, inner)
-        for name in _names(target):
+        for name in names_in(target):
             values[name] = _Unknown()
 
     def _store(self, place: _Place, body: form.Block, values: dict[str, object], inner: dict[str, object]) -> None:
@@ -226,7 +227,7 @@ class _Run:
                 found = self.value(value, inner)
             case _:
                 raise Other
-        for changed in _bound(body):
+        for changed in assigned_in(body):
             values[changed] = _Unknown()
         values[name] = algebra.spread(found, place.axis, place.name)
 
@@ -255,7 +256,7 @@ class _Run:
         if not isinstance(first, _Written) or (type(first.written), first.written) != (int, 0) \
                 or inner[where_name] is not start[where_name]:
             raise Other
-        for name in _bound(body):
+        for name in assigned_in(body):
             values[name] = _Unknown()
         values[least.name], values[where_name] = _Least(), Nearest("start" if begun else "never", True)
 
@@ -271,7 +272,7 @@ class _Run:
     def _accumulate(self, place: _Place, body: form.Block, values: dict[str, object],
                     inner: dict[str, object]) -> None:
         """A loop over a row's items that adds to numbers."""
-        bound = _bound(body)
+        bound = assigned_in(body)
         sums = {name: value for name in bound if isinstance(value := values.get(name), Poly) and not value.axes
                 and not value.d}
         inner |= {name: algebra.accumulator(name) for name in sums}
@@ -429,6 +430,8 @@ class _Run:
             raise Other
         if name == "sum" and len(arguments) == 1 and isinstance(arguments[0], form.Each) and not node.keywords:
             return self._each(arguments[0], values)
+        if name == "min" and len(arguments) == 1 and [key for key, _ in node.keywords] == ["key"]:
+            return self._least_of(arguments[0], node.keywords[0][1], values)
         if name == "numpy.einsum" and isinstance(arguments[0], form.Literal) and not node.keywords:
             return algebra.einsum(arguments[0].value, [self.value(each, values) for each in arguments[1:]])
         given = [self.value(each, values) for each in arguments]
@@ -441,6 +444,20 @@ class _Run:
         if set(given) != set(names) or len(node.arguments) + len(node.keywords) != len(names):
             raise Other
         return self.call(definition, given)
+
+    def _least_of(self, over: form.Expression, key: form.Expression, values: dict[str, object]) -> Nearest:
+        """``min(range(len(c)), key=lambda k: ...)``: what centre 0 has stays, even if it is NaN."""
+        steps = self.steps(over, values)
+        place = _Place(steps.axis, f"loop{next(self.names)}")
+        if steps.axis != "k" or steps.start or steps.values(place) != place or not isinstance(key, form.Called):
+            raise Other
+        definition = key.definition
+        if len(definition.parameters) != 1 or not set(definition.free) <= set(values):
+            raise Other
+        inner = {name: values[name] for name in definition.free} | {definition.parameters[0].name: place}
+        if _measure(self.call(replace(definition, free=()), inner), place.name) != 1:
+            raise Other
+        return Nearest("start", True)
 
     def _each(self, node: form.Each, values: dict[str, object]) -> object:
         if node.conditions:
@@ -567,26 +584,3 @@ def _shape(value: object) -> object:
     if value == algebra.ROW:
         return Row()
     raise Other
-
-
-def _bound(body: form.Block) -> set[str]:
-    """The names that a block assigns."""
-    found: set[str] = set()
-    for statement in body:
-        match statement:
-            case form.Assign(targets, _):
-                for target in targets:
-                    found |= _names(target)
-            case form.Augment(target, _, _):
-                found |= _names(target)
-            case form.If(_, body, orelse):
-                found |= _bound(body) | _bound(orelse)
-            case form.For(target, _, body, orelse):
-                found |= _names(target) | _bound(body) | _bound(orelse)
-    return found
-
-
-def _names(target: form.Expression) -> set[str]:
-    if isinstance(target, form.TupleOf):
-        return set().union(*(_names(item) for item in target.items))
-    return {target.name} if isinstance(target, form.Local) else set()
