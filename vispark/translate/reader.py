@@ -16,8 +16,9 @@ from vispark.translate.capture import Unbound, constant, lookup
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.form import Definition, Expression, Function, Parameter
 from vispark.translate.lacking import BINARY, COMPARE, LACKING, METHODS_WITH_EFFECT, UNARY, attribute_lacks, why_not
+from vispark.translate.liveness import leaves
 from vispark.translate.named import spelled_out
-from vispark.translate.reading import constants, defaults, leaves, of_decorated, spelled
+from vispark.translate.reading import constants, defaults, of_decorated, spelled
 from vispark.translate.recipe import Recipe, Recipes
 from vispark.translate.stencil import Stencil, halo_of
 from vispark.translate.text import (

@@ -49,13 +49,3 @@ def spelled(node: ast.expr) -> float | None:
         return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
     except ValueError:
         return None
-
-
-def leaves(block: form.Block) -> bool:
-    """Whether a block never goes on with what follows it."""
-    if not block:
-        return False
-    last = block[-1]
-    if isinstance(last, form.If):
-        return leaves(last.body) and leaves(last.orelse)
-    return isinstance(last, form.Return | form.Break | form.Continue)
