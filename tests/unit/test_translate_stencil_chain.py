@@ -48,6 +48,11 @@ def placed(u, v):
     return {"u": new, "w": new - v[0, 0]}
 
 
+@stencil
+def differences(u):
+    return {"w": u[0, 1] - u[-1, 0]}
+
+
 def doubled(v):
     return {"v": 2 * v}
 
@@ -124,6 +129,19 @@ def test_a_part_of_the_grid_by_itself(frame):
     for output, array in zip(kernel.outputs, found, strict=True):
         assert np.array_equal(array[3:40, 2:197], wanted[output.name][3:, 103:298]), output.name
         assert np.all(array[:3] == 99) and np.all(array[:, :2] == 99) and np.all(array[:, 197:] == 99)
+
+
+@pytest.mark.parametrize("frame", [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")])
+def test_what_is_made_anew_before_it_is_read_is_not_written(frame):
+    chain = [(differences, ()), (flux, (0.3,)), (relax, (np.float32(0.2),))]
+    fields = {name: values((20, 90), "float32", seed) for seed, name in enumerate(NAMES)}
+    wanted = apart(chain, fields, TALL)
+    kernel = specialise_chain(parts(chain), beyond(TALL), dims=2)
+    given = {name: continued(array, TALL) for name, array in fields.items()}
+    found = grids.run(kernel, arguments(chain, given), {name: given[name] for name in kernel.fields}, (GHOST,) * 2,
+                      options=frame)
+    for output, array in zip(kernel.outputs, found, strict=True):
+        assert np.array_equal(array, wanted[output.name]), output.name
 
 
 def test_the_source_is_the_one_that_is_kept():

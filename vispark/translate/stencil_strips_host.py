@@ -50,8 +50,8 @@ def host_strips(chain: Chain, side: int, lanes: int, sides: Mapping[str, Sides],
 
 
 def _passes_on(stage: Stage) -> bool:
-    """Whether what it makes is read by others; else it is written straight to memory."""
-    return any(version.reads for _, version in stage.writes)
+    """Whether what it makes is kept for others, or for nobody; else it is written straight to memory."""
+    return any(version.reads or not version.stored for _, version in stage.writes)
 
 
 def _deep(version: Version) -> int:
