@@ -118,6 +118,7 @@ class Grids:
         if self._world is None or self._world.key != wanted.key:
             self.leave()
             self._world = join(wanted, deadline, lambda: wanted.key in self._ended)
+        self._world.forget_old()
         return self._world
 
     def end(self, key: bytes) -> None:

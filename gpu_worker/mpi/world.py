@@ -28,7 +28,7 @@ from gpu_worker.protocol.wire import Connection
 
 _log = logging.getLogger(__name__)
 
-#: Stages kept; the one used least recently goes first.
+#: Stages kept from one plan to the next; the one used least recently goes first.
 KEPT = 16
 
 _WATCH_SECONDS = 0.1
@@ -82,12 +82,15 @@ class World:
             self._tell(Stage(self._numbers, *key[:2]), memory.descriptor)
             device.pin(memory.array)
             self._stages[key] = Staged(self._numbers, memory, device)
-            if len(self._stages) > KEPT:
-                _, oldest = self._stages.popitem(last=False)
-                self._tell(Forget(oldest.number))
-                oldest.device.unpin(oldest.memory.array)
         self._stages.move_to_end(key)
         return self._stages[key]
+
+    def forget_old(self) -> None:
+        """Let go of the stages used least recently; between plans, as one that runs moves all that it has staged."""
+        while len(self._stages) > KEPT:
+            _, oldest = self._stages.popitem(last=False)
+            self._tell(Forget(oldest.number))
+            oldest.device.unpin(oldest.memory.array)
 
     def go(self, staged: Staged, ready: Any, deadline: float) -> Future:
         """Move what is staged, once ``ready()`` returns, beside whatever this thread does."""

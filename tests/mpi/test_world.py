@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -16,8 +17,9 @@ import pytest
 
 from gpu_worker.grid.boxes import Lattice
 from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC
+from gpu_worker.mpi.world import KEPT
 from gpu_worker.protocol.errors import WorldLost
-from gpu_worker.protocol.grids import Exchange, Stencil
+from gpu_worker.protocol.grids import Exchange, Phase, Stencil
 from gpu_worker.protocol.messages import Keep
 from tests.mpi.nodes import Application, Node, nodes
 from tests.unit.grids import AXES, Case
@@ -57,6 +59,20 @@ def test_steps_and_loops_over_two_nodes(two: list[Node]):
         app.run((2, 3), app.loop(9), Keep(1, "u", "device"))
         np.testing.assert_allclose(app.fetch(3), stepped(full, case, 10), rtol=1e-11)
         assert app.sent() == [10 * sent for sent in once]
+
+
+def test_a_loop_with_more_exchanges_than_are_kept(two: list[Node]):
+    case = case_of(2)
+    full = halo(case, False)
+    # Each phase exchanges some cells twice, and so moves a number of bytes of its own.
+    some = [replace(full, below=widths, above=widths) for widths in itertools.product(range(3), range(2), range(1, 4))]
+    phases = tuple(Phase(f"phase {number}", (each, full), 0) for number, each in enumerate(some))
+    assert len(phases) > KEPT
+    with Application("many", two, case, weight=0.001) as app:
+        app.put(1, field(case))
+        app.run((1, 2), app.loop(3, phases=phases), Keep(1, "u", "device"))
+        app.run((1, 3), app.loop(3 * len(phases)), Keep(1, "u", "device"))
+        np.testing.assert_array_equal(app.fetch(2), app.fetch(3))
 
 
 @pytest.mark.parametrize("widths", [(0, 0, 1), (1, 1, 1), (3, 2, 2)])
