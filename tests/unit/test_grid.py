@@ -139,6 +139,7 @@ def test_a_function_outside_that_fails_or_gives_no_numbers_is_named():
     (0.0, "<i4", True), (0.5, "<i4", False), (300, "|u1", False), (-1, "|u1", False), (1.0, "|b1", True),
     (2, "|b1", False), (0.1, "<f4", True), (1j, "<f8", False), (1j, "<c8", True), (float("nan"), "<f2", True),
     (2**63 - 1, "<i8", True), (float("nan"), "<i8", False), (float("inf"), "<i8", False),
+    (float("inf"), "<f4", True), (1e300, "<f4", False), (-1e300, "<c8", False),
 ])
 def test_a_fixed_value_outside_is_one_of_the_fields_dtype(number, dtype, holds):
     if holds:

@@ -221,7 +221,11 @@ def number_for(edge: Edge, dtype: str, name: str) -> bytes:
         return np.array(int(number), kind).tobytes()
     if kind.kind == "f" and np.iscomplexobj(number):
         raise PlanError(f"the boundary of {name} is {number}, which its {kind} cannot hold")
-    return np.asarray(number).astype(kind).tobytes()
+    with np.errstate(over="ignore"):
+        found = np.asarray(number).astype(kind)
+    if np.isfinite(number) and not np.isfinite(found):
+        raise PlanError(f"the boundary of {name} is {number}, which its {kind} cannot hold")
+    return found.tobytes()
 
 
 __all__ = ["NUMBER", "boundary_values", "evaluate", "fitted", "functions_of", "learn", "number_for", "read_boundary"]
