@@ -178,12 +178,9 @@ def loops(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Calla
             Recorded(noted).start()
             wait()
             return
-        taken = [stream(device) for device in devices for stream in (desk.stream, desk.beside)]
-        for stream in taken:
-            stream.tape = noted
-        looped(loop)()
-        for stream in taken:
-            stream.tape = None
+        with desk.noting() as entries:
+            looped(loop)()
+        noted.extend(entries)
 
     exchanges: list[Operation] = []
 

@@ -169,14 +169,14 @@ class Recording:
         """Keep what the plan did, once it is done, unless that would take too much memory."""
         own = set(self.workspace.values()) | (set() if self.room is None else set(self.room.buffers.values()))
         needed = [buffer for buffer in buffers if buffer not in own]
-        self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or streams.noted > MOST_WORK
+        self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or len(streams.noted) > MOST_WORK
         if self.refused or self.has_kept_lent:
             return
         self._buffers = [buffer.share() for buffer in needed]
         self._place, self._answer = place, answer
         self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if ghosts is not None}
         self._after = {buffer: buffer.ghosts for buffer in (*self._found, *own)}
-        self._work, self._streams = streams.recorded(), streams.keep()
+        self._work, self._streams = streams.recorded(streams.noted), streams.keep()
 
     @property
     def is_complete(self) -> bool:

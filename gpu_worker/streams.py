@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from gpu_worker.device.base import Device, Entry, Recorded, Stream, Wait
+from gpu_worker.device.base import Act, Device, Entry, Recorded, Stream, Wait
 from gpu_worker.device.cuda_launch import ordinals
 from gpu_worker.line import Line
 from gpu_worker.protocol.errors import VisparkError
@@ -151,14 +151,33 @@ class Streams:
                 self._pool.give(device, stream)
 
     @property
-    def noted(self) -> int:
-        """How many launches, copies and waits were noted."""
-        return len(self._tape or ())
+    def noted(self) -> list[Entry]:
+        """The launches, copies and waits that were noted."""
+        return self._tape or []
 
-    def recorded(self) -> list[Recorded]:
-        """What does again what was noted: apart for each stream, unless one waits for another."""
-        tape = self._tape or []
-        if any(isinstance(entry, Wait) for _, entry in tape):
+    @contextmanager
+    def noting(self) -> Iterator[list[Entry]]:
+        """Within it, what is enqueued is noted apart."""
+        outer, apart = self._tape, []           # type: tuple[list[Entry] | None, list[Entry]]
+        self._put(apart)
+        try:
+            yield apart
+        finally:
+            self._put(outer)
+
+    def _put(self, tape: list[Entry] | None) -> None:
+        self._tape = tape
+        for stream in self._taken.values():
+            stream.tape = tape
+
+    def note(self, entries: Iterable[Entry]) -> None:
+        """Note what was enqueued otherwise, where there is a tape."""
+        if self._tape is not None:
+            self._tape.extend(entries)
+
+    def recorded(self, tape: Sequence[Entry]) -> list[Recorded]:
+        """What does again what was noted on a tape: apart for each stream, unless one waits for another."""
+        if any(isinstance(entry, Wait | Act) for _, entry in tape):
             return [Recorded(tape)]
         return [device.recorded([entry for entry in tape if entry[0] is stream], stream=stream)
                 for (device, _), stream in self._taken.items() if any(each is stream for each, _ in tape)]

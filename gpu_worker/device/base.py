@@ -86,7 +86,7 @@ class Stream:
 
     def __init__(self) -> None:
         self.marks = 0
-        self.tape: list[tuple[Stream, Call | Copy | Wait]] | None = None
+        self.tape: list[Entry] | None = None
 
     def note(self, do: Callable[..., None], target: Any, source: Any) -> None:
         """Note a copy, where there is a tape."""
@@ -163,8 +163,28 @@ class Wait:
     of: Device
 
 
+@dataclass(frozen=True)
+class Act:
+    """What this process does itself between launches, such as to tell other nodes that something is there."""
+
+    do: Callable[[], object]
+
+
 #: What was noted on a tape, with the stream that it was enqueued on.
-Entry = tuple[Stream, Call | Copy | Wait]
+Entry = tuple[Stream, Call | Copy | Wait | Act]
+
+
+def enqueue(entries: Sequence[Entry]) -> None:
+    """Do again what was noted, in order."""
+    for stream, entry in entries:
+        if isinstance(entry, Call):
+            entry.kernel.device.start(entry, stream=stream)
+        elif isinstance(entry, Copy):
+            entry.do(entry.target, entry.source, stream=stream)
+        elif isinstance(entry, Wait):
+            entry.device.order(entry.other, stream=stream, of=entry.of)
+        else:
+            entry.do()
 
 
 class Recorded:
@@ -199,13 +219,7 @@ class Recorded:
 
     def start(self) -> None:
         """Enqueue the work."""
-        for stream, entry in self.entries:
-            if isinstance(entry, Call):
-                entry.kernel.device.start(entry, stream=stream)
-            elif isinstance(entry, Copy):
-                entry.do(entry.target, entry.source, stream=stream)
-            else:
-                entry.device.order(entry.other, stream=stream, of=entry.of)
+        enqueue(self.entries)
 
     def close(self) -> None:
         """Forget it."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Kernel, Source, Stream
+from gpu_worker.device.base import Act, Buffer, Device, Entry, Kernel, Source, Stream
 from gpu_worker.grid.layout import Copy, tables
 from gpu_worker.scratch import Arguments, Scratch
 from gpu_worker.streams import Streams
@@ -61,7 +62,7 @@ class Desk:
         """The launch that makes copies, if there are any; their tables are uploaded at once."""
         if not copies:
             return []
-        buffers = [self._upload(table.view(np.uint8), device, stream) for table in tables(copies)]
+        buffers = [self.upload(table.view(np.uint8), device, stream) for table in tables(copies)]
         works = buffers[1].nbytes // 16
         return [partial(device.launch, self.kernel(device, "copy_boxes"), (works,), (THREADS,), buffers,
                         stream=stream)]
@@ -71,14 +72,31 @@ class Desk:
         for operation in self.copying(device, copies, self.stream(device)):
             operation()
 
+    def act(self, do: Callable[[], object], device: Device) -> Operation:
+        """What this process does itself, in its place among what is enqueued."""
+        def operation() -> None:
+            do()
+            self._streams.note([(self.beside(device), Act(do))])
+
+        return operation
+
+    def noting(self) -> AbstractContextManager[list[Entry]]:
+        """Within it, what is enqueued is noted apart, for :func:`~gpu_worker.device.base.enqueue`."""
+        return self._streams.noting()
+
+    def note(self, entries: Iterable[Entry]) -> None:
+        """Note what was enqueued again, where the plan is recorded."""
+        self._streams.note(entries)
+
     def pattern(self, device: Device, value: bytes) -> Buffer:
         """Device memory with a value repeated over 16 bytes."""
         if (device, value) not in self._patterns:
             repeated = np.frombuffer(value * (16 // len(value)), np.uint8)
-            self._patterns[device, value] = self._upload(repeated, device, self.stream(device))
+            self._patterns[device, value] = self.upload(repeated, device, self.stream(device))
         return self._patterns[device, value]
 
-    def _upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
+    def upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
+        """A buffer with an array's bytes, until :meth:`close`."""
         if stream is self.stream(device):
             buffer = self.scratch.upload(array, device, stream)
         else:

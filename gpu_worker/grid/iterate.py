@@ -9,28 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Source
-from gpu_worker.grid.desk import THREADS, Desk, Operation
+from gpu_worker.device.base import Buffer, Entry, Source, enqueue
+from gpu_worker.grid.course import Asked, Course, Pass, Shape, State, Stretch, questions
+from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.exchange import Around, Continued, exchange
 from gpu_worker.grid.patches import Cells, Domain
-from gpu_worker.grid.stencils import launches, region
-from gpu_worker.protocol.errors import NotFinite
-from gpu_worker.protocol.grids import Halo, Iterate, Iterated, Phase
+from gpu_worker.grid.readings import Reading
+from gpu_worker.grid.stencils import launches
+from gpu_worker.protocol.grids import Halo, Iterate, Iterated
 from gpu_worker.protocol.messages import Field, StencilLaunch
-
-SOURCE = Source((Path(__file__).parent / "checks.cu").read_text(), file="checks.cu")
-
-#: How many steps may be under way on the devices before the worker waits for some.
-AHEAD = 64
-
-_NONE = 2**64 - 1
-_C_TYPES = {"f4": "float", "f8": "double", "b1": "unsigned char", "i1": "signed char", "i2": "short", "i4": "int",
-            "i8": "long long", "u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int",
-            "u8": "unsigned long long", "c8": "Complex<float>", "c16": "Complex<double>"}
 
 
 @dataclass(frozen=True)
@@ -39,15 +29,6 @@ class Kernel:
 
     launch: StencilLaunch
     source: Source
-
-
-@dataclass(frozen=True)
-class Program:
-    """The operations of a step, and what holds the fields behind it; ``tags`` as for an exchange."""
-
-    operations: list[Operation]
-    content: dict[str, Cells]
-    tags: dict[Buffer, tuple]
 
 
 @dataclass
@@ -126,7 +107,7 @@ class Stepper:
 
 
 class Loop:
-    """A loop of phases.
+    """A loop of phases, which finds out its states and stretches as it comes to them.
 
     Parameters
     ----------
@@ -144,7 +125,9 @@ class Loop:
         self._kernels = kernels
         self._stepper = stepper
         self._wait = wait
-        self._programs: dict[tuple, Program] = {}
+        self._course = Course(step, stepper.domain)
+        self._states: dict[tuple, State] = {}
+        self._asked: dict[tuple, tuple[list[Entry], Asked | None]] = {}
         self._written = tuple(dict.fromkeys(described.name for phase in step.phases
                                             for described in kernels[phase.launch].launch.outputs))
 
@@ -156,101 +139,78 @@ class Loop:
         NotFinite
             If a cell that was asked about is NaN or infinite.
         """
-        step, change, count, ahead = self._step, -1.0, 0, 0
-        while count < step.steps:
-            together = step.stride > 1 and self._free(count) >= step.stride
-            count += step.stride if together else 1
-            number = step.done + count
-            compared = not together and step.until >= 0 and number % step.every == 0
-            before = dict(self._stepper.content) if compared else {}
-            self._advance(before, step.together if together else step.phases)
-            ahead += 1
-            if compared:
-                change, ahead = self._largest_change(before), 0
-            elif ahead == AHEAD:
-                self._wait()
-                ahead = 0
-            if step.check > 0 and (number % step.check == 0 or count == step.steps):
-                self._check_finite(number)
-            if compared and change <= step.until:
-                return Iterated(count, change)
-        return Iterated(step.steps, change)
-
-    def _free(self, count: int) -> int:
-        """How many steps there are after so many before something is asked for in between."""
-        step, number = self._step, self._step.done + count
-        free = step.steps - count
-        if step.until >= 0:
-            free = min(free, step.every - 1 - number % step.every)
-        return min(free, step.check - number % step.check) if step.check > 0 else free
-
-    def _advance(self, before: Mapping[str, Cells], phases: tuple[Phase, ...]) -> None:
-        """Do phases, a step's or those of several; what was ``before`` it stays as it is."""
         stepper = self._stepper
-        key = phases, bool(before), tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
+        ended, state = self._course.run(self._here(), self._begin, self._wait, stepper.around)
+        stepper.content, stepper.tags = dict(state.content), dict(state.tags)
+        assert ended is not None
+        return ended
+
+    def _here(self) -> State:
+        """The state that the stepper is in."""
+        stepper = self._stepper
+        key = tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
             frozenset((id(buffer), tag) for buffer, tag in stepper.tags.items())
-        if key not in self._programs:
-            operations = []
-            for phase in phases:
-                operations += stepper.phase(phase.halos, self._kernels[phase.launch], list(before.values()))
-            self._programs[key] = Program(operations, dict(stepper.content), dict(stepper.tags))
-        program = self._programs[key]
-        for operation in program.operations:
-            operation()
-        stepper.content, stepper.tags = dict(program.content), dict(program.tags)
+        if key not in self._states:
+            self._states[key] = State(dict(stepper.content), dict(stepper.tags))
+        return self._states[key]
 
-    def _largest_change(self, before: Mapping[str, Cells]) -> float:
-        """The largest change of a cell of the fields that the phases write; infinite where a field is new."""
-        stepper, largest = self._stepper, 0.0
-        if any(name not in before or before[name].dtype != stepper.content[name].dtype for name in self._written
-               if name in stepper.content):
-            largest = np.inf
-        names = [name for name in self._written if name in stepper.content and name in before]
-        found = self._reduced("largest_change", 0, [(before[name], stepper.content[name]) for name in names
-                                                    if before[name].dtype == stepper.content[name].dtype])
-        changes = [largest, *(float(np.uint64(bits).view(np.float64)) for bits in found)]
-        return float("nan") if any(np.isnan(changes)) else max(changes)
+    def _begin(self, state: State, shape: Shape) -> Stretch:
+        """Do a stretch, as it was noted or for the first time."""
+        found = state.stretches.get(shape)
+        if found is None:
+            state.stretches[shape] = found = self._explored(state, shape)
+        else:
+            self._again(found.entries)
+        return found
 
-    def _check_finite(self, number: int) -> None:
+    def _again(self, entries: Sequence[Entry]) -> None:
+        enqueue(entries)
+        self._stepper.desk.note(entries)
+
+    def _explored(self, start: State, shape: Shape) -> Stretch:
+        """Do a stretch for the first time."""
+        entries, state, before = [], start, start           # type: tuple[list[Entry], State, State]
+        for place, together in enumerate(shape.advances, start=1):
+            before = state
+            kept = shape.is_compared and place == len(shape.advances)
+            found = state.passes.get((together, kept))
+            if found is None:
+                state.passes[together, kept] = found = self._passed(state, together, kept)
+            else:
+                self._again(found.entries)
+            entries += found.entries
+            state = found.after
+        key = (before if shape.is_compared else None), state, shape.is_checked
+        if key in self._asked:
+            self._again(self._asked[key][0])
+        else:
+            self._asked[key] = self._read(*key)
+        return Stretch(entries + self._asked[key][0], self._asked[key][1], state)
+
+    def _passed(self, state: State, together: bool, kept: bool) -> Pass:
+        """Do the phases for the first time from a state, which stays as it is if it is to be kept."""
         stepper = self._stepper
-        for name, cells in stepper.content.items():
-            if cells.dtype.kind in "fc":
-                first = min(self._reduced("first_not_finite", _NONE, [(cells,)]), default=_NONE)
-                if first != _NONE:
-                    raise NotFinite(self._described(name, first, number))
+        stepper.content, stepper.tags = dict(state.content), dict(state.tags)
+        operations: list[Operation] = []
+        for phase in self._step.together if together else self._step.phases:
+            operations += stepper.phase(phase.halos, self._kernels[phase.launch],
+                                        list(state.content.values()) if kept else ())
+        return Pass(self._noted(operations), self._here())
 
-    def _described(self, name: str, first: int, number: int) -> str:
-        domain = self._stepper.domain
-        cell = tuple(map(int, np.unravel_index(first, domain.lattice.shape)))
-        block = domain.lattice.block_of(cell)
-        return (f"cell {cell[3 - domain.axes:]} of {name or 'the grid'}, in block {block[3 - domain.axes:]}, "
-                f"is NaN or infinite after step {number}")
+    def _read(self, before: State | None, after: State, checked: bool) -> tuple[list[Entry], Asked | None]:
+        """Ask for the first time in a state, if there is something to ask."""
+        stepper = self._stepper
+        asked, names, least = questions(None if before is None else before.content, after.content, self._written,
+                                        checked)
+        if not asked:
+            return [], None
+        reading = Reading(asked, stepper.domain, stepper.desk)
+        return self._noted(reading.operations), Asked(reading, names, least)
 
-    def _reduced(self, kernel: str, start: int, fields: Sequence[Sequence[Cells]]) -> list[int]:
-        """What a kernel finds in some fields on each device of all nodes."""
-        stepper, desk = self._stepper, self._stepper.desk
-        results: dict[Device, tuple[Buffer, np.ndarray]] = {}
-        for place, patch in enumerate(stepper.domain.patches):
-            device, layout = patch.device, patch.layout
-            stream = desk.stream(device)
-            if device not in results:
-                results[device] = desk.scratch.upload(np.array([start], np.uint64), device, stream), \
-                    np.empty(1, np.uint64)
-            rows = layout.box.shape[0] * layout.box.shape[1]
-            for several in fields:
-                dtype = several[0].dtype
-                addresses = [np.uint64(cells.address(place, layout, layout.box.low)) for cells in several]
-                device.launch(device.compile(SOURCE, f"{kernel}<{_C_TYPES[dtype.str[1:]]}>"),
-                              (min(rows, 16 * device.multiprocessors),), (THREADS,),
-                              [*addresses, region(patch, layout.box, stepper.domain.lattice.shape), results[device][0]],
-                              stream=stream)
-        for device, (buffer, found) in results.items():
-            device.copy_out(found.view(np.uint8), buffer, stream=desk.stream(device))
-        self._wait()
-        for buffer, _ in results.values():
-            desk.recycle(buffer)
-        here = np.array([found[0] for _, found in results.values()], np.uint64)
-        if stepper.around is None:
-            return here.tolist()
-        everywhere = stepper.around.world.gather(here.tobytes(), stepper.around.deadline)
-        return [found for said in everywhere for found in np.frombuffer(said, np.uint64).tolist()]
+    def _noted(self, operations: Sequence[Operation]) -> list[Entry]:
+        """Do operations, and note what they are."""
+        with self._stepper.desk.noting() as entries:
+            for operation in operations:
+                operation()
+        self._stepper.desk.note(entries)
+        return entries

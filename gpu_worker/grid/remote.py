@@ -110,8 +110,8 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Des
         for device in packed_on:
             device.synchronize(stream=desk.beside(device))
 
-    made.beside.append(lambda: under_way.append(world.go(staged, ready, deadline)))
-    made.after.append(lambda: world.result(under_way.pop(), deadline))
+    made.beside.append(desk.act(lambda: under_way.append(world.go(staged, ready, deadline)), devices[0]))
+    made.after.append(desk.act(lambda: world.result(under_way.pop(), deadline), devices[0]))
     landed: dict[Device, list[Copy]] = defaultdict(list)
     for message in receives:
         buffer = desk.held(message.nbytes, message.device)

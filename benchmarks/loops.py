@@ -1,0 +1,152 @@
+"""What calls of ``iterate`` cost in a worker alone, by where they may end: ``python -m benchmarks.loops``.
+
+A loop of heat on 64 blocks, on a device that does nothing: all that is measured is the worker's own work, as processor
+time of its process, for plans that come again and for those that come once. What is read back is NaN, so that a loop
+that may end does not. The other node of a world is one that moves nothing either.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from benchmarks.worker import GRID, HALO, HEAT, PARTITIONS, STENCIL, fill_grid, grid_plan
+from gpu_worker import worker as workers
+from gpu_worker.blackbox import BlackBox
+from gpu_worker.device.base import Buffer, Source, Stream
+from gpu_worker.device.null import NullDevice
+from gpu_worker.grid.desk import Desk
+from gpu_worker.grid.exchange import Around
+from gpu_worker.grid.iterate import Kernel, Loop, Stepper
+from gpu_worker.grid.patches import Cells, Domain, lattice_of
+from gpu_worker.mpi.messages import Part
+from gpu_worker.mpi.world import Staged, World
+from gpu_worker.protocol.grids import Iterate, Phase
+from gpu_worker.protocol.messages import Constant, Input, Keep, Load, Plan, Release, Run, SessionOptions, ToDevice
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.plans import sealed
+from gpu_worker.scratch import Arguments, Scratch
+from gpu_worker.streams import StreamPool, Streams
+
+PHASE = Phase("heat", (HALO,), 0)
+SHARE = Constant("<f4", (), np.float32(0.1).tobytes(), 0)
+STEPS = 100
+
+
+class Blank(NullDevice):
+    """A device that does nothing, from which NaN is read."""
+
+    def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
+        super().copy_out(target, source, stream=stream)
+        target[:] = 0xFF
+
+
+def loop(steps: int, until: float, every: int, check: int) -> Plan:
+    """A plan of a loop whose result is kept."""
+    inputs = tuple(Input(index, 4, 0, 0, b"", (0,) * 4, tuple(range(4 * index, 4 * index + 4)))
+                   for index in range(PARTITIONS))
+    step = Iterate("iterate heat", (PHASE,), steps, 0, until, every, check)
+    return grid_plan(ToDevice(), step, Keep(1, "u", "device"), source=Load(0), inputs=inputs)
+
+
+def calls(worker: workers.Worker, numbers: Iterator[int], plans: Sequence[Plan]) -> list[float]:
+    """The processor time of calls, each on what the one before gave."""
+    vrdd = next(numbers)
+    fill_grid(worker, vrdd)
+    found = []
+    for plan in plans:
+        key, encoded = sealed(plan)
+        request = Run(vrdd, 1, 60.0, key, encoded, (vrdd, vrdd + 1), (SHARE,), released=(vrdd - 1,))
+        started = time.process_time()
+        worker.handle(request, [])
+        found.append(time.process_time() - started)
+        vrdd += 1
+    worker.handle(Release(1, (vrdd,)), [])
+    return found
+
+
+class Alone(World):
+    """A world of two of which the other one gives and takes nothing, at once."""
+
+    def __init__(self, other: bytes):
+        self.rank, self.size, self.other = 0, 2, other
+        self.sent = 0
+
+    def gather(self, data: bytes, deadline: float) -> tuple[bytes, ...]:
+        return data, self.other
+
+    def stage(self, sends: Sequence[Part], receives: Sequence[Part], nbytes: int, device: Any) -> Staged:
+        return Staged(0, Payload.create(nbytes), device)
+
+    def go(self, staged: Staged, ready: Any, deadline: float) -> Future:
+        done: Future = Future()
+        ready()
+        done.set_result(None)
+        return done
+
+    def result(self, future: Future, deadline: float) -> Any:
+        return future.result()
+
+
+@contextmanager
+def between_nodes(steps: int) -> Iterator[Loop]:
+    """A loop on the half of the grid that one of two nodes has."""
+    device, lattice = Blank(), lattice_of(GRID)
+    numbers = range(lattice.splits[0] * lattice.splits[1] * lattice.splits[2])
+    half = len(numbers) // 2
+    other = Domain.of(GRID, dict.fromkeys(numbers[half:], cast(Any, device)))
+    domain = Domain.of(GRID, dict.fromkeys(numbers[:half], cast(Any, device)))
+    world = Alone(other.said())
+    domain = domain.among((domain.said(), other.said()))
+    streams = Streams(StreamPool([device]), 1)
+    scratch = Scratch(streams)
+    desk = Desk(streams, scratch, Arguments([SHARE], None))
+    cells = Cells(np.dtype("f4"), tuple(desk.allocate(4 * patch.layout.elements, device) for patch in domain.patches))
+    stepper = Stepper(domain, {"": cells}, desk, Around(world, time.monotonic() + 60))
+    yield Loop(Iterate("iterate heat", (PHASE,), steps, 0, -1.0, 1, 0), {0: Kernel(HEAT, Source(STENCIL))}, stepper,
+               lambda: None)
+    stepper.finish()
+
+
+def show(name: str, seconds: Sequence[float], steps: int) -> None:
+    """Print the least and the median."""
+    least, median = (1e6 * float(each) for each in np.quantile(seconds, (0, 0.5)))
+    print(f"{name:46} {least:10.0f} {median:10.0f} {least / steps:12.2f} {median / steps:12.2f}", flush=True)
+
+
+def main() -> None:
+    """Measure calls that come again, calls of long loops, and a loop between nodes."""
+    workers.open_devices = lambda *_, **__: [Blank()]       # type: ignore[assignment]
+    print(f"{'':46} {'us a call':>21} {'us a step':>25}\n{'':46} " + f"{'least':>10} {'median':>10}   " * 2)
+    numbers = itertools.count(100_000, 100_000)
+    with tempfile.TemporaryDirectory() as directory:
+        box = BlackBox(Path(directory, "box"), epoch=1)
+        worker = workers.Worker(SessionOptions("null", 0, 30.0, "", "info"), epoch=1, box=box)
+        cases = {"no test": (-1.0, 1, 0), "until, every step": (0.0, 1, 0), "until, every 10th": (0.0, 10, 0),
+                 "until, every 100th": (0.0, 100, 0), "check, every 10th": (-1.0, 1, 10),
+                 "until and check, every 10th": (0.0, 10, 10)}
+        for name, asked in cases.items():
+            show(f"{STEPS} steps, {name}", calls(worker, numbers, [loop(STEPS, *asked)] * 300)[20:], STEPS)
+        for name, asked in cases.items():
+            once = [loop(10 * STEPS + place, *asked) for place in range(10)]
+            show(f"{10 * STEPS} steps in one call that comes once, {name}", calls(worker, numbers, once), 10 * STEPS)
+        worker.close()
+    with between_nodes(10 * STEPS) as between:
+        seconds: list[float] = []
+        for _ in range(10):
+            started = time.process_time()
+            between.run()
+            seconds.append(time.process_time() - started)
+    show(f"{10 * STEPS} steps between two nodes", seconds, 10 * STEPS)
+
+
+if __name__ == "__main__":
+    main()
