@@ -21,6 +21,7 @@ import numpy as np
 
 from gpu_worker import folds
 from gpu_worker.blackbox import BlackBox
+from gpu_worker.branching import Branching
 from gpu_worker.device.base import Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.folds import Partial
@@ -187,6 +188,8 @@ class Execution:
         """Let the recording keep what was done, and bind what it makes of what the plan keeps."""
         fold, partials = self.plan.fold, self.partials
         recording.iterated = tuple(self.grid.iterated) if self.grid else ()
+        if isinstance(recording, Branching):
+            recording.path = self.grid.path
         if self.pending:
             kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
             for keep, partition in self.pending:
@@ -215,6 +218,8 @@ class Execution:
         self.streams.settle()
         self._give_back()
         self.scratch.discard()
+        if self.recording is not None:
+            self.recording.fail()
 
     def _give_back(self) -> None:
         for _, partition in self.pending:

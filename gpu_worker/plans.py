@@ -24,6 +24,7 @@ from gpu_worker.protocol.messages import (
     Plan,
     Put,
     Step,
+    ToDevice,
     ToHost,
 )
 from gpu_worker.protocol.plans import digest
@@ -50,6 +51,8 @@ class Prepared:
         The slot of the VRDD that it starts from; -1 where it brings records.
     keeps : bool
         Whether it keeps something.
+    branches : bool
+        Whether its loop ends where its cells say.
     may_be_recorded : bool
         Whether it leaves nothing behind but what it keeps on devices, so that running it again is doing the same again.
     """
@@ -64,10 +67,11 @@ class Prepared:
         self.recordings = Recordings(keeps=keeps)
         first = plan.steps[0] if plan.steps else None
         self.source = first.slot if isinstance(first, Load) else -1
+        self.branches = any(isinstance(step, Iterate) and (step.until >= 0 or step.check > 0) for step in plan.steps)
         self.may_be_recorded = self.source >= 0 and not any(
             isinstance(step, ToHost) or (isinstance(step, Keep) and step.place != "device")
-            or (isinstance(step, Iterate) and (step.until >= 0 or step.check > 0))      # its cells decide how it ends
-            or (keeps and (self.fold or isinstance(step, Fetch))) for step in plan.steps)
+            or (keeps and (self.fold or isinstance(step, Fetch))) for step in plan.steps) and (
+            not self.branches or _is_one_loop(plan.steps))
         launches = sum(isinstance(step, Exec | MapFold) for step in plan.steps)
         for variant in plan.variants:
             if len(variant.launches) != launches:
@@ -150,7 +154,7 @@ class Plans:
         with self._lock:
             if recording.source is None:
                 self._reading.setdefault(vrdd, []).append((plan.recordings, recording.version))
-            if recording.source is not None or recording.room is not None:
+            if recording.source is not None or recording.rooms:
                 self._loops[id(plan.recordings)] = plan.recordings
         self._close_all(plan.recordings.add(recording))
 
@@ -196,6 +200,12 @@ class Plans:
     def _close_all(self, recordings: Iterable[Recording]) -> None:
         for recording in recordings:
             self._close(recording)
+
+
+def _is_one_loop(steps: Sequence[Step]) -> bool:
+    """Whether a plan is a loop whose result is kept, and nothing else."""
+    kinds = [type(step) for step in steps if not isinstance(step, ToDevice)]
+    return kinds[:2] == [Load, Iterate] and len(kinds) > len((Load, Iterate)) and set(kinds[2:]) == {Keep}
 
 
 def _once(steps: Sequence[Step]) -> bool:

@@ -65,21 +65,21 @@ class Recording:
         The slot of the VRDD that the plan reads.
     names : Names
         Where that is held.
-    room : Room, optional
-        What the plan keeps is to lie here; it is held.
+    rooms : sequence of Room
+        What the plan keeps is to lie here, in one where it cannot lie in another; they are held.
     lent : mapping of int to Buffer
         What other recordings of the plan work in, by the number of the allocation; the recording's to close. They are
         never under way at once.
     """
 
-    def __init__(self, request: Run, source: int, names: Names, room: Room | None = None,
+    def __init__(self, request: Run, source: int, names: Names, rooms: Sequence[Room] = (),
                  lent: Mapping[int, Buffer] | None = None):
         self.lock = threading.Lock()
         self.slot = source
         self.version = names.version(request.vrdds[source])
         #: What it reads, where that is filled again and again itself.
         self.source = names.vessel(request.vrdds[source])
-        self.room = room
+        self.rooms = list(rooms)
         self.vessels: dict[int, Vessel] = {}
         #: What the plan works in and does not keep, by the number of the allocation; of one that keeps something.
         self.workspace: dict[int, Buffer] = {}
@@ -99,8 +99,7 @@ class Recording:
         #: The last pass that was begun.
         self.flight: Flight | None = None
         #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
-        self._before = {buffer: buffer.ghosts for buffer in (*(room.buffers.values() if room else ()),
-                                                             *self._lent.values())}
+        self._before = {buffer: buffer.ghosts for buffer in (*self._roomy(), *self._lent.values())}
         #: The same of what it reads.
         self._found: dict[Buffer, tuple | None] = {}
         self._after: dict[Buffer, tuple | None] = {}
@@ -131,7 +130,7 @@ class Recording:
 
     def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
         """The buffer for the plan's allocation of this number, of the room or lent, shared with the caller."""
-        buffer = (self.room.buffers.get(place) if self.room else None) or self._lent.get(place)
+        buffer = next((room.buffers[place] for room in self.rooms if place in room.buffers), self._lent.get(place))
         return buffer.share() if buffer and buffer.nbytes == nbytes and buffer.device is device else None
 
     def reads(self, partition: Partition) -> None:
@@ -150,24 +149,42 @@ class Recording:
         found = {array.buffer for partitions in kept.values() for partition in partitions
                  for array in partition.arrays if array.buffer is not None}
         fresh = {place: buffer for place, buffer in allocated.items() if buffer in found and buffer.nbytes}
-        if self.room is None:
-            self.room = Room(fresh)
-            self.room.hold()
+        if not self.rooms:
+            self.rooms.append(Room(fresh))
+            self.rooms[0].hold()
         self.has_kept_lent = any(buffer in found for buffer in self._lent.values())
-        self.refused |= fresh != self.room.buffers
+        self.refused |= fresh != self.rooms[0].buffers
         self.workspace = {place: buffer.share() for place, buffer in allocated.items()
                           if buffer not in found and buffer.nbytes}
         for (slot, name), partitions in kept.items():
-            vessel = Vessel(name, partitions, (self.room, *(self.source.rooms if self.source else ())))
-            vessel.hold()
-            known = alike(vessel)
-            known.hold()
-            vessel.drop()
-            self.vessels[slot] = known
+            self.vessels[slot] = self._vessel(name, partitions, alike)
+
+    def _vessel(self, name: str, partitions: Sequence[Partition], alike: Callable[[Vessel], Vessel]) -> Vessel:
+        """What is kept, held from now on."""
+        vessel = Vessel(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
+        vessel.hold()
+        known = alike(vessel)
+        known.hold()
+        vessel.drop()
+        return known
+
+    def _roomy(self) -> list[Buffer]:
+        """What the rooms are."""
+        return [buffer for room in self.rooms for buffer in room.buffers.values()]
+
+    @property
+    def ends(self) -> list[Vessel]:
+        """All that it may keep."""
+        return list(self.vessels.values())
+
+    def fail(self) -> None:
+        """Take the rooms back from a plan that has failed."""
+        for room in self.rooms:
+            room.regain()
 
     def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
         """Keep what the plan did, once it is done, unless that would take too much memory."""
-        own = set(self.workspace.values()) | (set() if self.room is None else set(self.room.buffers.values()))
+        own = {*self.workspace.values(), *self._roomy()}
         needed = [buffer for buffer in buffers if buffer not in own]
         self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or len(streams.noted) > MOST_WORK
         if self.refused or self.has_kept_lent:
@@ -200,7 +217,10 @@ class Recording:
         vrdd = request.vrdds[self.slot]
         if not names.borrow({vrdd: self.version}):
             return False
-        if self.room is not None and not self.room.take():
+        taken = [room for room in self.rooms if room.take()]
+        if len(taken) < len(self.rooms):
+            for room in taken:
+                room.give()
             names.give_back((vrdd,))
             return False
         return True
@@ -249,7 +269,8 @@ class Recording:
         with ExitStack() as stack:
             stack.callback(names.give_back, (vrdd,))
             with ExitStack() as held:
-                held.callback(self.room.give)
+                for room in self.rooms:
+                    held.callback(room.give)
                 if self._staged and self.flight is not None:
                     line.wait(self.flight)      # its copies may not have been made
                 with box.running(place, time.monotonic() + request.seconds):
@@ -301,7 +322,7 @@ class Recording:
         """Give back what it holds, and its streams, if they are its own, to whoever takes them; not while it works."""
         for work in self._work:
             work.close()
-        for device, stream in self._streams if self.room is None else ():
+        for device, stream in () if self.rooms else self._streams:
             give(device, stream)
         for buffer in (*self._buffers, *self.workspace.values(), *self._lent.values()):
             buffer.close()
@@ -400,6 +421,11 @@ class Recordings:
         with self.lock:
             return next((room for room in self.rooms if room.take()), None)
 
+    def free(self) -> list[Room]:
+        """All rooms that may be written to, held."""
+        with self.lock:
+            return [room for room in self.rooms if room.take()]
+
     def lent(self) -> dict[int, Buffer]:
         """What the recordings work in, by the number of the allocation, shared with the caller."""
         with self.lock:
@@ -409,18 +435,17 @@ class Recordings:
     def alike(self, vessel: Vessel) -> Vessel:
         """The vessel that lies where another one does, if a recording has one; else that one."""
         with self.lock:
-            return next((each for recording in self._known.values() for each in recording.vessels.values()
+            return next((each for recording in self._known.values() for each in recording.ends
                          if each.place == vessel.place), vessel)
 
     def add(self, recording: Recording) -> list[Recording]:
         """Keep a recording; those that it displaces, for the caller to close."""
         with self.lock:
-            if recording.room is not None and recording.room not in self.rooms:
-                self.rooms.append(recording.room)
+            self.rooms += [room for room in recording.rooms if room not in self.rooms]
             self.used = time.monotonic()
             # One that reads and writes the same, but did not fit, is of no more use.
             gone = [number for number, each in self._known.items()
-                    if each.version == recording.version and each.room is recording.room]
+                    if each.version == recording.version and set(each.rooms) == set(recording.rooms)]
             self._known[next(self._numbers)] = recording
             if len(self._known) - len(gone) > self.MOST:
                 gone.append(next(iter(self._known)))
@@ -437,6 +462,11 @@ class Recordings:
         """Whether one reads what lies in some rooms, as it will again when that is written anew."""
         with self.lock:
             return any(room in rooms for each in self._known.values() if each.source for room in each.source.rooms)
+
+    def discard(self, recording: Recording) -> list[Recording]:
+        """Forget one, for the caller to close."""
+        with self.lock:
+            return [self._known.pop(number) for number, each in list(self._known.items()) if each is recording]
 
     def drop(self, version: int) -> list[Recording]:
         """Forget those that read content of a version, for the caller to close."""

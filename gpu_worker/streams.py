@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from gpu_worker.device.base import Act, Device, Entry, Recorded, Stream, Wait
+from gpu_worker.device.base import Act, Device, Entry, Recorded, Stream, Wait, enqueue
 from gpu_worker.device.cuda_launch import ordinals
 from gpu_worker.line import Line
 from gpu_worker.protocol.errors import VisparkError
@@ -169,6 +169,14 @@ class Streams:
         self._tape = tape
         for stream in self._taken.values():
             stream.tape = tape
+
+    def again(self, entries: Sequence[Entry]) -> None:
+        """Enqueue again what was noted, without noting it."""
+        if self._tape is None:
+            enqueue(entries)
+            return
+        with self.noting():
+            enqueue(entries)
 
     def note(self, entries: Iterable[Entry]) -> None:
         """Note what was enqueued otherwise, where there is a tape."""

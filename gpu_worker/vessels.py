@@ -55,6 +55,12 @@ class Room:
         with _lock:
             self._held -= 1
 
+    def regain(self) -> None:
+        """End the uses that a plan has left which took this room and failed: nobody else has any."""
+        for buffer, known in self._known.items():
+            while buffer.users > known:
+                buffer.close()
+
     def lies(self, buffers: Iterable[Buffer], change: int) -> bool:
         """Take account of a vessel's uses, where some are of buffers of this room."""
         found = False

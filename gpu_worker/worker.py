@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from gpu_worker.blackbox import BlackBox
+from gpu_worker.branching import Branching
 from gpu_worker.device import open_devices
 from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
@@ -262,14 +263,22 @@ class Worker:
                 recording.lock.release()
         if plan.recordings.is_empty:
             return None
-        with self._grids.turns(plan.plan), self._line.turn():
+        with self._grids.turns(plan.plan), self._line.turn(alone=plan.branches):
             recording = plan.recordings.find(request, arguments, self._names, plan.source)
             if recording is None:
                 return None
+            started = time.monotonic()
             try:
-                return recording.begin(request, arguments, self._box, self._names, self._line)
+                if not isinstance(recording, Branching):
+                    return recording.begin(request, arguments, self._box, self._names, self._line)
+                done = recording.pursue(request, arguments, self._box, self._names, plan.recordings.alike)
             finally:
                 recording.lock.release()
+            if done is not None:
+                return done, None
+            for each in plan.recordings.discard(recording):
+                self._close_recording(each)
+        return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
 
     def _anew(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, Payload | None]:
         with ExitStack() as stack:
@@ -279,11 +288,17 @@ class Worker:
             if plan.plan.grid is not None or (wanted and plan.keeps):
                 # It may write ghost cells that those under way read, or where they work.
                 stack.enter_context(self._line.turn(alone=True))
-            recording = Recording(request, plan.source, self._names, plan.recordings.room(),
-                                  plan.recordings.lent()) if wanted else None
+            recording = self._recording(request, plan) if wanted else None
             answer = self._done_anew(request, plan, payload, recording)
             self._grids.turn_done(request.world)
             return answer
+
+    def _recording(self, request: Run, plan: Prepared) -> Recording:
+        """Where to note how a plan runs."""
+        if plan.branches:
+            return Branching(request, plan.source, self._names, plan.recordings.free())
+        room = plan.recordings.room()
+        return Recording(request, plan.source, self._names, () if room is None else (room,), plan.recordings.lent())
 
     def _done_anew(self, request: Run, plan: Prepared, payload: Payload | None,
                    recording: Recording | None) -> tuple[Ran, Payload | None]:
@@ -327,10 +342,10 @@ class Worker:
         useful = recording.is_complete and recording.holds(self._names)
         if useful:
             self._plans.keep(plan, request.vrdds[plan.source], recording)
-        if recording.room is not None:
-            recording.room.give()
-            if not useful and recording.room not in plan.recordings.rooms:
-                recording.room.close()
+        for room in recording.rooms:
+            room.give()
+            if not useful and room not in plan.recordings.rooms:
+                room.close()
         if not useful:
             self._close_recording(recording)
 

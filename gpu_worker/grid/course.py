@@ -73,16 +73,13 @@ class Stretch:
     asked : Asked or None
     after : State
     work : list of Recorded
-        What does the same as the entries, on its way to being done in later requests.
-    request : int
-        The last request that gave the work its values.
+        What does the same as the entries, for later calls.
     """
 
     entries: list[Entry]
     asked: Asked | None
     after: State
     work: list[Recorded] = field(default_factory=list)
-    request: int = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,3 +219,24 @@ class Course:
         if step.until >= 0:
             free = min(free, step.every - 1 - number % step.every)
         return min(free, step.check - number % step.check) if step.check > 0 else free
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way that a loop has gone."""
+
+    course: Course
+    start: State
+    end: State
+
+
+def reached(start: State) -> list[Stretch]:
+    """All stretches that are known from a state on."""
+    found: dict[State, None] = {start: None}
+    waiting = [start]
+    while waiting:
+        for stretch in waiting.pop().stretches.values():
+            if stretch.after not in found:
+                found[stretch.after] = None
+                waiting.append(stretch.after)
+    return [stretch for state in found for stretch in state.stretches.values()]

@@ -81,8 +81,12 @@ class Desk:
         return operation
 
     def noting(self) -> AbstractContextManager[list[Entry]]:
-        """Within it, what is enqueued is noted apart, for :func:`~gpu_worker.device.base.enqueue`."""
+        """Within it, what is enqueued is noted apart, for :meth:`again`."""
         return self._streams.noting()
+
+    def again(self, entries: Sequence[Entry]) -> None:
+        """Enqueue again what was noted apart."""
+        self._streams.again(entries)
 
     def note(self, entries: Iterable[Entry]) -> None:
         """Note what was enqueued again, where the plan is recorded."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Entry, Source, enqueue
-from gpu_worker.grid.course import Asked, Course, Pass, Shape, State, Stretch, questions
+from gpu_worker.device.base import Buffer, Entry, Source
+from gpu_worker.grid.course import Asked, Course, Pass, Path, Shape, State, Stretch, questions
 from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.exchange import Around, Continued, exchange
 from gpu_worker.grid.patches import Cells, Domain
@@ -125,6 +125,8 @@ class Loop:
         self._kernels = kernels
         self._stepper = stepper
         self._wait = wait
+        #: Its way, once it has run.
+        self.path: Path | None = None
         self._course = Course(step, stepper.domain)
         self._states: dict[tuple, State] = {}
         self._asked: dict[tuple, tuple[list[Entry], Asked | None]] = {}
@@ -139,9 +141,10 @@ class Loop:
         NotFinite
             If a cell that was asked about is NaN or infinite.
         """
-        stepper = self._stepper
-        ended, state = self._course.run(self._here(), self._begin, self._wait, stepper.around)
+        stepper, start = self._stepper, self._here()
+        ended, state = self._course.run(start, self._begin, self._wait, stepper.around)
         stepper.content, stepper.tags = dict(state.content), dict(state.tags)
+        self.path = Path(self._course, start, state)
         assert ended is not None
         return ended
 
@@ -164,8 +167,13 @@ class Loop:
         return found
 
     def _again(self, entries: Sequence[Entry]) -> None:
-        enqueue(entries)
-        self._stepper.desk.note(entries)
+        self._stepper.desk.again(entries)
+        self._note(entries)
+
+    def _note(self, entries: Sequence[Entry]) -> None:
+        """Note them among the plan's, where it is recorded and goes the same way each time."""
+        if self._step.until < 0 and not self._step.check:
+            self._stepper.desk.note(entries)
 
     def _explored(self, start: State, shape: Shape) -> Stretch:
         """Do a stretch for the first time."""
@@ -212,5 +220,5 @@ class Loop:
         with self._stepper.desk.noting() as entries:
             for operation in operations:
                 operation()
-        self._stepper.desk.note(entries)
+        self._note(entries)
         return entries

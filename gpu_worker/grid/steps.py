@@ -14,6 +14,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.grid.boxes import Box, Triple
+from gpu_worker.grid.course import Path
 from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.exchange import Around
 from gpu_worker.grid.iterate import Kernel, Loop, Stepper
@@ -72,6 +73,8 @@ class GridSteps:
         #: An exchange that waits to be done together with the stencil after it.
         self._waiting: tuple[Halo, ...] = ()
         self.iterated: list[Iterated] = []
+        #: The way that the last loop has gone.
+        self.path: Path | None = None
 
     def close(self) -> None:
         """Give back what later steps would have used."""
@@ -287,6 +290,7 @@ class GridSteps:
         with self._noted(step.label, values):
             loop = Loop(step, kernels, stepper, lambda: self._wait(step.label, values))
             self.iterated.append(loop.run())
+            self.path = loop.path
         self._mark(step.label, values)
         return self._windows(values, stepper.finish())
 

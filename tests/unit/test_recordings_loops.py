@@ -10,10 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpu_worker.branching import Branching
+from gpu_worker.device.null import NullDevice
 from gpu_worker.names import Names
+from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import Iterate, Phase, Window
 from gpu_worker.protocol.messages import Fetch, Keep, Plan, Release, ToDevice, Value
 from gpu_worker.recordings import Recordings
+from tests.unit.late import late_bench
 from tests.unit.plans import bench
 from tests.unit.test_patches_worker import HALO, SPREAD, GridBench
 
@@ -33,9 +37,24 @@ def null(tmp_path: Path) -> Iterator[GridBench]:
         yield GridBench(worker)
 
 
-def loop(grid: GridBench, steps: int = 3, until: float = -1.0) -> Plan:
+@pytest.fixture
+def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GridBench]:
+    with late_bench(tmp_path, monkeypatch) as worker:
+        yield GridBench(worker)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[GridBench]:
+    """One that records nothing."""
+    (tmp_path / "plain").mkdir()
+    with bench(tmp_path / "plain", "host") as worker:
+        worker.process._may_record = lambda request, plan: False
+        yield GridBench(worker)
+
+
+def loop(grid: GridBench, steps: int = 3, until: float = -1.0, every: int = 1000, check: int = 0) -> Plan:
     """A plan that does so many steps and keeps what they give."""
-    step = Iterate("iterate spread", (PHASE,), steps, 0, until, 1000, 0)
+    step = Iterate("iterate spread", (PHASE,), steps, 0, until, every, check)
     return replace(grid.plan(ToDevice(), step, Keep(1, "u", "device")),
                    stencils=(replace(SPREAD, arguments=(Value(0),)),))
 
@@ -61,18 +80,19 @@ def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
     assert device.memory().used == 0
 
 
-def test_what_is_kept_where_others_would_work_stays_as_it_is(real: GridBench, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_kept_where_others_would_work_stays_as_it_is(real: GridBench, plain: GridBench,
+                                                             monkeypatch: pytest.MonkeyPatch):
     """Blocks that are no patches yet are copied first, so that what is allocated third is the result, or not."""
     monkeypatch.setattr(Names, "lies_in_patches", lambda names, vrdd: True)
     plan = loop(real)
     for first in (100, 200):
-        real.put(first, FULL)
-        real.put(1000 + first, FULL)
+        for grid in (real, plain):
+            grid.put(first, FULL)
         for vrdd in range(first, first + 5):
-            real.worker.run(plan, (vrdd, vrdd + 1), [np.float32(0.1)])
-            real.worker.run(loop(real, until=0.0), (1000 + vrdd, 1001 + vrdd), [np.float32(0.1)])
+            for grid in (real, plain):
+                grid.worker.run(plan, (vrdd, vrdd + 1), [np.float32(0.1)])
             for each in range(first, vrdd + 2):
-                assert np.array_equal(real.fetch(each), real.fetch(1000 + each)), (each, vrdd)
+                assert np.array_equal(real.fetch(each), plain.fetch(each)), (each, vrdd)
 
 
 def test_a_look_at_each_result_is_noted_for_each_room(null: GridBench):
@@ -89,37 +109,103 @@ def test_a_look_at_each_result_is_noted_for_each_room(null: GridBench):
     assert not null.worker.process.may_rest and device.memory().used == 0
 
 
-def test_a_loop_that_ends_where_its_values_say_is_not_noted(null: GridBench):
+def test_a_loop_that_may_end_where_its_values_say_is_its_launches_and_tests(null: GridBench,
+                                                                           monkeypatch: pytest.MonkeyPatch):
+    copy_out = NullDevice.copy_out
+
+    def not_a_number(device, target, source, *, stream) -> None:
+        copy_out(device, target, source, stream=stream)
+        target[:] = 0xFF
+
+    monkeypatch.setattr(NullDevice, "copy_out", not_a_number)
     null.put(1, FULL)
-    for vrdd in range(1, 6):
-        null.worker.run(loop(null, until=0.0), (vrdd, vrdd + 1), [np.float32(0.1)])
-    assert not null.worker.process.may_rest
+    plan, device = loop(null, 4, until=0.0, every=2, check=4), null.worker.process._pool.devices[0]
+    for vrdd in range(1, 12):
+        device.calls.clear()
+        reply, _ = null.worker.run(plan, (vrdd, vrdd + 1), [np.float32(0.1)])
+        assert reply.iterated[0].steps == 4 and np.isnan(reply.iterated[0].change)
+        null.worker.process.handle(Release(1, (vrdd,)), [])
+    steps = [("launch", "copy_boxes"), ("launch", "spread")] * 2
+    change = ("launch", "largest_change<float>")
+    # The last waits are for what there is behind the last test: nothing.
+    assert [call[:2] if call[0] == "launch" else call[0] for call in device.calls] == [
+        *steps, "copy_across", change, "copy_out", "synchronize",
+        *steps, "copy_across", change, ("launch", "first_not_finite<float>"), "copy_out", "synchronize", "synchronize"]
+    null.worker.process.handle(Release(1, (12,)), [])
+    assert not null.worker.process.may_rest and device.memory().used == 0
 
 
 @pytest.mark.parametrize("seed", range(1))
-def test_calls_in_any_order_give_what_steps_one_by_one_give(real: GridBench, seed: int,
+def test_loops_that_end_where_their_values_say_end_as_if_they_came_once(
+        late: GridBench, plain: GridBench, seed: int, monkeypatch: pytest.MonkeyPatch):
+    """They end after one test or many, in any of the buffers, or not at all; or a cell is not finite."""
+    monkeypatch.setattr(Recordings, "PATIENCE", 1000)
+    chance, again, pursue = random.Random(seed), [], Branching.pursue
+
+    def noted(*arguments):
+        again.append(pursue(*arguments))
+        return again[-1]
+
+    monkeypatch.setattr(Branching, "pursue", noted)
+    for grid in (late, plain):
+        grid.put(1, FULL)
+    held, newest, failed, ends = [1], 1, 0, set()
+    for number in range(50):
+        asked = {"until": 0.05, "every": 1} if number < 20 else {"until": 0.05, "every": 2, "check": 3}
+        plan = loop(late, 5, **asked)
+        # What evens out ends sooner or later, what does the opposite does not.
+        k = np.float32(1e30 if chance.random() < 0.1 and "check" in asked else chance.choice((0.1, 0.2, -0.05)))
+        source = held[-1] if chance.random() < 0.9 else chance.choice(held)
+        newest += 1
+        found = []
+        for grid in (late, plain):
+            try:
+                found.append(grid.worker.run(plan, (source, newest), [k])[0].iterated[0])
+            except NotFinite as error:
+                found.append(str(error))
+        assert repr(found[0]) == repr(found[1])         # a change may be NaN
+        if isinstance(found[0], str):
+            failed += 1
+            newest -= 1
+            continue
+        ends.add(found[0].steps)
+        held.append(newest)
+        if chance.random() < 0.3:
+            assert np.array_equal(late.fetch(newest), plain.fetch(newest), equal_nan=True)
+        while len(held) > 1 and chance.random() < 0.9:
+            gone = held.pop(0)
+            for grid in (late, plain):
+                grid.worker.process.handle(Release(1, (gone,)), [])
+    assert sum(each is not None for each in again) > 12 and None in again and failed and len(ends) > 2
+    for vrdd in held:
+        assert np.array_equal(late.fetch(vrdd), plain.fetch(vrdd), equal_nan=True)
+    late.worker.process.handle(Release(1, tuple(held)), [])
+    assert late.worker.process.report().memory[0].used == 0
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_calls_in_any_order_give_what_steps_one_by_one_give(real: GridBench, plain: GridBench, seed: int,
                                                             monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Recordings, "PATIENCE", 1000)
-    chance, worker = random.Random(seed), real.worker
-    real.put(1, FULL)
-    real.put(1001, FULL)
-    held = {1: 1001}            # what is held, and the same as it is computed without recordings
-    last, newest = 1, 1
+    chance, held, newest = random.Random(seed), [1], 1
+    for grid in (real, plain):
+        grid.put(1, FULL)
     for _ in range(40):
         steps, k = chance.choice((3, 3, 3, 4)), [np.float32(chance.choice((0.1, 0.1, 0.2)))]
-        source = last if chance.random() < 0.9 else chance.choice(list(held))
+        source = held[-1] if chance.random() < 0.9 else chance.choice(held)
         newest += 1
-        worker.run(loop(real, steps), (source, newest), k)
-        worker.run(loop(real, steps, until=0.0), (held[source], 1000 + newest), k)
-        held[newest], last = 1000 + newest, newest
+        for grid in (real, plain):
+            grid.worker.run(loop(grid, steps), (source, newest), k)
+        held.append(newest)
         while len(held) > 1 and chance.random() < 0.7:
-            gone = chance.choice([vrdd for vrdd in held if vrdd != last])
-            worker.process.handle(Release(1, (gone, held.pop(gone))), [])
+            gone = held.pop(chance.randrange(len(held) - 1))
+            for grid in (real, plain):
+                grid.worker.process.handle(Release(1, (gone,)), [])
         if chance.random() < 0.5:
-            asked = chance.choice(list(held))
-            assert np.array_equal(real.fetch(asked), real.fetch(held[asked]))
-    for vrdd, other in held.items():
-        assert np.array_equal(real.fetch(vrdd), real.fetch(other))
-    assert worker.process.may_rest
-    worker.process.handle(Release(1, (*held, *held.values())), [])
-    assert worker.process.report().memory[0].used == 0
+            asked = chance.choice(held)
+            assert np.array_equal(real.fetch(asked), plain.fetch(asked))
+    for vrdd in held:
+        assert np.array_equal(real.fetch(vrdd), plain.fetch(vrdd))
+    assert real.worker.process.may_rest
+    real.worker.process.handle(Release(1, tuple(held)), [])
+    assert real.worker.process.report().memory[0].used == 0
