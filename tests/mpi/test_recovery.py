@@ -9,12 +9,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpu_worker.client import administer, connect, exchange_descriptors
+from gpu_worker.client import administer, connect, exchange_descriptors, finish
 from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError, WorldLost
 from gpu_worker.protocol.messages import CopyTo, Keep, Release, Restore, Status, Withdraw
 from gpu_worker.protocol.wire import close_all
@@ -40,6 +41,38 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Node]]:
     with nodes(tmp_path_factory.mktemp("n"), 2) as found:
         yield found
+
+
+@dataclass(frozen=True)
+class Failing:
+    """Nodes whose processes fail where they are told to."""
+
+    nodes: list[Node]
+    directory: Path
+
+    def arm(self, point: str, action: str = "kill") -> Path:
+        """Make the process that passes a point next fail there, once; the file is gone when it did."""
+        path = self.directory / point
+        path.write_text(action)
+        return path
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failing]:
+    base = tmp_path_factory.mktemp("n")
+    directory = base / "failpoints"
+    directory.mkdir()
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("VISPARK_FAILPOINTS", str(directory))
+            found = stack.enter_context(nodes(base, 2))
+        yield Failing(found, directory)
+
+
+@pytest.fixture(scope="module")
+def expected(failing: Failing) -> np.ndarray:
+    """The field after the loop under which processes are killed at fail-points."""
+    return undisturbed(failing.nodes, field(case_of(2)), 60)
 
 
 #: Of the stencil, so small that a long loop does not grow.
@@ -176,17 +209,13 @@ def test_a_copy_outlives_the_daemon_that_holds_it(two: list[Node]):
         assert eventually(lambda: not held(two[1], app, 12, "first")), "a copy is not let go of"
 
 
-def test_a_copy_that_its_holder_cannot_take_is_none_and_the_next_is_one(tmp_path: Path,
-                                                                        monkeypatch: pytest.MonkeyPatch):
-    failpoints = tmp_path / "failpoints"
-    failpoints.mkdir()
-    monkeypatch.setenv("VISPARK_FAILPOINTS", str(failpoints))
+def test_a_copy_that_its_holder_cannot_take_is_none_and_the_next_is_one(failing: Failing):
     case = case_of(2)
-    full = field(case)
-    with nodes(tmp_path, 2) as found, Application("roomless", found, case) as app:
+    full, found = field(case), failing.nodes
+    with Application("roomless", found, case) as app:
         app.put(1, full)
         copy = CopyTo("first", str(found[1].path), None)
-        (failpoints / "copy-received").write_text("error")
+        failing.arm("copy-received", "error")
         assert not app.save(1, 11, (), copy).copied
         assert "no other node has snapshot 11: the fail-point copy-received" in found[0].logs()
         assert not held(found[1], app, 11, "first")
@@ -237,7 +266,7 @@ def test_a_snapshot_beside_a_loop_changes_nothing(one: list[Node]):
         np.testing.assert_array_equal(found, undisturbed(one, full, 200))
 
 
-def test_kills_at_random_moments_leave_the_same_bits(two: list[Node], tmp_path: Path):
+def test_kills_at_random_moments_leave_the_same_bits(two: list[Node]):
     """Device processes and ranks die at any time; the final field is that of an undisturbed run."""
     seed = int(os.environ.get("VISPARK_SEED", time.time_ns() % 10**6))
     print(f"VISPARK_SEED={seed} VISPARK_KILLS={KILLS}")
@@ -274,19 +303,15 @@ def test_kills_at_random_moments_leave_the_same_bits(two: list[Node], tmp_path: 
 
 @pytest.mark.parametrize("point", ["snapshot-copying", "snapshot-taken", "snapshot-left", "snapshot-copied",
                                    "halo-packed", "halo-moved", "world-starting"])
-def test_a_kill_at_each_point_leaves_the_same_bits(tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch):
-    failpoints = tmp_path / "failpoints"
-    failpoints.mkdir()
-    monkeypatch.setenv("VISPARK_FAILPOINTS", str(failpoints))
-    with nodes(tmp_path, 2) as found:
-        case = case_of(2)
-        full = field(case)
-        expected = undisturbed(found, full, 60)
-        with Application("points", found, case, WEIGHT) as app:
-            survivor = Survivor(app, full)
-            (failpoints / point).write_text("kill")
-            np.testing.assert_array_equal(survivor.run(60, 10), expected)
-            assert not (failpoints / point).exists()
+def test_a_kill_at_each_point_leaves_the_same_bits(failing: Failing, expected: np.ndarray, point: str):
+    case, session = case_of(2), f"points-{point}"
+    with Application(session, failing.nodes, case, WEIGHT) as app:
+        survivor = Survivor(app, field(case))
+        armed = failing.arm(point)
+        np.testing.assert_array_equal(survivor.run(60, 10), expected)
+        assert not armed.exists()
+    for node in failing.nodes:
+        finish(hello(session, device="host"), runtime_dir=str(node.path))
 
 
 def test_a_snapshot_that_is_gone_is_said_to_be(one: list[Node]):

@@ -38,13 +38,6 @@ def local() -> Iterator[topology.Topology]:
 
 
 @pytest.fixture(scope="module")
-def local_cluster() -> Iterator[topology.Topology]:
-    """Two executors on one node."""
-    with _use(topology.local_cluster(2)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def standalone() -> Iterator[topology.Topology]:
     """Two nodes with an executor each."""
     with _use(topology.standalone(2)) as running:

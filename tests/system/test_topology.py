@@ -44,11 +44,6 @@ def test_local_tasks_see_the_one_runtime_directory(local):
         assert _places(sc) == _nodes(local)
 
 
-def test_executors_of_a_local_cluster_share_a_node(local_cluster):
-    with local_cluster.context() as sc:
-        assert _places(sc) == _nodes(local_cluster)
-
-
 def test_standalone_workers_are_nodes_of_their_own_and_leave_no_process(tmp_path):
     twins = topology.Twins(tmp_path, 0)
     with topology.standalone(2) as running, running.context(topology.SPECULATION) as sc:

@@ -1,9 +1,9 @@
 """Real Spark topologies on this machine, as context managers.
 
-``local(n)`` runs tasks in the driver's JVM, ``local_cluster(n)`` in ``n`` executors of one host, ``standalone(n)`` in
-``n`` executors of a real master and real workers, each worker at a loopback address of its own (127.0.0.2,
-127.0.0.3, ...) and with a runtime directory of its own, so that Spark and vispark see ``n`` nodes. Speculative twins
-of a task happen in ``standalone`` alone, because Spark never runs two attempts of a task on one host.
+``local(n)`` runs tasks in the driver's JVM, ``standalone(n)`` in ``n`` executors of a real master and real workers,
+each worker at a loopback address of its own (127.0.0.2, 127.0.0.3, ...) and with a runtime directory of its own, so
+that Spark and vispark see ``n`` nodes. Speculative twins of a task happen in ``standalone`` alone, because Spark never
+runs two attempts of a task on one host.
 
 One context lives at a time. All of them in one process share one JVM, which :func:`shutdown` ends.
 """
@@ -115,16 +115,6 @@ def local(cores: int = 2) -> Iterator[Topology]:
         start_jvm()
         conf = _executor_environment(node, mark) | {"spark.python.daemon.module": "tests.system.pyspark_daemon"}
         yield Topology(f"local[{cores}]", (node,), 0, place, conf)
-
-
-@contextlib.contextmanager
-def local_cluster(workers: int = 2) -> Iterator[Topology]:
-    """Tasks run in ``workers`` executors of one core each, all on one node."""
-    with _workplace() as (place, mark):
-        node = _node(place, DRIVER)
-        conf = _executor_environment(node, mark)
-        start_jvm()
-        yield Topology(f"local-cluster[{workers},1,512]", (node,), workers, place, conf)
 
 
 @contextlib.contextmanager
