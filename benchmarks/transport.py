@@ -22,9 +22,9 @@ from benchmarks.measure import Case, Series, interleave
 from benchmarks.results import Group
 from gpu_worker.client import open_lease
 from gpu_worker.device import open_devices
-from gpu_worker.protocol.messages import Release
+from gpu_worker.protocol.messages import Release, Report
 from gpu_worker.protocol.payload import Payload
-from vispark.bridge import Credentials, content_of, local_client
+from vispark.bridge import Credentials, content_of, forget, local_client
 from vispark.bridge import run as run_plan
 from vispark.lower import Lowering
 from vispark.options import Options
@@ -89,8 +89,15 @@ def _pack(secret: bytes) -> tuple[float, float]:
     return _after_all(lambda: pack([(0, _held.block)], seal=lambda keys: keys))
 
 
-def _send(credentials: Credentials, number: int, to_device: bool) -> tuple[float, float]:
-    """What a task does: read the records, write them into shared memory, and ask the worker to keep them."""
+def _send(credentials: Credentials, number: int, to_device: bool, first: bool = False) -> tuple[float, float]:
+    """What a task does: read the records, write them into shared memory, and ask the worker to keep them.
+
+    Memory is used again from one request to the next, unless it is to be as for the ``first`` one of a process.
+    """
+    if first:
+        forget(local_client(credentials))
+        client = local_client(credentials)
+        client.request(Report(client.next_number()))
     cached = Cached(number, "points")
     chain = (Node(Send()), Node(ToDevice(), cached)) if to_device else (Node(Send(), cached),)
 
@@ -173,14 +180,15 @@ def _cases(processes: Processes, credentials: Credentials, nbytes: int) -> list[
     def case(name: str, *action: object, against: tuple[str, ...] = (copies,)) -> Case:
         return Case(name, lambda: processes.seconds(*action), nbytes * count, against, times_itself=True, repeat=False)
 
-    def sending(to_device: bool) -> Callable[[], float]:
-        return lambda: processes.seconds(_send, credentials, next(numbers), to_device)
+    def sending(*how: bool) -> Callable[[], float]:
+        return lambda: processes.seconds(_send, credentials, next(numbers), *how)
 
     return [
         case(copies, _copy, against=()),
         case(f"new shared memory filled {among}", _fill),
         replace(case(f"send, kept, {among}"), run=sending(False)),
         replace(case(f"send and htod, kept, {among}", against=(copies, PINNED)), run=sending(True)),
+        replace(case(f"send and htod, kept, the first {among}", against=(copies, PINNED)), run=sending(True, True)),
     ]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -26,9 +26,9 @@ from gpu_worker.device.base import Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.folds import Partial
 from gpu_worker.grid.desk import Desk
-from gpu_worker.grid.patches import device_for
 from gpu_worker.grid.session import Grids
 from gpu_worker.grid.steps import Blocks, GridSteps
+from gpu_worker.intake import Intake, device_of
 from gpu_worker.launches import Launches
 from gpu_worker.mpi.world import World
 from gpu_worker.names import Names
@@ -53,16 +53,17 @@ from gpu_worker.protocol.messages import (
     Put,
     Ran,
     Run,
+    Signature,
     Step,
     Times,
     ToDevice,
     ToHost,
     Values,
 )
-from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned, field_bytes, field_offsets
+from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned, block_bytes, field_bytes, field_offsets
 from gpu_worker.recordings import Recording, parted
 from gpu_worker.scratch import Arguments, Scratch
-from gpu_worker.store import Array, Partition
+from gpu_worker.store import Array, Block, Partition
 from gpu_worker.streams import Streams
 
 _Item = TypeVar("_Item", Input, Partition)
@@ -122,14 +123,18 @@ class Execution:
         Where to note what is done, so that it can be done again.
     world : World or None
         The other nodes that run the plan.
+    intake : Intake or None
+        The blocks that it starts from, where they came in pieces.
     """
 
     def __init__(self, request: Run, plan: Prepared, payload: Payload | None, names: Names, streams: Streams,
-                 box: BlackBox, grids: Grids, recording: Recording | None = None, world: World | None = None):
+                 box: BlackBox, grids: Grids, recording: Recording | None = None, world: World | None = None,
+                 intake: Intake | None = None):
         self.request = request
         self.recording = recording
         self.plan = plan
         self.payload = payload
+        self.intake = intake
         self.names = names
         self.streams = streams
         self.started = time.monotonic()
@@ -207,6 +212,8 @@ class Execution:
     def _run(self) -> None:
         first, *steps = self.plan.plan.steps or (Keys(),)
         values = self._each(first, self.plan.plan.inputs, self._start)
+        if self.intake is not None:
+            self.stopwatch.spent["copy_in"] += self.intake.seconds
         for step in steps:
             values = self._step(step, values)
             if self.request.profile:
@@ -277,7 +284,7 @@ class Execution:
 
     def _start(self, step: Step, part: Input) -> Partition:
         if isinstance(step, Put):
-            return self._use(self._put(part, self._device_for(part)))
+            return self._use(self._put(part))
         if isinstance(step, Load):
             partition = self._use(self.names.lookup(self._vrdd(step.slot), part.partition))
             partition.variants, partition.positions = part.blocks, part.positions
@@ -285,12 +292,6 @@ class Execution:
                 self.recording.reads(partition)
             return partition
         raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
-
-    def _device_for(self, part: Input) -> Device:
-        devices = self.plan.plan.devices
-        if self.plan.plan.grid is None:
-            return self.streams.place(part.partition, devices)
-        return device_for(self.plan.plan.grid, part.positions, self.streams.among(devices))
 
     def _step(self, step: Step, values: list[Partition]) -> list[Partition]:
         """The values after a step, which takes those before it."""
@@ -403,18 +404,24 @@ class Execution:
 
     # -- where the data is --------------------------------------------------------------------------------------------
 
-    def _put(self, part: Input, device: Device) -> Partition:
+    def _put(self, part: Input) -> Partition:
         keys = self._given(part.offset, part.keys) if part.keys else None
-        start = part.offset + aligned(part.keys)
-        blocks = []
-        for variant in part.blocks:
-            signature = self.plan.plan.variants[variant].signature
-            arrays = []
-            for described, offset in field_offsets(signature, start):
-                arrays.append(Array(described, host=self._given(offset, field_bytes(described))))
-                start = offset + aligned(field_bytes(described))
-            blocks.append(tuple(arrays))
-        return Partition(part.partition, part.count, keys, part.layout, blocks, device, part.blocks, part.positions)
+        signatures = [self.plan.plan.variants[variant].signature for variant in part.blocks]
+        if self.intake is None:
+            blocks = list(self._in_payload(signatures, part.offset + aligned(part.keys)))
+        else:
+            buffers = iter([self.scratch.adopt(buffer) for buffer in self.intake.release()])
+            blocks = [tuple([Array(described, buffer=next(buffers)) for described in signature.fields])
+                      for signature in signatures]
+        return Partition(part.partition, part.count, keys, part.layout, blocks,
+                         device_of(self.plan.plan, part, self.streams), part.blocks, part.positions)
+
+    def _in_payload(self, signatures: Sequence[Signature], start: int) -> Iterator[Block]:
+        """Blocks that lie in the payload, from ``start`` on."""
+        for signature in signatures:
+            yield tuple([Array(described, host=self._given(offset, field_bytes(described)))
+                         for described, offset in field_offsets(signature, start)])
+            start += block_bytes(signature)
 
     def _given(self, offset: int, nbytes: int) -> np.ndarray:
         """Bytes of the payload; records without a byte come without one."""

@@ -22,6 +22,8 @@ NAMES = {
     "before-hand-over": "daemon: the session has a process, the connection is not handed on",
     "handed-over": "daemon: the process has taken the connection",
     "welcomed": "process: a client has its Welcome",
+    "piece-sent": "task: a piece of a partition was sent, others are not packed",
+    "piece-copied": "process: a piece of a partition is on its device, nothing is answered",
     "packed": "task: a plan and its payload are ready, nothing is sent",
     "sent": "task: a plan was sent, nothing is answered",
     "request-received": "process: a request was read, nothing is done",

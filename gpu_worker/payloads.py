@@ -1,10 +1,16 @@
-"""What a connection keeps of its requests' payloads: the last one's memory, mapped and pinned, for the next."""
+"""What a connection keeps for its next request: the last payload's memory, mapped and pinned, and blocks whose plan
+is still to come.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from gpu_worker.device.base import Device
+from gpu_worker.intake import Intake
+from gpu_worker.protocol.errors import ProtocolError
+from gpu_worker.protocol.messages import Piece, Run
 from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload, identity
 from gpu_worker.streams import PIN_FROM
 
@@ -28,6 +34,7 @@ class Payloads:
         self._device = device
         self._current: Payload | None = None
         self._kept: Payload | None = None
+        self._intake: Intake | None = None
 
     def receive(self, descriptor: int) -> Payload:
         """The memory of a descriptor, mapped, and pinned where it is large; :meth:`done` must follow.
@@ -49,7 +56,8 @@ class Payloads:
     def done(self, *, again: bool) -> None:
         """End the use of the last payload; ``again`` says that the client may bring it once more."""
         payload, self._current = self._current, None
-        if again and payload.size <= RECYCLED_BYTES:
+        # Of blocks that come in pieces there are more to come.
+        if again and (payload.size <= RECYCLED_BYTES or self._intake is not None):
             payload, self._kept = self._kept if self._kept is not payload else None, payload
         elif payload is self._kept:
             self._kept = None
@@ -60,8 +68,48 @@ class Payloads:
         """Whether memory is kept."""
         return self._kept is not None
 
+    def take(self, piece: Piece, begin: Callable[[], Intake]) -> None:
+        """Add a piece, which lies in the last payload, to the blocks that come so; the first ``begin`` others.
+
+        Raises
+        ------
+        ProtocolError
+            If it is not the next one.
+        """
+        if not piece.offset:
+            self.drop()
+            self._intake = begin()
+        if self._intake is None or self._intake.key != piece.key:
+            raise ProtocolError(f"a piece came from byte {piece.offset} on without those before it")
+        self._intake.take(piece, self._current)
+
+    def blocks(self, request: Run) -> Intake | None:
+        """The blocks that a plan starts from, where they came in pieces; others go.
+
+        Raises
+        ------
+        ProtocolError
+            If not all of them came.
+        """
+        if not request.pieces:
+            self.drop()
+        elif self._intake is None or self._intake.key != request.key or not self._intake.is_complete:
+            raise ProtocolError("a plan came without all pieces of the partition that it starts from")
+        return self._intake
+
+    def drop(self) -> None:
+        """Let go of blocks that came in pieces, but for what a plan took of them."""
+        intake, self._intake = self._intake, None
+        if intake is not None:
+            intake.close()
+
     def close(self) -> None:
-        """Let go of what is kept. Whoever uses a part of the memory still has it."""
+        """Let go of everything."""
+        self.drop()
+        self.rest()
+
+    def rest(self) -> None:
+        """Let go of the memory that is kept. Whoever uses a part of it still has that."""
         payload, self._kept = self._kept, None
         self._drop(payload)
 

@@ -37,7 +37,7 @@ from gpu_worker.payloads import KEPT_SECONDS, Payloads
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
-from gpu_worker.protocol.messages import VERSION, Done, Greeting, Reply, Request, Welcome
+from gpu_worker.protocol.messages import VERSION, Done, Greeting, Piece, Reply, Request, Welcome
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, close_all, failure_of
 from gpu_worker.tcp.guard import Guard
 from gpu_worker.watcher import Watcher
@@ -263,10 +263,11 @@ class Service:
                     self._lingering = None
                     _answer(connection, asked, worker, payloads, ahead)
                     ahead.answer_until_input()
-                    self._lingering = connection
-                    connection.linger(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
+                    if not isinstance(asked[0], Piece):     # the next one is still to be packed
+                        self._lingering = connection
+                        connection.linger(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
                     while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
-                        payloads.close()
+                        payloads.rest()
                         worker.rest(KEPT_SECONDS)
         except WorkerLost:
             raise

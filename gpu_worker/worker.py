@@ -19,6 +19,7 @@ from gpu_worker.device import open_devices
 from gpu_worker.executor import Execution
 from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.session import Grids
+from gpu_worker.intake import Intake
 from gpu_worker.line import Flight, Line
 from gpu_worker.mpi.world import World
 from gpu_worker.names import Names
@@ -33,6 +34,7 @@ from gpu_worker.protocol.messages import (
     Done,
     HoldCopy,
     Load,
+    Piece,
     Ran,
     Release,
     Reply,
@@ -124,21 +126,23 @@ class Worker:
             instead, since its device can no longer be trusted.
         """
         self._requests += 1
-        wanted = (0, 1) if isinstance(request, Run) else (1,) if isinstance(request, HoldCopy) else (0,)
+        wanted = (0, 1) if isinstance(request, Run) else (1,) if isinstance(request, HoldCopy | Piece) else (0,)
         if len(descriptors) not in wanted:
             close_all(descriptors)
             raise ProtocolError(f"{type(request).__name__} came with {len(descriptors)} descriptors")
         try:
             if isinstance(request, HoldCopy):
                 return self._hold_copy(request, *descriptors)
-            if not isinstance(request, Run):
+            if not isinstance(request, Run | Piece):
                 return self._handlers[type(request)](request)
-            self._running.add(request.number)
             with ExitStack() as stack:
-                stack.enter_context(self._box.serving(request.number))
                 if payloads is None:
                     payloads = self.payloads()
                     stack.callback(payloads.close)
+                if isinstance(request, Piece):
+                    return self._piece(request, payloads, *descriptors)
+                self._running.add(request.number)
+                stack.enter_context(self._box.serving(request.number))
                 return self._run(request, payloads, *descriptors)
         except KernelFault as fault:
             self._end(fault, request.number)
@@ -204,6 +208,20 @@ class Worker:
 
     # -- one method per request ---------------------------------------------------------------------------------------
 
+    def _piece(self, request: Piece, payloads: Payloads, descriptor: int) -> Answer:
+        """Copy a piece of a partition to its device; what came of the partition goes where one cannot be."""
+        payloads.receive(descriptor)
+        try:
+            self._names.admit(request.epoch)
+            payloads.take(request, lambda: Intake(request.key, self._plans.get(request.key, request.plan).plan,
+                                                  self._pool))
+        except VisparkError:
+            payloads.drop()
+            raise
+        finally:
+            payloads.done(again=True)
+        return Done(request.number), []
+
     def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Flight:
         payload = None if descriptor is None else payloads.receive(descriptor)
         again = False
@@ -211,12 +229,12 @@ class Worker:
             failpoint("payload-mapped")
             self._names.admit(request.epoch)
             self._forget(request.released)
-            plan = self._plans.get(request.key, request.plan)
+            plan, intake = self._plans.get(request.key, request.plan), payloads.blocks(request)
             try:
-                found = self._again(request, plan, payload) or self._anew(request, plan, payload)
+                found = self._again(request, plan, payload) or self._anew(request, plan, payload, intake)
             except OutOfMemory:
-                # The other nodes would not know that this one starts again.
-                if request.world is not None or not self._plans.forget():
+                # The other nodes would not know that this one starts again, and what came in pieces is used up.
+                if request.world is not None or request.pieces or not self._plans.forget():
                     raise
                 found = self._anew(request, plan, payload)
             again = isinstance(found, Flight) or not found[0].retained
@@ -229,6 +247,7 @@ class Worker:
             log.info("plan %d refused: %s", request.number, error.message)
             raise
         finally:
+            payloads.drop()
             if payload is not None:
                 payloads.done(again=again)
         if isinstance(found, Flight):
@@ -280,7 +299,8 @@ class Worker:
                 self._close_recording(each)
         return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
 
-    def _anew(self, request: Run, plan: Prepared, payload: Payload | None) -> tuple[Ran, Payload | None]:
+    def _anew(self, request: Run, plan: Prepared, payload: Payload | None,
+              intake: Intake | None = None) -> tuple[Ran, Payload | None]:
         with ExitStack() as stack:
             self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
             stack.enter_context(self._grids.turns(plan.plan))
@@ -289,7 +309,7 @@ class Worker:
                 # It may write ghost cells that those under way read, or where they work.
                 stack.enter_context(self._line.turn(alone=True))
             recording = self._recording(request, plan) if wanted else None
-            answer = self._done_anew(request, plan, payload, recording)
+            answer = self._done_anew(request, plan, payload, intake, recording)
             self._grids.turn_done(request.world)
             return answer
 
@@ -300,7 +320,7 @@ class Worker:
         room = plan.recordings.room()
         return Recording(request, plan.source, self._names, () if room is None else (room,), plan.recordings.lent())
 
-    def _done_anew(self, request: Run, plan: Prepared, payload: Payload | None,
+    def _done_anew(self, request: Run, plan: Prepared, payload: Payload | None, intake: Intake | None,
                    recording: Recording | None) -> tuple[Ran, Payload | None]:
         lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
         streams = Streams(self._pool, lanes, record=recording is not None,
@@ -308,7 +328,7 @@ class Worker:
         try:
             world = self._joined(request, plan)
             return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
-                             world).run()
+                             world, intake).run()
         finally:
             streams.close()
             if recording is not None:

@@ -12,9 +12,9 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,14 +22,15 @@ from pyspark import TaskContext
 
 from gpu_worker.client import Client, connect, failpoint, machine
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.messages import VERSION, Hello, Ran, Reach
+from gpu_worker.protocol.messages import VERSION, Hello, Ran, Reach, Run
 from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
 from vispark.content import Content
-from vispark.errors import Fenced, PartitionMissing, RecordError, WorkerError, WorkerLost
+from vispark.errors import Fenced, OutOfMemory, PartitionMissing, RecordError, WorkerError, WorkerLost
 from vispark.grid.lowering import lowering
 from vispark.options import Options
+from vispark.pieces import PIECES_FROM, Pieces, room
 from vispark.plan import Cached, Chain
 from vispark.prepared import Shipment
 from vispark.profiling import Spent
@@ -194,11 +195,14 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
     VisparkError
         If the plan fails.
     """
-    def ask(client: Client) -> tuple[Client, Ran, Data]:
-        offset = packed.nbytes if packed else 0
+    def ask(client: Client, pieces: Packed | None = None) -> tuple[Client, Ran, Data]:
+        offset = pieces.key_bytes if pieces else packed.nbytes if packed else 0
         request, size = shipment.request(client.next_number(), client.epoch, credentials.options.deadline,
-                                         known=False, offset=offset)
-        payload = _payload(client, shipment, packed, offset, size)
+                                         known=False, offset=offset, pieces=pieces is not None)
+        if pieces:
+            payload: Payload | None = _sent_in_pieces(client, shipment, pieces, request, offset, size)
+        else:
+            payload = _payload(client, shipment, packed, offset, size)
         try:
             failpoint("packed")
             client.send(request, [payload.descriptor] if payload else [])
@@ -219,7 +223,12 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
         failpoint("before-unpack")
         return client, reply, results(reply.data, descriptors)
 
-    return answered(credentials, runtime_dir, ask, again=shipment.world is None)
+    again = shipment.world is None
+    if packed is not None and shipment.prepared.to_device and packed.block_bytes >= PIECES_FROM:
+        # Without room a worker gives up what it can and begins anew, which takes a partition that is there as a whole.
+        with suppress(OutOfMemory):
+            return answered(credentials, runtime_dir, partial(ask, pieces=packed), again=again)
+    return answered(credentials, runtime_dir, ask, again=again)
 
 
 def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer], *,
@@ -247,6 +256,24 @@ def _payload(client: Client, shipment: Shipment, packed: Packed | None, offset: 
     if packed:
         packed.write(payload, 0)
     shipment.values.write(payload, offset)
+    return payload
+
+
+def _sent_in_pieces(client: Client, shipment: Shipment, packed: Packed, request: Run, offset: int,
+                    size: int) -> Payload:
+    """The payload with keys and values, when the blocks have gone to the worker ahead of it."""
+    start, whole = room(offset + size)
+    with ExitStack() as undo:
+        # Then the worker forgets what has come.
+        undo.callback(forget, client)
+        payload = client.payload(whole)
+        undo.callback(payload.close)
+        packed.write_keys(payload, 0)
+        shipment.values.write(payload, offset)
+        pieces = Pieces(client, request, payload, start)
+        packed.write_blocks(pieces, 0)
+        pieces.finish(packed.block_bytes)
+        undo.pop_all()
     return payload
 
 

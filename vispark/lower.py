@@ -289,10 +289,11 @@ class Lowering:
                   if isinstance(step, messages.Exec | messages.MapFold | messages.FoldInside | Stencil | Iterate)]
         kept = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
         settled = tuple((origin, value_of(self.nodes, origin)) for origin in self._settled)
+        retains = any(isinstance(step, messages.Keep) and step.place == "host" for step in self.steps)
+        to_device = not retains and list(map(type, self.steps[:2])) == [messages.Put, messages.ToDevice]
         return Prepared(key, encoded, self.slots.origins(), settled, tuple(labels),
                         {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,
-                        self._limit(), any(isinstance(step, messages.Keep) and step.place == "host"
-                                           for step in self.steps))
+                        self._limit(), retains, to_device)
 
     def _plan(self, partitions: Sequence[int], devices: Sequence[str]) -> Plan:
         return Plan(tuple(self.steps), tuple(self.modules.modules()), self._protocol_variants(),

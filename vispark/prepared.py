@@ -45,6 +45,8 @@ class Prepared:
         How many records of a partition are fetched; below 0 all.
     retains : bool
         Whether the worker goes on using what the records are sent in.
+    to_device : bool
+        Whether the records go to a device first, and are used from there alone.
     """
 
     key: bytes
@@ -56,6 +58,7 @@ class Prepared:
     kept: tuple[dict[int, Content], ...]
     limit: int
     retains: bool = False
+    to_device: bool = False
 
     def fits(self, nodes: Chain) -> bool:
         """Whether the plan is right for operations of the same shape."""
@@ -124,15 +127,17 @@ class Shipment:
         return tuple(self.prepared.results)
 
     def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0,
-                released: tuple[int, ...] = (), results: int = 0) -> tuple[Run, int]:
+                released: tuple[int, ...] = (), results: int = 0, pieces: bool = False) -> tuple[Run, int]:
         """The request, and the bytes that its values, and ``results`` behind them, need in the payload from ``offset``
         on.
 
         A worker that knows the plan is sent its digest alone. What was ``released`` goes along. The plan of a world is
-        for the process that it was made for, whichever is there: another one refuses it.
+        for the process that it was made for, whichever is there: another one refuses it. ``pieces`` says that the
+        blocks that it starts from came before it.
         """
         constants, size = self.values.constants(offset)
         prepared, place = self.prepared, aligned(offset + size) if results else -1
         made_for = epoch if self.world is None else self.epoch
-        return Run(number, made_for, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds, constants,
-                   self.world, released, self.profile, self.save, place), place + results - offset if results else size
+        request = Run(number, made_for, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
+                      constants, self.world, released, self.profile, self.save, place, pieces)
+        return request, place + results - offset if results else size

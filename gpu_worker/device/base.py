@@ -57,6 +57,10 @@ class Buffer:
             self._users += 1
         return self
 
+    def part(self, offset: int, nbytes: int) -> Buffer:
+        """Some of its bytes, to copy to; nobody's to close, and there for as long as this one."""
+        return Buffer(self.device, self.address + offset, nbytes)
+
     def close(self) -> None:
         """End one use; the last one frees the memory. No work on it may be pending."""
         with self.device.lock:

@@ -48,7 +48,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
 )
 
 #: Both sides must speak the same one.
-VERSION = 5
+VERSION = 6
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
@@ -97,7 +97,8 @@ class Run:
     With a ``world``, ghost cells are exchanged among its workers, all of which have to run the plan at the same time.
     Before anything else the VRDDs in ``released`` are let go of. To ``profile`` a plan each step is waited for, so that
     the reply tells where its time went. ``save`` asks for a snapshot of what is held after it. From ``results`` on
-    the payload is for what the plan folds; below 0 none of it is.
+    the payload is for what the plan folds; below 0 none of it is. Where the blocks that it starts from came in
+    ``pieces`` before it, the payload has their keys and the values alone.
     """
 
     number: int
@@ -112,6 +113,26 @@ class Run:
     profile: bool = False
     save: Save | None = None
     results: int = -1
+    pieces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the blocks of the one partition that a plan starts from, to be copied to their device.
+
+    The blocks lie one behind the other as in a payload, and the pieces come in order, ``offset`` being that of the
+    first byte among them; the first one brings the plan. The bytes lie at ``place`` of the payload, and are copied when
+    the answer comes. The blocks have no name before the plan comes by the same connection, as a :class:`Run`, and go
+    with the connection if it does not.
+    """
+
+    number: int
+    epoch: int
+    key: bytes
+    plan: bytes
+    offset: int
+    nbytes: int
+    place: int
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------
@@ -184,7 +205,7 @@ class Abandon:
     world: bytes
 
 
-Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon
+Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Piece
 
 
 @dataclass(frozen=True, slots=True)

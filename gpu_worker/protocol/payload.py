@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -48,6 +49,13 @@ def field_offsets(signature: Signature, start: int) -> Iterator[tuple[Field, int
     for field in signature.fields:
         yield field, start
         start += aligned(field_bytes(field))
+
+
+class Target(Protocol):
+    """Where arrays are written to, one behind the other."""
+
+    def put(self, offset: int, array: np.ndarray) -> None:
+        """Copy an array's bytes to ``offset``, in C order."""
 
 
 class Data:

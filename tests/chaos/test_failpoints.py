@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
 import pytest
 
-from tests.chaos.arena import KILLS, POINTS, Arena, expected_of, plans_through, strike
+from tests.chaos.arena import KILLS, POINTS, Arena, Loader, expected_of, plans_through, strike
+from vispark.pieces import PIECES_FROM
 
 pytestmark = pytest.mark.chaos
 
@@ -29,6 +33,36 @@ def test_a_kill_costs_time_only(arena: Arena, expected: dict[str, object], point
         came = strike(arena, point, name, expected[name], shift + number)
         assert came.right, f"{name} gave another answer after a kill at {point}"
         assert came.frugal, f"{name} after a kill at {point}: {came}"
+    arena.check_empty()
+
+
+def large(partition: int) -> list[tuple[str, np.ndarray]]:
+    """Records of a partition that goes in pieces, of which two have bytes of two records."""
+    rows = PIECES_FROM // 3 // 24 + 1
+    return [(f"{partition}/{index}", np.full((rows, 3), index + partition / 2)) for index in range(3)]
+
+
+class Large(Loader):
+    """Makes partitions that go in pieces."""
+
+    def __call__(self, partition: int, records: Iterable) -> Iterable:
+        super().__call__(partition, records)
+        return large(partition)
+
+
+@pytest.mark.parametrize("point", ["piece-sent", "piece-copied"])
+def test_a_kill_between_pieces_leaves_nothing_of_them(arena: Arena, point: str):
+    loader = Large(arena.loader().directory)
+    points = arena.sc.parallelize(range(2), 2).mapPartitionsWithIndex(loader).send().htod().cache()
+    armed = arena.arm(point)
+    found = points.collect()
+    assert not armed.exists()
+    expected = [record for partition in range(2) for record in large(partition)]
+    assert [key for key, _ in found] == [key for key, _ in expected]
+    assert all(np.array_equal(mine, other) for (_, mine), (_, other) in zip(found, expected, strict=True))
+    # Tasks ask a new worker by themselves; a task that is killed is repeated, and one may go with it.
+    assert loader.counts().total() <= (4 if point == "piece-sent" else 2)
+    del points, found
     arena.check_empty()
 
 

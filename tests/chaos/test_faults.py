@@ -11,6 +11,7 @@ from tests.chaos.arena import Arena, Loader, opened, records
 from tests.system import topology
 from tests.system.vrdd_tools import exact
 from vispark import IN, OUT, VRDD, DeadlineExceeded, KernelFault, Kernels, OutOfMemory, VisparkError
+from vispark.pieces import PIECES_FROM
 
 pytestmark = pytest.mark.chaos
 
@@ -91,4 +92,7 @@ def test_a_kernel_whose_result_has_no_room(arena: Arena):
     check(arena, caught.value, "scale", others, loads=1)
     with pytest.raises(OutOfMemory):
         arena.sc.parallelize(range(1 << 18), 2).cache("GPU").count()
+    large = arena.sc.parallelize([PIECES_FROM // 8], 1).map(np.zeros).send().htod().setName("large").cache()
+    with pytest.raises(OutOfMemory, match="large, partition 0, operation todevice, device host:0"):
+        large.count()
     assert exact(others[0].collect()) == EXPECTED

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.errors import RecordError
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.payload import Target
 from vispark.records.layout import PYTHON, Part, held_as
 from vispark.records.refusals import ARRAYS, Subject, describe, is_array, is_number, is_pair, mixed, refused
 
@@ -54,7 +54,7 @@ class Column:
     def stacked_shape(self) -> tuple[int, ...]:
         return (len(self.items), *self.items[0].shape)
 
-    def stack(self, payload: Payload, offset: int) -> None:
+    def stack(self, payload: Target, offset: int) -> None:
         """Write all records to ``offset``, one after another, in native byte order."""
         if not isinstance(self.items, list):
             payload.put(offset, self.items)
@@ -64,7 +64,7 @@ class Column:
         for first in range(0, len(self.items), at_once):
             payload.put(offset + first * row, _joined(self.items[first:first + at_once], self.part.dtype))
 
-    def write(self, index: int, payload: Payload, offset: int) -> None:
+    def write(self, index: int, payload: Target, offset: int) -> None:
         """Write one record to ``offset``, in native byte order."""
         payload.put(offset, self.items[index].astype(self.part.dtype, copy=False, casting="equiv"))
 

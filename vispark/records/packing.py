@@ -10,7 +10,7 @@ import numpy as np
 
 from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.messages import Field, Signature
-from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_offsets
+from gpu_worker.protocol.payload import Payload, Target, aligned, block_bytes, field_offsets
 from vispark.grid.description import Description
 from vispark.grid.key import BlockKey
 from vispark.records.columns import Column, columns
@@ -35,6 +35,8 @@ class Packed:
         One for each block, in order.
     nbytes : int
         The bytes it takes in a payload, padding included.
+    key_bytes, block_bytes : int
+        Those of them that the keys take, and the blocks behind them.
     positions : tuple of int
         Which of the grid's blocks these are, by number; empty where there is no grid.
     """
@@ -47,12 +49,20 @@ class Packed:
         self.keys = keys
         self._columns = columns
         self.signatures = self._stacked() if layout.kind == "elements" else self._separate()
-        self.nbytes = aligned(len(keys)) + sum(map(block_bytes, self.signatures))
+        self.key_bytes, self.block_bytes = aligned(len(keys)), sum(map(block_bytes, self.signatures))
+        self.nbytes = self.key_bytes + self.block_bytes
 
     def write(self, payload: Payload, offset: int) -> None:
         """Write keys and blocks into ``payload`` at ``offset``, a multiple of the payload's alignment."""
+        self.write_keys(payload, offset)
+        self.write_blocks(payload, offset + self.key_bytes)
+
+    def write_keys(self, payload: Payload, offset: int) -> None:
+        """Write the keys into ``payload`` at ``offset``."""
         payload.view(offset, len(self.keys))[:] = np.frombuffer(self.keys, np.uint8)
-        offset += aligned(len(self.keys))
+
+    def write_blocks(self, payload: Target, offset: int) -> None:
+        """Write the blocks, from first to last, from ``offset`` on, a multiple of the payload's alignment."""
         for index, signature in enumerate(self.signatures):
             for column, (_, start) in zip(self._columns, field_offsets(signature, offset), strict=True):
                 if self.layout.kind == "elements":

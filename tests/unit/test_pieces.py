@@ -1,0 +1,196 @@
+"""A partition comes to its device in pieces, ahead of the plan that starts from it, and nobody's until then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpu_worker.client import Client
+from gpu_worker.process import Ahead, _answer
+from gpu_worker.protocol.errors import OutOfMemory, PlanError, ProtocolError, WorkerLost
+from gpu_worker.protocol.messages import Fold, Input, Keep, Piece, Plan, Put, Request, Run, ToDevice, Variant, Welcome
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.plans import sealed
+from gpu_worker.protocol.wire import Connection
+from gpu_worker.worker import Worker
+from tests.unit.plans import Bench, bench
+from vispark import pieces
+from vispark.pieces import Pieces, room
+from vispark.records import Packed, pack
+
+PIECE = 4096
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(pieces, "_PART_BYTES", 100)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path, "host") as found:
+        yield found
+
+
+@pytest.fixture
+def null(tmp_path: Path) -> Iterator[Bench]:
+    with bench(tmp_path, "null") as found:
+        yield found
+
+
+@contextlib.contextmanager
+def connected(worker: Worker) -> Iterator[Client]:
+    """A client, whose requests a thread answers as that of a device process does."""
+    left, right = socket.socketpair()
+
+    def serve() -> None:
+        with Connection(right) as connection, contextlib.closing(worker.payloads()) as kept, \
+                Ahead(connection, worker) as ahead, contextlib.suppress(WorkerLost):
+            while True:
+                _answer(connection, connection.receive(Request), worker, kept, ahead)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with Client(Connection(left), Welcome(2, "w", 1, 1, ()), "") as client:
+            yield client
+    finally:
+        thread.join()
+
+
+def plan_for(packed: Packed) -> Plan:
+    """Puts a partition on the device and keeps it there."""
+    variants = tuple(Variant(each, (), (b"",), (-1,)) for each in packed.signatures)
+    given = Input(0, packed.count, len(packed.keys), 0, b"", tuple(range(len(variants))))
+    return Plan((Put(), ToDevice(), Keep(0, "x", "device")), (), variants, (given,), ())
+
+
+def request_for(packed: Packed, vrdd: int = 1) -> Run:
+    return Run(1, 1, 30.0, *sealed(plan_for(packed)), (vrdd,), (), pieces=True)
+
+
+def used(worker: Bench) -> int:
+    return worker.process.report().memory[0].used
+
+
+RECORDS = [{"u": np.arange(3000, dtype="f4").reshape(30, 100), "v": np.arange(7, dtype="i8")},
+           {"u": np.arange(6000.0, dtype="f4").reshape(60, 100)[::2].T, "v": np.empty(0, "i8")},
+           {"u": np.ones((1, 1), "f4"), "v": np.arange(4096, dtype="i8")[::-1]},
+           {"u": np.empty((0, 5), "f4"), "v": np.arange(2 * PIECE // 8, dtype="i8")}]
+
+
+def test_it_is_what_was_packed(host: Bench):
+    packed = pack(RECORDS, seal=bytes)
+    assert packed.block_bytes > 10 * PIECE
+    with connected(host.process) as client:
+        for vrdd in (1, 2):
+            start, whole = room(packed.key_bytes)
+            memory = client.payload(whole)
+            packed.write_keys(memory, 0)
+            request = request_for(packed, vrdd)
+            sink = Pieces(client, request, memory, start)
+            packed.write_blocks(sink, 0)
+            sink.finish(packed.block_bytes)
+            reply, _ = client.request(request, [memory.descriptor])
+            assert not reply.retained and used(host) >= vrdd * packed.block_bytes // 2
+            client.recycle(memory)
+    for vrdd in (1, 2):
+        blocks, = host.fetched(vrdd)
+        for block, record in zip(blocks, RECORDS, strict=True):
+            assert all(np.array_equal(block[name], record[name]) for name in ("u", "v"))
+
+
+class Sender:
+    """Sends pieces one by one, over a connection of its own."""
+
+    def __init__(self, worker: Bench, packed: Packed):
+        self.process = worker.process
+        self.kept = self.process.payloads()
+        self.request = request_for(packed)
+        self.memory = Payload.create(2 * PIECE)
+
+    def send(self, offset: int, **changes) -> None:
+        piece = Piece(1, 1, self.request.key, self.request.plan, offset, PIECE, 0)
+        self.process.handle(replace(piece, **changes), [os.dup(self.memory.descriptor)], self.kept)
+
+    def run(self) -> None:
+        self.process.handle(self.request, [os.dup(self.memory.descriptor)], self.kept)
+
+
+@pytest.fixture
+def sender(null: Bench) -> Iterator[Sender]:
+    found = Sender(null, pack([np.zeros((3 * PIECE // 8, 1))], seal=bytes))
+    yield found
+    found.kept.close()
+    found.memory.close()
+
+
+@pytest.mark.parametrize(("offset", "changes"), [
+    (PIECE, {}), (2 * PIECE, {"plan": b""}), (PIECE, {"nbytes": 2 * PIECE + 1}), (PIECE, {"nbytes": 0}),
+    (PIECE, {"place": PIECE + 1}), (PIECE, {"nbytes": -1}), (PIECE, {"key": b"another"})])
+def test_a_piece_that_is_not_the_next_is_refused_and_those_before_it_go(null: Bench, sender: Sender, offset: int,
+                                                                        changes: dict):
+    if changes:
+        sender.send(0)
+        assert used(null) == 3 * PIECE
+    with pytest.raises(ProtocolError):
+        sender.send(offset, **changes)
+    assert not used(null)
+
+
+def test_a_plan_needs_all_pieces_and_takes_them(null: Bench, sender: Sender):
+    sender.send(0)
+    sender.send(PIECE)
+    with pytest.raises(ProtocolError, match="without all pieces"):
+        sender.run()
+    assert not used(null)
+    for offset in range(0, 3 * PIECE, PIECE):
+        sender.send(offset)
+    sender.run()
+    assert used(null) == 3 * PIECE
+    with pytest.raises(ProtocolError, match="without all pieces"):
+        sender.run()
+    assert null.process._names.describe(1, ())[1]
+
+
+def test_what_has_no_plan_goes_with_its_connection_or_when_another_partition_comes(null: Bench, sender: Sender):
+    sender.send(0)
+    sender.send(0)
+    assert used(null) == 3 * PIECE
+    sender.kept.rest()
+    sender.send(PIECE)
+    sender.process.handle(replace(sender.request, pieces=False), [Payload.create(3 * PIECE).release()], sender.kept)
+    assert used(null) == 3 * PIECE and null.process._names.describe(1, ())[1]
+    null.process._names.close()
+    sender.send(0)
+    sender.kept.close()
+    assert not used(null)
+
+
+def test_blocks_that_have_no_room_leave_it_to_others(null: Bench, monkeypatch: pytest.MonkeyPatch):
+    sender = Sender(null, pack([np.zeros((n, PIECE // 8)) for n in (1, 2)], seal=bytes))
+    device = null.process._pool.devices[0]
+    monkeypatch.setattr(device, "_total", 2 * PIECE)
+    with pytest.raises(OutOfMemory):
+        sender.send(0)
+    assert not used(null)
+    sender.kept.close()
+    sender.memory.close()
+
+
+def test_pieces_are_of_one_partition_that_a_plan_brings(null: Bench, sender: Sender):
+    plan = plan_for(pack([1.0], seal=bytes))
+    for wrong in (replace(plan, steps=(ToDevice(),)), replace(plan, inputs=()), replace(plan, inputs=plan.inputs * 2),
+                  replace(plan, steps=(Fold((), "rows"),))):
+        key, encoded = sealed(wrong)
+        with pytest.raises(PlanError, match="in pieces"):
+            sender.send(0, key=key, plan=encoded)
