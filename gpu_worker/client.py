@@ -104,6 +104,8 @@ class Client:
         The device process.
     devices : tuple of str
         Its devices, such as "cuda:0".
+    room : int
+        The bytes of shared memory that a thread block can have on each of them.
     runtime_dir : str
         The worker's runtime directory; of no meaning on another node.
     reach : Reach or None
@@ -118,6 +120,7 @@ class Client:
         self.epoch = welcome.epoch
         self.pid = welcome.pid
         self.devices = welcome.devices
+        self.room = welcome.room
         self.runtime_dir = runtime_dir
         self.reach = welcome.reach
         self.shares_memory = connection.shares_memory

@@ -278,7 +278,7 @@ class Service:
 
     def _welcome(self, worker: Worker, message: HandOver) -> Welcome:
         return Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(), worker.devices,
-                       message.door.reach if message.door else None)
+                       worker.room, message.door.reach if message.door else None)
 
 
 class Ahead:

@@ -73,7 +73,7 @@ class Worker:
     Parameters
     ----------
     options : SessionOptions
-        The device to open, its memory limit in bytes and where compiled kernels are kept.
+        The device to open, its limits of memory and of shared memory in bytes, and where compiled kernels are kept.
     epoch : int
         Counts the session's device processes on this node.
     box : BlackBox
@@ -88,8 +88,9 @@ class Worker:
     """
 
     def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox, session: str = "", secret: bytes = b""):
-        devices = open_devices(options.device, memory=options.memory, cache_dir=options.cache_dir)
+        devices = open_devices(options.device, memory=options.memory, cache_dir=options.cache_dir, room=options.room)
         self.devices = tuple(device.name for device in devices)
+        self.room = min(device.room for device in devices)
         self._pool = StreamPool(devices)
         self._names = Names(epoch)
         self._plans = Plans(self._close_recording)

@@ -36,6 +36,7 @@ from vispark.prepared import Shipment
 from vispark.profiling import Spent
 from vispark.records import Keyring, Layout, Packed, pack
 from vispark.rewrite import FETCH, KEEP, Goal
+from vispark.translate.interface import ROOM
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,8 @@ class Token:
     """What stands for a partition in Spark: where its content is, and what it looks like, by VRDD number.
 
     ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
-    TCP, where it is, and ``stage`` which stage of Spark's the task was of.
+    TCP, where it is, ``stage`` which stage of Spark's the task was of, and ``room`` how much shared memory the worker's
+    thread blocks can have.
     """
 
     partition: int
@@ -103,6 +105,7 @@ class Token:
     seconds: dict[str, float] | None = None
     reach: Reach | None = None
     stage: int = 0
+    room: int = ROOM
 
 
 @cache
@@ -296,10 +299,10 @@ def content_of(packed: Packed) -> Content:
     return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
-def _lowered(chain: Chain, start: Cached | None, goal: Goal, partition: int, content: Content,
+def _lowered(client: Client, chain: Chain, start: Cached | None, goal: Goal, partition: int, content: Content,
              devices: Sequence[str] = ()) -> Shipment:
-    """The plan for one partition."""
-    work = lowering(chain, start, goal, [content])
+    """The plan for one partition, with kernels for a client's worker."""
+    work = lowering(chain, start, goal, [content], client.room)
     work.add(partition, content)
     return work.ship(devices)
 
@@ -316,14 +319,16 @@ class Load:
         spent = Spent()
         packed = _packed(self.credentials, self.chain, partition, records)
         spent.lap("parse")
-        shipment = _lowered(self.chain, None, KEEP, partition, content_of(packed), _addresses())
+        shipment = _lowered(local_client(self.credentials), self.chain, None, KEEP, partition, content_of(packed),
+                            _addresses())
         spent.lap("driver")
         client, reply, _ = run(self.credentials, replace(shipment, profile=self.profile), packed)
         spent.answered(reply.times)
         kept = {number: contents[partition]
                 for number, contents in zip(shipment.vrdds, shipment.prepared.kept, strict=True)}
         yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, kept,
-                    dict(spent.seconds) if self.profile else None, client.reach, TaskContext.get().stageId())
+                    dict(spent.seconds) if self.profile else None, client.reach, TaskContext.get().stageId(),
+                    client.room)
 
 
 @dataclass(frozen=True)
@@ -370,14 +375,16 @@ class Receive:
                                 lambda client: held(client, start.number, [partition]).get(partition))
         if content is None:
             raise PartitionMissing(f"partition {partition} of VRDD {start.number} is not held here")
-        shipment = _lowered(self.chain, start, FETCH, partition, content)
+        client = local_client(self.credentials, runtime_dir)
+        shipment = _lowered(client, self.chain, start, FETCH, partition, content)
         return self._records(shipment, run(self.credentials, shipment, runtime_dir=runtime_dir))
 
     def _from_records(self, partition: int, records: Iterable) -> Iterator:
         packed = _packed(self.credentials, self.chain, partition, records)
         chain = tuple([plan.Node(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in self.chain])
-        shipment = _lowered(chain, None, FETCH, partition, content_of(packed), _addresses())
+        shipment = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),
+                            _addresses())
         return self._records(shipment, run(self.credentials, shipment, packed))
 
     def _elsewhere(self, cached: Cached | None, partition: int) -> bool:

@@ -68,11 +68,11 @@ def explain(session: Session, wanted: Explained) -> str:
     if wanted.by_key:
         request = "nothing is cached" if start is None else wanted.by_key
         goal = FETCH if isinstance(request, str) else Goal(fold=request)
-    lowering = _lowered(chain, start, goal, contents)
+    lowering = _lowered(chain, start, goal, contents, session.workers.room)
     if wanted.by_key:
         found: Any = lowering.fold if lowering and goal.fold else request
         if isinstance(found, str):
-            lowering, goal = _lowered(chain, start, FETCH, contents), FETCH
+            lowering, goal = _lowered(chain, start, FETCH, contents, session.workers.room), FETCH
         folds["reduceByKey"] = found if isinstance(found, str | FoldByKey) else None
     return "\n".join([
         "== Plan ==", plan.describe(chain),
@@ -165,10 +165,11 @@ def _contents(session: Session, start: Cached | None, wanted: Explained) -> dict
     return {} if wanted.schema is None else {0: wanted.schema}
 
 
-def _lowered(chain: Chain, start: Cached | None, goal: Goal, contents: Mapping[int, Content]) -> Lowering | None:
+def _lowered(chain: Chain, start: Cached | None, goal: Goal, contents: Mapping[int, Content],
+             room: int) -> Lowering | None:
     if not contents:
         return None
-    work = lowering_for(chain, start, goal, contents.values())
+    work = lowering_for(chain, start, goal, contents.values(), room)
     for partition, content in contents.items():
         work.add(partition, content)
     work.finish()

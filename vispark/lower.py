@@ -44,6 +44,7 @@ from vispark.rewrite import Goal, Stage
 from vispark.tables import Given, ModuleTable, SlotTable
 from vispark.translate import TranslationError
 from vispark.translate.folding import Folding
+from vispark.translate.interface import ROOM
 from vispark.translate.matrix_kernel import is_matrix_work
 
 
@@ -82,10 +83,12 @@ class Lowering:
         What workers hold, or None to start from records in a payload.
     goal : Goal
         What is wanted.
+    room : int
+        The bytes of shared memory that thread blocks can have wherever it runs.
     """
 
-    def __init__(self, chain: Chain, start: Cached | None, goal: Goal):
-        self.chain, self.start, self.goal = chain, start, goal
+    def __init__(self, chain: Chain, start: Cached | None, goal: Goal, room: int = ROOM):
+        self.chain, self.start, self.goal, self.room = chain, start, goal, room
         self.nodes = rewrite.after_start(chain, start)
         self.slots = SlotTable()
         self.modules = ModuleTable(self.slots)
@@ -141,7 +144,7 @@ class Lowering:
                 return _after_exec(state, spec)
             case plan.Map(spec):
                 before = _blocks(state, spec.label)
-                mapped = maps[position] = resolve_maps([(position, spec)], state.layout, before)
+                mapped = maps[position] = resolve_maps([(position, spec)], state.layout, before, room=self.room)
                 signature, layout = after_map(mapped.kernel, state.layout, before)
                 return State(layout, signature, state.count)
             case plan.FoldInside(spec):
@@ -262,7 +265,7 @@ class Lowering:
             for node, state in zip(self.nodes, states, strict=False):
                 if isinstance(node.op, plan.Map) and state.signature is not None and state.layout.grid is None \
                         and not any(is_matrix_work(modules[launch.module].source) for launch in launches):
-                    reason = remark(node.op.spec, state.layout, state.signature)
+                    reason = remark(node.op.spec, state.layout, state.signature, self.room)
                     if reason:
                         yield f"{node.op} finds nearest centres row by row: {reason}"
 
@@ -477,7 +480,8 @@ class Lowering:
                      if each.name.split(".")[0] == item}
             taken = states[last + 2].signature
             assert taken is not None
-            mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names))
+            mapped = resolve_maps(calls, before.layout, before.signature, wanted=frozenset(names),
+                                  room=self.room)
             self._settled |= mapped.settled
             return launch_of(mapped, calls, taken.fields, self.slots, self.modules, keyless=before.layout.keyed,
                              names=names)
@@ -503,7 +507,8 @@ class Lowering:
                 wanted: frozenset[str] | None = None) -> Mapped:
         """One kernel for some calls; where it cannot be had, the node at ``apart`` becomes a step of its own."""
         try:
-            mapped = resolve_maps(calls, before.layout, before.signature, wanted=wanted, folding=folding)
+            mapped = resolve_maps(calls, before.layout, before.signature, wanted=wanted, folding=folding,
+                                  room=self.room)
         except TranslationError as error:
             raise Apart(apart) from error
         self._settled |= mapped.settled

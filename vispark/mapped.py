@@ -31,8 +31,8 @@ from vispark.translate import Function, Parameter, Record
 from vispark.translate.folding import Folding
 from vispark.translate.form import Constant, Definition
 from vispark.translate.fusion import fuse
+from vispark.translate.interface import ROOM, TableKernel
 from vispark.translate.interface import Call as FusedCall
-from vispark.translate.interface import TableKernel
 from vispark.translate.matrix_kernel import why_by_rows
 from vispark.translate.reader import trace_call
 from vispark.translate.text import at_definition
@@ -123,7 +123,7 @@ Call = tuple[int, MapSpec]
 
 
 def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *, wanted: frozenset[str] | None = None,
-                 folding: Folding | None = None) -> Mapped:
+                 folding: Folding | None = None, room: int = ROOM) -> Mapped:
     """What calls, each with its position in the chain, mean for blocks of one layout and signature.
 
     Parameters
@@ -132,6 +132,8 @@ def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *,
         The outputs to compute; all if left out.
     folding : Folding, optional
         What the results are folded into.
+    room : int
+        The bytes of shared memory that a thread block can have where it runs.
 
     Raises
     ------
@@ -142,7 +144,7 @@ def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *,
     """
     leading(calls[0][1], signature)
     kernel = fuse([FusedCall(spec.function, spec.values) for _, spec in calls], _record(layout.kind, signature),
-                  wanted=wanted, folding=folding)
+                  wanted=wanted, folding=folding, room=room)
     passed = {origin for origin in _origins(kernel, calls) if origin is not None}
     whole = {Given(position, kind, number) for position, spec in calls
              for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
@@ -195,9 +197,9 @@ def after_map(kernel: TableKernel, layout: Layout, signature: Signature) -> tupl
     return after, mapped
 
 
-def remark(spec: MapSpec, layout: Layout, signature: Signature) -> str:
+def remark(spec: MapSpec, layout: Layout, signature: Signature, room: int) -> str:
     """Why the nearest centres that a call gives are no matrix work; empty if it gives none."""
-    return why_by_rows(FusedCall(spec.function, spec.values), _record(layout.kind, signature))
+    return why_by_rows(FusedCall(spec.function, spec.values), _record(layout.kind, signature), room)
 
 
 def is_pair(kernel: TableKernel) -> bool:

@@ -11,6 +11,9 @@ from vispark.errors import OptionError
 
 PREFIX = "spark.vispark."
 
+#: The shared memory that a thread block can have on every GPU, in bytes.
+LEAST_ROOM = 48 * 1024
+
 
 @dataclass(frozen=True)
 class Option:
@@ -60,12 +63,22 @@ def _bytes(text: str) -> int:
     return _count(text)
 
 
+def _room(text: str) -> int:
+    value = _bytes(text)
+    if 0 < value < LEAST_ROOM:
+        raise ValueError(f"{LEAST_ROOM >> 10}k or more, which all GPUs have, or 0")
+    return value
+
+
 OPTIONS = (
     Option("device", "auto", _choice("auto", "cuda", "host", "null"), "",
            "Where blocks live: `cuda`, `host` (the CPU), `null` (nothing is kept; for tests), or `auto`: "
            "`cuda` where there is one, else `host`."),
     Option("memory", 0, _bytes, "bytes",
            "The most memory a session takes of each device; `8g` and the like are understood. 0: all there is."),
+    Option("sharedMemory", 0, _room, "bytes",
+           "The most shared memory a session's thread blocks take, as on a smaller GPU; `99k` and the like are "
+           "understood. 0: all that the devices have for them."),
     Option("lease", 10.0, _positive, "s",
            "How long a worker keeps a session's data after its driver, or its last executor, has gone."),
     Option("deadline", 600.0, _positive, "s",
@@ -95,6 +108,7 @@ class Options:
 
     device: str
     memory: int
+    sharedMemory: int
     lease: float
     deadline: float
     transport: str
@@ -136,7 +150,8 @@ class Options:
 
     def for_worker(self) -> SessionOptions:
         """The part of them that a session's first greeting fixes for its device process."""
-        return SessionOptions(self.device, self.memory, self.lease, self.cacheDir, self.logLevel)
+        return SessionOptions(self.device, self.memory, self.lease, self.cacheDir, self.logLevel,
+                              self.sharedMemory)
 
 
 def _find(name: str) -> Option:

@@ -97,7 +97,7 @@ class Plans:
         return known
 
     def ready(self, chain: Chain, start: Cached, nodes: Chain, shape: Shape, goal: Goal,
-              partitions: Sequence[int]) -> Ready:
+              partitions: Sequence[int], room: int) -> Ready:
         """The plan for some partitions of content of a shape.
 
         Parameters
@@ -106,18 +106,20 @@ class Plans:
             At least from the operation on that says where the content of ``start`` lies.
         nodes : Chain
             The part of it behind ``start``.
+        room : int
+            The bytes of shared memory that thread blocks can have wherever it runs.
 
         Raises
         ------
         PlanError
             If it cannot be run as written.
         """
-        key = (shape, tuple([_key(node, chain, nodes) for node in nodes]), goal, tuple(partitions))
+        key = (shape, tuple([_key(node, chain, nodes) for node in nodes]), goal, tuple(partitions), room)
         alike = self._plans.get(key, ())
         for ready in alike:
             if ready.fits(nodes):
                 return ready
-        ready = self._made(chain, start, shape, goal, partitions)
+        ready = self._made(chain, start, shape, goal, partitions, room)
         with self._lock:
             self.made += 1
             self._plans[key] = (ready, *alike)[:_ALIKE]
@@ -126,10 +128,11 @@ class Plans:
                 self._plans.popitem(last=False)
         return ready
 
-    def _made(self, chain: Chain, start: Cached, shape: Shape, goal: Goal, partitions: Sequence[int]) -> Ready:
+    def _made(self, chain: Chain, start: Cached, shape: Shape, goal: Goal, partitions: Sequence[int],
+              room: int) -> Ready:
         homes = dict(shape.homes)
         contents = dict(zip(homes, shape.contents, strict=True))
-        work = lowering(chain, start, goal, shape.contents)
+        work = lowering(chain, start, goal, shape.contents, room)
         shares: dict[Home, list[int]] = {}
         for partition in partitions:
             work.add(partition, contents[partition])

@@ -268,7 +268,7 @@ class Session:
     def _begin(self, loader, chain: Chain, start: Cached, residency: Residency, target: Residency,
                partitions: Sequence[int]) -> None:
         nodes = after_start(chain, start)
-        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions)
+        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions, self.workers.room)
         sent = self._send(loader, ready, nodes, start, residency)
         for worker, prepared, each in sent:
             target.bind(worker.home, each.lane.client.epoch, prepared.kept[-1])
@@ -407,7 +407,7 @@ class Session:
         """Send a plan to each worker that holds some of the partitions, then take the answers."""
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
-        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), goal, partitions)
+        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), goal, partitions, self.workers.room)
         answer.fold = ready.reason or ready.fold
         errors: list[VisparkError] = []
         kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
@@ -542,7 +542,7 @@ class Session:
 
     def _place(self, token: Token) -> None:
         worker = self.workers.at(token.home)
-        worker.learn(token.epoch)
+        worker.learn(token.epoch, token.room)
         worker.reached(token.reach)
         for number, content in token.contents.items():
             residency = self.residencies.get(number)

@@ -488,7 +488,7 @@ class VRDD(History, FoldActions, GridOperations):
         chain = self._recent()
         start = next(node.cached for node in reversed(chain) if node.cached)
         contents = self._contents()
-        work = lowering(chain, start, FETCH, contents.values())
+        work = lowering(chain, start, FETCH, contents.values(), Session.of(self.ctx).workers.room)
         for partition, content in contents.items():
             work.add(partition, content)
         return list(work.results().values())

@@ -32,6 +32,7 @@ from vispark.lanes import Lane, Ticket
 from vispark.plan import Cached
 from vispark.prepared import Shipment
 from vispark.relay import Ask, Deferred, Relay
+from vispark.translate.interface import ROOM
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ class Worker:
         Why it is not, although it should be.
     gone : bool
         Whether it was reached over TCP and is not any more: what it held counts as lost until a task comes from there.
+    room : int
+        The bytes of shared memory that thread blocks of its devices can have.
     plans : int
         How many plans it was sent.
     fetched_bytes : int
@@ -86,6 +89,7 @@ class Worker:
         self.home = home
         self._heard = partial(heard, home)
         self.epoch = 0
+        self.room = ROOM
         self.plans = 0
         self.fetched_bytes = 0
         self._credentials = credentials
@@ -120,9 +124,10 @@ class Worker:
         """Whether plans go there without a Spark task."""
         return self.transport != "relay"
 
-    def learn(self, epoch: int) -> None:
-        """Take note of the epoch that the worker is in."""
+    def learn(self, epoch: int, room: int = 0) -> None:
+        """Take note of the epoch that the worker is in, and of its thread blocks' shared memory, where that is said."""
         self.epoch = max(self.epoch, epoch)
+        self.room = room or self.room
 
     def reached(self, reach: Reach | None) -> None:
         """Take note of where the worker is reached over TCP, if it is, and try that once.
@@ -389,7 +394,7 @@ class Worker:
         with self._lock:
             if self._lease is None:
                 self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach)
-        self.epoch = max(self.epoch, client.epoch)
+        self.learn(client.epoch, client.room)
         return Lane(client, options.deadline, blame, self._heard)
 
     def _drop(self, lane: Lane) -> None:
@@ -484,6 +489,11 @@ class Workers:
         """All of them."""
         with self._lock:
             return list(self._known.values())
+
+    @property
+    def room(self) -> int:
+        """The least shared memory that thread blocks can have on any of them, in bytes."""
+        return min([worker.room for worker in self.known()], default=ROOM)
 
     def alive(self, home: Home, epoch: int) -> bool:
         """Whether the process that got some content then is, as far as is known, the one that is there now."""

@@ -11,15 +11,15 @@ from gpu_worker.device.null import NullDevice
 from gpu_worker.protocol.errors import DeviceUnavailable
 
 
-def _open_null(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[Device]:
-    return [NullDevice(f"null:{address}", memory=memory) for address in addresses or ["0"]]
+def _open_null(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int) -> list[Device]:
+    return [NullDevice(f"null:{address}", memory=memory, room=room) for address in addresses or ["0"]]
 
 
-def _open_auto(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[Device]:
+def _open_auto(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int) -> list[Device]:
     try:
-        return list(open_cuda(memory=memory, addresses=addresses, cache_dir=cache_dir))
+        return list(open_cuda(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room))
     except DeviceUnavailable:
-        return list(open_host(memory=memory, addresses=addresses, cache_dir=cache_dir))
+        return list(open_host(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room))
 
 
 _KINDS: dict[str, Callable[..., Sequence[Device]]] = {
@@ -30,7 +30,8 @@ _KINDS: dict[str, Callable[..., Sequence[Device]]] = {
 }
 
 
-def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), cache_dir: str = "") -> list[Device]:
+def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), cache_dir: str = "",
+                 room: int = 0) -> list[Device]:
     """Open the devices of this node.
 
     Parameters
@@ -43,6 +44,8 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
         The GPUs that may be used, as Spark names them; empty for all. A host has one device, whatever is given.
     cache_dir : str
         Where compiled kernels are kept; empty for the user's cache directory.
+    room : int
+        The most shared memory that thread blocks may have, in bytes; 0 for what there is.
 
     Raises
     ------
@@ -56,4 +59,4 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     """
     if kind not in _KINDS:
         raise DeviceUnavailable(f"no device is called {kind!r}; the known ones are {', '.join(sorted(_KINDS))}")
-    return list(_KINDS[kind](memory=memory, addresses=addresses, cache_dir=cache_dir))
+    return list(_KINDS[kind](memory=memory, addresses=addresses, cache_dir=cache_dir, room=room))

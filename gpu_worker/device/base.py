@@ -248,15 +248,18 @@ class Device(ABC):
         The kind with a number, such as "cuda:0".
     multiprocessors : int
         How many thread blocks it can work on side by side, at least.
+    room : int
+        The bytes of shared memory that a thread block can have.
     compiling : float
         Seconds that it has compiled so far.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, name: str, multiprocessors: int = 1):
+    def __init__(self, name: str, multiprocessors: int = 1, room: int = 0):
         self.name = name
         self.multiprocessors = multiprocessors
+        self.room = room
         self.compiling = 0.0
         self.lock = threading.Lock()
 

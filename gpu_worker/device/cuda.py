@@ -17,6 +17,7 @@ import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,9 @@ LOADED_KERNELS = 256
 
 #: The oldest driver whose interface tells a kernel's parameters, as CUDA numbers it.
 OLDEST_DRIVER = 12040
+
+#: The oldest compute capability that NVRTC knows and that kernels have instructions for.
+OLDEST_CAPABILITY = (7, 5)
 
 #: Shared memory of a block, static and dynamic, that CUDA gives without being asked to, in bytes.
 SHARED_UNASKED = 48 * 1024
@@ -126,6 +130,8 @@ class CudaDevice(Device):
         Bytes that this process may hold on it; 0 for as many as there are.
     cache : KernelCache
         Where compiled kernels are kept on disk.
+    room : int
+        The most shared memory that thread blocks may have, in bytes; 0 for as much as there is.
 
     Raises
     ------
@@ -135,7 +141,7 @@ class CudaDevice(Device):
 
     kind = "cuda"
 
-    def __init__(self, ordinal: int, *, memory: int, cache: KernelCache):
+    def __init__(self, ordinal: int, *, memory: int, cache: KernelCache, room: int = 0):
         super().__init__(f"cuda:{ordinal}")
         self.ordinal = ordinal
         self._cache = cache
@@ -151,16 +157,21 @@ class CudaDevice(Device):
         self._active = _Active(self)
         self._home: Any = None
         try:
-            self._open(memory)
+            self._open(memory, room)
         except (pycuda_driver.Error, VisparkError) as error:
             raise DeviceUnavailable(f"{self.name} cannot be used: {error}") from error
 
-    def _open(self, memory: int) -> None:
+    def _open(self, memory: int, room: int) -> None:
         native = pycuda_driver.Device(self.ordinal)
+        if native.compute_capability() < OLDEST_CAPABILITY:
+            raise DeviceUnavailable("a {} has compute capability {}.{}; {}.{} or later is needed".format(
+                native.name(), *native.compute_capability(), *OLDEST_CAPABILITY))
         if not native.get_attribute(pycuda_driver.device_attribute.MEMORY_POOLS_SUPPORTED):
             raise DeviceUnavailable(f"a {native.name()} has no memory pools, which vispark allocates from")
         self.arch = architecture(*native.compute_capability())
         self.limits = _limits(native)
+        self.room = min(room or self.limits.shared, self.limits.shared)
+        self.limits = replace(self.limits, shared=self.room)
         self._native = native
         self._total = min(memory or native.total_memory(), native.total_memory())
         self.multiprocessors = native.get_attribute(pycuda_driver.device_attribute.MULTIPROCESSOR_COUNT)
@@ -509,7 +520,7 @@ class _Thread(threading.local):
 _THREAD = _Thread()
 
 
-def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[CudaDevice]:
+def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0) -> list[CudaDevice]:
     """Open the GPUs that Spark assigned, or all.
 
     Parameters
@@ -520,6 +531,8 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[
         Spark's addresses of the GPUs; empty for all.
     cache_dir : str
         Directory of the compiled kernels; empty for the user's cache directory.
+    room : int
+        The most bytes of shared memory that their thread blocks may have; 0 for as many as there are.
 
     Returns
     -------
@@ -546,7 +559,7 @@ def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[
     devices: list[CudaDevice] = []
     try:
         for ordinal in ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count):
-            devices.append(CudaDevice(ordinal, memory=memory, cache=cache))
+            devices.append(CudaDevice(ordinal, memory=memory, cache=cache, room=room))
     except VisparkError:
         for device in devices:
             device.close()

@@ -14,6 +14,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,6 +56,8 @@ class HostDevice(Device):
         The most bytes that its buffers may hold; 0 for as many as the machine has.
     cache : KernelCache
         Where compiled kernels are kept on disk.
+    room : int
+        The most shared memory that a block may have, in bytes; 0 for what an H100 has.
 
     Raises
     ------
@@ -77,8 +80,9 @@ class HostDevice(Device):
 
     kind: ClassVar[str] = "host"
 
-    def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache):
-        super().__init__(name, os.cpu_count() or 1)
+    def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache, room: int = 0):
+        super().__init__(name, os.cpu_count() or 1, min(room or SHARED_BYTES, SHARED_BYTES))
+        self._limits = replace(LIMITS, shared=self.room)
         self._cache = cache
         self._compiler = Compiler.find()
         self._runtime = _runtime(self._compiler, cache)
@@ -139,7 +143,7 @@ class HostDevice(Device):
         return HostKernel(self, source, name, unit, [library.vispark_size(i) for i in range(library.vispark_count())])
 
     def check(self, call: Call) -> None:
-        check_launch(call.kernel.name, call.grid, call.block, LIMITS, call.shared)
+        check_launch(call.kernel.name, call.grid, call.block, self._limits, call.shared)
 
     def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
         return kernel.parameters.pack(arguments)
@@ -174,7 +178,7 @@ class HostDevice(Device):
             raise DeviceUnavailable(f"{self.name} is closed")
 
 
-def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[HostDevice]:
+def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0) -> list[HostDevice]:
     """Open the host as one device.
 
     Parameters
@@ -185,13 +189,15 @@ def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str) -> list[
         Addresses of GPUs, which mean nothing here.
     cache_dir : str
         Directory of the compiled kernels.
+    room : int
+        As for :class:`HostDevice`.
 
     Raises
     ------
     DeviceUnavailable
         If there is no C++ compiler.
     """
-    return [HostDevice(memory=memory, cache=KernelCache(cache_dir))]
+    return [HostDevice(memory=memory, cache=KernelCache(cache_dir), room=room)]
 
 
 def _fill(library: ctypes.CDLL, place: int, name: str, data: bytes, source: Source) -> None:

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Call, Device, Given, Kernel, Late, Memory, Source, Stream
+from gpu_worker.device.cuda_on_host.compiler import SHARED_BYTES
 from gpu_worker.protocol.errors import OutOfMemory
 
 CALLS_KEPT = 10_000
@@ -36,8 +37,8 @@ class NullDevice(Device):
 
     kind: ClassVar[str] = "null"
 
-    def __init__(self, name: str = "null:0", *, memory: int = 0):
-        super().__init__(name, MULTIPROCESSORS)
+    def __init__(self, name: str = "null:0", *, memory: int = 0, room: int = 0):
+        super().__init__(name, MULTIPROCESSORS, room or SHARED_BYTES)
         self.calls: deque[tuple] = deque(maxlen=CALLS_KEPT)
         self._total = memory or TOTAL
         self._used = 0

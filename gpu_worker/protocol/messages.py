@@ -381,6 +381,7 @@ class SessionOptions:
     lease: float
     cache_dir: str
     log_level: str
+    room: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,13 +412,16 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """A device process's first message to a client. ``epoch`` counts the session's processes on this node."""
+    """A device process's first message to a client. ``epoch`` counts the session's processes on this node, and ``room``
+    is the least shared memory that a thread block of its devices can have, in bytes.
+    """
 
     version: int
     worker: str
     epoch: int
     pid: int
     devices: tuple[str, ...]
+    room: int
     reach: Reach | None = None
 
 

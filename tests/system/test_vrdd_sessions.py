@@ -26,11 +26,14 @@ from vispark import (
     OUT,
     DeadlineExceeded,
     DeviceUnavailable,
+    Kernels,
+    LaunchError,
     OptionError,
     PlanError,
     RecordError,
     WorkerUnavailable,
 )
+from vispark.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,12 +72,32 @@ def test_a_kernel_that_never_ends(local: Topology):
         assert len(other.vrdd.collect()) == 4
 
 
+def test_kernels_are_made_for_the_shared_memory_there_is(local: Topology):
+    def labelled(p):
+        return int(p[0]), (p, 1)
+
+    rows = np.random.default_rng(0).normal(size=(40, 784)).astype("f4")
+    rows[:, 0] = np.arange(40) % 3
+    transposed = Kernels("__global__ void t(const float* x, float* y) { extern __shared__ float tile[]; y[0] = x[0]; }")
+    with host_context(local, sharedMemory="48k") as sc:
+        points = sc.parallelize(rows, 2).send().vmap(lambda p: 1 * p).cache("GPU")      # made in tasks
+        assert np.array_equal(points.collect(), rows)
+        assert Session.of(sc).workers.room == 48 * 1024
+        found = dict(points.vmap(labelled).reduceByKey(lambda a, b: (a[0] + b[0], a[1] + b[1]), numKeys=3).collect())
+        for key, (total, count) in found.items():
+            np.testing.assert_allclose(total, rows[rows[:, 0] == key].sum(axis=0), rtol=1e-4, atol=1e-4)
+            assert count == np.sum(rows[:, 0] == key)
+        refused(points.exec(transposed.t, IN, OUT, grid=1, block=1, shared=64 * 1024).collect, LaunchError,
+                "0 to 49152 are possible")
+
+
 @pytest.mark.parametrize(("name", "value", "words"), [
     ("divice", "host", ("there is no option spark.vispark.divice", "spark.vispark.device")),
     ("device", "tpu", ("spark.vispark.device = 'tpu'", "auto, cuda, host, null")),
     ("deadline", "-1", ("spark.vispark.deadline = '-1'", "a number above 0")),
     ("memory", "8x", ("spark.vispark.memory = '8x'",)),
     ("attempts", "-2", ("spark.vispark.attempts", "0 or more")),
+    ("sharedMemory", "20k", ("spark.vispark.sharedMemory = '20k'", "48k or more")),
 ])
 def test_options(local: Topology, name: str, value: str, words: tuple[str, ...]):
     with local.context({f"spark.vispark.{name}": value}) as sc:

@@ -20,6 +20,7 @@ from vispark.mapped import record_map
 from vispark.plan import Cached, Node
 from vispark.records import pack
 from vispark.rewrite import FETCH, KEEP
+from vispark.translate.interface import ROOM
 
 START, END = Cached(1, "start"), Cached(2, "end")
 APPEND = plan.HaloAppend()
@@ -51,10 +52,10 @@ def content(grid: Grid, value=ONE, positions=None) -> Content:
     return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
-def lowered(grid: Grid, *operations: plan.Op, goal=KEEP, **given) -> GridLowering:
+def lowered(grid: Grid, *operations: plan.Op, goal=KEEP, room: int = ROOM, **given) -> GridLowering:
     chain = (Node(plan.Send()), Node(plan.ToDevice(), START), *map(Node, operations[:-1]), Node(operations[-1], END))
     first = content(grid, **given)
-    work = lowering(chain, START, goal, [first])
+    work = lowering(chain, START, goal, [first], room)
     assert isinstance(work, GridLowering)
     work.add(0, first)
     assert work.finish() == ""

@@ -37,7 +37,7 @@ class Watched(Client):
 def lane() -> Iterator[tuple[Lane, Connection]]:
     """A lane, and the worker's end of its connection."""
     ours, theirs = socket.socketpair()
-    with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, ()), "") as client:
+    with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, (), 0), "") as client:
         client.lane = Lane(client, 30.0, blame=lambda *_: None, heard=lambda *_: None)
         yield client.lane, worker
 

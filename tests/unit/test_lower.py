@@ -45,6 +45,7 @@ from vispark.prepared import Prepared
 from vispark.records import Layout
 from vispark.records.layout import Part
 from vispark.rewrite import FETCH, KEEP, Goal, Stage, stages
+from vispark.translate.interface import ROOM
 
 START = Cached(1, "points")
 ADD = fold_for_kernel(operator.add, "")
@@ -301,7 +302,7 @@ def plan_of(plans: Plans, *ops: plan.Op, contents: Content | None = None, home: 
     home = home or Home("/run", "here")
     content = contents or numbers(5)
     shape = plans.shape({0: home, 1: home}, {0: content, 1: content})
-    ready = plans.ready(whole, START, whole[2:], shape, FETCH, [0, 1])
+    ready = plans.ready(whole, START, whole[2:], shape, FETCH, [0, 1], ROOM)
     (at, prepared), = ready.shares
     assert at == home
     return prepared

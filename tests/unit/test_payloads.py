@@ -40,7 +40,7 @@ class Pinning(NullDevice):
 @pytest.fixture
 def client() -> Iterator[Client]:
     left, right = socket.socketpair()
-    with right, Client(Connection(left), Welcome(2, "w", 1, 1, ()), "") as client:
+    with right, Client(Connection(left), Welcome(2, "w", 1, 1, (), 0), "") as client:
         yield client
 
 

@@ -15,10 +15,9 @@ from tests.golden.harness import AS_ON_GPU, launch
 from vispark.translate import trace
 from vispark.translate.folding import Folding
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call, Field, Record, TableKernel
+from vispark.translate.interface import ROOM, Call, Field, Record, TableKernel
 from vispark.translate.matrix import Nearest
 from vispark.translate.matrix_kernel import shape_for
-from vispark.translate.matrix_roles import SHARED_BYTES
 
 COLUMNS, CENTRES = 48, 20
 
@@ -355,7 +354,7 @@ def test_the_way_of_a_gpu_folds_what_the_host_folds():
 def test_centres_that_fit_shared_memory_lie_there_as_a_whole(centres, ring):
     shape = shape_for(centres, 784, "float32", Nearest("first", False), True)
     assert shape.ring == ring
-    assert shape.shared <= SHARED_BYTES
+    assert shape.shared <= ROOM
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])

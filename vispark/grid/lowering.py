@@ -24,12 +24,15 @@ from vispark.mapped import MapSpec
 from vispark.plan import Cached, Chain
 from vispark.rewrite import Goal, Stage
 from vispark.tables import SlotTable
+from vispark.translate.interface import ROOM
 
 
-def lowering(chain: Chain, start: Cached | None, goal: Goal, contents: Iterable[Content]) -> Lowering:
-    """How to lower a chain that starts on partitions that look so."""
+def lowering(chain: Chain, start: Cached | None, goal: Goal, contents: Iterable[Content], room: int) -> Lowering:
+    """How to lower a chain that starts on partitions that look so, for devices whose thread blocks can have ``room``
+    bytes of shared memory.
+    """
     grid = next((content.layout.grid for content in contents if content.layout.grid is not None), None)
-    return Lowering(chain, start, goal) if grid is None else GridLowering(chain, start, goal, grid)
+    return Lowering(chain, start, goal, room) if grid is None else GridLowering(chain, start, goal, grid, room)
 
 
 class GridLowering(Lowering):
@@ -37,14 +40,15 @@ class GridLowering(Lowering):
 
     Parameters
     ----------
-    chain, start, goal
+    chain, start, goal, room
         As for :class:`~vispark.lower.Lowering`.
     description : Description
         The grid.
     """
 
-    def __init__(self, chain: Chain, start: Cached | None, goal: Goal, description: Description):
-        super().__init__(chain, start, goal)
+    def __init__(self, chain: Chain, start: Cached | None, goal: Goal, description: Description,
+                 room: int = ROOM):
+        super().__init__(chain, start, goal, room)
         self.description = description
         self.stencils: list[StencilLaunch] = []
         #: Each loop with its stencils, and the passes of so many steps that they became.
@@ -180,7 +184,7 @@ class GridLowering(Lowering):
     def _iterate(self, spec: LoopSpec, position: int, before: Signature) -> None:
         layout = self._states[0][position].layout
         maps = loop_maps(spec, layout, before, self.description, position)
-        once, several, stride = passes(maps, self.description, spec.most_at_once)
+        once, several, stride = passes(maps, self.description, spec.most_at_once, self.room)
         self.steps += [messages.ToDevice(), Iterate(
             spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
             self._phases(several), stride)]
@@ -193,7 +197,7 @@ class GridLowering(Lowering):
         said = []
         for spec, maps, (made, stride) in self._loops:
             steps = "a step" if stride == 1 else f"{stride} steps"
-            reason = why_apart(maps, self.description, spec.most_at_once)
+            reason = why_apart(maps, self.description, spec.most_at_once, self.room)
             said.append(f"{spec.label}: {steps} in {len(made)} pass{'es' * (len(made) > 1)} over memory"
                         + (f"; not joined where {reason}" if reason else ""))
         return said

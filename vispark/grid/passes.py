@@ -25,6 +25,7 @@ from vispark.translate import (
     why_not_chained,
     why_not_stepped,
 )
+from vispark.translate.interface import ROOM
 from vispark.translate.stencil_frame import Rims
 
 #: Functions with what blocks look like before each.
@@ -43,7 +44,7 @@ class Ways:
     reason: Callable[[Sequence[Part]], str]
 
 
-def passes(maps: Maps, description: Description, most: int) -> tuple[Maps, Maps, int]:
+def passes(maps: Maps, description: Description, most: int, room: int = ROOM) -> tuple[Maps, Maps, int]:
     """The passes of a step; and those of several steps, and how many these are, or nothing and 1.
 
     They are the cheapest ones, by what they are estimated to move for a step.
@@ -56,8 +57,10 @@ def passes(maps: Maps, description: Description, most: int) -> tuple[Maps, Maps,
         The grid.
     most : int
         The most steps that may be done at once.
+    room : int
+        The bytes of shared memory that a thread block can have where they run.
     """
-    ways = _ways(maps, description)
+    ways = _ways(maps, description, room)
     if isinstance(ways, str):
         return maps, (), 1
     parts = [_part(*each) for each in maps]
@@ -71,12 +74,12 @@ def passes(maps: Maps, description: Description, most: int) -> tuple[Maps, Maps,
     return _joined(maps, parts, counts, ways), _joined(list(maps) * stride, parts * stride, several, ways), stride
 
 
-def why_apart(maps: Maps, description: Description, most: int) -> str:
+def why_apart(maps: Maps, description: Description, most: int, room: int = ROOM) -> str:
     """Why the stencils of a loop that are passes of their own are; empty where none has to be.
 
     Parameters as for :func:`passes`.
     """
-    ways = _ways(maps, description)
+    ways = _ways(maps, description, room)
     if isinstance(ways, str):
         return ways
     parts = [_part(*each) for each in maps]
@@ -87,7 +90,7 @@ def why_apart(maps: Maps, description: Description, most: int) -> str:
     return "; ".join(reasons)
 
 
-def _ways(maps: Maps, description: Description) -> Ways | str:
+def _ways(maps: Maps, description: Description, room: int) -> Ways | str:
     """How a grid's stencils become passes, or why none are joined."""
     if description.ndim == len("yx"):
         beyond = _beyond(maps, description)
@@ -97,8 +100,8 @@ def _ways(maps: Maps, description: Description) -> Ways | str:
                     partial(why_not_chained, beyond=beyond, dims=2))
     if description.ndim == len("zyx"):
         around = Around(tuple((name, _rims(description, name)) for name in _types(maps)), description.ghosts)
-        return Ways(partial(stepped, around=around), partial(specialise_steps, around=around),
-                    partial(why_not_stepped, around=around))
+        return Ways(partial(stepped, around=around, room=room), partial(specialise_steps, around=around, room=room),
+                    partial(why_not_stepped, around=around, room=room))
     return "the grid has 1 axis"
 
 

@@ -15,11 +15,11 @@ from vispark.translate.errors import Refusal
 from vispark.translate.folding import Accumulated, Folding, accumulated, of_keys
 from vispark.translate.form import Constant
 from vispark.translate.frames import Folded, Frame
-from vispark.translate.interface import Call, Record, TableKernel
+from vispark.translate.interface import ROOM, Call, Record, TableKernel
 from vispark.translate.keyed import KeyedFrame
 from vispark.translate.matrix_kernel import instead_of
 from vispark.translate.scalars import NeedsStatic
-from vispark.translate.table import WARP, keyed_table, lanes_for, lanes_for_key, table_for, together
+from vispark.translate.table import WARP, keyed_table, lanes_for, lanes_for_key, table_for, together, usable
 from vispark.translate.text import at_definition
 from vispark.translate.types import Scalar
 from vispark.translate.writer import Serial
@@ -35,7 +35,7 @@ _LANES_IN_MEMORY = 4
 
 
 def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None = None,
-         folding: Folding | None = None) -> TableKernel:
+         folding: Folding | None = None, room: int = ROOM) -> TableKernel:
     """The kernel of a chain of traced functions, for elements and arguments of given dtypes and shapes.
 
     Parameters
@@ -49,6 +49,8 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
         The outputs to compute, and to fold where there is a fold, by name; all if left out.
     folding : Folding, optional
         What the last function's results are folded into.
+    room : int
+        The bytes of shared memory that a thread block can have where it runs.
 
     Returns
     -------
@@ -75,8 +77,8 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
                        len(call.args)) for call in calls)
     while True:
         try:
-            kernel = _kernel(links, record, given, tuple(statics.items()), wanted, folding)
-            return instead_of(kernel, calls, record, folding)
+            kernel = _kernel(links, record, given, tuple(statics.items()), wanted, folding, room)
+            return instead_of(kernel, calls, record, folding, room)
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except Refusal as error:
@@ -86,29 +88,31 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
 @functools.lru_cache(maxsize=512)
 def _kernel(links: tuple[Link, ...], record: Record, given: tuple[tuple[Place, Given], ...],
             statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
-            folding: Folding | None) -> TableKernel:
+            folding: Folding | None, room: int) -> TableKernel:
     """Cached by types: a chain with other values gives the kernel that there is."""
     def written(lanes: int, multiplied: bool) -> RowFunction:
         return ChainWriter(links, record, dict(given), dict(statics), wanted, folding is not None,
                            lanes, multiplied).write()
 
     for multiplied in (True, False):
-        kernel = _of_rows(functools.partial(written, multiplied=multiplied), folding)
+        kernel = _of_rows(functools.partial(written, multiplied=multiplied), folding, room)
         if kernel is not None:
             return kernel
     raise AssertionError("rows that nothing is multiplied with have a kernel")
 
 
-def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None) -> TableKernel | None:
+def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, room: int) -> TableKernel | None:
     """The kernel around a row function; None if rows that are to be multiplied do not fit shared memory."""
     host = written(1)
     if folding and folding.key:
-        return _by_key(host, written, folding)
+        return _by_key(host, written, folding, room)
     folded = _folded(host, folding) if folding else ()
     every = tuple(one for each in folded for one in each.accumulated)
     rows = [(port.count, port.nbytes) for port in (*host.read, *(() if folding else host.outputs))]
     function = _shared_row(host, written, lanes := lanes_for(rows, every))
-    table = table_for(function, 1 if function is host else lanes, every)
+    table = table_for(function, 1 if function is host else lanes, every, room)
+    if table.shared > usable(room):
+        function, table = host, table_for(host, 1, every, room)
     if host.products and table.kind != "tiled":
         return None
     frame = Frame(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
@@ -122,7 +126,7 @@ def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> 
                  for port in function.outputs if port.parameter.name != but)
 
 
-def _by_key(host: RowFunction, written: Any, folding: Folding) -> TableKernel:
+def _by_key(host: RowFunction, written: Any, folding: Folding, room: int) -> TableKernel | None:
     key = next((port for port in host.outputs if port.parameter.name == folding.key), None)
     if key is None or not key.number or Scalar(key.parameter.dtype).kind not in "biu":
         raise Refusal(f"keys to fold by are integers in the field {folding.key!r}, and there is none")
@@ -137,14 +141,20 @@ def _by_key(host: RowFunction, written: Any, folding: Folding) -> TableKernel:
     for most in (WARP, _LANES_IN_MEMORY):
         lanes = min(most, lanes_for_key(sum(each.port.count for each in folded)))
         function = _shared_row(host, written, lanes)
-        table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every))
+        table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every), room)
         if place:
             break
     words = [one.words * one.width for each in folded for one in each.accumulated]
     if all(words) and not host.products:
         numbers = sum(each.port.count for each in folded)
         shared = 8 * (folding.groups + sum(words)) + 16 * len(every)
-        table, place = together(function, table, place, shared, numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS)
+        table, place = together(function, table, place, shared, numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS,
+                                room)
+    if table.shared > usable(room):
+        function = host
+        table, place = keyed_table(host, 1, left + 16 * len(every), room)
+    if host.products and table.kind != "tiled":
+        return None
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
                        of_keys=keys, place=place)
     made = _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))

@@ -12,6 +12,9 @@ from vispark.translate.capture import constant
 from vispark.translate.folding import Accumulated
 from vispark.translate.form import Function
 
+#: The shared memory that a thread block can have on Hopper and on the host, in bytes.
+ROOM = 227 * 1024
+
 
 @dataclass(frozen=True)
 class Field:

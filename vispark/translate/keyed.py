@@ -179,21 +179,33 @@ class KeyedFrame(Frame):
         return self.products_at + sum(how.nbytes for _, how in self._multiplied)
 
     def _rows_of_tile(self, text: Text) -> None:
-        """All rows of a tile; the threads of a warp go on together where they wait for each other."""
+        """All rows of a tile."""
+        self._rows(text, "int", self._tile_places())
+
+    def _direct(self, text: Text) -> None:
+        text.add("extern __shared__ __align__(16) unsigned char memory[];")
+        self._place_of_thread(text, 0)
+        self._declare_folds(text)
+        text.add("const long long count = work.count;")
+        self._rows(text, "long long", {port.local: at_row(port, "row") for port in self.function.inputs})
+        self._leave(text)
+
+    def _rows(self, text: Text, c: str, inputs: dict[str, str]) -> None:
+        """Some rows, counted in a C++ type; the threads of a warp go on together where they wait for each other."""
         table = self.table
         if self.place == "thread" or self._together:
-            text.add(f"for (int row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += "
+            text.add(f"for ({c} row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += "
                      f"{table.groups}) {{")
-            places = self._tile_places() | self._declared_results(text, table.lanes)
+            places = inputs | self._declared_results(text, table.lanes)
             text.add(self._call(places, lanes=True), f"const long long key = rows::key_of({self.key.local});")
             self._take_range(text)
             text.add(f"if (key >= 0 && key < {self.groups}) {{")
             self._cell(text, table.lanes, self._apart, self._together)
             text.add("}", "}")
             return
-        text.add(f"for (int start = 0; start < count; start += {table.groups}) {{",
-                 f"const int row = start + {'group' if table.lanes > 1 else 'threadIdx.x'};")
-        places = self._tile_places() | self._declared_results(text, table.lanes)
+        text.add(f"for ({c} start = 0; start < count; start += {table.groups}) {{",
+                 f"const {c} row = start + {'group' if table.lanes > 1 else 'threadIdx.x'};")
+        places = inputs | self._declared_results(text, table.lanes)
         text.add("long long key = -1;", "if (row < count) {", self._call(places, lanes=True),
                  f"key = rows::key_of({self.key.local});")
         self._take_range(text)

@@ -14,9 +14,9 @@ import numpy as np
 
 from vispark.translate.folding import Accumulated, Folding
 from vispark.translate.form import Capture, Constant, Function
-from vispark.translate.interface import Call, Parameter, Preparation, Record, TableKernel
+from vispark.translate.interface import ROOM, Call, Parameter, Preparation, Record, TableKernel
 from vispark.translate.matrix import Nearest, Recognised, Row, leaves, recognise
-from vispark.translate.matrix_roles import SHARED_BYTES, THREADS, TILE, Roles, roles_for
+from vispark.translate.matrix_roles import THREADS, TILE, Roles, roles_for
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
 LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
@@ -34,15 +34,16 @@ _HEADER = '#include "vispark/nearest.h"'
 _CENTRES = {"float32": "float", "float64": "double"}
 
 
-def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, folding: Folding | None) -> TableKernel:
+def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, folding: Folding | None,
+               room: int = ROOM) -> TableKernel:
     """The kernel by matrix work that gives what a kernel gives, or that kernel itself.
 
     Parameters
     ----------
     kernel : TableKernel
         What the translator wrote of the chain.
-    calls, record, folding
-        What it wrote it of.
+    calls, record, folding, room
+        What it wrote it of and for.
     """
     if len(calls) != 1 or len(record.fields) != 1 or np.dtype(record.fields[0].dtype) != np.float32:
         return kernel
@@ -50,7 +51,8 @@ def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, foldi
     if understood is None:
         return kernel
     found, given = understood
-    return _kernel(kernel, found.result, given, folding.groups if folding and folding.key else None) or kernel
+    groups = folding.groups if folding and folding.key else None
+    return _kernel(kernel, found.result, given, groups, room) or kernel
 
 
 def is_matrix_work(source: str) -> bool:
@@ -58,7 +60,7 @@ def is_matrix_work(source: str) -> bool:
     return _HEADER in source
 
 
-def why_by_rows(call: Call, record: Record) -> str:
+def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
     """Why a function that gives the nearest centre has the translator's kernel; empty if it is no such function."""
     understood = _understood(call, record)
     if understood is None:
@@ -67,6 +69,9 @@ def why_by_rows(call: Call, record: Record) -> str:
     if not roles_for(count, columns) and not shape_for(count, columns, "float32", understood[0].nearest, True):
         return (f"{count} centres of {columns} numbers are too few or too many for matrix work, or the numbers no "
                 "multiple of 4")
+    if room < ROOM and not shape_for(count, columns, "float32", understood[0].nearest, True, room):
+        return (f"matrix work on {count} centres of {columns} numbers needs more than the {room:,} bytes of shared "
+                "memory that a thread block can have here")
     if dtype != np.float32:
         return f"matrix work is for rows of float32, and these are {dtype}"
     return "matrix work is on rows as they are held, for labels alone or sums of the rows and constants of each label"
@@ -102,13 +107,15 @@ def _recognised(function: Function) -> Recognised | None:
 
 
 @functools.lru_cache(maxsize=128)
-def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int | None) -> TableKernel | None:
+def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int | None,
+            room: int) -> TableKernel | None:
     parameters: tuple[Parameter, ...]
     count, columns = centres.shape
     found = next(each for each in leaves(result) if isinstance(each, Nearest))
-    roles = roles_for(count, columns) if groups else None
+    # One pass is for Hopper, whose thread blocks have no less than this.
+    roles = roles_for(count, columns) if groups and room >= ROOM else None
     shape = Shape(count, columns, centres.dtype, found.nan, THREADS, 0, _AHEAD, roles) if roles else \
-        shape_for(count, columns, centres.dtype, found, bool(groups))
+        shape_for(count, columns, centres.dtype, found, bool(groups), room)
     if shape is None:
         return None
     row = Parameter("input", "", 0, "float32", centres.shape[1:], True)
@@ -286,19 +293,20 @@ class Shape:
         return "\n".join(lines) + "\n"
 
 
-def shape_for(centres: int, columns: int, dtype: str, nearest: Nearest, folds: bool) -> Shape | None:
+def shape_for(centres: int, columns: int, dtype: str, nearest: Nearest, folds: bool,
+              room: int = ROOM) -> Shape | None:
     """The shape for so many centres of so many columns, or None where matrix work gains nothing or has no room."""
     least = _LEAST_CENTRES_OF_MANY if folds and centres * columns > _MANY_SUMS else LEAST_CENTRES
     if not least <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % 4:
         return None
     threads = next(threads for most, threads in _THREADS if centres <= most)
     whole = Shape(centres, columns, dtype, nearest.nan, threads, 0, _AHEAD)
-    if whole.shared <= SHARED_BYTES:
+    if whole.shared <= room:
         return whole
     for ahead in (_AHEAD, 3, 2):
         for ring in range(_RING, 3, -1):
             found = replace(whole, ring=ring, ahead=ahead)
-            if ring <= whole.steps and found.shared <= SHARED_BYTES:
+            if ring <= whole.steps and found.shared <= room:
                 return found
     return None
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vispark.translate.interface import ROOM
+
 #: Threads of a block, and those of them that add rows up.
 THREADS = 512
 _ADDERS = 256
 #: Rows that go through the ring together, and the fewest and the most of such tiles that it has room for.
 TILE = 16
 _LEAST_SLOTS, _MOST_SLOTS = 3, 16
-#: Shared memory that a block can have on Hopper; one block has it all.
-SHARED_BYTES = 227 * 1024
 #: Cycles of a tile in one pass, as they were measured: of each tile, centre and column. Two passes read each column of
 #: it twice, 64 bytes at 16 a cycle, and wait for that alone.
 _TILE_CYCLES, _CENTRE_CYCLES, _COLUMN_CYCLES, _TWICE_CYCLES = 2_400, 16, 1.4, 8
@@ -111,6 +111,6 @@ def roles_for(centres: int, columns: int) -> Roles | None:
         for groups in (2, 4, 8):
             found = Roles(centres, columns, slots, groups)
             fills = groups == 8 or _ADDERS // groups <= columns
-            if fills and found.own * found.share <= _MOST_SUMS and found.shared <= SHARED_BYTES:
+            if fills and found.own * found.share <= _MOST_SUMS and found.shared <= ROOM:
                 return found
     return None

@@ -43,7 +43,7 @@ _PLANES = 3
 #: For more the registers do not suffice.
 _MOST_FIELDS = 2
 
-_HELPERS = """#ifndef __CUDA_ON_HOST__
+_HELPERS = """#if !defined(__CUDA_ON_HOST__) && __CUDA_ARCH__ >= 800
 static __device__ __forceinline__ void vp_copy(void* to, const void* from)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
@@ -55,9 +55,12 @@ template <int n> static __device__ __forceinline__ void vp_wait()
     asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory");
 }
 #else
-static void vp_copy(void* to, const void* from) { memcpy(to, from, 16); }
-static void vp_commit() {}
-template <int n> static void vp_wait() {}
+static __device__ __forceinline__ void vp_copy(void* to, const void* from)
+{
+    *(vp_lanes<int, 4>*)to = *(const vp_lanes<int, 4>*)from;
+}
+static __device__ __forceinline__ void vp_commit() {}
+template <int n> static __device__ __forceinline__ void vp_wait() {}
 #endif
 
 template <int n, class T> static __device__ __forceinline__ void vp_move(T* to, const T* from)
@@ -103,8 +106,16 @@ def why_apart(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> str:
     return ""
 
 
-def fused(cells: Sequence[Cell], text: str, kernel: str, how: Steps) -> tuple[str, int]:
-    """The source of a kernel that does several steps, and the bytes of shared memory that it needs.
+def shared_bytes(fields: Sequence[Carried], how: Steps) -> int:
+    """The bytes of shared memory that several steps of some fields need: outer rows, and planes on their way."""
+    tile = Tile.of(fields[0].itemsize, how)
+    edges = how.buffers * how.steps * how.warps * min(how.rows, 2) * tile.width
+    planes = _PLANES * tile.height * tile.width * sum(each.loaded for each in fields)
+    return (edges * len(fields) + planes) * fields[0].itemsize
+
+
+def fused(cells: Sequence[Cell], text: str, kernel: str, how: Steps) -> str:
+    """The source of a kernel that does several steps.
 
     Parameters
     ----------
@@ -113,8 +124,7 @@ def fused(cells: Sequence[Cell], text: str, kernel: str, how: Steps) -> tuple[st
     text : str
         Their C++.
     """
-    writer = _Fuser(cells, text, kernel, how)
-    return writer.source(), writer.shared
+    return _Fuser(cells, text, kernel, how).source()
 
 
 class _Fuser:
@@ -131,7 +141,6 @@ class _Fuser:
         self.tile = Tile.of(size, how)
         self.edges = how.buffers * how.steps * how.warps * self.outer * self.tile.width
         self.plane = self.tile.height * self.tile.width
-        self.shared = (self.edges * len(self.fields) + _PLANES * self.plane * len(self.loaded)) * size
         # What of each cell's parameters is the kernel's: once, where all steps are one stencil's.
         alike = all(cell is cells[0] for cell in cells)
         self.given = [each for cell in (cells[:1] if alike else cells) for each in cell.given]

@@ -1,7 +1,7 @@
 """Decides how rows meet threads: how many threads share a row, how many rows lie in shared memory at once, and how many
 thread blocks there are.
 
-Decided from sizes alone: the bytes of a row, the registers of accumulators, the shared memory of a multiprocessor.
+Decided from sizes alone: the bytes of a row, the registers of accumulators, the shared memory of a thread block.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from vispark.translate.chain import Port, RowFunction
 from vispark.translate.folding import Accumulated
+from vispark.translate.interface import ROOM
 from vispark.translate.products import Product, Stage
 
-#: Shared memory of a multiprocessor that thread blocks can have (H100 and H200, less a little), and what the
-#: system takes of it for each.
-SHARED_BYTES = 220 * 1024
+#: What is left of the shared memory that a thread block can have, which is about all of a multiprocessor's; what the
+#: system takes of it for each block; and the most that a block of several warps has.
+_LEFT_BYTES = 7 * 1024
 _SYSTEM_BYTES = 1024
+_BLOCK_BYTES = 110 * 1024
 _REGISTERS = 65536
 _THREADS = 2048
 #: The registers that a thread has beside those of accumulators, about, and one more for two of these; and where its
@@ -36,8 +38,9 @@ _NARROW = 64
 _PER_LANE = 16
 #: The most registers that a thread's accumulators may take.
 _ACCUMULATOR_REGISTERS = 144
-#: Bytes of rows that a thread block has on their way at once, at most.
+#: Bytes of rows that a thread block has on their way at once, at most, and the part of its shared memory that they are.
 _STAGE_BYTES = 20 * 1024
+_STAGE_PART = 6
 #: Bytes that a multiprocessor must have on their way for the memory's full speed.
 _AHEAD_BYTES = 64 * 1024
 _MOST_ROWS = 1024
@@ -143,19 +146,23 @@ def lanes_for(widths: Sequence[tuple[int, int]], accumulated: Sequence[Accumulat
     return lanes
 
 
-def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]) -> Table:
-    """The table for a row function."""
+def usable(room: int) -> int:
+    """The bytes of shared memory that a table may take, where a thread block can have so many."""
+    return room - _LEFT_BYTES
+
+
+def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], room: int = ROOM) -> Table:
+    """The table for a row function; it fits, unless arrays of the rows' own do not."""
     rows = [port for port in (*function.inputs, *function.outputs) if not port.number]
     if not rows and lanes == 1:
-        return _flat(function, accumulated)
+        return _flat(function, accumulated, room)
     for block in (256, 128, 64, 32) if lanes > 1 and not accumulated else (128, 64, 32):
-        tried = [_tiled(function, lanes, accumulated, block, stages, bool(accumulated)) for stages in (3, 2, 1)]
-        fitting = [found for found in tried if found.shared <= SHARED_BYTES // (2 if block > 32 else 1)]
+        tried = [_tiled(function, lanes, accumulated, block, stages, bool(accumulated), room) for stages in (3, 2, 1)]
+        most = min(usable(room), _BLOCK_BYTES) if block > WARP else usable(room)
+        fitting = [found for found in tried if found.shared <= most]
         if fitting:
             return _best(fitting, function)
-    registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
-    shared = max(128 // lanes * function.scratch, _joined_bytes(128, accumulated))
-    return Table("direct", lanes, 128, max(16, 128 // lanes), 1, _resident(128, shared, registers), shared)
+    return _direct(function, lanes, accumulated, room)
 
 
 def lanes_for_key(width: int) -> int:
@@ -166,24 +173,24 @@ def lanes_for_key(width: int) -> int:
     return lanes
 
 
-def keyed_table(function: RowFunction, lanes: int, cells: int) -> tuple[Table, str]:
+def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM) -> tuple[Table, str]:
     """The table for a fold by key whose cells take so many bytes, and who has cells in shared memory.
 
     Each thread has its own if these are few, so that none waits for another; or each warp. Where even these do not fit,
     a thread block is one warp with its cells in memory, which is "".
     """
     if lanes == 1:
-        tables = _with_cells(function, 1, lambda block: block * cells, _OWN_THREADS)
+        tables = _with_cells(function, 1, lambda block: block * cells, _OWN_THREADS, room)
         if tables:
             return max(tables, key=lambda table: table.resident * table.block), "thread"
-    tables = _with_cells(function, lanes, lambda block: block // 32 * cells, _FEW_THREADS)
+    tables = _with_cells(function, lanes, lambda block: block // 32 * cells, _FEW_THREADS, room)
     if tables:
         return max(tables, key=lambda table: table.resident * table.block), "warp"
-    return _tiled(function, lanes, (), 32, 2, True), ""
+    return _without_cells(function, lanes, (WARP,), room), ""
 
 
 def together(function: RowFunction, table: Table, place: str, cells: int, numbers: int,
-             few: bool) -> tuple[Table, str]:
+             few: bool, room: int = ROOM) -> tuple[Table, str]:
     """The table for a fold by key whose cells many threads can have together, ``cells`` bytes for all keys.
 
     A block has them in shared memory where warps of their own would be few and a row's numbers are not many; where they
@@ -193,25 +200,36 @@ def together(function: RowFunction, table: Table, place: str, cells: int, number
     if place == "thread" or threads >= _MANY_THREADS or (numbers > _NARROW_RECORD and (place or not few)):
         return table, place
     tables = [] if numbers > _NARROW_RECORD else \
-        _with_cells(function, table.lanes, lambda _: cells, _OWN_THREADS, (512, 256, 128))
+        _with_cells(function, table.lanes, lambda _: cells, _OWN_THREADS, room, (512, 256, 128))
     if tables:
         best = max(tables, key=lambda one: one.resident * one.block)
         return (best, "block") if best.resident * best.block > threads else (table, place)
-    return (table, place) if place else (_tiled(function, table.lanes, (), 512, 2, True), "device")
+    return (table, place) if place else \
+        (_without_cells(function, table.lanes, (512, 256, 128, 64, WARP), room), "device")
 
 
-def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int,
+def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int, room: int,
                 blocks: Sequence[int] = (128, 64, 256, 32)) -> list[Table]:
     """Tables that leave room for cells, and have threads enough."""
     found = []
     for block in blocks:
-        for nbytes in (_STAGE_BYTES // 2, _STAGE_BYTES):
-            table = _tiled(function, lanes, (), block, 2, True, nbytes)
+        for part in (2, 1):
+            table = _tiled(function, lanes, (), block, 2, True, room, part)
             shared = -(-table.shared // 16) * 16 + cells(block) + _SYSTEM_BYTES
-            table = replace(table, shared=shared, resident=_resident(block, shared, _KEY_REGISTERS))
-            if shared <= SHARED_BYTES and table.resident * block >= fewest:
+            table = replace(table, shared=shared, resident=_resident(block, shared, _KEY_REGISTERS, room))
+            if shared <= usable(room) and table.resident * block >= fewest:
                 found.append(table)
     return found
+
+
+def _without_cells(function: RowFunction, lanes: int, blocks: Sequence[int], room: int) -> Table:
+    """A table for a fold by key that needs room for tiles alone, or for nothing where these do not fit."""
+    for block in blocks:
+        for stages in (2, 1):
+            table = _tiled(function, lanes, (), block, stages, True, room)
+            if table.shared <= usable(room):
+                return table
+    return _direct(function, lanes, (), room, (WARP,))
 
 
 def _best(tables: Sequence[Table], function: RowFunction) -> Table:
@@ -225,16 +243,30 @@ def _best(tables: Sequence[Table], function: RowFunction) -> Table:
     return max(tables, key=worth)
 
 
-def _flat(function: RowFunction, accumulated: Sequence[Accumulated]) -> Table:
+def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], room: int,
+            blocks: Sequence[int] = (128, 64, WARP)) -> Table:
+    """Rows stay where they are; of the accumulators of a block of one warp none are joined in shared memory."""
+    for block in blocks:
+        joined = _joined_bytes(block, accumulated) if block > WARP else 0
+        shared = max(block // lanes * function.scratch, joined)
+        if shared <= usable(room):
+            break
+    registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
+    resident = _resident(block, shared, registers, room)
+    return Table("direct", lanes, block, max(16, block // lanes), 1, resident, shared)
+
+
+def _flat(function: RowFunction, accumulated: Sequence[Accumulated], room: int) -> Table:
     largest = max(port.itemsize for port in (*function.inputs, *function.outputs))
     pack = max(1, 16 // largest) if largest > 1 else 16
     registers = sum(one.registers for one in accumulated)
-    return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers, _FLAT_REGISTERS),
+    return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers, room, _FLAT_REGISTERS),
                  _joined_bytes(256, accumulated))
 
 
 def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int,
-           folds: bool, nbytes: int = _STAGE_BYTES) -> Table:
+           folds: bool, room: int, part: int = 1) -> Table:
+    nbytes = min(_STAGE_BYTES, usable(room) // _STAGE_PART) // part
     row = sum(stride_of(port) * port.itemsize for port in function.inputs)
     out = 0 if folds or lanes == WARP else \
         sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
@@ -251,7 +283,7 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
     shared += sum(staged_bytes(stage, tile) for stage in function.stages)
     shared = max(shared, _joined_bytes(block, accumulated))
     registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
-    return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers), shared)
+    return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers, room), shared)
 
 
 def multiplied(product: Product, rows: int, threads: int, function: RowFunction) -> Multiplied:
@@ -286,9 +318,9 @@ def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
     return max((block // 32 * one.width * one.itemsize for one in accumulated), default=0)
 
 
-def _resident(block: int, shared: int, registers: int, others: int = _OTHER_REGISTERS) -> int:
+def _resident(block: int, shared: int, registers: int, room: int, others: int = _OTHER_REGISTERS) -> int:
     """The thread blocks that a multiprocessor has room for, with so many registers for accumulators, and others."""
     each = min(255, others + registers + registers // 2)
     by_registers = _REGISTERS // (block * -(-each // 8) * 8)
-    by_shared = SHARED_BYTES // (shared + _SYSTEM_BYTES)
+    by_shared = usable(room) // (shared + _SYSTEM_BYTES)
     return max(1, min(_THREADS // block, by_registers, by_shared))

@@ -26,7 +26,7 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     *(vp_lanes<T, n>*)to = lanes;
 }
 
-#ifndef __CUDA_ON_HOST__
+#if !defined(__CUDA_ON_HOST__) && __CUDA_ARCH__ >= 800
 static __device__ __forceinline__ void vp_copy(void* to, const void* from)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from)
@@ -38,9 +38,12 @@ template <int n> static __device__ __forceinline__ void vp_wait()
     asm volatile("cp.async.wait_group %0;" :: "n"(n) : "memory");
 }
 #else
-static void vp_copy(void* to, const void* from) { memcpy(to, from, 16); }
-static void vp_commit() {}
-template <int n> static void vp_wait() {}
+static __device__ __forceinline__ void vp_copy(void* to, const void* from)
+{
+    *(vp_lanes<int, 4>*)to = *(const vp_lanes<int, 4>*)from;
+}
+static __device__ __forceinline__ void vp_commit() {}
+template <int n> static __device__ __forceinline__ void vp_wait() {}
 #endif
 
 template <int n, class T> static __device__ __forceinline__ void vp_move(T* to, const T* from)

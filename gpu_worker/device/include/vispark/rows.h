@@ -47,34 +47,33 @@ struct Work {
 
 // -- copies ----------------------------------------------------------------------------------------------------------
 
-// Copies into shared memory go on while the thread does; a group of them is waited for at once.
+template <int bytes> struct __align__(bytes) Chunk { char byte[bytes]; };
+
+// Copies into shared memory go on while the thread does; a group of them is waited for at once. The host and GPUs before
+// Ampere copy there and then.
+#if defined(__CUDA_ON_HOST__) || __CUDA_ARCH__ < 800
 template <int bytes> __device__ __forceinline__ void copy_ahead(void* shared, const void* global)
 {
-#ifdef __CUDA_ON_HOST__
-    __builtin_memcpy(shared, global, bytes);
+    *(Chunk<bytes>*)shared = *(const Chunk<bytes>*)global;
+}
+__device__ __forceinline__ void end_group() {}
+template <int ahead> __device__ __forceinline__ void wait_for_groups() {}
 #else
+template <int bytes> __device__ __forceinline__ void copy_ahead(void* shared, const void* global)
+{
     const unsigned to = (unsigned)__cvta_generic_to_shared(shared);
     if (bytes == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
     else
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
-#endif
 }
-__device__ __forceinline__ void end_group()
-{
-#ifndef __CUDA_ON_HOST__
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
+__device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Wait until at most `ahead` groups are on their way.
 template <int ahead> __device__ __forceinline__ void wait_for_groups()
 {
-#ifndef __CUDA_ON_HOST__
     asm volatile("cp.async.wait_group %0;" ::"n"(ahead) : "memory");
-#endif
 }
-
-template <int bytes> struct __align__(bytes) Chunk { char byte[bytes]; };
+#endif
 
 // Where a byte of flat rows lies in a tile whose rows have `width` and are `stride` apart; both in bytes. Padded rows
 // are whole multiples of 16 bytes.
@@ -183,7 +182,8 @@ template <> struct Fold<Minimum, Value, float, double> : FloatExtreme<Minimum> {
 template <> struct Fold<Maximum, Value, float, double> : FloatExtreme<Maximum> {};
 
 // A block's accumulators become one partial of `width`, in the same order each time. Column `slot * L + lane` is in
-// accumulator `slot` of the lanes numbered `lane`. `memory` holds an accumulator for each warp and column.
+// accumulator `slot` of the lanes numbered `lane`. `memory` holds an accumulator for each warp and column, if there are
+// several warps.
 template <int L, int width, int threads, class Op, class A, class F>
 __device__ __forceinline__ void leave(A* partial, A* memory, F* folds)
 {
@@ -197,8 +197,13 @@ __device__ __forceinline__ void leave(A* partial, A* memory, F* folds)
         for (int apart = (threads < 32 ? threads : 32) / 2; apart >= L; apart /= 2)
             value = Op::of(value, exchange(0xffffffffu, value, apart));
         const int column = slot * L + lane;
-        if (threadIdx.x % 32 < L && column < width) memory[warp * width + column] = value;
+        if (threadIdx.x % 32 >= L || column >= width) continue;
+        if (warps == 1)
+            partial[(long long)blockIdx.x * width + column] = value;
+        else
+            memory[warp * width + column] = value;
     }
+    if (warps == 1) return;
     barrier();
     for (int column = threadIdx.x; column < width; column += threads) {
         A value = memory[column];
