@@ -470,6 +470,7 @@ FORBIDDEN = [
     (lambda p: sum(p[i + 4] for i in range(2)), ROWS, (), "at least 4 here, outside"),
     (lambda p: p[0.5], ROWS, (), "an index is Python float"),
     (lambda p: p[0, 0], ROWS, (), "has 1 axes, and 2 indices"),
+    (lambda p: np.outer(p, p).sum(axis=(0, 1)), ROWS, (), r"axis of np\.sum is one whole number; leave it out"),
     (lambda x: x[0], NUMBERS, (), "float32 has no items"),
     (lambda x: x % 2 & 1, NUMBERS, (), "NumPy has no bitwise_and of float32"),
     (lambda x: ~x, NUMBERS, (), "NumPy has no invert of float32"),

@@ -1,5 +1,6 @@
 """Kernels by matrix work: which functions get them, and what they give on the host."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -17,7 +18,7 @@ from vispark.translate.folding import Folding
 from vispark.translate.fusion import fuse
 from vispark.translate.interface import ROOM, Call, Field, Record, TableKernel
 from vispark.translate.matrix import Nearest
-from vispark.translate.matrix_kernel import shape_for
+from vispark.translate.matrix_kernel import shape_for, why_by_rows
 
 COLUMNS, CENTRES = 48, 20
 
@@ -170,6 +171,17 @@ def test_centres_may_be_a_list_as_takeSample_gives_them():
     (given, _), (kernel, calls) = made(nearest, listed), made(captured)
     assert given.source == kernel.source == made(nearest, centres)[0].source
     assert [value.tolist() for value in kernel.values(calls)] == [centres.tolist()]
+
+
+@pytest.mark.parametrize(("columns", "dtype", "why"), [
+    (COLUMNS, "float32", rf"labels alone or, with reduceByKey\(numKeys={CENTRES}\), the sums"),
+    (46, "float32", f"{CENTRES} centres of 46 numbers are too few or too many"),
+    (COLUMNS, "float64", "is for rows of float32, and these are float64"),
+])
+def test_it_is_said_why_there_is_none(columns, dtype, why):
+    centres = points(CENTRES, columns, seed=1)
+    call = Call(trace(assign, (centres,)), (centres,))
+    assert re.search(why, why_by_rows(call, Record((Field("", dtype, (columns,)),))))
 
 
 @pytest.mark.parametrize(("centres", "columns", "dtype"), [(4, COLUMNS, "float32"), (CENTRES, 16, "float32"),

@@ -74,7 +74,8 @@ def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
                 "memory that a thread block can have here")
     if dtype != np.float32:
         return f"matrix work is for rows of float32, and these are {dtype}"
-    return "matrix work is on rows as they are held, for labels alone or sums of the rows and constants of each label"
+    return (f"matrix work gives labels alone or, with reduceByKey(numKeys={count}), the sums by label of the rows and "
+            "of constants")
 
 
 def _understood(call: Call, record: Record) -> tuple[Recognised, Parameter] | None:

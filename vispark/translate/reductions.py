@@ -69,6 +69,8 @@ class Reductions(Writer):
 
     def _along(self, name: str, array: Array, axis: Value, less: int = 0) -> Value:
         """Along one axis: an array of the others, kept, as each element is a loop."""
+        if isinstance(axis, Tuple | List):
+            raise Refusal(f"axis of np.{name} is one whole number; leave it out for all, or reshape several to one")
         number = self.static(self.plain(axis), "the axis must be known before the kernel runs")
         if not -len(array.shape) <= number < len(array.shape):
             raise Refusal(f"{describe(array)} has no axis {number}")
