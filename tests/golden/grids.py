@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Source
+from gpu_worker.device.base import Buffer, Device, Source
 from tests.golden.harness import host
 from vispark.translate import Field, Stencil, StencilKernel, specialise_stencil, trace
 
@@ -75,8 +75,9 @@ def patch_of(field: np.ndarray, ghost: Sequence[int]) -> Patch:
 
 def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.ndarray], ghost: Sequence[int],
         box: Box | None = None, origin: Sequence[int] | None = None, shape: Sequence[int] | None = None,
-        options: tuple[str, ...] = ()) -> list[np.ndarray]:
-    """The outputs of one launch, as arrays of the interior; cells outside the box are 99.
+        options: tuple[str, ...] = (), on: Device | None = None) -> list[np.ndarray]:
+    """The outputs of one launch, as arrays of the interior; cells outside the box are 99. The device is the host where
+    none is named.
 
     Parameters
     ----------
@@ -87,7 +88,8 @@ def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.nd
     origin, shape : sequence of int, optional
         Where the interior lies in the whole grid, and how large that is.
     """
-    device, stream = host(), host().stream()
+    device = on or host()
+    stream = device.stream()
     dims = len(ghost)
     patch = patch_of(next(iter(fields.values())), ghost)
     low, high = ((0,) * dims, patch.shape[3 - dims:]) if box is None else box
@@ -102,12 +104,12 @@ def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.nd
             flat = np.full(patch.size, 99, parameter.dtype)
             if parameter.kind == "input":
                 patch.cells(flat)[...] = fields[parameter.name].reshape(patch.cells(flat).shape)
-            buffer = _sent(flat)
+            buffer = _sent(flat, device)
             buffers.append(buffer)
             outputs += [(flat, buffer)] if parameter.kind == "output" else []
             given.append(np.uint64(buffer.address + patch.first * flat.itemsize))
         elif parameter.pointer:
-            buffers.append(_sent(np.ascontiguousarray(next(numbers)).reshape(-1)))
+            buffers.append(_sent(np.ascontiguousarray(next(numbers)).reshape(-1), device))
             given.append(buffers[-1])
         else:
             given.append(next(numbers))
@@ -116,6 +118,7 @@ def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.nd
     found = []
     for flat, buffer in outputs:
         device.copy_out(flat.view(np.uint8), buffer, stream=stream)
+        device.synchronize(stream=stream)
         inner = tuple(slice(g, n - g) for g, n in zip(patch.ghost, patch.cells(flat).shape, strict=True))
         found.append(patch.cells(flat)[inner].reshape(patch.shape[3 - dims:]).copy())
     for buffer in buffers:
@@ -123,10 +126,11 @@ def run(kernel: StencilKernel, values: Sequence[Any], fields: Mapping[str, np.nd
     return found
 
 
-def _sent(flat: np.ndarray) -> Buffer:
-    stream = host().stream()
-    buffer = host().allocate(flat.nbytes, stream=stream)
-    host().copy_in(buffer, flat.view(np.uint8), stream=stream)
+def _sent(flat: np.ndarray, device: Device) -> Buffer:
+    stream = device.stream()
+    buffer = device.allocate(flat.nbytes, stream=stream)
+    device.copy_in(buffer, flat.view(np.uint8), stream=stream)
+    device.synchronize(stream=stream)
     return buffer
 
 
