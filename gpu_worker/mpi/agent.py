@@ -6,7 +6,7 @@ import os
 import sys
 
 from gpu_worker.admin import administer
-from gpu_worker.mpi.nodes import arguments_of_prted, worker_of
+from gpu_worker.mpi.nodes import KEY, arguments_of_prted, refused, worker_of
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.messages import StartPrted
 
@@ -16,7 +16,7 @@ def main(node: str, words: list[str]) -> int:
     try:
         administer(StartPrted(worker_of(node, os.environ), arguments_of_prted(words)))
     except VisparkError as error:
-        print(f"node {node}: {error}", file=sys.stderr)
+        print(refused(os.environ.get(KEY, ""), f"node {node}: {error}"), file=sys.stderr)
         return 1
     return 0
 

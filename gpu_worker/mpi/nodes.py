@@ -25,6 +25,9 @@ from gpu_worker.protocol.errors import ProtocolError, WorkerUnavailable
 KEY = "VISPARK_WORLD"
 WORKERS = "VISPARK_WORLD_WORKERS"
 
+#: How far back in the log launch agents' lines are looked for; mpirun says much behind them.
+_LINES = 100
+
 _NODE = re.compile(r"vispark-(\d+)")
 
 #: prted's own arguments, with how many values follow each; an agent of its own it is not told.
@@ -72,6 +75,17 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
                                 env=variables, start_new_session=True)
     finally:
         os.close(output)
+
+
+def refused(key: str, said: str) -> str:
+    """The line by which a launch agent says why it cannot reach a node of a world, given in hexadecimal digits."""
+    return f"world {key[:16]}: {said}".replace("\n", "; ")
+
+
+def refusals(directory: RuntimeDirectory, key: bytes) -> str:
+    """What the launch agents of a world said to this node's log; empty where they reached all nodes."""
+    lead, lines = refused(key.hex(), ""), log.tail(directory.process_log, _LINES).splitlines()
+    return "; ".join(line.removeprefix(lead) for line in lines if line.startswith(lead))
 
 
 def worker_of(node: str, variables: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 from gpu_worker.device.base import Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.mpi.messages import Answer, Forget, Gather, Go, Joined, Order, Part, Stage
-from gpu_worker.mpi.nodes import mpirun, world_socket
+from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
 from gpu_worker.paths import locate
 from gpu_worker.peer import check_peer
 from gpu_worker.protocol.errors import VisparkError, WorldLost
@@ -189,8 +189,8 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
             break
         except TimeoutError:
             if launcher is not None and launcher.poll() is not None:
-                raise WorldLost(f"no MPI world of {names} came to be: mpirun ended with status {launcher.returncode}; "
-                                f"see {locate().process_log}") from None
+                said = refusals(locate(), wanted.key) or f"mpirun ended with status {launcher.returncode}"
+                raise WorldLost(f"no MPI world of {names} came to be: {said}; see {locate().process_log}") from None
             if is_over():
                 raise WorldLost(f"a worker of the MPI world of {names} was lost before it came to be") from None
             if time.monotonic() > deadline:
