@@ -202,10 +202,15 @@ def loop_maps(spec: LoopSpec, layout: Layout, signature: Signature, description:
             raise PlanError(f"a step of the loop gives a dict with {', '.join(repr(each) for each in last if each)}, "
                             "and the grid has no named fields: return the cell's new value itself, or name the fields, "
                             'as in Grid(..., fields={"u": "f4"})', Place(operation=spec.label))
+        if name not in first:
+            mend = "scatter all fields"
+        elif name not in last:
+            mend = "return a dict of fields"
+        else:
+            mend = f"convert its result or an argument, as in np.{_shown(first[name])}(...)"
         raise PlanError(f"a step of the loop makes {_shown(last.get(name))} of {_shown(first.get(name))}"
                         f"{f' in field {name!r}' if name else ''}; its fields and their dtypes must be after a step "
-                        "what they were before: convert arguments, as in np.float32(0.1), or scatter all fields",
-                        Place(operation=spec.label))
+                        f"what they were before: {mend}", Place(operation=spec.label))
     return found
 
 
