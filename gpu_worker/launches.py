@@ -160,7 +160,8 @@ class Launches:
         launch, stream = entries[0].launch, self.streams.main(device)
         kernel = self._compile(launch, device)
         failpoint("launching")
-        most = max(1, round(launch.waves * device.multiprocessors)) if launch.waves > 0 else 0
+        blocks = launch.cluster if device.clusters else 1
+        most = max(1, round(launch.waves * device.multiprocessors / blocks)) if launch.waves > 0 else 0
         dealt = works.deal([entry.rows for entry in entries], launch.tile, most)
         ports = [argument for argument in launch.arguments if isinstance(argument, In | Out)]
         addresses = [entry.array(port).buffer.address for entry in entries for port in ports]
@@ -175,7 +176,8 @@ class Launches:
                 prepared = self._prepare(launch, given, device, stream)
                 arguments = [np.uint64(table.address), np.uint64(table.address + dealt.nbytes), *partials, *prepared,
                              *given]
-                device.launch(kernel, (len(dealt),), launch.block, arguments, shared=launch.shared, stream=stream)
+                device.launch(kernel, (len(dealt) * blocks,), launch.block, arguments, shared=launch.shared,
+                              stream=stream)
             self.progress.mark(label, partitions, device, stream)
             self.scratch.forget(table, stream)
             for buffer in prepared:

@@ -252,6 +252,8 @@ class Device(ABC):
         The bytes of shared memory that a thread block can have.
     compiling : float
         Seconds that it has compiled so far.
+    clusters : bool
+        Whether thread blocks of neighbouring numbers can form clusters.
     """
 
     kind: ClassVar[str]
@@ -261,6 +263,7 @@ class Device(ABC):
         self.multiprocessors = multiprocessors
         self.room = room
         self.compiling = 0.0
+        self.clusters = False
         self.lock = threading.Lock()
 
     @abstractmethod

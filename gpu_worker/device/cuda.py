@@ -169,6 +169,7 @@ class CudaDevice(Device):
         if not native.get_attribute(pycuda_driver.device_attribute.MEMORY_POOLS_SUPPORTED):
             raise DeviceUnavailable(f"a {native.name()} has no memory pools, which vispark allocates from")
         self.arch = architecture(*native.compute_capability())
+        self.clusters = self.arch == "sm_90a"
         self.limits = _limits(native)
         self.room = min(room or self.limits.shared, self.limits.shared)
         self.limits = replace(self.limits, shared=self.room)

@@ -253,11 +253,12 @@ class Launch:
     place on a copy of its input. ``grid`` is empty where the output has no elements: then there is nothing to launch.
 
     A *table launch* (``tile`` > 0) runs over all blocks of a device at once, one thread block for each *work*: some
-    rows of one block, in multiples of ``tile``. With ``waves`` > 0 there are at most about ``waves`` works for each
-    multiprocessor, with 0 as many as tiles. The kernel's parameters are ``const long long* works`` (entry, first row
-    and rows of each work), ``void* const* ports`` (for each entry the addresses of its :class:`In` and :class:`Out`
+    rows of one block, in multiples of ``tile``. With ``waves`` > 0 there are at most about ``waves`` thread blocks for
+    each multiprocessor, with 0 as many as tiles. The kernel's parameters are ``const long long* works`` (entry, first
+    row and rows of each work), ``void* const* ports`` (for each entry the addresses of its :class:`In` and :class:`Out`
     arguments, in their order), an address for each of ``partials``, and the other arguments in their order. Work i
     leaves its partial at ``[i * width]``; of a :class:`MapFold`, ``outputs`` says what the folded fields look like.
+    On devices with clusters, ``cluster`` neighbouring thread blocks share a work.
     With ``preparation`` there is an address between the partials and the other arguments, of what it made.
     """
 
@@ -274,6 +275,7 @@ class Launch:
     waves: float = 0.0
     partials: tuple[Partial, ...] = ()
     preparation: Preparation | None = None
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,8 @@ def launch(kernel: TableKernel, calls: Sequence[Call], blocks: Sequence[Data], *
         made.append(put(np.zeros(first.nbytes, np.uint8)))
         device.launch(device.compile(source, first.name), (first.grid,), (first.block,), [*made, *given], stream=stream)
     if len(works):
-        device.launch(device.compile(source, kernel.name), (len(works),), (kernel.block,), [
+        grid = len(works) * (kernel.cluster if device.clusters else 1)
+        device.launch(device.compile(source, kernel.name), (grid,), (kernel.block,), [
             put(works), put(np.array(ports, np.uint64)), *left, *made, *given], shared=kernel.shared, stream=stream)
     for outputs, placed in written:
         for name, output in outputs.items():

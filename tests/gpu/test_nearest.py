@@ -18,23 +18,37 @@ def test_rows_are_folded_in_one_pass(device: CudaDevice, centres: int, columns: 
           tiles=30, on=device)
 
 
-@pytest.mark.parametrize(("centres", "columns"), [(80, 784), (160, 784), (256, 512), (24, 256)])
+@pytest.mark.parametrize(("centres", "columns"), [(80, 784), (41, 784), (57, 708), (80, 788), (64, 704)])
+def test_rows_are_folded_by_two_blocks(device: CudaDevice, centres: int, columns: int):
+    sizes = 6_011, 0, 16, 7, 1_000
+    check([points(size, columns, 3 + number) for number, size in enumerate(sizes)], points(centres, columns, 1),
+          tiles=30, on=device, way="Pair")
+
+
+def test_two_blocks_settle_what_an_epoch_leaves_open(device: CudaDevice):
+    # 16,384 rows of normal numbers, of which products leave some open, and as many again but a few.
+    check([points(31_000, 704, 3)], points(64, 704, 1), tiles=31_000 // 16 + 1, on=device, way="Pair")
+
+
+@pytest.mark.parametrize(("centres", "columns"), [(96, 784), (160, 784), (256, 512), (24, 256)])
 def test_rows_are_folded_in_two_passes(device: CudaDevice, centres: int, columns: int):
     check([points(size, columns, 3 + number) for number, size in enumerate((9_011, 0, 1_000))],
-          points(centres, columns, 1), tiles=40, on=device, one_pass=False)
+          points(centres, columns, 1), tiles=40, on=device, way="")
 
 
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
-@pytest.mark.parametrize("columns", [420, 784])
-def test_rows_that_products_leave_open(device: CudaDevice, columns: int):
+@pytest.mark.parametrize(("count", "columns", "way"), [(CENTRES, 420, "Roles"), (CENTRES, 784, "Roles"),
+                                                       (60, 784, "Pair")])
+def test_rows_that_products_leave_open(device: CudaDevice, count: int, columns: int, way: str):
     for change in (between, far_rows, not_finite, nan_centre, all_equal):
-        data, centres = points(3_000, columns, 7), points(CENTRES, columns, 8)
+        data, centres = points(3_000, columns, 7), points(count, columns, 8)
         change(data, centres)
-        check([data], centres, tiles=10, on=device)
+        check([data], centres, tiles=10, on=device, way=way)
 
 
 def test_sums_are_exact_where_floats_are(device: CudaDevice):
     data = np.random.default_rng(9).integers(0, 4, (8_000, 784)).astype(np.float32)
-    centres = np.random.default_rng(10).integers(0, 4, (40, 784)).astype(np.float32)
-    centres[1::2] = centres[::2]
-    check([data], centres, tiles=300, on=device)
+    for count, way in ((40, "Roles"), (80, "Pair")):
+        centres = np.random.default_rng(10).integers(0, 4, (count, 784)).astype(np.float32)
+        centres[1::2] = centres[::2]
+        check([data], centres, tiles=300, on=device, way=way)

@@ -27,7 +27,9 @@ from tests.unit.test_translate_nearest import (
     points,
     scaled,
 )
-from vispark.translate.matrix_roles import roles_for
+from vispark.translate.matrix import Nearest
+from vispark.translate.matrix_kernel import one_pass
+from vispark.translate.matrix_roles import Pair, roles_for
 
 #: No multiple of 16, so that the last step of the products lacks some; nor are the centres one of 8.
 COLUMNS = 420
@@ -38,10 +40,10 @@ def by_first(p, c):
 
 
 def check(blocks: Sequence[np.ndarray], centres: np.ndarray, *, tiles: int, on: Device | None = None,
-          one_pass: bool = True) -> None:
+          way: str = "Roles") -> None:
     """Fold blocks by their rows' nearest centres, in works of so many tiles, and compare with float64's."""
     kernel, calls = made(by_first, centres, columns=centres.shape[1], folding=by_key(len(centres)))
-    assert ("nearest::Roles" in kernel.source) == one_pass
+    assert next((each for each in ("Roles", "Pair") if f"nearest::{each}" in kernel.source), "") == way
     first, second = (launch(kernel, calls, blocks, tiles=tiles, options=AS_ON_HOPPER, on=on) for _ in range(2))
     for one, other in zip(first, second, strict=True):
         assert {name: part.tobytes() for name, part in one.items()} == \
@@ -69,6 +71,13 @@ def test_what_gains_by_one_pass_and_fits_registers_and_shared_memory_takes_it(ce
     assert (shape and (shape.slots, shape.groups)) == found
 
 
+@pytest.mark.parametrize(("centres", "columns", "slots"), [
+    (80, 784, 4), (41, 784, 5), (64, 704, 5), (80, 700, None), (96, 784, None), (112, 704, None), (80, 786, None)])
+def test_sums_that_fit_the_registers_of_two_blocks_take_these(centres, columns, slots):
+    shape = one_pass(centres, columns, "float32", Nearest("first", False))
+    assert (shape and (type(shape.way), shape.way.slots)) == (slots and (Pair, slots))
+
+
 def test_labels_alone_take_no_roles():
     kernel, _ = made(by_argmin, points(40, 784), columns=784)
     assert kernel.name == "nearest_labels"
@@ -90,6 +99,7 @@ def test_rows_that_products_leave_open_are_added_up_where_they_belong(change: Ca
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
-def test_the_kernel_compiles_for_gpus_with_and_without_roles(arch):
-    kernel, _ = made(assign, points(CENTRES, COLUMNS), columns=COLUMNS, folding=by_key(CENTRES))
+@pytest.mark.parametrize(("centres", "columns"), [(CENTRES, COLUMNS), (80, 784), (57, 708)])
+def test_the_kernels_compile_for_gpus_with_and_without_roles(arch, centres, columns):
+    kernel, _ = made(assign, points(centres, columns), columns=columns, folding=by_key(centres))
     assert compile_cubin(Source(kernel.source, "nearest.cu"), kernel.name, arch).code

@@ -154,7 +154,7 @@ class TableKernel:
         out.
     accumulated : tuple of Accumulated
         What each work leaves of a fold, in the order of the partials.
-    block, shared, tile, waves
+    block, shared, tile, waves, cluster
         As the protocol's ``Launch`` has them.
     preparation : Preparation or None
         What is made of the other parameters first.
@@ -172,6 +172,7 @@ class TableKernel:
     tile: int
     waves: float
     preparation: Preparation | None = None
+    cluster: int = 1
 
     def values(self, calls: Sequence[Call]) -> tuple[np.ndarray | np.generic, ...]:
         """What to pass for the parameters of kind "argument" and "capture", in the parameters' order."""

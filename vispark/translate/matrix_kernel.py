@@ -16,7 +16,7 @@ from vispark.translate.folding import Accumulated, Folding
 from vispark.translate.form import Capture, Constant, Function
 from vispark.translate.interface import ROOM, Call, Parameter, Preparation, Record, TableKernel
 from vispark.translate.matrix import Nearest, Recognised, Row, leaves, recognise
-from vispark.translate.matrix_roles import THREADS, TILE, Roles, roles_for
+from vispark.translate.matrix_roles import THREADS, TILE, Pair, Roles, jump, one_pass_for
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
 LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
@@ -24,8 +24,10 @@ LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
 _MANY_SUMS, _LEAST_CENTRES_OF_MANY = 6_200, 9
 #: The most centres that scores of fit registers beside all else, and the threads of a block then.
 _THREADS = ((112, 512), (160, 384), (MOST_CENTRES, 256))
-#: Steps of rows on their way, and at most so many steps of the centres.
-_AHEAD, _RING = 4, 10
+#: From so many centres on products take longer than rows on their way: one product, and more rows computed again.
+_LEAST_OF_ONE_PRODUCT = 96
+#: Steps of rows on their way, and at most so many times two steps of the centres.
+_AHEAD, _RING = 4, 5
 #: Rows that are labelled before their sums are taken: as many numbers and labels of 2 bytes lie in shared memory.
 _CHUNK = 8192
 #: Loads of rows under way in a thread while sums are taken.
@@ -66,10 +68,11 @@ def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
     if understood is None:
         return ""
     (count, columns), dtype = understood[1].shape, np.dtype(record.fields[0].dtype)
-    if not roles_for(count, columns) and not shape_for(count, columns, "float32", understood[0].nearest, True):
+    nearest = understood[0].nearest
+    if not one_pass(count, columns, "float32", nearest) and not shape_for(count, columns, "float32", nearest, True):
         return (f"{count} centres of {columns} numbers are too few or too many for matrix work, or the numbers no "
                 "multiple of 4")
-    if room < ROOM and not shape_for(count, columns, "float32", understood[0].nearest, True, room):
+    if room < ROOM and not shape_for(count, columns, "float32", nearest, True, room):
         return (f"matrix work on {count} centres of {columns} numbers needs more than the {room:,} bytes of shared "
                 "memory that a thread block can have here")
     if dtype != np.float32:
@@ -113,10 +116,8 @@ def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int
     parameters: tuple[Parameter, ...]
     count, columns = centres.shape
     found = next(each for each in leaves(result) if isinstance(each, Nearest))
-    # One pass is for Hopper, whose thread blocks have no less than this.
-    roles = roles_for(count, columns) if groups and room >= ROOM else None
-    shape = Shape(count, columns, centres.dtype, found.nan, THREADS, 0, _AHEAD, roles) if roles else \
-        shape_for(count, columns, centres.dtype, found, bool(groups), room)
+    shape = one_pass(count, columns, centres.dtype, found, room) if groups else None
+    shape = shape or shape_for(count, columns, centres.dtype, found, bool(groups), room)
     if shape is None:
         return None
     row = Parameter("input", "", 0, "float32", centres.shape[1:], True)
@@ -131,8 +132,8 @@ def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int
             return None
         source, name, parameters = shape.fold(kernel.accumulated, stores), "nearest_fold", (row, centres)
     return replace(kernel, source=source, name=name, parameters=parameters, block=shape.threads, shared=shape.shared,
-                   tile=TILE if roles else shape.threads // 2, waves=min(1.0, kernel.waves) if groups else 1.0,
-                   preparation=shape.preparation)
+                   tile=TILE if shape.way else shape.threads // 2, preparation=shape.preparation, cluster=shape.cluster,
+                   waves=min(1.0, kernel.waves) if groups else 1.0)
 
 
 def _stores(accumulated: Sequence[Accumulated], result: object) -> tuple[str, ...] | None:
@@ -191,11 +192,13 @@ class Shape:
     threads : int
         Threads of a block, of which each 128 take 64 rows at a time.
     ring : int
-        Steps of 16 columns of the centres that are in shared memory; 0 where all are, and nothing is prepared.
+        Twice as many steps of 16 columns of the centres are in shared memory; 0 where all are, and nothing is prepared.
     ahead : int
         Steps of rows that are on their way.
-    roles : Roles or None
+    way : Roles, Pair or None
         What shapes a fold in one pass, on GPUs that can; others take two passes with the same launch.
+    products : int
+        Of two passes: 2 with both parts of a row, or 1 with the leading one, which leaves more rows open.
     """
 
     centres: int
@@ -205,7 +208,13 @@ class Shape:
     threads: int
     ring: int
     ahead: int
-    roles: Roles | None = None
+    way: Roles | Pair | None = None
+    products: int = 2
+
+    @property
+    def cluster(self) -> int:
+        """Thread blocks of a work."""
+        return self.way.cluster if self.way else 1
 
     @property
     def padded(self) -> int:
@@ -220,19 +229,25 @@ class Shape:
     @property
     def shared(self) -> int:
         """Bytes of shared memory: those of ``Room``, or a few more."""
-        image = (self.ring or self.steps) * self.padded * 32
-        lists = 3 * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
+        image = (2 * self.ring or self.steps) * self.padded * 32
+        waiting = 5 if self.products == 1 and self.ring else 3
+        lists = waiting * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
         found = image + self.threads * 32 * self.ahead + 16 * max(1, self.ring) + lists + 16 * self.padded + \
             64 * self.steps
-        return max(-(-(found + 128) // 128) * 128, self.roles.shared if self.roles else 0)
+        return max(-(-(found + 128) // 128) * 128, self.way.shared if self.way else 0)
 
     @property
     def preparation(self) -> Preparation | None:
         """What is made of the centres first: their image, four numbers for each, and their mean."""
         if not self.ring:
             return None
-        return Preparation("nearest_centres", self.padded * (self.steps * 32 + 16) + self.steps * 64,
+        return Preparation("nearest_centres", self.padded * (-(-self.steps // 2) * 64 + 16) + self.steps * 64,
                            self.padded // 8, 256)
+
+    @property
+    def _number(self) -> str:
+        """The work's, in C++."""
+        return "blockIdx.x" if self.cluster == 1 else f"VISPARK_WORK({self.cluster})"
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
@@ -245,23 +260,23 @@ class Shape:
         """The kernel that folds by label: the rows are added up, and of ``stores`` each is stored."""
         partials = [f"{one.accumulator}* __restrict__ partial_{number}" for number, one in enumerate(accumulated)]
         sums = stores.index("")
-        body = [f"double* const sums = partial_{sums} + blockIdx.x * {accumulated[sums].width}ll;",
+        body = [f"double* const sums = partial_{sums} + {self._number} * {accumulated[sums].width}ll;",
                 *self._either("if (!Way::fold(x, work.count, room, centres, sums)) return;",
                               "Shape::fold(x, work.count, room, image, centres, sums);"),
                 f"nearest::each<{self.centres}>(room, [&](int k, long long count) {{"]
         last = []
         for number, store in enumerate(stores):
             if store in ("least", "greatest"):
-                last.append(f"partial_{number}[blockIdx.x] = nearest::{store}<{self.centres}>(room);")
+                last.append(f"partial_{number}[{self._number}] = nearest::{store}<{self.centres}>(room);")
             elif store:
-                body.append(f"    partial_{number}[blockIdx.x * {self.centres}ll + k] = {store};")
+                body.append(f"    partial_{number}[{self._number} * {self.centres}ll + k] = {store};")
         if last:
             last = ["if (threadIdx.x == 0) {", *(f"    {line}" for line in last), "}"]
         return self._source("nearest_fold", partials, 1, [*body, "});", *last])
 
     def _either(self, one_pass: str, two: str) -> list[str]:
         """Lines for the GPUs that take one pass, and for all others."""
-        return ["#if VISPARK_ONE_PASS", one_pass, "#else", two, "#endif"] if self.roles else [two]
+        return [f"#if {self.way.where}", one_pass, "#else", two, "#endif"] if self.way else [two]
 
     def _source(self, name: str, partials: Sequence[str], ports: int, body: Sequence[str]) -> str:
         kind = _CENTRES[self.dtype]
@@ -271,27 +286,37 @@ class Shape:
                     centres]
         numbers = (self.padded, self.centres, self.columns, self.threads, self.ring, _CHUNK, self.ahead, _ROWS_AHEAD)
         nan = f"nearest::{self.nan.upper()}"
+        clusters = f"VISPARK_CLUSTER({self.cluster}) " if self.cluster > 1 else ""
         lines = [
             _HEADER, "",
             "#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS",
-            *(self.roles.jump() if self.roles else _products(self.padded)), "#endif", "",
-            f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {kind}> Shape;",
-            *self._either(f"typedef {self.roles.type_of(nan, kind)} Way;" if self.roles else "", "typedef Shape Way;"),
+            *(jump(self.way) if self.way else _products(self.padded)), "#endif", "",
+            f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {kind}, {self.products}> Shape;",
+            *self._either(f"typedef {self.way.type_of(nan, kind)} Way;" if self.way else "", "typedef Shape Way;"),
             f"static_assert(sizeof(Way::Room) <= {self.shared}, \"shared memory\");", ""]
         if self.ring:
             lines += ['extern "C" __global__ void __launch_bounds__(256)',
                       f"nearest_centres(unsigned char* __restrict__ image, {centres})", "{",
                       "    Shape::prepare(image, centres);", "}", ""]
         lines += [
-            f'extern "C" __global__ void __launch_bounds__({self.threads}, 1)', f"{name}({', '.join(declared)})", "{",
+            f'extern "C" __global__ void {clusters}__launch_bounds__({self.threads}, 1)',
+            f"{name}({', '.join(declared)})", "{",
             "    extern __shared__ __align__(128) unsigned char memory[];",
             "    Way::Room& room = *(Way::Room*)memory;",
             *([] if self.ring else ["    const unsigned char* const image = nullptr;"]),
-            f"    const rows::Work work(works, ports, {ports});",
+            f"    const rows::Work work(works, ports, {ports}{f', {self._number}' if clusters else ''});",
             f"    const float* const x = work.of<const float>(0, {self.columns});",
             "#ifdef VISPARK_ON_HOST", "    if (threadIdx.x != 0) return;", "#endif",
             *(line if line.startswith("#") else f"    {line}" for line in body), "}"]
         return "\n".join(lines) + "\n"
+
+
+def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int = ROOM) -> Shape | None:
+    """The shape of one pass for so many centres of so many columns, or None where that gains nothing or has no room."""
+    # It is for Hopper, whose thread blocks have no less than this.
+    way = one_pass_for(centres, columns) if room >= ROOM else None
+    found = Shape(centres, columns, dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
+    return found if found and found.shared <= ROOM else None
 
 
 def shape_for(centres: int, columns: int, dtype: str, nearest: Nearest, folds: bool,
@@ -301,13 +326,14 @@ def shape_for(centres: int, columns: int, dtype: str, nearest: Nearest, folds: b
     if not least <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % 4:
         return None
     threads = next(threads for most, threads in _THREADS if centres <= most)
-    whole = Shape(centres, columns, dtype, nearest.nan, threads, 0, _AHEAD)
+    products = 1 if centres >= _LEAST_OF_ONE_PRODUCT else 2
+    whole = Shape(centres, columns, dtype, nearest.nan, threads, 0, _AHEAD, products=products)
     if whole.shared <= room:
         return whole
     for ahead in (_AHEAD, 3, 2):
-        for ring in range(_RING, 3, -1):
+        for ring in range(_RING, 1, -1):
             found = replace(whole, ring=ring, ahead=ahead)
-            if ring <= whole.steps and found.shared <= room:
+            if 2 * ring <= whole.steps and found.shared <= room:
                 return found
     return None
 

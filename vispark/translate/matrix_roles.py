@@ -1,6 +1,7 @@
-"""The shape of the kernel that labels rows by their nearest centres and adds them up in one pass over them.
+"""The shapes of the kernels that label rows by their nearest centres and add them up in one pass over them.
 
-The device's side is ``vispark/nearest_roles.h``, which says what roles the warps have.
+The device's sides are ``vispark/nearest_roles.h``, which says what roles the warps of a thread block have, and
+``vispark/nearest_pair.h``, for two thread blocks.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ _LEAST_SLOTS, _MOST_SLOTS = 3, 16
 #: Cycles of a tile in one pass, as they were measured: of each tile, centre and column. Two passes read each column of
 #: it twice, 64 bytes at 16 a cycle, and wait for that alone.
 _TILE_CYCLES, _CENTRE_CYCLES, _COLUMN_CYCLES, _TWICE_CYCLES = 2_400, 16, 1.4, 8
+#: The fewest columns for which two thread blocks take one pass.
+_LEAST_OF_PAIR = 704
 #: More sums or scores do not fit a thread's registers.
 _MOST_SUMS, _MOST_CENTRES = 140, 160
+#: Rows of an epoch that one of two warps that decide leaves open.
+_LEFT_OPEN = 1024
 #: Warps that share the columns of the products.
 _MULTIPLIERS = 4
 
 
 @dataclass(frozen=True)
 class Roles:
-    """All that shapes the kernel; ``nearest::Roles`` in C++.
+    """All that shapes the kernel of one thread block; ``nearest::Roles`` in C++.
 
     Attributes
     ----------
@@ -37,6 +42,9 @@ class Roles:
     groups : int
         The centres are dealt to so many groups of the threads that add.
     """
+
+    where = "VISPARK_ONE_PASS"
+    cluster = 1
 
     centres: int
     columns: int
@@ -71,23 +79,74 @@ class Roles:
         numbers = self.padded, self.centres, self.columns, self.slots, self.groups
         return f"nearest::Roles<{', '.join(map(str, numbers))}, {nan}, {kind}>"
 
-    def jump(self) -> list[str]:
-        """How a row is added to the sums of one of a thread's centres, by code for each of them."""
-        own, share, count = self.own, self.share, self.own * self.share
-        pieces = ["".join(f"add.f32 %{k * share + i}, %{k * share + i}, %{count + 1 + i}; " for i in range(share))
-                  for k in range(own)]
-        sums = [f'"+f"(sums[{i}])' for i in range(count)]
-        given = ['"r"(centre)', *(f'"f"(row[{i}])' for i in range(share))]
-        return [
-            f"template <> struct nearest::Jump<{own}, {share}> {{",
-            f"    static __device__ __forceinline__ void add(float (&sums)[{count}], unsigned centre,",
-            f"                                               const float (&row)[{share}])", "    {",
-            f'        asm volatile("{{to: .branchtargets {", ".join(f"c{k}" for k in range(own))};"',
-            f'                     "brx.idx.uni %{count}, to;"',
-            *(f'                     "c{k}: {piece}{"bra.uni done;" if k < own - 1 else ""}"'
-              for k, piece in enumerate(pieces)),
-            '                     "done:}"',
-            *_operands(sums, given), "    }", "};"]
+
+@dataclass(frozen=True)
+class Pair:
+    """All that shapes the kernel of two thread blocks, a cluster, that deal the columns; ``nearest::Pair`` in C++.
+
+    Attributes
+    ----------
+    centres, columns, slots : int
+        As those of :class:`Roles`.
+    """
+
+    #: The GPUs that can, by what the source asks; and how many thread blocks share a work.
+    where = "VISPARK_WARPGROUPS"
+    cluster = 2
+
+    centres: int
+    columns: int
+    slots: int
+
+    @property
+    def padded(self) -> int:
+        """The centres that products are taken with."""
+        return -(-self.centres // 8) * 8
+
+    @property
+    def own(self) -> int:
+        """The centres of a thread that adds."""
+        return -(-self.centres // 8)
+
+    @property
+    def share(self) -> int:
+        """The columns of a thread that adds."""
+        return -(-self._own_steps * 16 // 32)
+
+    @property
+    def _own_steps(self) -> int:
+        return (-(-self.columns // 16) + 1) // 2
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory: those of ``Room``, or a few more."""
+        ring = self.slots * (TILE * (self._own_steps | 1) * 64 + 16 + 6 * 8)
+        scores = 2 * 2 * _MULTIPLIERS * (32 * self.padded + 128)
+        of_centres = self.padded * (self._own_steps * 32 + 16 + 4) + -(-self.columns // 16) * 64
+        return -(-(ring + scores + of_centres + 2 * _LEFT_OPEN * 5 + 256) // 128) * 128
+
+    def type_of(self, nan: str, kind: str) -> str:
+        """The C++ type, whose distances and centres are as given."""
+        return f"nearest::Pair<{self.padded}, {self.centres}, {self.columns}, {self.slots}, {nan}, {kind}>"
+
+
+def jump(shape: Roles | Pair) -> list[str]:
+    """How a row is added to the sums of one of a thread's centres, by code for each of them."""
+    own, share, count = shape.own, shape.share, shape.own * shape.share
+    pieces = ["".join(f"add.f32 %{k * share + i}, %{k * share + i}, %{count + 1 + i}; " for i in range(share))
+              for k in range(own)]
+    sums = [f'"+f"(sums[{i}])' for i in range(count)]
+    given = ['"r"(centre)', *(f'"f"(row[{i}])' for i in range(share))]
+    return [
+        f"template <> struct nearest::Jump<{own}, {share}> {{",
+        f"    static __device__ __forceinline__ void add(float (&sums)[{count}], unsigned centre,",
+        f"                                               const float (&row)[{share}])", "    {",
+        f'        asm volatile("{{to: .branchtargets {", ".join(f"c{k}" for k in range(own))};"',
+        f'                     "brx.idx.uni %{count}, to;"',
+        *(f'                     "c{k}: {piece}{"bra.uni done;" if k < own - 1 else ""}"'
+          for k, piece in enumerate(pieces)),
+        '                     "done:}"',
+        *_operands(sums, given), "    }", "};"]
 
 
 def _operands(outs: list[str], ins: list[str]) -> list[str]:
@@ -101,8 +160,24 @@ def _operands(outs: list[str], ins: list[str]) -> list[str]:
     return lines
 
 
-def roles_for(centres: int, columns: int) -> Roles | None:
+def one_pass_for(centres: int, columns: int) -> Roles | Pair | None:
     """The shape for so many centres of so many columns, or None where one pass gains nothing or has no room."""
+    return roles_for(centres, columns) or pair_for(centres, columns)
+
+
+def pair_for(centres: int, columns: int) -> Pair | None:
+    """The shape of two thread blocks, or None."""
+    if not 16 <= centres <= _MOST_CENTRES or columns % 4 or columns < _LEAST_OF_PAIR:
+        return None
+    for slots in range(_MOST_SLOTS, _LEAST_SLOTS, -1):
+        found = Pair(centres, columns, slots)
+        if found.own * found.share <= _MOST_SUMS and found.shared <= ROOM:
+            return found
+    return None
+
+
+def roles_for(centres: int, columns: int) -> Roles | None:
+    """The shape of one thread block, or None."""
     if not 2 <= centres <= _MOST_CENTRES or columns % 4:
         return None
     if _TILE_CYCLES + _CENTRE_CYCLES * centres + _COLUMN_CYCLES * columns >= _TWICE_CYCLES * columns:

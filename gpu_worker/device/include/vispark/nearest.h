@@ -27,94 +27,9 @@ enum Nan { NEVER, FIRST, START };
 #else
 #include "vispark/nearest_sums.h"
 #include "vispark/tensor.h"
+#include "vispark/nearest_centres.h"
 
 namespace nearest {
-
-// -- centres ---------------------------------------------------------------------------------------------------------
-
-// The centres as factors of products, and what scores are made of.
-struct Factors {
-    const unsigned char* image;     // steps of 16 columns each, as tensor.h has them
-    const float* means;             // the centres' mean, times `scale`
-    const float* squares;           // |c - m|^2; infinite for those that only fill the image up
-    const float* factors;           // of the products: -2, and the powers of two taken out again
-    float scale, limit;             // what rows are multiplied by; rows fit float16 if |x - m|^2 is less then
-    float share, floor;             // of |x - m| times `scale`, and apart from it, how far scores may be out of order
-};
-
-// A column's mean over the centres; 0 where that is not finite.
-template <int K, int D, class C> __device__ __forceinline__ float mean_of(const C* centres, int column)
-{
-    float sum = 0;
-    #pragma unroll 8
-    for (int k = 0; k < K; k++) sum += (float)centres[k * D + column];
-    sum /= K;
-    return sum - sum == 0.0f ? sum : 0.0f;
-}
-
-template <class T> __device__ __forceinline__ T over_warp(T value)
-{
-    for (int apart = 16; apart; apart /= 2) value += __shfl_xor_sync(~0u, value, apart);
-    return value;
-}
-__device__ __forceinline__ float largest_of_warp(float value)
-{
-    for (int apart = 16; apart; apart /= 2) value = fmaxf(value, __shfl_xor_sync(~0u, value, apart));
-    return value;
-}
-
-// What is known of the centres beside the image: N of each.
-enum Numbers { SQUARE, LACK, TOP, POWER, NUMBERS };
-
-// A centre's part of the image and its numbers, by a warp: |c - m|^2, infinite if it is not finite; the norm of what
-// the image lacks; its largest number; the power of two that brings this to 2^14 in the image, where small ones are
-// then as exact as large ones.
-template <int N, int K, int D, class C>
-__device__ void factorise(unsigned short* image, float* numbers, const float* means, const C* centres, int n)
-{
-    constexpr int COLUMNS = (D + 15) / 16 * 16;
-    const int lane = threadIdx.x % 32;
-    auto from_mean = [&](int column) {
-        return n < K && column < D ? (double)centres[(long long)n * D + column] - means[column] : 0.0;
-    };
-    float top = 0;
-    for (int column = lane; column < COLUMNS; column += 32) top = fmaxf(top, fabsf((float)from_mean(column)));
-    top = largest_of_warp(top);
-    const float power = top > 1e-30f && top < 1e30f ? ldexpf(1.0f, min(68, 14 - ilogbf(top))) : 1.0f;
-    double square = 0, lack = 0;
-    for (int column = lane; column < COLUMNS; column += 32) {
-        const double value = from_mean(column);
-        const unsigned pair = tensor::pack((float)value * power, 0.0f);
-        const double missing = value * power - tensor::first_of(pair);
-        square += value * value;
-        lack += missing * missing;
-        image[column / 16 * N * 16 + tensor::place_of<N>(n, column % 16)] = (unsigned short)pair;
-    }
-    square = over_warp(square);
-    lack = over_warp(lack);
-    if (lane == 0) {
-        numbers[SQUARE * N + n] = n < K && square < 1e30 ? (float)square : far_away();
-        numbers[LACK * N + n] = (float)(sqrt(lack) / power);
-        numbers[TOP * N + n] = top;
-        numbers[POWER * N + n] = power;
-    }
-}
-
-// What the centres' greatest numbers say of rows and bounds. A score is off by twice |x - m| times: what the image
-// lacks; |c - m| times what rounding a row, its two parts and the score leaves, and 2^-20 with what tensor cores cut
-// off for each of two products of 16 numbers that are added up, CHAIN times. Two scores are off by twice that. Apart
-// from |x - m|, their squares are, and rows by 2^-25 a number, where float16 is no finer.
-template <int D, int CHAIN>
-__device__ __forceinline__ void set_bounds(Factors& factors, float square, float lack, float top)
-{
-    // Beyond these, and with a centre that is not finite, all rows are computed exactly.
-    const bool usable = square > 1e-30f && square < 1e30f;
-    const float far = sqrtf(square), rounding = 0x1.8p-22f + 2 * CHAIN * 0x1p-20f;
-    factors.scale = usable ? ldexpf(1.0f, -ilogbf(top)) : 1.0f;
-    factors.limit = usable ? 4.2e9f : 0.0f;
-    factors.share = 4.004f * (lack + far * rounding) / factors.scale;
-    factors.floor = square * 0x1p-22f + 4.004f * far * sqrtf((float)D) * 0x1p-25f / factors.scale;
-}
 
 // -- labels ----------------------------------------------------------------------------------------------------------
 
@@ -143,9 +58,8 @@ template <int D, class C> __device__ __forceinline__ double exactly(const float*
 
 // The squared distance in float, by a warp: of D items, off by a rounding for each item of a lane and for each join.
 template <int D> __device__ __forceinline__ constexpr float doubt() { return 2 * (D / 32 + 12) * 0x1p-24f; }
-template <int D, class C> __device__ __forceinline__ float roughly(const float* x, const C* c)
+template <int D, int AHEAD, class C> __device__ __forceinline__ float roughly(const float* x, const C* c)
 {
-    constexpr int AHEAD = 13;
     float sum = 0;
     for (int i = threadIdx.x % 32; i < D; i += 32 * AHEAD) {
         float a[AHEAD], b[AHEAD];
@@ -174,15 +88,16 @@ __device__ __forceinline__ void over_masks(Masks mask_of, bool all, Take take)
     }
 }
 
-// The label of one row by its distances from its candidates, by a warp: in float where these tell, else in double.
-template <int N, int K, int D, Nan nan, class C, class Masks>
+// The label of one row by its distances from its candidates, by a warp: in float where these tell, else in double. A
+// lane has AHEAD numbers of each on their way.
+template <int N, int K, int D, Nan nan, int AHEAD = 13, class C, class Masks>
 __device__ __forceinline__ int again(Masks mask_of, bool all, const float* x, const C* centres)
 {
     int where = 0;
     if (!all && sizeof(C) == 4) {
         float least = far_away(), second = far_away();
         over_masks<N, K>(mask_of, false, [&](int n) {
-            const float distance = roughly<D>(x, centres + (long long)n * D);
+            const float distance = roughly<D, AHEAD>(x, centres + (long long)n * D);
             if (distance < least) {
                 second = least;
                 least = distance;
@@ -291,8 +206,9 @@ __device__ __forceinline__ float4 from(float4 mean, float scale, float4 x)
 
 // Rows [0, rows) of x get labels, `put(row, label)`. Four warps take 64 rows at a time; T / 128 such groups work side
 // by side. A lane copies what it needs of the rows of AHEAD steps into `staged`, 1024 AHEAD bytes for each warp. With
-// RING > 0 the image is in device memory and comes through that many stages of shared memory. Rows that wait get none.
-template <int N, int K, int D, int T, int RING, int AHEAD, Nan nan, class C, class List, class Put>
+// RING > 0 the image is in device memory and comes through that many stages of shared memory, two steps at a time. Rows
+// that wait get none.
+template <int N, int K, int D, int T, int RING, int AHEAD, Nan nan, int PRODUCTS, class C, class List, class Put>
 __device__ __forceinline__ void label_all(const float* x, int rows, const Factors& factors, unsigned char* staged,
                                           unsigned char* ring, unsigned long long* bars, const C* centres,
                                           List& waiting, int& open, Put put)
@@ -302,10 +218,11 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
     const int tiles = (rows + TILE - 1) / TILE, mine = threadIdx.x / 32 * 16;
     if (tiles == 0) return;
 #if VISPARK_WARPGROUPS
-    const int total = STEPS * tiles;
-    constexpr int LAG = 3;          // a stage is filled anew when all warps are well through with it
+    constexpr int PAIRS = (STEPS + 1) / 2;
+    const int total = PAIRS * tiles;
+    constexpr int LAG = RING > 3 ? 2 : 1;           // a stage is filled anew when all warps are well through with it
     const unsigned full = tensor::shared_of(bars), empty = full + 8 * RING;
-    int stage = 0, refilled = 0, next_image = RING % STEPS, done = 0;
+    int stage = 0, older = 0, refilled = 0, next_image = RING % PAIRS, done = 0;
     unsigned phase = 0, refill_phase = 0;
     if (RING) {
         if (threadIdx.x == 0) {
@@ -318,7 +235,7 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
         __syncthreads();
         if (threadIdx.x == 0)
             for (int i = 0; i < RING && i < total; i++)
-                tensor::bring(tensor::shared_of(ring) + i * BYTES, factors.image + i % STEPS * BYTES, BYTES,
+                tensor::bring(tensor::shared_of(ring) + i * 2 * BYTES, factors.image + i % PAIRS * 2 * BYTES, 2 * BYTES,
                               full + 8 * i);
     }
 #endif
@@ -347,10 +264,10 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
     start();
     for (int i = 0; i < AHEAD; i++) copy_next();
     float acc[N / 2];
-    tensor::Rows factor[2];
+    tensor::Rows<PRODUCTS> factor[2];
     for (int tile = 0; tile < tiles; tile++) {
         float norms[2] = {0, 0};
-        auto advance = [&](int step, tensor::Rows& given) {
+        auto advance = [&](int step, bool first, tensor::Rows<PRODUCTS>& given) {
             tensor::await_copies<AHEAD - 1>();
             const float4 mean = *(const float4*)(factors.means + 16 * step + 4 * t);
             const float4 a = from(mean, factors.scale, tensor::copied(slots + used * 1024));
@@ -361,33 +278,36 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
             given.set(a, b);
             copy_next();
 #if VISPARK_WARPGROUPS
-            if (RING) tensor::wait(full + 8 * stage, phase);
-            const unsigned char* at = RING ? ring + stage * BYTES : factors.image + step * BYTES;
+            if (RING && first) tensor::wait(full + 8 * stage, phase);
+            const unsigned char* at = RING ? ring + (2 * stage + !first) * BYTES : factors.image + step * BYTES;
             tensor::multiply<N>(acc, given, at, step > 0);
             tensor::end<1>();
-            if (RING) {
-                if (lane == 0 && step > 0) tensor::arrive(empty + 8 * (stage ? stage - 1 : RING - 1));
-                if (++stage == RING) { stage = 0; phase ^= 1; }
+            if (RING && first) {
+                if (lane == 0 && step > 0) tensor::arrive(empty + 8 * older);
                 if (threadIdx.x == 0 && ++done > LAG && done - 1 - LAG + RING < total) {
                     tensor::wait(empty + 8 * refilled, refill_phase);
-                    tensor::bring(tensor::shared_of(ring) + refilled * BYTES, factors.image + next_image * BYTES, BYTES,
-                                  full + 8 * refilled);
+                    tensor::bring(tensor::shared_of(ring) + refilled * 2 * BYTES,
+                                  factors.image + next_image * 2 * BYTES, 2 * BYTES, full + 8 * refilled);
                     if (++refilled == RING) { refilled = 0; refill_phase ^= 1; }
-                    if (++next_image == STEPS) next_image = 0;
+                    if (++next_image == PAIRS) next_image = 0;
                 }
+            }
+            if (RING && (!first || step == STEPS - 1)) {
+                older = stage;
+                if (++stage == RING) { stage = 0; phase ^= 1; }
             }
 #else
             tensor::multiply<N>(acc, given, factors.image + step * BYTES, step > 0);
 #endif
         };
         for (int step = 0; step + 1 < STEPS; step += 2) {
-            advance(step, factor[0]);
-            advance(step + 1, factor[1]);
+            advance(step, true, factor[0]);
+            advance(step + 1, false, factor[1]);
         }
-        if (STEPS % 2) advance(STEPS - 1, factor[0]);
+        if (STEPS % 2) advance(STEPS - 1, true, factor[0]);
         tensor::end<0>();
 #if VISPARK_WARPGROUPS
-        if (RING && lane == 0) tensor::arrive(empty + 8 * (stage ? stage - 1 : RING - 1));
+        if (RING && lane == 0) tensor::arrive(empty + 8 * older);
         #pragma unroll
         for (int i = 0; i < N / 2; i++) asm volatile("" : "+f"(acc[i])::"memory");
 #endif
@@ -409,22 +329,26 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
 
 // -- kernels ---------------------------------------------------------------------------------------------------------
 
-// All that shapes a kernel: N is K rounded up to a multiple of 8, D a multiple of 4. T threads; RING stages of the
-// image in shared memory, or 0 where it lies there as a whole; CHUNK rows at a time; STEPS_AHEAD steps of rows on their
-// way while products are taken, and ROWS_AHEAD rows while sums are.
-template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class C>
+// All that shapes a kernel: N is K rounded up to a multiple of 8, D a multiple of 4. T threads; RING stages of two
+// steps of the image in shared memory, or 0 where it lies there as a whole; CHUNK rows at a time; STEPS_AHEAD steps of
+// rows on their way while products are taken, and ROWS_AHEAD rows while sums are; PRODUCTS with both parts of a row, or
+// with the first.
+template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class C,
+          int PRODUCTS>
 struct Shape {
-    static constexpr int STEPS = (D + 15) / 16, IMAGE = STEPS * N * 32;
+    static constexpr int STEPS = (D + 15) / 16, IMAGE = (RING ? (STEPS + 1) / 2 * 2 : STEPS) * N * 32;
     // In front of other things in device memory, where there is a ring: the image, the centres' numbers and their mean.
     static constexpr int SCRATCH = IMAGE + NUMBERS * N * 4 + STEPS * 64;
 
+    typedef Waiting<N, (PRODUCTS == 1 && RING ? 4 : 2) * CHUNK> List;
+
     struct Room {
-        unsigned char image[RING ? RING * N * 32 : IMAGE], staged[T / 32 * STEPS_AHEAD * 1024];
+        unsigned char image[RING ? RING * 2 * N * 32 : IMAGE], staged[T / 32 * STEPS_AHEAD * 1024];
         float means[STEPS * 16], numbers[NUMBERS * N], greatest[NUMBERS];
         unsigned long long bars[RING ? 2 * RING : 1];
         union {                                 // rows wait before there is an order
             unsigned short order[CHUNK];
-            Waiting<N, 2 * CHUNK> waiting;
+            List waiting;
         };
         unsigned char labels[CHUNK];
         int places[T / 32 * K], start[K + 1], open;
@@ -447,12 +371,15 @@ struct Shape {
         if (blockIdx.x == 0)
             for (int column = threadIdx.x; column < STEPS * 16; column += 256)
                 numbers[NUMBERS * N + column] = means[column];
-        factorise<N, K, D>((unsigned short*)scratch, numbers, means, centres, blockIdx.x * 8 + threadIdx.x / 32);
+        factorise<N, K, D, AsMultiplied<N>>((unsigned short*)scratch, numbers, means, centres,
+                                            blockIdx.x * 8 + threadIdx.x / 32, 0, STEPS);
     }
 
-    // Products are added up in chains of CHAIN steps; `room` has what Room does of the centres.
-    template <int CHAIN = STEPS, class Any>
-    static __device__ Factors factors(Any& room, const unsigned char* scratch, const C* centres)
+    // Products are added up in chains of CHAIN steps; `room` has what Room does of the centres, and of `steps` of the
+    // image, from the first on.
+    template <int CHAIN = STEPS, class Place = AsMultiplied<N>, class Any>
+    static __device__ Factors factors(Any& room, const unsigned char* scratch, const C* centres, int first = 0,
+                                      int steps = STEPS)
     {
         if (RING) {
             const float* const numbers = (const float*)(scratch + IMAGE);
@@ -461,7 +388,8 @@ struct Shape {
         } else {
             set_means<T>(room.means, centres);
             for (int n = threadIdx.x / 32; n < N; n += T / 32)
-                factorise<N, K, D>((unsigned short*)room.image, room.numbers, room.means, centres, n);
+                factorise<N, K, D, Place>((unsigned short*)room.image, room.numbers, room.means, centres, n, first,
+                                          steps);
             tensor::publish();
         }
         __syncthreads();
@@ -475,7 +403,7 @@ struct Shape {
         __syncthreads();
         Factors given = {RING ? scratch : room.image, room.means, room.numbers + SQUARE * N,
                          room.numbers + POWER * N, 0, 0, 0, 0};
-        set_bounds<D, CHAIN>(given, room.greatest[SQUARE], room.greatest[LACK], room.greatest[TOP]);
+        set_bounds<D, CHAIN, PRODUCTS>(given, room.greatest[SQUARE], room.greatest[LACK], room.greatest[TOP]);
         for (int n = threadIdx.x; n < N; n += T)
             room.numbers[POWER * N + n] = -2 / (given.scale * room.numbers[POWER * N + n]);
         for (int i = threadIdx.x; i < STEPS * 16; i += T) room.means[i] *= given.scale;
@@ -489,10 +417,9 @@ struct Shape {
     {
         if (threadIdx.x == 0) room.open = 0;
         __syncthreads();
-        label_all<N, K, D, T, RING, STEPS_AHEAD, nan>(x, rows, factors, room.staged, room.image, room.bars, centres,
-                                                      room.waiting, room.open, put);
+        label_all<N, K, D, T, RING, STEPS_AHEAD, nan, PRODUCTS>(x, rows, factors, room.staged, room.image, room.bars,
+                                                                centres, room.waiting, room.open, put);
         __syncthreads();
-        typedef Waiting<N, 2 * CHUNK> List;
         const List& waiting = room.waiting;
         const int waits = min(room.open, (int)List::MOST);
         for (int i = threadIdx.x / 32; i < waits; i += T / 32) {
@@ -528,7 +455,8 @@ struct Shape {
             __syncthreads();
             sort<K, T>(room.labels, count, room.order, room.places, room.start);
             for (int k = threadIdx.x; k < K; k += T) room.counts[k] += room.start[k + 1] - room.start[k];
-            gather<K, D, T, ROWS_AHEAD>(x + first * D, room.order, room.start, sums, first == 0);
+            gather<K, D, T, ROWS_AHEAD, D>(x + first * D, D, [&](int i) { return room.order[i]; }, room.start, sums,
+                                           first == 0);
             __syncthreads();
         }
     }
@@ -538,7 +466,19 @@ struct Shape {
 
 #if VISPARK_ONE_PASS
 #include "vispark/nearest_roles.h"
+#if VISPARK_WARPGROUPS
+#include "vispark/nearest_pair.h"
 #endif
+#endif
+#endif
+
+// Thread blocks that share a work, on GPUs where they can.
+#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS
+#define VISPARK_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
+#define VISPARK_WORK(blocks) (blockIdx.x / blocks)
+#else
+#define VISPARK_CLUSTER(blocks)
+#define VISPARK_WORK(blocks) blockIdx.x
 #endif
 
 namespace nearest {

@@ -4,7 +4,8 @@
 namespace nearest {
 
 // As nearest.h's. Products are of floats; the bound is that of sums of D of them.
-template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class C>
+template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class C,
+          int PRODUCTS>
 struct Shape {
     static constexpr int WIDE = 16, HIGH = 6, BLOCKS = (K + WIDE - 1) / WIDE;
 

@@ -38,7 +38,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     static constexpr bool DEALT = OWN * COLUMNS > 88;
     static constexpr unsigned char NONE = 255;
 
-    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, C> Prepared;
+    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, C, 2> Prepared;
     typedef unsigned long long Bar;
 
     struct Room {
@@ -186,7 +186,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         const float4 b = from(mean, scale, there ? *(const float4*)(x + 8 * D) : none);
         norms[0] = fmaf(a.x, a.x, fmaf(a.y, a.y, fmaf(a.z, a.z, fmaf(a.w, a.w, norms[0]))));
         norms[1] = fmaf(b.x, b.x, fmaf(b.y, b.y, fmaf(b.z, b.z, fmaf(b.w, b.w, norms[1]))));
-        tensor::Rows rows;
+        tensor::Rows<2> rows;
         rows.set(a, b);
         #pragma unroll
         for (int first = 0; first < NT; first += AT_ONCE) {

@@ -56,15 +56,16 @@ __device__ void sort(const unsigned char* labels, int rows, unsigned short* orde
     __syncthreads();
 }
 
-// Adds the rows of x to the sums of their labels; the first time they start them.
-template <int K, int D, int T, int AHEAD>
-__device__ void gather(const float* x, const unsigned short* order, const int* start, double* sums, bool first)
+// Adds rows, D apart, to the sums of their labels: the first `columns`, at most WIDTH, of those that `row_of` finds in
+// the order of their labels. The first time they start the sums.
+template <int K, int D, int T, int AHEAD, int WIDTH, class RowOf>
+__device__ void gather(const float* x, int columns, RowOf row_of, const int* start, double* sums, bool first)
 {
-    constexpr int FOURS = D / 4, LANES = FOURS < T ? FOURS : T, SIDE = T / LANES;
+    constexpr int FOURS = WIDTH / 4, LANES = FOURS < T ? FOURS : T, SIDE = T / LANES;
     const int side = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     if (side >= SIDE) return;
     for (int k = side; k < K; k += SIDE)
-        for (int four = lane; four < FOURS; four += LANES) {
+        for (int four = lane; 4 * four < columns; four += LANES) {
             const float* column = x + 4 * four;
             double sum[4] = {0, 0, 0, 0};
             const int end = start[k + 1];
@@ -72,7 +73,7 @@ __device__ void gather(const float* x, const unsigned short* order, const int* s
                 float4 row[AHEAD];
                 #pragma unroll
                 for (int u = 0; u < AHEAD; u++)
-                    row[u] = i + u < end ? tensor::stream(column + (long long)order[i + u] * D)
+                    row[u] = i + u < end ? tensor::stream(column + (long long)row_of(i + u) * D)
                                          : make_float4(0, 0, 0, 0);
                 #pragma unroll
                 for (int apart = 1; apart < AHEAD; apart *= 2)

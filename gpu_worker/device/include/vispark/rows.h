@@ -33,9 +33,12 @@ __device__ __forceinline__ int least(long long a, int b) { return a < b ? (int)a
 struct Work {
     void* const* ports;
     long long first, count;
+    __device__ __forceinline__ Work(const long long* works, void* const* ports, int width, unsigned number)
+        : ports(ports + works[3ll * number] * width), first(works[3ll * number + 1]), count(works[3ll * number + 2])
+    {
+    }
     __device__ __forceinline__ Work(const long long* works, void* const* ports, int width)
-        : ports(ports + works[3ll * blockIdx.x] * width), first(works[3ll * blockIdx.x + 1]),
-          count(works[3ll * blockIdx.x + 2])
+        : Work(works, ports, width, blockIdx.x)
     {
     }
     // The first of the work's rows in an array whose rows have `width` numbers.

@@ -127,11 +127,19 @@ __device__ __forceinline__ void split(float first, float second, unsigned& high,
 // Rows of 16 numbers each as a warp's lanes hold them: lane 4 g + t has of the rows g and g + 8 the numbers 4 t to
 // 4 t + 3. The order of the numbers is free as long as both factors have the same: it is that in which a lane's
 // numbers lie side by side in memory.
-struct Rows {
+// PARTS is 2, or 1 for the leading 11 bits alone.
+template <int PARTS> struct Rows {
     unsigned high[4], low[4];
     __device__ __forceinline__ Rows() {}
     __device__ __forceinline__ void set(float4 a, float4 b)
     {
+        if (PARTS == 1) {
+            high[0] = pack(a.x, a.y);
+            high[1] = pack(b.x, b.y);
+            high[2] = pack(a.z, a.w);
+            high[3] = pack(b.z, b.w);
+            return;
+        }
         split(a.x, a.y, high[0], low[0]);
         split(b.x, b.y, high[1], low[1]);
         split(a.z, a.w, high[2], low[2]);
@@ -156,22 +164,24 @@ template <int pending> __device__ __forceinline__ void end()
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
-template <int N>
-__device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows& rows, const unsigned char* step, bool more)
+template <int N, int PARTS>
+__device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows<PARTS>& rows, const unsigned char* step,
+                                         bool more)
 {
     const unsigned long long b = (unsigned long long)(shared_of(step) >> 4 & 0x3fff)
                                  | 128ull >> 4 << 16 | 256ull >> 4 << 32;
     begin();
     Wgmma<N>::of(acc, rows.high, b, more);
-    Wgmma<N>::of(acc, rows.low, b, 1);
+    if (PARTS == 2) Wgmma<N>::of(acc, rows.low, b, 1);
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // What was written to shared memory may now be read by the tensor cores.
 __device__ __forceinline__ void publish() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #else
 template <int pending> __device__ __forceinline__ void end() {}
-template <int N>
-__device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows& rows, const unsigned char* step, bool more)
+template <int N, int PARTS>
+__device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows<PARTS>& rows, const unsigned char* step,
+                                         bool more)
 {
     const unsigned* lane = (const unsigned*)step + threadIdx.x % 32;
     #pragma unroll
@@ -180,7 +190,7 @@ __device__ __forceinline__ void multiply(float (&acc)[N / 2], const Rows& rows, 
         if (!more) four[0] = four[1] = four[2] = four[3] = 0.0f;
         const unsigned high[2] = {lane[64 * j], lane[64 * j + 32]};
         mma(four, rows.high, high);
-        mma(four, rows.low, high);
+        if (PARTS == 2) mma(four, rows.low, high);
     }
 }
 __device__ __forceinline__ void publish() {}
@@ -220,6 +230,69 @@ __device__ __forceinline__ void bring_once(unsigned to, const void* from, unsign
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
                  "[%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(0x12F0000000000000ull) : "memory");
+}
+
+// The same in two: what a barrier is to wait for, and a copy that it is told of.
+__device__ __forceinline__ void expect(unsigned bar, unsigned bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void add_once(unsigned to, const void* from, unsigned bytes, unsigned bar)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, "
+                 "[%3], %4;" ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(0x12F0000000000000ull) : "memory");
+}
+
+// -- clusters --------------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ unsigned rank()
+{
+    unsigned number;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(number));
+    return number;
+}
+__device__ __forceinline__ void join_cluster()
+{
+    asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+// The address, in the shared memory of another block of the cluster, of what lies at `mine` in the own.
+__device__ __forceinline__ unsigned there_of(const void* mine, unsigned rank)
+{
+    unsigned at;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared_of(mine)), "r"(rank));
+    return at;
+}
+__device__ __forceinline__ int there(const int* mine, unsigned rank)
+{
+    int value;
+    asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(value) : "r"(there_of(mine, rank)) : "memory");
+    return value;
+}
+// Stores there, which that block's barrier is told of.
+__device__ __forceinline__ void send(float* mine, unsigned rank, float4 v, const void* bar)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];"
+                 ::"r"(there_of(mine, rank)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"(there_of(bar, rank))
+                 : "memory");
+}
+__device__ __forceinline__ void send(float* mine, unsigned rank, float2 v, const void* bar)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
+                     there_of(mine, rank)), "f"(v.x), "f"(v.y), "r"(there_of(bar, rank)) : "memory");
+}
+__device__ __forceinline__ void send(float* mine, unsigned rank, float v, const void* bar)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(
+                     there_of(mine, rank)), "f"(v), "r"(there_of(bar, rank)) : "memory");
+}
+__device__ __forceinline__ void send(unsigned long long* mine, unsigned rank, unsigned long long v, const void* bar)
+{
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(
+                     there_of(mine, rank)), "l"(v), "r"(there_of(bar, rank)) : "memory");
+}
+__device__ __forceinline__ void arrive_there(const void* bar, unsigned rank)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there_of(bar, rank)) : "memory");
 }
 
 // -- registers -------------------------------------------------------------------------------------------------------
