@@ -21,8 +21,9 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 #: Steps of a loop of about a second, to begin with.
 STEPS = {"iterate": 20_000, "listing": 200}
-#: Steps of a loop that is killed under many times, which goes on for as long as its kills take.
-KILLED = {"iterate": 100_000, "listing": 4000}
+#: Steps of a loop that is killed under many times, which goes on for as long as its kills take, and how many times.
+KILLED = {"iterate": 60_000, "listing": 2500}
+MOST = 26
 #: How many kills at random moments, over all of a run: with the 6 of tests/mpi/test_recovery.py 60.
 KILLS = int(os.environ.get("VISPARK_LOOP_KILLS", "54"))
 
@@ -61,7 +62,7 @@ def test_kills_at_random_moments_leave_the_same_bits(track: Track, loop: str, sh
     steps, choice, kills, restored = KILLED[loop], random.Random(seed), 0, 0
     expected = track.run("iterate", steps).field
     while kills < share * KILLS:
-        ended = track.run(loop, steps, choice, min(15, math.ceil(share * KILLS) - kills), longest=0.2, again=0.8,
+        ended = track.run(loop, steps, choice, min(MOST, math.ceil(share * KILLS) - kills), longest=0.2, again=0.8,
                           kinds=("process",) * 5 + ("daemon",))
         kills, restored = kills + len(ended.kills), restored + ended.restored
         np.testing.assert_array_equal(ended.field, expected, f"{kills} kills: {ended.kills}")

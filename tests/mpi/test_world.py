@@ -75,8 +75,7 @@ def test_a_loop_with_more_exchanges_than_are_kept(two: list[Node]):
         np.testing.assert_array_equal(app.fetch(2), app.fetch(3))
 
 
-@pytest.mark.parametrize("widths", [(0, 0, 1), (1, 1, 1), (3, 2, 2)])
-@pytest.mark.parametrize("rule", [PERIODIC, MIRRORED, GIVEN])
+@pytest.mark.parametrize(("widths", "rule"), [((0, 0, 1), PERIODIC), ((1, 1, 1), GIVEN), ((3, 2, 2), MIRRORED)])
 def test_widths_and_boundaries(two: list[Node], widths: tuple[int, ...], rule: str):
     case = case_of(2, widths=widths, rules=((rule, rule),) * 3, splits=(3, 2, 2), shape=(13, 7, 8))
     with Application(f"widths-{rule}-{sum(widths)}", two, case) as app:

@@ -132,7 +132,11 @@ def standalone(workers: int = 2) -> Iterator[Topology]:
             log = place / f"worker-{node.host}.log"
             _wait(lambda log=log: "Successfully registered with master" in log.read_text(),
                   f"the Spark worker on {node.host}", place, process)
-        yield Topology(f"spark://{DRIVER}:{port}", nodes, workers, place, {"spark.cores.max": str(workers)})
+        try:
+            yield Topology(f"spark://{DRIVER}:{port}", nodes, workers, place, {"spark.cores.max": str(workers)})
+        finally:
+            for _, process in workers_up:       # all at once, as each takes its time
+                process.terminate()
 
 
 def start_jvm() -> None:

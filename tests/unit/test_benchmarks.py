@@ -43,14 +43,9 @@ from vispark.translate import Field, specialise_stencil, trace
 RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))
 
 
-@pytest.fixture(scope="module")
-def cache_dir(tmp_path_factory) -> str:
-    return str(tmp_path_factory.mktemp("kernels"))
-
-
 @pytest.fixture
-def host(cache_dir) -> Device:
-    device, = open_devices("host", cache_dir=cache_dir)
+def host() -> Device:
+    device, = open_devices("host")
     yield device
     device.close()
 

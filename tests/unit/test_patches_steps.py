@@ -172,11 +172,10 @@ def stepped(full: np.ndarray, case: Case, steps: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module", params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
-def devices(request: pytest.FixtureRequest, tmp_path_factory) -> Iterator[Sequence[Device]]:
+def devices(request: pytest.FixtureRequest) -> Iterator[Sequence[Device]]:
     """Three of this machine's CPU, or all GPUs."""
-    place = str(tmp_path_factory.mktemp("kernels"))
-    found = [HostDevice(f"host:{number}", cache=KernelCache(place)) for number in range(3)] \
-        if request.param == "host" else open_devices("cuda", memory=0, cache_dir=place)
+    found = [HostDevice(f"host:{number}", cache=KernelCache()) for number in range(3)] \
+        if request.param == "host" else open_devices("cuda")
     yield found
     for device in found:
         device.close()
@@ -250,8 +249,8 @@ def loop(case: Case, steps: int, *, until: float = -1.0, every: int = 1, done: i
     return Iterate("loop", (Phase("around", (halo(case, False),), 0),), steps, done, until, every, check)
 
 
-def test_devices_without_access_to_each_other(box, tmp_path):
-    devices = [Apart(f"host:{number}", cache=KernelCache(str(tmp_path))) for number in range(3)]
+def test_devices_without_access_to_each_other(box):
+    devices = [Apart(f"host:{number}", cache=KernelCache()) for number in range(3)]
     full = np.random.default_rng(1).random(CASE.lattice.shape)
     machine = Machine(devices, box, CASE)
     machine.put(full)
