@@ -159,6 +159,15 @@ def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, 
         assert work.stencils[together.launch].arguments == work.stencils[step.phases[0].launch].arguments
 
 
+def test_so_many_steps_are_joined_as_shared_memory_holds():
+    spec = record_loop([(slope, ()), (fill, (0.1,))], (), 9, None, 1, 0)
+    grid = Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", {"u": "f8", "v": "f8"})
+    work = lowered(grid, plan.Iterate(spec), room=48 << 10)
+    assert all(launch.shared <= 48 << 10 for launch in work.stencils)
+    said, = work.passes
+    assert "in 2 passes" in said and "more than the 49,152 bytes of shared memory" in said
+
+
 def smooth_v(v):
     return {"v": v * 0.5}
 

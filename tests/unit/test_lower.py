@@ -297,12 +297,13 @@ def test_errors_name_the_partition():
 
 # -- prepared plans ---------------------------------------------------------------------------------------------------
 
-def plan_of(plans: Plans, *ops: plan.Op, contents: Content | None = None, home: Home | None = None) -> Prepared:
+def plan_of(plans: Plans, *ops: plan.Op, contents: Content | None = None, home: Home | None = None,
+            room: int = ROOM) -> Prepared:
     whole = chain(*ops)
     home = home or Home("/run", "here")
     content = contents or numbers(5)
     shape = plans.shape({0: home, 1: home}, {0: content, 1: content})
-    ready = plans.ready(whole, START, whole[2:], shape, FETCH, [0, 1], ROOM)
+    ready = plans.ready(whole, START, whole[2:], shape, FETCH, [0, 1], room)
     (at, prepared), = ready.shares
     assert at == home
     return prepared
@@ -322,9 +323,10 @@ def test_another_shape_is_another_plan():
     known = plan_of(plans, mapping(scaled, 2.0))
     for other in (plan_of(plans, mapping(scaled, 2)), plan_of(plans, mapping(doubled)),
                   plan_of(plans, mapping(scaled, 2.0), contents=numbers(6)),
-                  plan_of(plans, mapping(scaled, 2.0), home=Home("/run", "there"))):
+                  plan_of(plans, mapping(scaled, 2.0), home=Home("/run", "there")),
+                  plan_of(plans, mapping(scaled, 2.0), room=48 << 10)):
         assert other is not known
-    assert plans.made == 5
+    assert plans.made == 6
     assert plan_of(plans, mapping(scaled, 4.0)) is known
 
 

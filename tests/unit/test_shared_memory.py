@@ -31,7 +31,7 @@ from vispark.translate import (
     why_not_stepped,
 )
 from vispark.translate.interface import ROOM
-from vispark.translate.matrix_kernel import is_matrix_work
+from vispark.translate.matrix_kernel import is_matrix_work, why_by_rows
 
 #: What a thread block can have at least on every GPU; on a T4; on an RTX 30 or 40 and an L4; on an A100.
 EVERY, TURING, ADA, AMPERE = (kib * 1024 for kib in (48, 64, 99, 163))
@@ -109,6 +109,13 @@ def alike(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
             (found, ours[name])
         largest = np.abs(parts[1][np.isfinite(parts[1])]).max(initial=1.0)
         np.testing.assert_allclose(*parts, rtol=1e-5, atol=1e-5 * largest)
+
+
+def test_why_centres_are_found_row_by_row():
+    case = FAMILIES["centres"]
+    assert f"60 centres of 100 numbers needs more than the {TURING:,} bytes of shared memory" in \
+        why_by_rows(case.calls[0], record_of(case.data), TURING)
+    assert not is_matrix_work(kernel_of("centres", TURING).source)
 
 
 # -- stencils ---------------------------------------------------------------------------------------------------------
