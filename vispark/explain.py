@@ -306,10 +306,12 @@ def _way(session: Session, chain: Chain) -> Iterator[str]:
         yield "a Spark job: one request and one reply for each partition"
         return
     workers = session.workers.known()
-    workers = session.workers.known()
     counts = Counter(worker.transport for worker in workers)
     ways = ", ".join(f"{counts[name]} {words}" for name, words in _TRANSPORTS.items() if counts[name])
-    way = "a Spark task for each worker" if counts["relay"] else "no Spark job"
-    yield f"direct: one request and one reply for each worker, {way}" + (f"; workers: {ways}" if ways else "")
+    way = "direct: one request and one reply for each worker, no Spark job"
+    if counts["relay"]:
+        which = "each worker" if counts["relay"] == len(workers) else "each of the workers reached through Spark"
+        way = f"relayed: one request and one reply for each worker, a Spark task for {which}"
+    yield way + (f"; workers: {ways}" if ways else "")
     yield from (f"not over TCP: {worker.refused}" for worker in workers if worker.refused)
     yield f"plans: {session.plans.made} worked out so far; a repeated one is sent as it is, with its values"

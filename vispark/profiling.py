@@ -28,8 +28,8 @@ KINDS = {
     "compile": "kernels compiled",
     "kernel": "in kernels",
     "exchange": "ghost cells exchanged",
-    "scheduling": "Spark's jobs, apart from what their tasks did",
-    "driver": "plans recorded and worked out, results put together, and the program's own",
+    "scheduling": "Spark's jobs on VRDDs, apart from what tasks that load did",
+    "driver": "plans recorded and worked out, results put together, and all else",
 }
 
 
@@ -69,6 +69,8 @@ class Profile:
     total: float = 0.0
     events: list[Event] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    #: Seconds that each thread has added.
+    _added: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, parts: Mapping[str, float], start: float, track: str) -> None:
@@ -77,8 +79,31 @@ class Profile:
             for kind, seconds in parts.items():
                 if seconds > 0:
                     self.seconds[kind] += seconds
+                    self._added[threading.get_ident()] += seconds
                     self.events.append(Event(name, kind, start - self.started, seconds, track))
                     start += seconds
+
+    @contextmanager
+    def around(self, name: str, kind: str, track: str) -> Iterator[None]:
+        """What is done meanwhile is of one kind, but for what is added of it, by this thread, while it is done.
+
+        Examples
+        --------
+        >>> found = Profile()
+        >>> with found.around("job", "scheduling", "Spark"):
+        ...     found.add("load", {"parse": 9.0}, time.monotonic(), "Spark")
+        >>> found.seconds["parse"], found.seconds["scheduling"]
+        (9.0, 0.0)
+        """
+        thread, start = threading.get_ident(), time.monotonic()
+        before = self._added[thread]
+        yield
+        seconds = time.monotonic() - start
+        with self._lock:
+            rest = max(0.0, seconds - (self._added[thread] - before))
+            self.seconds[kind] += rest
+            self._added[thread] += rest
+            self.events.append(Event(name, kind, start - self.started, seconds, track))
 
     def table(self) -> str:
         """The break-down, a line for each kind of work.
@@ -133,6 +158,8 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     ------
     PlanError
         If a profile is being taken already.
+    OSError
+        If the trace cannot be written there; before anything is done.
 
     Examples
     --------
@@ -147,6 +174,8 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     global _current
     if _current is not None:
         raise PlanError("a profile is being taken already: leave that one first")
+    if path is not None:
+        Path(path).touch()      # what cannot be written is an error before the program, not behind it
     found = _current = Profile()
     try:
         yield found

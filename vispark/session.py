@@ -17,7 +17,7 @@ import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -560,11 +560,9 @@ class Session:
 
     def job(self, action: Callable[[], object]):
         """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves."""
-        profile, began = profiling.current(), time.monotonic()
-        found = self._repeated(action)
-        if profile:
-            profile.add("job", {"scheduling": time.monotonic() - began}, began, "Spark")
-        return found
+        profile = profiling.current()
+        with profile.around("job", "scheduling", "Spark") if profile else nullcontext():
+            return self._repeated(action)
 
     def _repeated(self, action: Callable[[], object]):
         """What a Spark job gives. Spark repeats failed tasks itself on a cluster, but not in local mode."""

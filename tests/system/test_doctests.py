@@ -26,5 +26,6 @@ def test_example(test: doctest.DocTest, sc: SparkContext, monkeypatch: pytest.Mo
     monkeypatch.chdir(doctests.ROOT)    # where pages say that a user is
     if os.environ.get(TRANSPORT) == "relay":
         for example in test.examples:
-            example.want = example.want.replace("no Spark job;", "a Spark task for each worker;")
+            example.want = example.want.replace("direct:", "relayed:").replace("no Spark job;",
+                                                                               "a Spark task for each worker;")
     doctests.run(test, sc=sc)

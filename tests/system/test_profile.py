@@ -48,3 +48,12 @@ def test_what_is_profiled_gives_the_same(sc: SparkContext):
             assert x.vmap(lambda v: v * v).sum() == expected
         assert found.seconds["kernel"] > 0
     assert x.vmap(lambda v: v * v).sum() == expected
+
+
+def test_a_job_within_a_job_counts_once(sc: SparkContext):
+    x = sc.parallelize([float(i) for i in range(100)], 3).cache("GPU")
+    with vispark.profile() as found:
+        # No fold that workers know: a Spark job, which first loads what it reads.
+        assert x.reduce(lambda a, b: a + b if a < 1e300 else b) == sum(range(100))
+    assert found.seconds["scheduling"] > 0
+    assert sum(found.seconds.values()) == pytest.approx(found.total)

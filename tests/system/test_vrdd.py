@@ -381,7 +381,8 @@ def test_explain_and_names(sc: SparkContext, capsys: pytest.CaptureFixture):
     assert {line.name for line in report(sc).vrdds} == {"points", "twice as much"}
     text = twice.explain()
     assert "(twice as much): 2 partitions held, 32 bytes on device" in text
-    assert ("a Spark task for each worker" if Session.of(sc).relays else "no Spark job") in text
+    way = ("relayed", "a Spark task for each worker") if Session.of(sc).relays else ("direct", "no Spark job")
+    assert "\n{}: one request and one reply for each worker, {}".format(*way) in text
     assert "a Spark job" in floats(sc).send().explain()
     lines = twice.toDebugString().decode()
     assert "scale" in lines and "PythonRDD" in lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,27 @@ def test_kinds_add_up_to_the_whole(tmp_path: Path):
     assert [(span["name"], span["tid"]) for span in spans] == [
         ("first: kernel", 1), ("second: parse", 2), ("second: kernel", 2)]
     assert spans[2]["ts"] == pytest.approx(200.0) and spans[2]["dur"] == pytest.approx(100.0)
+
+
+def test_what_is_within_counts_once(tmp_path: Path):
+    with profile(tmp_path / "trace.json") as found:
+        with found.around("outer", "scheduling", "one"), found.around("inner", "scheduling", "one"):
+            began = time.monotonic()
+            time.sleep(0.02)
+            found.add("load", {"parse": time.monotonic() - began}, began, "one")
+        with pytest.raises(PlanError), found.around("failed", "scheduling", "one"):
+            raise PlanError("no")
+    assert found.seconds["parse"] >= 0.02
+    assert sum(found.seconds.values()) == pytest.approx(found.total)
+    assert {span["name"] for span in trace(tmp_path / "trace.json", ["vispark", "one"])} == {
+        "load: parse", "inner: scheduling", "outer: scheduling"}
+
+
+def test_a_trace_that_cannot_be_written_is_an_error_at_once(tmp_path: Path):
+    done = []
+    with pytest.raises(FileNotFoundError), profile(tmp_path / "none" / "trace.json"):
+        done.append("the program")
+    assert not done and profiling.current() is None
 
 
 def scaled(p, w):

@@ -158,8 +158,8 @@ class Grid:
         PlanError
             If an array is not of the grid's shape or a field's dtype, or, where tasks run in this process's machine
             alone (a master ``local``), a file is missing. Where a function or a file is at fault otherwise, at the
-            action: behind ``cache("GPU")`` as this error, of the RDD itself as Spark's ``Py4JJavaError`` with this
-            error in its text.
+            action: behind ``cache("GPU")`` as this error, of the RDD itself as Spark's own error with this one in
+            its text.
 
         Examples
         --------
