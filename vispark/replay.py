@@ -198,7 +198,8 @@ class Replay:
         """Some steps of a loop."""
         target = self._session.residency(spec.label)
         target.pace = self._pace
-        part = spec.part(self._pace.part(spec.steps - point.steps), spec.done + point.steps)
+        done = spec.done + point.steps
+        part = spec.part(self._pace.part(spec.steps - point.steps, done, spec.period), done)
         self._round(point, (Node(plan.Iterate(part), target.cached),))
         ended = target.iterated
         self._session.replayed += ended.steps

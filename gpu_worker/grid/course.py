@@ -160,7 +160,7 @@ class Course:
         self._most = max(1, AHEAD // max(len(step.phases), len(step.together)))
 
     def run(self, state: State, begin: Callable[[State, Shape], Stretch | None], wait: Callable[[], None],
-            around: Around | None = None) -> tuple[Iterated | None, State]:
+            around: Around | None = None, before: int = 0) -> tuple[Iterated | None, State]:
         """Do the steps: how the loop ended, and in which state; None where it did not.
 
         Parameters
@@ -173,6 +173,8 @@ class Course:
             Waits for what was begun.
         around : Around, optional
             The other nodes.
+        before : int
+            How many steps came before these.
 
         Raises
         ------
@@ -191,7 +193,7 @@ class Course:
                 ahead = 0
             if stretch.asked is not None:
                 answers = stretch.asked.reading.answers(around)
-                stretch.asked.check(answers, self._domain, step.done + count)
+                stretch.asked.check(answers, self._domain, before + count)
                 if shape.is_compared:
                     change = stretch.asked.change(answers)
                     if change <= step.until:

@@ -141,8 +141,9 @@ class Loop:
         NotFinite
             If a cell that was asked about is NaN or infinite.
         """
-        stepper, start = self._stepper, self._here()
-        ended, state = self._course.run(start, self._begin, self._wait, stepper.around)
+        step, stepper, start = self._step, self._stepper, self._here()
+        before = step.done if step.counted < 0 else int(stepper.desk.arguments.number(step.counted))
+        ended, state = self._course.run(start, self._begin, self._wait, stepper.around, before)
         stepper.content, stepper.tags = dict(state.content), dict(state.tags)
         self.path = Path(self._course, start, state)
         assert ended is not None

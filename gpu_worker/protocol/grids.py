@@ -92,9 +92,10 @@ class Iterate:
     With ``until`` at or above 0, stop after a step whose number ``every`` divides and in which no cell of a field that
     the phases write changed by more than ``until``. With ``check`` above 0, look for NaN and infinities after each step
     whose number it divides, and after the last; the first one is the error ``NotFinite``. Steps are
-    numbered from 1, after the ``done`` ones of requests before this one. With ``stride`` above 1, the phases
-    ``together`` do so many steps at once, and are done instead wherever so many are left before the last step, before
-    one that ``until`` compares, and up to one that ``check`` looks at.
+    numbered from 1, after the ``done`` ones of requests before this one; where more came before, which makes no
+    difference to which steps are asked about, the value in the slot ``counted`` says how many, for the error. With
+    ``stride`` above 1, the phases ``together`` do so many steps at once, and are done instead wherever so many are left
+    before the last step, before one that ``until`` compares, and up to one that ``check`` looks at.
     """
 
     label: str
@@ -106,6 +107,7 @@ class Iterate:
     check: int
     together: tuple[Phase, ...] = ()
     stride: int = 1
+    counted: int = -1
 
 
 @dataclass(frozen=True, slots=True)

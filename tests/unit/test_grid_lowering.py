@@ -20,6 +20,7 @@ from vispark.mapped import record_map
 from vispark.plan import Cached, Node
 from vispark.records import pack
 from vispark.rewrite import FETCH, KEEP
+from vispark.tables import Given
 from vispark.translate.interface import ROOM
 
 START, END = Cached(1, "start"), Cached(2, "end")
@@ -346,6 +347,22 @@ def test_a_loop_ends_where_its_change_is_small_enough():
         return next(ends)
 
     assert run_parts(5000, 0.1, run, lambda done, change: None, pace) == Loop(128, 0.01)
+
+
+def test_parts_of_a_loop_that_asks_its_cells_are_one_plan():
+    parts, pace = [], Pace()
+
+    def run(count, done):
+        parts.append((count, done))
+        pace.learn(count, count * 1e-3)
+        return Iterated(count, 1.0)
+
+    loop = record_loop(smooth, (1.0,), 2500, 0.1, 10, 15)
+    run_parts(2500, 0.1, run, lambda done, change: None, pace, period=loop.period)
+    assert parts == [(12, 0), (78, 12), (480, 90), (480, 570), (480, 1050), (480, 1530), (490, 2010)]
+    keys = {loop.part(*part).shape_key() for part in parts[2:-1]}
+    assert len(keys) == 1 and loop.part(480, 100).shape_key() not in keys
+    assert loop.part(480, 570).value(Given(0, "done", 0)).data == np.int64(570).tobytes()
 
 
 def test_a_change_that_is_nan_ends_no_loop_and_is_told(caplog):

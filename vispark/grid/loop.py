@@ -70,8 +70,16 @@ class Pace:
         if steps:
             self.steps, self.seconds = steps, max(seconds, 1e-6)
 
-    def part(self, left: int) -> int:
-        """The steps of the next part, where so many are left."""
+    def part(self, left: int, done: int = 0, period: int = 1) -> int:
+        """The steps of the next part, where so many are left, up to one after which the same is asked again.
+
+        Parameters as for :func:`run_parts`.
+        """
+        count = self._wanted(left)
+        over = (done + count) % period
+        return count - over if over < count < left else count
+
+    def _wanted(self, left: int) -> int:
         if not self.steps:
             return min(FIRST_STEPS, left)
         most, each = _GROWTH * self.steps, self.seconds / self.steps
@@ -83,7 +91,7 @@ class Pace:
 
 
 def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], show: Shown, pace: Pace,
-              label: str = "iterate") -> Loop:
+              label: str = "iterate", period: int = 1) -> Loop:
     """Run a loop in parts.
 
     Parameters
@@ -101,10 +109,12 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
         shorter and shorter where that is long.
     label : str
         What a warning calls the loop.
+    period : int
+        After how many steps the same is asked again: a part that ends there is the same plan as the one before.
     """
     done, change, warned = 0, -1.0, False
     while True:
-        count = pace.part(steps - done)
+        count = pace.part(steps - done, done, period)
         ended = run(count, done)
         done += ended.steps
         change = change if ended.change < 0 else ended.change

@@ -23,7 +23,7 @@ from vispark.lower import Lowering, State
 from vispark.mapped import MapSpec
 from vispark.plan import Cached, Chain
 from vispark.rewrite import Goal, Stage
-from vispark.tables import SlotTable
+from vispark.tables import Given, SlotTable
 from vispark.translate.interface import ROOM
 
 
@@ -187,7 +187,7 @@ class GridLowering(Lowering):
         once, several, stride = passes(maps, self.description, spec.most_at_once, self.room)
         self.steps += [messages.ToDevice(), Iterate(
             spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
-            self._phases(several), stride)]
+            self._phases(several), stride, self.slots.slot(Given(position, "done", 0)) if spec.check else -1)]
         self._loops.append((spec, maps, (several, stride) if several else (once, 1)))
         self._ghosts = None
 

@@ -324,7 +324,7 @@ class GridOperations(RDD[Any]):
             return part._residency.iterated or Iterated(steps, -1.0)
 
         with progress(spec.label, spec.steps, looped._progress) as show:
-            looped._loop = run_parts(spec.steps, spec.until, run, show, pace, spec.label)
+            looped._loop = run_parts(spec.steps, spec.until, run, show, pace, spec.label, spec.period)
         with looped._lock:
             name = looped.name() or str(looped._op)
             # Its lineage is that of its parts, of which there are snapshots.

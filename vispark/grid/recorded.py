@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
+
+import numpy as np
 
 from vispark.errors import PlanError
 from vispark.kernels import ArrayValue
@@ -67,9 +70,14 @@ class LoopSpec:
         return self.until >= 0 or self.check > 0
 
     @property
+    def period(self) -> int:
+        """After how many steps the same is asked again."""
+        return math.lcm(self.every if self.until >= 0 else 1, self.check or 1)
+
+    @property
     def counted(self) -> int:
-        """How many steps came before, where that is of any account."""
-        return self.done if self.depends else 0
+        """How many steps came before, as far as it decides after which of these something is asked."""
+        return self.done % self.period
 
     @cached_property
     def phases_key(self) -> tuple[Any, ...]:
@@ -87,7 +95,10 @@ class LoopSpec:
         return self.phases_key, self.steps, self.counted, self.until, self.every, self.check
 
     def value(self, origin: Given) -> ArrayValue:
-        """An argument or a capture; those of all phases are numbered one behind the other."""
+        """An argument or a capture, those of all phases numbered one behind the other; or how many steps came before.
+        """
+        if origin.kind == "done":
+            return ArrayValue("<i8", (), np.int64(self.done).tobytes())
         found = self._values[origin.kind][origin.number]
         return ArrayValue(found.dtype, found.shape, found.data)
 
