@@ -2,7 +2,8 @@
 
 Heat and Navier-Stokes as ``heat.py`` and ``flow.py`` call them, on 64 blocks: a call of ``iterate`` and a look at one
 cell. Each on few cells, where there is next to nothing but what a call costs, and on a GPU on many too, where the
-devices' part is taken off, as the worker tells it: from the last thing enqueued to when it is complete.
+devices' part is taken off, as the worker tells it: from the last thing enqueued to when it is complete. Heat also with
+``until``, which is tested after the last step of a call: such a call is waited for.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,9 @@ from vispark.lanes import Lane, Ticket
 #: What ends where a call's stamps are, in their order.
 PHASES = ("recorded", "the loop's message", "sent", "the look's message", "sent too", "the loop's answer",
           "the look's answer", "seen")
+#: The same of a loop that is waited for.
+WAITED = ("recorded", "the loop's message", "sent", "the loop's answer", "the look's message", "sent too",
+          "the look's answer", "seen")
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Case:
     phases: list
     steps: int
     samples: int
+    until: float | None = None
 
 
 @dataclass
@@ -64,8 +69,10 @@ def cases(device: str) -> Iterator[Case]:
     if device == "cuda":
         sizes.append(("many", (800, 1000, 1000), (16384, 8192), 8))
     for cells, cube, plane, samples in sizes:
-        yield Case(f"heat, {cells} cells", Grid(cube, splits=(4, 4, 4), halo=1, boundary=0.0), heat.initial,
-                   [(heat.heat, (heat.NUMBER,))], 100, samples)
+        steps = Case(f"heat, {cells} cells", Grid(cube, splits=(4, 4, 4), halo=1, boundary=0.0), heat.initial,
+                     [(heat.heat, (heat.NUMBER,))], 100, samples)
+        yield steps
+        yield replace(steps, name=f"{steps.name}, until", until=0.0)
         yield Case(f"Navier-Stokes, {cells} cells",
                    Grid(plane, splits=(8, 8), halo=1, boundary=0.0, fields=flow.FIELDS), fields, flow.PHASES, 10,
                    samples)
@@ -106,7 +113,7 @@ def measure(sc: SparkContext, case: Case, done: Callable[[dict], None]) -> None:
     def call() -> float:
         stamps.clear()
         started = time.perf_counter()
-        held[0] = held[0].iterate(case.phases, steps=case.steps, progress=False)
+        held[0] = held[0].iterate(case.phases, steps=case.steps, until=case.until, every=case.steps, progress=False)
         stamps.put()
         Grid.gather(held[0], (np.s_[:1],) * case.grid.ndim)
         stamps.put()
@@ -119,7 +126,8 @@ def measure(sc: SparkContext, case: Case, done: Callable[[dict], None]) -> None:
             started = call()
             if len(stamps.times) == len(PHASES):        # else a snapshot was taken, or the loop was in parts
                 samples.append({"phases": np.diff([started, *stamps.times]).tolist(), "devices": stamps.devices[:]})
-    done({"name": case.name, "steps": case.steps, "calls": case.samples, "phases": PHASES, "samples": samples})
+    done({"name": case.name, "steps": case.steps, "calls": case.samples, "samples": samples,
+          "phases": PHASES if case.until is None else WAITED})
 
 
 def show(found: dict) -> None:
