@@ -36,6 +36,22 @@ def test_rows_are_folded_in_two_passes(device: CudaDevice, centres: int, columns
           points(centres, columns, 1), tiles=40, on=device, way="")
 
 
+@pytest.mark.parametrize(("centres", "columns", "dtype"), [(40, 784, "float64"), (80, 784, "float32"),
+                                                           (160, 784, "float64"), (24, 258, "float64")])
+def test_rows_of_doubles_are_folded_in_two_passes(device: CudaDevice, centres: int, columns: int, dtype: str):
+    around = points(centres, columns, 1).astype(dtype)
+    check([points(size, columns, 3 + size).astype(float) / 3 for size in (3_011, 0, 700)], around, tiles=4, on=device,
+          way="")
+
+
+@pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
+def test_rows_of_doubles_that_products_leave_open(device: CudaDevice):
+    for change in (between, far_rows, not_finite, nan_centre, all_equal):
+        data, centres = points(1_000, 784, 7).astype(float), points(CENTRES, 784, 8).astype(float)
+        change(data, centres)
+        check([data], centres, tiles=10, on=device, way="")
+
+
 @pytest.mark.filterwarnings("ignore:invalid value", "ignore:overflow")
 @pytest.mark.parametrize(("count", "columns", "way"), [(CENTRES, 420, "Roles"), (CENTRES, 784, "Roles"),
                                                        (60, 784, "Pair")])

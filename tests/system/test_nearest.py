@@ -32,14 +32,15 @@ def nearest_within(bound: float) -> Callable:
     return nearest
 
 
-def cached(sc: SparkContext, columns: int) -> tuple[np.ndarray, VRDD]:
-    rows = np.random.default_rng(3).normal(size=(90, columns)).astype("f4")
+def cached(sc: SparkContext, columns: int, dtype: str = "float32") -> tuple[np.ndarray, VRDD]:
+    rows = np.random.default_rng(3).normal(size=(90, columns)).astype(dtype)
     return rows, in_partitions(sc, [list(rows[:50]), [], list(rows[50:])]).cache("GPU")
 
 
-def test_a_step_of_kmeans(sc: SparkContext):
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_step_of_kmeans(sc: SparkContext, dtype: str):
     centres = 20
-    rows, points = cached(sc, 48)
+    rows, points = cached(sc, 48, dtype)
     nearest = nearest_within(math.inf)
     around = rows[:centres].copy()
     for _ in range(2):
@@ -58,12 +59,15 @@ def test_a_step_of_kmeans(sc: SparkContext):
     for line in ("MapFold(vmap lambda, key)", "nearest_fold (vmap-lambda.cu, matrix work): one launch",
                  "== Plan ==\nvmap lambda", 'extern "C" __global__',
                  "reduceByKey: in the workers, over 20 keys from field '0'",
-                 f"each worker sends {20 * (8 + 48 * 4 + 8)} bytes"):
+                 f"each worker sends {20 * (8 + 48 * rows.itemsize + 8)} bytes"):
         assert line in text
     assert "nearest_labels" in points.vmap(nearest, around).explain()
-    wide = sc.parallelize([np.zeros(48)]).cache("GPU").vmap(nearest, around)
-    assert "row by row: matrix work is for rows of float32, and these are float64" in wide.explain(
-        schema=((48,), "float64"))
+
+
+def test_rows_of_other_types_are_told(sc: SparkContext):
+    whole = sc.parallelize([np.zeros(48, "int64")]).cache("GPU").vmap(nearest_within(math.inf), np.ones((20, 48)))
+    assert "row by row: matrix work is for rows of float32 or float64, and these are int64" in whole.explain(
+        schema=((48,), "int64"))
 
 
 def test_a_captured_bound_counts_each_time(sc: SparkContext):

@@ -42,7 +42,8 @@ def by_first(p, c):
 def check(blocks: Sequence[np.ndarray], centres: np.ndarray, *, tiles: int, on: Device | None = None,
           way: str = "Roles") -> None:
     """Fold blocks by their rows' nearest centres, in works of so many tiles, and compare with float64's."""
-    kernel, calls = made(by_first, centres, columns=centres.shape[1], folding=by_key(len(centres)))
+    kernel, calls = made(by_first, centres, columns=centres.shape[1], dtype=blocks[0].dtype.name,
+                         folding=by_key(len(centres)))
     assert next((each for each in ("Roles", "Pair") if f"nearest::{each}" in kernel.source), "") == way
     first, second = (launch(kernel, calls, blocks, tiles=tiles, options=AS_ON_HOPPER, on=on) for _ in range(2))
     for one, other in zip(first, second, strict=True):
@@ -55,12 +56,15 @@ def check(blocks: Sequence[np.ndarray], centres: np.ndarray, *, tiles: int, on: 
         assert np.sum([each[name].reshape(-1) for each in first], axis=0).tolist() == counts.tolist()
     assert min(int(each["0 least"][0]) for each in first) == labels.min()
     assert max(int(each["0 greatest"][0]) for each in first) == labels.max()
-    found = np.sum([each["1.0"].reshape(centres.shape) for each in first], axis=0)
-    wanted = np.array([rows[labels == k].sum(axis=0, dtype=float) for k in range(len(centres))])
+    left = [each["1.0"].reshape(centres.shape) for each in first]
+    found = np.sum([each["sum"] if each.dtype.names else each for each in left], axis=0)
+    wide = float if rows.dtype == np.float32 else np.longdouble
+    wanted = np.array([rows[labels == k].sum(axis=0, dtype=wide) for k in range(len(centres))])
     sizes = np.array([np.abs(rows[labels == k]).sum(axis=0, dtype=float) for k in range(len(centres))])
     assert np.isfinite(found).tolist() == np.isfinite(wanted).tolist()
     finite = np.isfinite(wanted)
-    assert (np.abs(found - wanted)[finite] <= 1e-5 * sizes[finite]).all()
+    within = 1e-5 if rows.dtype == np.float32 else 1e-15 * max(1, len(first))
+    assert (np.abs(found - wanted)[finite] <= within * sizes[finite]).all()
 
 
 @pytest.mark.parametrize(("centres", "columns", "found"), [

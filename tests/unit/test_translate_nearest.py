@@ -176,7 +176,7 @@ def test_centres_may_be_a_list_as_takeSample_gives_them():
 @pytest.mark.parametrize(("columns", "dtype", "why"), [
     (COLUMNS, "float32", rf"labels alone or, with reduceByKey\(numKeys={CENTRES}\), the sums"),
     (46, "float32", f"{CENTRES} centres of 46 numbers are too few or too many"),
-    (COLUMNS, "float64", "is for rows of float32, and these are float64"),
+    (COLUMNS, "int64", "is for rows of float32 or float64, and these are int64"),
 ])
 def test_it_is_said_why_there_is_none(columns, dtype, why):
     centres = points(CENTRES, columns, seed=1)
@@ -186,7 +186,7 @@ def test_it_is_said_why_there_is_none(columns, dtype, why):
 
 @pytest.mark.parametrize(("centres", "columns", "dtype"), [(4, COLUMNS, "float32"), (CENTRES, 16, "float32"),
                                                            (CENTRES, 46, "float32"), (300, COLUMNS, "float32"),
-                                                           (CENTRES, COLUMNS, "float64")])
+                                                           (CENTRES, 47, "float64"), (CENTRES, COLUMNS, "int64")])
 def test_what_does_not_fit_keeps_the_translators_kernel(centres, columns, dtype):
     kernel, _ = made(by_argmin, points(centres, columns), columns=columns, dtype=dtype)
     assert kernel.name == "by_argmin_kernel"
@@ -364,7 +364,7 @@ def test_the_way_of_a_gpu_folds_what_the_host_folds():
 
 @pytest.mark.parametrize(("centres", "ring"), [(80, 0), (81, 5), (160, 5)])
 def test_centres_that_fit_shared_memory_lie_there_as_a_whole(centres, ring):
-    shape = shape_for(centres, 784, "float32", Nearest("first", False), True)
+    shape = shape_for(centres, 784, "float32", "float32", Nearest("first", False), folds=True)
     assert shape.ring == ring
     assert shape.shared <= ROOM
 

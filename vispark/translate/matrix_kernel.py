@@ -1,7 +1,7 @@
 """Kernels that look for nearest centres by matrix work, in place of those that the translator writes row by row.
 
 The device's side is ``vispark/nearest.h``. One kernel gives the labels, another folds the rows by them; both are for
-rows of float32. What does not fit them keeps the translator's own kernel.
+rows of float32 or float64. What does not fit them keeps the translator's own kernel.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from vispark.translate.matrix_roles import THREADS, TILE, Pair, Roles, jump, one
 LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
 #: But as many sums leave the translator's kernel one warp a block, with sums in memory, and then fewer centres gain.
 _MANY_SUMS, _LEAST_CENTRES_OF_MANY = 6_200, 9
-#: The most centres that scores of fit registers beside all else, and the threads of a block then.
-_THREADS = ((112, 512), (160, 384), (MOST_CENTRES, 256))
-#: From so many centres on products take longer than rows on their way: one product, and more rows computed again.
+#: The most centres that scores of fit registers beside all else, and the threads of a block then, by the rows' dtype.
+_THREADS = {"float32": ((112, 512), (160, 384), (MOST_CENTRES, 256)),
+            "float64": ((104, 512), (160, 384), (MOST_CENTRES, 256))}
+#: From so many centres on products take longer than rows of float32 on their way: one product, and more rows computed
+#: again.
 _LEAST_OF_ONE_PRODUCT = 96
 #: Steps of rows on their way, and at most so many times two steps of the centres.
 _AHEAD, _RING = 4, 5
@@ -33,7 +35,9 @@ _CHUNK = 8192
 #: Loads of rows under way in a thread while sums are taken.
 _ROWS_AHEAD = 16
 _HEADER = '#include "vispark/nearest.h"'
-_CENTRES = {"float32": "float", "float64": "double"}
+_KINDS = {"float32": "float", "float64": "double"}
+#: What sums of rows are kept in.
+_SUMS = {"float32": "double", "float64": "Twofold"}
 
 
 def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, folding: Folding | None,
@@ -47,14 +51,14 @@ def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, foldi
     calls, record, folding, room
         What it wrote it of and for.
     """
-    if len(calls) != 1 or len(record.fields) != 1 or np.dtype(record.fields[0].dtype) != np.float32:
+    if len(calls) != 1 or len(record.fields) != 1 or (rows := np.dtype(record.fields[0].dtype).name) not in _KINDS:
         return kernel
     understood = _understood(calls[0], record)
     if understood is None:
         return kernel
     found, given = understood
     groups = folding.groups if folding and folding.key else None
-    return _kernel(kernel, found.result, given, groups, room) or kernel
+    return _kernel(kernel, found.result, rows, given, groups, room) or kernel
 
 
 def is_matrix_work(source: str) -> bool:
@@ -67,16 +71,15 @@ def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
     understood = _understood(call, record)
     if understood is None:
         return ""
-    (count, columns), dtype = understood[1].shape, np.dtype(record.fields[0].dtype)
-    nearest = understood[0].nearest
-    if not one_pass(count, columns, "float32", nearest) and not shape_for(count, columns, "float32", nearest, True):
+    (count, columns), rows = understood[1].shape, np.dtype(record.fields[0].dtype)
+    if rows.name not in _KINDS:
+        return f"matrix work is for rows of float32 or float64, and these are {rows}"
+    if not _fold_for(count, columns, rows.name, "float32", understood[0].nearest):
         return (f"{count} centres of {columns} numbers are too few or too many for matrix work, or the numbers no "
-                "multiple of 4")
-    if room < ROOM and not shape_for(count, columns, "float32", nearest, True, room):
+                f"multiple of {16 // rows.itemsize}")
+    if room < ROOM and not _fold_for(count, columns, rows.name, "float32", understood[0].nearest, room):
         return (f"matrix work on {count} centres of {columns} numbers needs more than the {room:,} bytes of shared "
                 "memory that a thread block can have here")
-    if dtype != np.float32:
-        return f"matrix work is for rows of float32, and these are {dtype}"
     return (f"matrix work gives labels alone or, with reduceByKey(numKeys={count}), the sums by label of the rows and "
             "of constants")
 
@@ -93,7 +96,7 @@ def _understood(call: Call, record: Record) -> tuple[Recognised, Parameter] | No
     if kind == "argument" and number >= len(call.args):
         return None
     centres = np.asarray(call.args[number] if kind == "argument" else call.function.captures[number].value.array)
-    if centres.ndim != 2 or centres.shape[1] != field.shape[0] or centres.dtype.name not in _CENTRES:
+    if centres.ndim != 2 or centres.shape[1] != field.shape[0] or centres.dtype.name not in _KINDS:
         return None
     return found, Parameter(kind, "", number, centres.dtype.name, centres.shape, True)
 
@@ -111,23 +114,23 @@ def _recognised(function: Function) -> Recognised | None:
 
 
 @functools.lru_cache(maxsize=128)
-def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int | None,
+def _kernel(kernel: TableKernel, result: object, rows: str, centres: Parameter, groups: int | None,
             room: int) -> TableKernel | None:
     parameters: tuple[Parameter, ...]
     count, columns = centres.shape
     found = next(each for each in leaves(result) if isinstance(each, Nearest))
-    shape = one_pass(count, columns, centres.dtype, found, room) if groups else None
-    shape = shape or shape_for(count, columns, centres.dtype, found, bool(groups), room)
+    given = count, columns, rows, centres.dtype, found
+    shape = _fold_for(*given, room) if groups else shape_for(*given, folds=False, room=room)
     if shape is None:
         return None
-    row = Parameter("input", "", 0, "float32", centres.shape[1:], True)
+    row = Parameter("input", "", 0, rows, centres.shape[1:], True)
     if groups is None:
         if not isinstance(result, Nearest) or kernel.accumulated or len(kernel.outputs) != 1:
             return None
         ports = row, Parameter("output", kernel.outputs[0].name, 0, "int64", (), True)
         source, name, parameters = shape.labels(), "nearest_labels", (*ports, centres)
     else:
-        stores = _stores(kernel.accumulated, result) if groups == count else None
+        stores = _stores(kernel.accumulated, result, _SUMS[rows]) if groups == count else None
         if stores is None:
             return None
         source, name, parameters = shape.fold(kernel.accumulated, stores), "nearest_fold", (row, centres)
@@ -136,15 +139,15 @@ def _kernel(kernel: TableKernel, result: object, centres: Parameter, groups: int
                    waves=min(1.0, kernel.waves) if groups else 1.0)
 
 
-def _stores(accumulated: Sequence[Accumulated], result: object) -> tuple[str, ...] | None:
+def _stores(accumulated: Sequence[Accumulated], result: object, sums: str) -> tuple[str, ...] | None:
     """What becomes of each partial: "" for the sums of the rows, else what is stored for each group, in C++; None where
-    these kernels do not give it."""
+    these kernels do not give it. ``sums`` is the accumulator of the rows' sums."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Nearest):
         return None
     parts = dict(_paths(result[1], "1"))
     stores = []
     for one in accumulated:
-        store = _OF_KEYS.get(one.guard) if one.field == "0" else _store(one, parts.get(one.field))
+        store = _OF_KEYS.get(one.guard) if one.field == "0" else _store(one, parts.get(one.field), sums)
         if store is None:
             return None
         stores.append(store)
@@ -154,11 +157,11 @@ def _stores(accumulated: Sequence[Accumulated], result: object) -> tuple[str, ..
 _OF_KEYS = {"": "count", "least": "least", "greatest": "greatest"}
 
 
-def _store(one: Accumulated, part: object) -> str | None:
+def _store(one: Accumulated, part: object, sums: str) -> str | None:
     if one.operator != "add" or isinstance(part, bool):
         return None
     if isinstance(part, Row):
-        return "" if (one.accumulator, one.guard, one.of) == ("double", "", "Value") else None
+        return "" if (one.accumulator, one.guard, one.of) == (sums, "", "Value") else None
     if isinstance(part, int) and abs(part) < 1 << 31:
         if (one.accumulator, one.guard) == ("long long", ""):
             return f"{part}ll * count"
@@ -185,8 +188,8 @@ class Shape:
     ----------
     centres, columns : int
         How many centres there are, and numbers in a row.
-    dtype : str
-        The centres'.
+    rows, dtype : str
+        The rows' dtype, and the centres'.
     nan : str
         As :class:`Nearest` has it.
     threads : int
@@ -203,6 +206,7 @@ class Shape:
 
     centres: int
     columns: int
+    rows: str
     dtype: str
     nan: str
     threads: int
@@ -232,8 +236,8 @@ class Shape:
         image = (2 * self.ring or self.steps) * self.padded * 32
         waiting = 5 if self.products == 1 and self.ring else 3
         lists = waiting * _CHUNK + self.centres * (self.threads // 32 * 4 + 4 + 8)
-        found = image + self.threads * 32 * self.ahead + 16 * max(1, self.ring) + lists + 16 * self.padded + \
-            64 * self.steps
+        found = image + 8 * self._size * self.threads * self.ahead + 16 * max(1, self.ring) + lists + \
+            16 * self.padded + 16 * self._size * self.steps
         return max(-(-(found + 128) // 128) * 128, self.way.shared if self.way else 0)
 
     @property
@@ -241,8 +245,13 @@ class Shape:
         """What is made of the centres first: their image, four numbers for each, and their mean."""
         if not self.ring:
             return None
-        return Preparation("nearest_centres", self.padded * (-(-self.steps // 2) * 64 + 16) + self.steps * 64,
-                           self.padded // 8, 256)
+        return Preparation("nearest_centres", self.padded * (-(-self.steps // 2) * 64 + 16) +
+                           16 * self._size * self.steps, self.padded // 8, 256)
+
+    @property
+    def _size(self) -> int:
+        """Bytes of a row's number."""
+        return np.dtype(self.rows).itemsize
 
     @property
     def _number(self) -> str:
@@ -260,7 +269,7 @@ class Shape:
         """The kernel that folds by label: the rows are added up, and of ``stores`` each is stored."""
         partials = [f"{one.accumulator}* __restrict__ partial_{number}" for number, one in enumerate(accumulated)]
         sums = stores.index("")
-        body = [f"double* const sums = partial_{sums} + {self._number} * {accumulated[sums].width}ll;",
+        body = [f"{_SUMS[self.rows]}* const sums = partial_{sums} + {self._number} * {accumulated[sums].width}ll;",
                 *self._either("if (!Way::fold(x, work.count, room, centres, sums)) return;",
                               "Shape::fold(x, work.count, room, image, centres, sums);"),
                 f"nearest::each<{self.centres}>(room, [&](int k, long long count) {{"]
@@ -279,7 +288,7 @@ class Shape:
         return [f"#if {self.way.where}", one_pass, "#else", two, "#endif"] if self.way else [two]
 
     def _source(self, name: str, partials: Sequence[str], ports: int, body: Sequence[str]) -> str:
-        kind = _CENTRES[self.dtype]
+        row, kind = _KINDS[self.rows], _KINDS[self.dtype]
         centres = f"const {kind}* __restrict__ centres"
         image = ["const unsigned char* __restrict__ image"] if self.ring else []
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *partials, *image,
@@ -291,7 +300,7 @@ class Shape:
             _HEADER, "",
             "#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS",
             *(jump(self.way) if self.way else _products(self.padded)), "#endif", "",
-            f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {kind}, {self.products}> Shape;",
+            f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {row}, {kind}, {self.products}> Shape;",
             *self._either(f"typedef {self.way.type_of(nan, kind)} Way;" if self.way else "", "typedef Shape Way;"),
             f"static_assert(sizeof(Way::Room) <= {self.shared}, \"shared memory\");", ""]
         if self.ring:
@@ -305,31 +314,40 @@ class Shape:
             "    Way::Room& room = *(Way::Room*)memory;",
             *([] if self.ring else ["    const unsigned char* const image = nullptr;"]),
             f"    const rows::Work work(works, ports, {ports}{f', {self._number}' if clusters else ''});",
-            f"    const float* const x = work.of<const float>(0, {self.columns});",
+            f"    const {row}* const x = work.of<const {row}>(0, {self.columns});",
             "#ifdef VISPARK_ON_HOST", "    if (threadIdx.x != 0) return;", "#endif",
             *(line if line.startswith("#") else f"    {line}" for line in body), "}"]
         return "\n".join(lines) + "\n"
 
 
+def _fold_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest, room: int = ROOM) -> Shape | None:
+    """The shape of a fold, in one pass where that gains."""
+    shape = one_pass(centres, columns, dtype, nearest, room) if rows == "float32" else None
+    return shape or shape_for(centres, columns, rows, dtype, nearest, folds=True, room=room)
+
+
 def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int = ROOM) -> Shape | None:
-    """The shape of one pass for so many centres of so many columns, or None where that gains nothing or has no room."""
+    """The shape of one pass over rows of float32 for so many centres of so many columns, or None where that gains
+    nothing or has no room."""
     # It is for Hopper, whose thread blocks have no less than this.
     way = one_pass_for(centres, columns) if room >= ROOM else None
-    found = Shape(centres, columns, dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
+    found = Shape(centres, columns, "float32", dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
     return found if found and found.shared <= ROOM else None
 
 
-def shape_for(centres: int, columns: int, dtype: str, nearest: Nearest, folds: bool,
+def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest, *, folds: bool,
               room: int = ROOM) -> Shape | None:
     """The shape for so many centres of so many columns, or None where matrix work gains nothing or has no room."""
     least = _LEAST_CENTRES_OF_MANY if folds and centres * columns > _MANY_SUMS else LEAST_CENTRES
-    if not least <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % 4:
+    wide = 16 // np.dtype(rows).itemsize
+    if not least <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % wide:
         return None
-    threads = next(threads for most, threads in _THREADS if centres <= most)
-    products = 1 if centres >= _LEAST_OF_ONE_PRODUCT else 2
-    whole = Shape(centres, columns, dtype, nearest.nan, threads, 0, _AHEAD, products=products)
-    if whole.shared <= room:
-        return whole
+    threads = next(threads for most, threads in _THREADS[rows] if centres <= most)
+    products = 1 if rows == "float32" and centres >= _LEAST_OF_ONE_PRODUCT else 2
+    for ahead in (_AHEAD, 3, 2) if rows == "float64" else (_AHEAD,):
+        whole = Shape(centres, columns, rows, dtype, nearest.nan, threads, 0, ahead, products=products)
+        if whole.shared <= room:
+            return whole
     for ahead in (_AHEAD, 3, 2):
         for ring in range(_RING, 1, -1):
             found = replace(whole, ring=ring, ahead=ahead)

@@ -1,14 +1,15 @@
-// The nearest of K centres for each row of D floats, and the sums of the rows by their nearest centre.
+// The nearest of K centres for each row of D floats or doubles, and the sums of the rows by their nearest centre.
 //
 // From the centres' mean m, squared distances are |c - m|^2 - 2 (x - m).(c - m) but for |x - m|^2, which is the same
 // for all centres, so the products (x - m).(c - m) are matrix work. They are computed on tensor cores from float16
 // (tensor.h), with a bound on what that can be off. A row whose two best centres are no further apart than the bound,
-// and one that float16 cannot hold, is computed again for the centres in question, in float and, where that does not
-// tell either, in double: every row gets the label that exact arithmetic gives it, up to a rounding of double. Such
-// rows wait until their chunk is through, and all warps share them.
+// and one that float16 cannot hold, is computed again for the centres in question, in float if row and centres are
+// that and, where that does not tell either, in double: every row gets the label that exact arithmetic gives it, up to
+// a rounding of double. Such rows wait until their chunk is through, and all warps share them.
 //
 // A thread block has the rows of one work. It labels them, sorts their numbers by label, and gathers each label's
-// rows: sums of a few floats, added up in double in a fixed order.
+// rows: sums of a few floats, added up in double in a fixed order, or of a few doubles, added up with what rounding
+// takes from them.
 #pragma once
 
 #include "vispark/rows.h"
@@ -34,17 +35,17 @@ namespace nearest {
 // -- labels ----------------------------------------------------------------------------------------------------------
 
 // The squared distance, by a warp.
-template <int D, class C> __device__ __forceinline__ double exactly(const float* x, const C* c)
+template <int D, class R, class C> __device__ __forceinline__ double exactly(const R* x, const C* c)
 {
     constexpr int AHEAD = 8;
     double sum = 0;
     for (int i = threadIdx.x % 32; i < D; i += 32 * AHEAD) {
-        float a[AHEAD];
+        R a[AHEAD];
         C b[AHEAD];
         #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             const bool there = i + 32 * u < D;
-            a[u] = there ? x[i + 32 * u] : 0.0f;
+            a[u] = there ? x[i + 32 * u] : (R)0;
             b[u] = there ? c[i + 32 * u] : (C)0;
         }
         #pragma unroll
@@ -58,7 +59,7 @@ template <int D, class C> __device__ __forceinline__ double exactly(const float*
 
 // The squared distance in float, by a warp: of D items, off by a rounding for each item of a lane and for each join.
 template <int D> __device__ __forceinline__ constexpr float doubt() { return 2 * (D / 32 + 12) * 0x1p-24f; }
-template <int D, int AHEAD, class C> __device__ __forceinline__ float roughly(const float* x, const C* c)
+template <int D, int AHEAD, class R, class C> __device__ __forceinline__ float roughly(const R* x, const C* c)
 {
     float sum = 0;
     for (int i = threadIdx.x % 32; i < D; i += 32 * AHEAD) {
@@ -66,7 +67,7 @@ template <int D, int AHEAD, class C> __device__ __forceinline__ float roughly(co
         #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             const bool there = i + 32 * u < D;
-            a[u] = there ? x[i + 32 * u] : 0.0f;
+            a[u] = there ? (float)x[i + 32 * u] : 0.0f;
             b[u] = there ? (float)c[i + 32 * u] : 0.0f;
         }
         #pragma unroll
@@ -90,11 +91,11 @@ __device__ __forceinline__ void over_masks(Masks mask_of, bool all, Take take)
 
 // The label of one row by its distances from its candidates, by a warp: in float where these tell, else in double. A
 // lane has AHEAD numbers of each on their way.
-template <int N, int K, int D, Nan nan, int AHEAD = 13, class C, class Masks>
-__device__ __forceinline__ int again(Masks mask_of, bool all, const float* x, const C* centres)
+template <int N, int K, int D, Nan nan, int AHEAD = 13, class R, class C, class Masks>
+__device__ __forceinline__ int again(Masks mask_of, bool all, const R* x, const C* centres)
 {
     int where = 0;
-    if (!all && sizeof(C) == 4) {
+    if (!all && sizeof(R) == 4 && sizeof(C) == 4) {
         float least = far_away(), second = far_away();
         over_masks<N, K>(mask_of, false, [&](int n) {
             const float distance = roughly<D, AHEAD>(x, centres + (long long)n * D);
@@ -136,9 +137,9 @@ template <int N, int BYTES> struct Waiting {
 
 // Products become labels: of the rows `lane / 4` and `lane / 4 + 8` behind `number`, in the lanes with lane % 4 == 0;
 // -1 for those that wait. `rows` says how many there are; `norms` are the parts of |x - m|^2 that the lane saw.
-template <int N, int K, int D, Nan nan, class C, class List>
-__device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[2], const Factors& factors,
-                                      List& waiting, int& open, int number, const float* x, int rows, const C* centres,
+template <int N, int K, int D, Nan nan, class R, class C, class List>
+__device__ __forceinline__ void label(float (&acc)[N / 2], const float (&norms)[2], const FactorsFor<R>& factors,
+                                      List& waiting, int& open, int number, const R* x, int rows, const C* centres,
                                       int (&labels)[2])
 {
     const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
@@ -203,17 +204,38 @@ __device__ __forceinline__ float4 from(float4 mean, float scale, float4 x)
     return make_float4(fmaf(x.x, scale, -mean.x), fmaf(x.y, scale, -mean.y), fmaf(x.z, scale, -mean.z),
                        fmaf(x.w, scale, -mean.w));
 }
+// The same of what a lane copied of a row's step, as floats; `means` are those of its first column there.
+__device__ __forceinline__ float4 from(const float* means, float scale, tensor::Shared at)
+{
+    float x[4];
+    tensor::copied(x, at);
+    return from(*(const float4*)means, scale, make_float4(x[0], x[1], x[2], x[3]));
+}
+__device__ __forceinline__ float4 from(const double* means, float scale, tensor::Shared at)
+{
+    float found[4];
+    #pragma unroll
+    for (int half = 0; half < 2; half++) {
+        double x[2];
+        tensor::copied(x, at + 512 * half);
+        #pragma unroll
+        for (int i = 0; i < 2; i++) found[2 * half + i] = (float)fma(x[i], (double)scale, -means[8 * half + i]);
+    }
+    return make_float4(found[0], found[1], found[2], found[3]);
+}
 
 // Rows [0, rows) of x get labels, `put(row, label)`. Four warps take 64 rows at a time; T / 128 such groups work side
-// by side. A lane copies what it needs of the rows of AHEAD steps into `staged`, 1024 AHEAD bytes for each warp. With
+// by side. A lane copies what it needs of the rows of AHEAD steps into `staged`, 256 numbers a step for each warp. With
 // RING > 0 the image is in device memory and comes through that many stages of shared memory, two steps at a time. Rows
 // that wait get none.
-template <int N, int K, int D, int T, int RING, int AHEAD, Nan nan, int PRODUCTS, class C, class List, class Put>
-__device__ __forceinline__ void label_all(const float* x, int rows, const Factors& factors, unsigned char* staged,
+template <int N, int K, int D, int T, int RING, int AHEAD, Nan nan, int PRODUCTS, class R, class C, class List,
+          class Put>
+__device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor<R>& factors, unsigned char* staged,
                                           unsigned char* ring, unsigned long long* bars, const C* centres,
                                           List& waiting, int& open, Put put)
 {
     constexpr int STEPS = (D + 15) / 16, BYTES = N * 32, TILE = T / 2;
+    constexpr int WIDE = 16 / sizeof(R), PIECES = 4 / WIDE, SLOT = 256 * sizeof(R);
     const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
     const int tiles = (rows + TILE - 1) / TILE, mine = threadIdx.x / 32 * 16;
     if (tiles == 0) return;
@@ -240,17 +262,21 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
     }
 #endif
     // The rows of the step that is copied next, and where it goes.
-    const tensor::Shared slots = tensor::shared_of(staged) + threadIdx.x / 32 * AHEAD * 1024 + lane * 16;
+    const tensor::Shared slots = tensor::shared_of(staged) + threadIdx.x / 32 * AHEAD * SLOT + lane * 16;
     int copy_step = 0, copy_row = mine, filled = 0, used = 0;
-    const float *one, *other;
+    const R *one, *other;
     auto start = [&] {
-        one = x + (long long)min(copy_row + g, rows - 1) * D + 4 * t;
-        other = x + (long long)min(copy_row + g + 8, rows - 1) * D + 4 * t;
+        one = x + (long long)min(copy_row + g, rows - 1) * D + WIDE * t;
+        other = x + (long long)min(copy_row + g + 8, rows - 1) * D + WIDE * t;
     };
     auto copy_next = [&] {
-        const bool there = D % 16 == 0 || copy_step < STEPS - 1 || 4 * t < D % 16;
-        tensor::copy(slots + filled * 1024, there ? one : x, there);
-        tensor::copy(slots + filled * 1024 + 512, there ? other : x, there);
+        #pragma unroll
+        for (int piece = 0; piece < PIECES; piece++) {
+            const bool there = D % 16 == 0 || copy_step < STEPS - 1 || 8 * piece + WIDE * t < D % 16;
+            const tensor::Shared to = slots + filled * SLOT + piece * 512;
+            tensor::copy(to, there ? one + 8 * piece : x, there);
+            tensor::copy(to + SLOT / 2, there ? other + 8 * piece : x, there);
+        }
         tensor::end_copies();
         if (++filled == AHEAD) filled = 0;
         one += 16;
@@ -269,9 +295,9 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
         float norms[2] = {0, 0};
         auto advance = [&](int step, bool first, tensor::Rows<PRODUCTS>& given) {
             tensor::await_copies<AHEAD - 1>();
-            const float4 mean = *(const float4*)(factors.means + 16 * step + 4 * t);
-            const float4 a = from(mean, factors.scale, tensor::copied(slots + used * 1024));
-            const float4 b = from(mean, factors.scale, tensor::copied(slots + used * 1024 + 512));
+            const R* const means = factors.means + 16 * step + WIDE * t;
+            const float4 a = from(means, factors.scale, slots + used * SLOT);
+            const float4 b = from(means, factors.scale, slots + used * SLOT + SLOT / 2);
             if (++used == AHEAD) used = 0;
             norms[0] = fmaf(a.x, a.x, fmaf(a.y, a.y, fmaf(a.z, a.z, fmaf(a.w, a.w, norms[0]))));
             norms[1] = fmaf(b.x, b.x, fmaf(b.y, b.y, fmaf(b.z, b.z, fmaf(b.w, b.w, norms[1]))));
@@ -329,22 +355,23 @@ __device__ __forceinline__ void label_all(const float* x, int rows, const Factor
 
 // -- kernels ---------------------------------------------------------------------------------------------------------
 
-// All that shapes a kernel: N is K rounded up to a multiple of 8, D a multiple of 4. T threads; RING stages of two
-// steps of the image in shared memory, or 0 where it lies there as a whole; CHUNK rows at a time; STEPS_AHEAD steps of
-// rows on their way while products are taken, and ROWS_AHEAD rows while sums are; PRODUCTS with both parts of a row, or
-// with the first.
-template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class C,
+// All that shapes a kernel: N is K rounded up to a multiple of 8, D numbers are a multiple of 16 bytes. T threads; RING
+// stages of two steps of the image in shared memory, or 0 where it lies there as a whole; CHUNK rows at a time;
+// STEPS_AHEAD steps of rows on their way while products are taken, and ROWS_AHEAD rows while sums are; rows are of R,
+// centres of C; PRODUCTS with both parts of a row, or with the first.
+template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class R, class C,
           int PRODUCTS>
 struct Shape {
     static constexpr int STEPS = (D + 15) / 16, IMAGE = (RING ? (STEPS + 1) / 2 * 2 : STEPS) * N * 32;
     // In front of other things in device memory, where there is a ring: the image, the centres' numbers and their mean.
-    static constexpr int SCRATCH = IMAGE + NUMBERS * N * 4 + STEPS * 64;
+    static constexpr int SCRATCH = IMAGE + NUMBERS * N * 4 + STEPS * 16 * sizeof(R);
 
     typedef Waiting<N, (PRODUCTS == 1 && RING ? 4 : 2) * CHUNK> List;
 
     struct Room {
-        unsigned char image[RING ? RING * 2 * N * 32 : IMAGE], staged[T / 32 * STEPS_AHEAD * 1024];
-        float means[STEPS * 16], numbers[NUMBERS * N], greatest[NUMBERS];
+        unsigned char image[RING ? RING * 2 * N * 32 : IMAGE], staged[T * 8 * STEPS_AHEAD * sizeof(R)];
+        R means[STEPS * 16];
+        float numbers[NUMBERS * N], greatest[NUMBERS];
         unsigned long long bars[RING ? 2 * RING : 1];
         union {                                 // rows wait before there is an order
             unsigned short order[CHUNK];
@@ -355,36 +382,37 @@ struct Shape {
         long long counts[K];
     };
 
-    template <int threads> static __device__ void set_means(float* means, const C* centres)
+    template <int threads> static __device__ void set_means(R* means, const C* centres)
     {
         for (int column = threadIdx.x; column < STEPS * 16; column += threads)
-            means[column] = column < D ? mean_of<K, D>(centres, column) : 0.0f;
+            means[column] = column < D ? mean_of<K, D, R>(centres, column) : 0;
         __syncthreads();
     }
 
     // One block of 256 threads for each 8 centres.
     static __device__ void prepare(unsigned char* scratch, const C* centres)
     {
-        __shared__ float means[STEPS * 16];
+        __shared__ R means[STEPS * 16];
         set_means<256>(means, centres);
         float* const numbers = (float*)(scratch + IMAGE);
         if (blockIdx.x == 0)
             for (int column = threadIdx.x; column < STEPS * 16; column += 256)
-                numbers[NUMBERS * N + column] = means[column];
-        factorise<N, K, D, AsMultiplied<N>>((unsigned short*)scratch, numbers, means, centres,
-                                            blockIdx.x * 8 + threadIdx.x / 32, 0, STEPS);
+                ((R*)(numbers + NUMBERS * N))[column] = means[column];
+        factorise<N, K, D, AsMultiplied<N, R>>((unsigned short*)scratch, numbers, means, centres,
+                                               blockIdx.x * 8 + threadIdx.x / 32, 0, STEPS);
     }
 
     // Products are added up in chains of CHAIN steps; `room` has what Room does of the centres, and of `steps` of the
     // image, from the first on.
-    template <int CHAIN = STEPS, class Place = AsMultiplied<N>, class Any>
-    static __device__ Factors factors(Any& room, const unsigned char* scratch, const C* centres, int first = 0,
-                                      int steps = STEPS)
+    template <int CHAIN = STEPS, class Place = AsMultiplied<N, R>, class Any>
+    static __device__ FactorsFor<R> factors(Any& room, const unsigned char* scratch, const C* centres, int first = 0,
+                                         int steps = STEPS)
     {
         if (RING) {
             const float* const numbers = (const float*)(scratch + IMAGE);
             for (int i = threadIdx.x; i < NUMBERS * N; i += T) room.numbers[i] = numbers[i];
-            for (int i = threadIdx.x; i < STEPS * 16; i += T) room.means[i] = numbers[NUMBERS * N + i];
+            const R* const means = (const R*)(numbers + NUMBERS * N);
+            for (int i = threadIdx.x; i < STEPS * 16; i += T) room.means[i] = means[i];
         } else {
             set_means<T>(room.means, centres);
             for (int n = threadIdx.x / 32; n < N; n += T / 32)
@@ -401,8 +429,8 @@ struct Shape {
                 if (threadIdx.x == 0) room.greatest[i] = most;
             }
         __syncthreads();
-        Factors given = {RING ? scratch : room.image, room.means, room.numbers + SQUARE * N,
-                         room.numbers + POWER * N, 0, 0, 0, 0};
+        FactorsFor<R> given = {RING ? scratch : room.image, room.means, room.numbers + SQUARE * N,
+                            room.numbers + POWER * N, 0, 0, 0, 0};
         set_bounds<D, CHAIN, PRODUCTS>(given, room.greatest[SQUARE], room.greatest[LACK], room.greatest[TOP]);
         for (int n = threadIdx.x; n < N; n += T)
             room.numbers[POWER * N + n] = -2 / (given.scale * room.numbers[POWER * N + n]);
@@ -412,7 +440,7 @@ struct Shape {
     }
 
     template <class Put>
-    static __device__ void label(const float* x, int rows, Room& room, const Factors& factors, const C* centres,
+    static __device__ void label(const R* x, int rows, Room& room, const FactorsFor<R>& factors, const C* centres,
                                  Put put)
     {
         if (threadIdx.x == 0) room.open = 0;
@@ -431,10 +459,10 @@ struct Shape {
     }
 
     // The labels of a work's rows.
-    static __device__ void labels(const float* x, long long rows, Room& room, const unsigned char* scratch,
+    static __device__ void labels(const R* x, long long rows, Room& room, const unsigned char* scratch,
                                   const C* centres, long long* out)
     {
-        const Factors given = factors(room, scratch, centres);
+        const FactorsFor<R> given = factors(room, scratch, centres);
         for (long long first = 0; first < rows; first += CHUNK) {
             const int count = (int)min((long long)CHUNK, rows - first);
             label(x + first * D, count, room, given, centres, [&](int row, int label) { out[first + row] = label; });
@@ -443,10 +471,10 @@ struct Shape {
     }
 
     // The sums of a work's rows by label, and in room.counts how many there are.
-    static __device__ void fold(const float* x, long long rows, Room& room, const unsigned char* scratch,
-                                const C* centres, double* sums)
+    static __device__ void fold(const R* x, long long rows, Room& room, const unsigned char* scratch,
+                                const C* centres, typename Sums<R>::type* sums)
     {
-        const Factors given = factors(room, scratch, centres);
+        const FactorsFor<R> given = factors(room, scratch, centres);
         for (int k = threadIdx.x; k < K; k += T) room.counts[k] = 0;
         for (long long first = 0; first < rows || first == 0; first += CHUNK) {
             const int count = (int)min((long long)CHUNK, rows - first);

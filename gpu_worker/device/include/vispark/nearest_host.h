@@ -3,8 +3,13 @@
 
 namespace nearest {
 
-// As nearest.h's. Products are of floats; the bound is that of sums of D of them.
-template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class C,
+// What sums of a type are kept in.
+template <class R> struct Sums;
+template <> struct Sums<float> { typedef double type; };
+template <> struct Sums<double> { typedef Twofold type; };
+
+// As nearest.h's. Products are of floats, from the centres' mean; the bound is that of sums of D of them.
+template <int N, int K, int D, int T, int RING, int CHUNK, int STEPS_AHEAD, int ROWS_AHEAD, Nan nan, class R, class C,
           int PRODUCTS>
 struct Shape {
     static constexpr int WIDE = 16, HIGH = 6, BLOCKS = (K + WIDE - 1) / WIDE;
@@ -13,47 +18,47 @@ struct Shape {
         long long counts[K];
     };
 
-    // What is kept of the centres while a work is done: from their mean, in blocks of WIDE, column by column.
+    // What is kept of the centres while a work is done, in blocks of WIDE, column by column; and rows, and scores.
     struct Factors {
-        float image[BLOCKS][D][WIDE], squares[BLOCKS * WIDE], scores[HIGH][BLOCKS * WIDE];
-        double means[D];
+        float image[BLOCKS][D][WIDE], squares[BLOCKS * WIDE], rows[HIGH][D], scores[HIGH][BLOCKS * WIDE];
+        R means[D];
         float spread, slack;
 
         void set(const C* centres)
         {
             for (int d = 0; d < D; d++) means[d] = 0;
             for (int k = 0; k < K; k++)
-                for (int d = 0; d < D; d++) means[d] += centres[(long long)k * D + d];
+                for (int d = 0; d < D; d++) means[d] += (R)centres[(long long)k * D + d];
             for (int d = 0; d < D; d++) {
-                means[d] = (float)(means[d] / K);
-                if (!(means[d] - means[d] == 0.0)) means[d] = 0;
+                means[d] /= K;
+                if (!(means[d] - means[d] == 0)) means[d] = 0;
             }
-            spread = slack = 0;
+            spread = 0;
             for (int n = 0; n < BLOCKS * WIDE; n++) {
-                double square = 0, apart = 0;
+                double square = 0;
                 for (int d = 0; d < D; d++) {
-                    const double value = n < K ? (double)centres[(long long)n * D + d] : means[d];
-                    square += (value - means[d]) * (value + means[d]);
-                    apart += (value - means[d]) * (value - means[d]);
-                    image[n / WIDE][d][n % WIDE] = (float)(value - means[d]);
+                    const double value = n < K ? (double)centres[(long long)n * D + d] - means[d] : 0.0;
+                    square += value * value;
+                    image[n / WIDE][d][n % WIDE] = (float)value;
                 }
                 squares[n] = n < K ? (float)square : far_away();
                 if (n >= K) continue;
-                const float far = apart < 1e30 ? (float)apart : far_away();
+                const float far = square < 1e30 ? (float)square : far_away();
                 spread = spread < far ? far : spread;
-                const float most = square < 1e30 && square > -1e30 ? (float)__builtin_fabs(square) : far_away();
-                slack = slack < most * 0x1p-22f ? most * 0x1p-22f : slack;
             }
+            slack = spread * 0x1.1p-22f;
         }
 
         // Scores of HIGH rows; `row` gives the address of each.
-        void score(const float* const (&row)[HIGH])
+        void score(const R* const (&row)[HIGH])
         {
+            for (int r = 0; r < HIGH; r++)
+                for (int d = 0; d < D; d++) rows[r][d] = (float)(row[r][d] - means[d]);
             for (int block = 0; block < BLOCKS; block++) {
                 float sum[HIGH][WIDE] = {};
                 for (int d = 0; d < D; d++)
                     for (int r = 0; r < HIGH; r++)
-                        for (int j = 0; j < WIDE; j++) sum[r][j] += row[r][d] * image[block][d][j];
+                        for (int j = 0; j < WIDE; j++) sum[r][j] += rows[r][d] * image[block][d][j];
                 for (int r = 0; r < HIGH; r++)
                     for (int j = 0; j < WIDE; j++)
                         scores[r][block * WIDE + j] = squares[block * WIDE + j] - 2 * sum[r][j];
@@ -61,7 +66,7 @@ struct Shape {
         }
     };
 
-    static double exactly(const float* x, const C* c)
+    static double exactly(const R* x, const C* c)
     {
         double part[WIDE] = {};
         for (int d = 0; d < D; d++) {
@@ -73,13 +78,15 @@ struct Shape {
         return sum;
     }
 
-    static int choose(const float* x, const float* scores, const Factors& given, const C* centres)
+    // `from` is the row from the mean, as scores are made of it.
+    static int choose(const R* x, const float* from, const float* scores, const Factors& given, const C* centres)
     {
         float part[WIDE] = {}, norm = 0, least = far_away();
-        for (int d = 0; d < D; d++) part[d % WIDE] += x[d] * x[d];
+        for (int d = 0; d < D; d++) part[d % WIDE] += from[d] * from[d];
         for (int j = 0; j < WIDE; j++) norm += part[j];
         for (int k = 0; k < K; k++) least = scores[k] < least ? scores[k] : least;
-        const bool all = !(norm * given.spread < 1e30f && norm < 1e30f);
+        // Centres and rows whose squares are floats, with room for what products of them may lack.
+        const bool all = !(given.spread > 1e-30f && norm * given.spread < 1e30f && norm < 1e30f);
         const float bound = 4 * (D + 8) * 0x1p-24f;
         const float most = least + bound * __builtin_sqrtf(norm * given.spread) + given.slack;
         int found = 0, where = 0;
@@ -103,35 +110,37 @@ struct Shape {
         return where;
     }
 
-    template <class Put> static void label_all(const float* x, long long rows, const C* centres, Put put)
+    template <class Put> static void label_all(const R* x, long long rows, const C* centres, Put put)
     {
         Factors& given = *(Factors*)__builtin_malloc(sizeof(Factors));
         given.set(centres);
         for (long long first = 0; first < rows; first += HIGH) {
-            const float* row[HIGH];
+            const R* row[HIGH];
             for (int r = 0; r < HIGH; r++) row[r] = x + (first + r < rows ? first + r : rows - 1) * D;
             given.score(row);
             for (int r = 0; r < HIGH && first + r < rows; r++)
-                put(first + r, choose(row[r], given.scores[r], given, centres));
+                put(first + r, choose(row[r], given.rows[r], given.scores[r], given, centres));
         }
         __builtin_free(&given);
     }
 
     static void prepare(unsigned char*, const C*) {}
 
-    static void labels(const float* x, long long rows, Room&, const unsigned char*, const C* centres, long long* out)
+    static void labels(const R* x, long long rows, Room&, const unsigned char*, const C* centres, long long* out)
     {
         label_all(x, rows, centres, [&](long long row, int label) { out[row] = label; });
     }
 
-    static void fold(const float* x, long long rows, Room& room, const unsigned char*, const C* centres, double* sums)
+    static void fold(const R* x, long long rows, Room& room, const unsigned char*, const C* centres,
+                     typename Sums<R>::type* sums)
     {
-        for (long long i = 0; i < (long long)K * D; i++) sums[i] = 0;
+        typedef typename Sums<R>::type Sum;
+        for (long long i = 0; i < (long long)K * D; i++) sums[i] = 0.0;
         for (int k = 0; k < K; k++) room.counts[k] = 0;
         label_all(x, rows, centres, [&](long long row, int label) {
-            double* sum = sums + (long long)label * D;
-            const float* item = x + row * D;
-            for (int d = 0; d < D; d++) sum[d] += item[d];
+            Sum* const sum = sums + (long long)label * D;
+            const R* const item = x + row * D;
+            for (int d = 0; d < D; d++) sum[d] = Add::of(sum[d], Sum(item[d]));
             room.counts[label]++;
         });
     }

@@ -31,7 +31,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     static constexpr int SENDERS = 2 * MULTIPLIERS, SENT = 32 * (NT * 8 + 4);
     static constexpr unsigned NONE = 255;
 
-    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, C, 1> Prepared;
+    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 1> Prepared;
     typedef unsigned long long Bar;
 
     // Rows that were left open, and their order by label.

@@ -38,7 +38,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     static constexpr bool DEALT = OWN * COLUMNS > 88;
     static constexpr unsigned char NONE = 255;
 
-    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, C, 2> Prepared;
+    typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 2> Prepared;
     typedef unsigned long long Bar;
 
     struct Room {

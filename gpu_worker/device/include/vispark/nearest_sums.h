@@ -56,42 +56,48 @@ __device__ void sort(const unsigned char* labels, int rows, unsigned short* orde
     __syncthreads();
 }
 
+// What sums of a type are kept in, beyond a few numbers.
+template <class R> struct Sums;
+template <> struct Sums<float> { typedef double type; };
+template <> struct Sums<double> { typedef Twofold type; };
+
 // Adds rows, D apart, to the sums of their labels: the first `columns`, at most WIDTH, of those that `row_of` finds in
-// the order of their labels. The first time they start the sums.
-template <int K, int D, int T, int AHEAD, int WIDTH, class RowOf>
-__device__ void gather(const float* x, int columns, RowOf row_of, const int* start, double* sums, bool first)
+// the order of their labels. The first time they start the sums. A thread has 16 bytes of a label's rows at a time;
+// where threads are enough for whole labels, only these take part.
+template <int K, int D, int T, int AHEAD, int WIDTH, class R, class RowOf>
+__device__ void gather(const R* x, int columns, RowOf row_of, const int* start, typename Sums<R>::type* sums,
+                       bool first)
 {
-    constexpr int FOURS = WIDTH / 4, LANES = FOURS < T ? FOURS : T, SIDE = T / LANES;
-    const int side = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    if (side >= SIDE) return;
-    for (int k = side; k < K; k += SIDE)
-        for (int four = lane; 4 * four < columns; four += LANES) {
-            const float* column = x + 4 * four;
-            double sum[4] = {0, 0, 0, 0};
-            const int end = start[k + 1];
-            for (int i = start[k]; i < end; i += AHEAD) {
-                float4 row[AHEAD];
+    typedef typename Sums<R>::type Sum;
+    constexpr int WIDE = 16 / sizeof(R), PARTS = WIDTH / WIDE, ACTIVE = PARTS < T ? T / PARTS * PARTS : T;
+    if (threadIdx.x >= ACTIVE) return;
+    for (int part = threadIdx.x; part < K * PARTS; part += ACTIVE) {
+        const int k = part / PARTS, column = WIDE * (part % PARTS), end = start[k + 1];
+        if (column >= columns) continue;
+        Sum sum[WIDE];
+        #pragma unroll
+        for (int c = 0; c < WIDE; c++) sum[c] = 0.0;
+        for (int i = start[k]; i < end; i += AHEAD) {
+            R row[AHEAD][WIDE];
+            #pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
                 #pragma unroll
-                for (int u = 0; u < AHEAD; u++)
-                    row[u] = i + u < end ? tensor::stream(column + (long long)row_of(i + u) * D)
-                                         : make_float4(0, 0, 0, 0);
-                #pragma unroll
-                for (int apart = 1; apart < AHEAD; apart *= 2)
-                    #pragma unroll
-                    for (int u = 0; u < AHEAD; u += 2 * apart) {
-                        row[u].x += row[u + apart].x;
-                        row[u].y += row[u + apart].y;
-                        row[u].z += row[u + apart].z;
-                        row[u].w += row[u + apart].w;
-                    }
-                sum[0] += row[0].x;
-                sum[1] += row[0].y;
-                sum[2] += row[0].z;
-                sum[3] += row[0].w;
+                for (int c = 0; c < WIDE; c++) row[u][c] = 0;
+                if (i + u < end) tensor::stream(row[u], x + column + (long long)row_of(i + u) * D);
             }
-            double* out = sums + (long long)k * D + 4 * four;
-            for (int i = 0; i < 4; i++) out[i] = first ? sum[i] : out[i] + sum[i];
+            #pragma unroll
+            for (int apart = 1; apart < AHEAD; apart *= 2)
+                #pragma unroll
+                for (int u = 0; u < AHEAD; u += 2 * apart)
+                    #pragma unroll
+                    for (int c = 0; c < WIDE; c++) row[u][c] += row[u + apart][c];
+            #pragma unroll
+            for (int c = 0; c < WIDE; c++) sum[c] = Add::of(sum[c], Sum(row[0][c]));
         }
+        Sum* const out = sums + (long long)k * D + column;
+        #pragma unroll
+        for (int c = 0; c < WIDE; c++) out[c] = first ? sum[c] : Add::of(out[c], sum[c]);
+    }
 }
 
 }  // namespace nearest

@@ -49,19 +49,21 @@ __device__ __forceinline__ float second_of(unsigned pair)
     return value;
 }
 
-// Memory that is read once, past the first cache.
-__device__ __forceinline__ float4 stream(const float* p)
+// 16 bytes of memory that is read once, past the first cache.
+__device__ __forceinline__ void stream(float (&v)[4], const float* p)
 {
-    float4 v;
     asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p));
-    return v;
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "l"(p));
+}
+__device__ __forceinline__ void stream(double (&v)[2], const double* p)
+{
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v2.f64 {%0, %1}, [%2];" : "=d"(v[0]), "=d"(v[1]) : "l"(p));
 }
 
 // 16 bytes to shared memory, in the background; zeros if `there` does not hold. Groups of copies end in their order. GPUs
 // before Ampere copy there and then.
 #if __CUDA_ARCH__ < 800
-__device__ __forceinline__ void copy(Shared to, const float* from, bool there)
+__device__ __forceinline__ void copy(Shared to, const void* from, bool there)
 {
     const float4 v = there ? *(const float4*)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
@@ -70,7 +72,7 @@ __device__ __forceinline__ void copy(Shared to, const float* from, bool there)
 __device__ __forceinline__ void end_copies() {}
 template <int pending> __device__ __forceinline__ void await_copies() {}
 #else
-__device__ __forceinline__ void copy(Shared to, const float* from, bool there)
+__device__ __forceinline__ void copy(Shared to, const void* from, bool there)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
@@ -81,12 +83,14 @@ template <int pending> __device__ __forceinline__ void await_copies()
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 #endif
-__device__ __forceinline__ float4 copied(Shared from)
+__device__ __forceinline__ void copied(float (&v)[4], Shared from)
 {
-    float4 v;
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(from) : "memory");
-    return v;
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(from) : "memory");
+}
+__device__ __forceinline__ void copied(double (&v)[2], Shared from)
+{
+    asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(v[0]), "=d"(v[1]) : "r"(from) : "memory");
 }
 
 // acc += 16 rows x 8 columns, of 16 numbers each; in two halves on GPUs before Ampere.
@@ -124,9 +128,9 @@ __device__ __forceinline__ void split(float first, float second, unsigned& high,
 
 // -- products --------------------------------------------------------------------------------------------------------
 
-// Rows of 16 numbers each as a warp's lanes hold them: lane 4 g + t has of the rows g and g + 8 the numbers 4 t to
-// 4 t + 3. The order of the numbers is free as long as both factors have the same: it is that in which a lane's
-// numbers lie side by side in memory.
+// Rows of 16 numbers each as a warp's lanes hold them: lane 4 g + t has of the rows g and g + 8 four numbers. Which is
+// free as long as both factors have the same: it is those of which 16 bytes at a time lie side by side in memory, for
+// floats 4 t to 4 t + 3, for doubles 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
 // PARTS is 2, or 1 for the leading 11 bits alone.
 template <int PARTS> struct Rows {
     unsigned high[4], low[4];
@@ -148,10 +152,11 @@ template <int PARTS> struct Rows {
 };
 
 // Where of the other factor's step of 16 columns (N rows, 32 N bytes in all) the number in row `n` and column
-// `c` lies, in units of 2 bytes: tiles of 8 rows by 8 columns, row by row, two tiles side by side.
-template <int N> __device__ __forceinline__ int place_of(int n, int c)
+// `c` lies, in units of 2 bytes: tiles of 8 rows by 8 columns, row by row, two tiles side by side. WIDE numbers of the
+// rows it is multiplied with are 16 bytes.
+template <int N, int WIDE> __device__ __forceinline__ int place_of(int n, int c)
 {
-    const int t = c / 4, i = c % 4, column = i < 2 ? 2 * t + i : 6 + 2 * t + i;
+    const int t = c / 4, i = c % 4, column = WIDE == 2 ? c : i < 2 ? 2 * t + i : 6 + 2 * t + i;
     return (n / 8 * 2 + column / 8) * 64 + n % 8 * 8 + column % 8;
 }
 

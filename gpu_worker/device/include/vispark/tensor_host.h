@@ -22,15 +22,21 @@ __device__ __forceinline__ float part_of(unsigned pair, int i)
 __device__ __forceinline__ float first_of(unsigned pair) { return part_of(pair, 0); }
 __device__ __forceinline__ float second_of(unsigned pair) { return part_of(pair, 1); }
 
-__device__ __forceinline__ float4 stream(const float* p) { return *(const float4*)p; }
-__device__ __forceinline__ void copy(Shared to, const float* from, bool there)
+template <class T, int n> __device__ __forceinline__ void stream(T (&v)[n], const T* p)
+{
+    __builtin_memcpy(v, p, 16);
+}
+__device__ __forceinline__ void copy(Shared to, const void* from, bool there)
 {
     const float4 none = {0, 0, 0, 0};
     *(float4*)to = there ? *(const float4*)from : none;
 }
 __device__ __forceinline__ void end_copies() {}
 template <int pending> __device__ __forceinline__ void await_copies() {}
-__device__ __forceinline__ float4 copied(Shared from) { return *(const float4*)from; }
+template <class T, int n> __device__ __forceinline__ void copied(T (&v)[n], Shared from)
+{
+    __builtin_memcpy(v, from, 16);
+}
 
 // Lane 4 g + t gives of the rows g and g + 8, and of the other factor's row g, the columns 2 t, 2 t + 1, 2 t + 8 and
 // 2 t + 9; it has of the sums rows g and g + 8, columns 2 t and 2 t + 1.
