@@ -18,6 +18,9 @@ from vispark.translate.folding import ACCUMULATOR_BYTES, Accumulated
 from vispark.translate.frames import Frame, Text, at_row, slots_of
 from vispark.translate.interface import Preparation
 
+#: The most numbers of a thread that are folded by code for each; more would take minutes to compile.
+_WRITTEN_OUT = 64
+
 
 @dataclass(frozen=True)
 class KeyedFrame(Frame):
@@ -135,7 +138,9 @@ class KeyedFrame(Frame):
                 column = f"j * {lanes} + lane" if lanes > 1 else "j"
                 guard = f"if ({column} < {port.count}) " if port.count % lanes else ""
                 cell = f"(key * {port.count} + {column}){apart}" if apart else f"key * {port.count} + {column}"
-                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots_of(port.count, lanes)}; ++j) {guard}"
+                slots = slots_of(port.count, lanes)
+                text.add(*(["VISPARK_UNROLL"] if slots <= _WRITTEN_OUT else []),
+                         f"for (int j = 0; j < {slots}; ++j) {guard}"
                          + self._taken(one, name, cell, f"{port.local}[j]", together))
 
     # -- frames -------------------------------------------------------------------------------------------------------
