@@ -22,9 +22,8 @@ from vispark.translate.matrix_roles import THREADS, TILE, Pair, Roles, jump, one
 LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
 #: But as many sums leave the translator's kernel one warp a block, with sums in memory, and then fewer centres gain.
 _MANY_SUMS, _LEAST_CENTRES_OF_MANY = 6_200, 9
-#: The most centres that scores of fit registers beside all else, and the threads of a block then, by the rows' dtype.
-_THREADS = {"float32": ((112, 512), (160, 384), (MOST_CENTRES, 256)),
-            "float64": ((104, 512), (160, 384), (MOST_CENTRES, 256))}
+#: The most centres that scores of fit registers beside all else, and the threads of a block then.
+_THREADS = ((104, 512), (160, 384), (MOST_CENTRES, 256))
 #: From so many centres on products take longer than rows of float32 on their way: one product, and more rows computed
 #: again.
 _LEAST_OF_ONE_PRODUCT = 96
@@ -342,7 +341,7 @@ def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Neares
     wide = 16 // np.dtype(rows).itemsize
     if not least <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % wide:
         return None
-    threads = next(threads for most, threads in _THREADS[rows] if centres <= most)
+    threads = next(threads for most, threads in _THREADS if centres <= most)
     products = 1 if rows == "float32" and centres >= _LEAST_OF_ONE_PRODUCT else 2
     for ahead in (_AHEAD, 3, 2) if rows == "float64" else (_AHEAD,):
         whole = Shape(centres, columns, rows, dtype, nearest.nan, threads, 0, ahead, products=products)

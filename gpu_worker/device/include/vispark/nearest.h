@@ -290,10 +290,10 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
     start();
     for (int i = 0; i < AHEAD; i++) copy_next();
     float acc[N / 2];
-    tensor::Rows<PRODUCTS> factor[2];
+    tensor::Rows<PRODUCTS> given;
     for (int tile = 0; tile < tiles; tile++) {
         float norms[2] = {0, 0};
-        auto advance = [&](int step, bool first, tensor::Rows<PRODUCTS>& given) {
+        auto advance = [&](int step, bool first) {
             tensor::await_copies<AHEAD - 1>();
             const R* const means = factors.means + 16 * step + WIDE * t;
             const float4 a = from(means, factors.scale, slots + used * SLOT);
@@ -301,13 +301,14 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
             if (++used == AHEAD) used = 0;
             norms[0] = fmaf(a.x, a.x, fmaf(a.y, a.y, fmaf(a.z, a.z, fmaf(a.w, a.w, norms[0]))));
             norms[1] = fmaf(b.x, b.x, fmaf(b.y, b.y, fmaf(b.z, b.z, fmaf(b.w, b.w, norms[1]))));
+            // Products are on their way while the next step's rows are read; until they are there, their factors stay.
+            tensor::end<0>();
             given.set(a, b);
             copy_next();
 #if VISPARK_WARPGROUPS
             if (RING && first) tensor::wait(full + 8 * stage, phase);
             const unsigned char* at = RING ? ring + (2 * stage + !first) * BYTES : factors.image + step * BYTES;
             tensor::multiply<N>(acc, given, at, step > 0);
-            tensor::end<1>();
             if (RING && first) {
                 if (lane == 0 && step > 0) tensor::arrive(empty + 8 * older);
                 if (threadIdx.x == 0 && ++done > LAG && done - 1 - LAG + RING < total) {
@@ -327,10 +328,10 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
 #endif
         };
         for (int step = 0; step + 1 < STEPS; step += 2) {
-            advance(step, true, factor[0]);
-            advance(step + 1, false, factor[1]);
+            advance(step, true);
+            advance(step + 1, false);
         }
-        if (STEPS % 2) advance(STEPS - 1, true, factor[0]);
+        if (STEPS % 2) advance(STEPS - 1, true);
         tensor::end<0>();
 #if VISPARK_WARPGROUPS
         if (RING && lane == 0) tensor::arrive(empty + 8 * older);
