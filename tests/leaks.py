@@ -75,8 +75,9 @@ class Snapshot:
         ]
 
 
-def processes(wanted: Callable[[Process, str], bool]) -> list[Process]:
-    """The living processes but this one for which ``wanted(process, environment)`` holds.
+def processes(wanted: Callable[[Process, str], bool], parent: int | None = None) -> list[Process]:
+    """The living processes but this one for which ``wanted(process, environment)`` holds, of one parent where it is
+    given.
 
     ``environment`` is what the process was started with, each variable ended by a zero character.
     """
@@ -85,12 +86,14 @@ def processes(wanted: Callable[[Process, str], bool]) -> list[Process]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            state, above = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            if parent not in (None, int(above)):
+                continue
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             environment = (entry / "environ").read_bytes().decode(errors="replace")
         except OSError:  # It ended meanwhile, or is another user's.
             continue
-        process = Process(int(entry.name), int(parent), command)
+        process = Process(int(entry.name), int(above), command)
         if state != "Z" and wanted(process, environment + "\0"):
             found.append(process)
     return found
@@ -98,7 +101,16 @@ def processes(wanted: Callable[[Process, str], bool]) -> list[Process]:
 
 def children() -> list[Process]:
     """The children of this process."""
-    return processes(lambda process, _: process.parent == os.getpid())
+    return processes(lambda *_: True, os.getpid())
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
 
 
 def processes_with(variable: str, value: str) -> list[Process]:

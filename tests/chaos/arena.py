@@ -372,7 +372,7 @@ def kill(pids: Iterable[int]) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    assert eventually(lambda: not leaks.processes(lambda process, _: process.pid in pids))
+    assert eventually(lambda: not any(map(leaks.is_alive, pids)))
 
 
 def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:

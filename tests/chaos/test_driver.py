@@ -14,7 +14,8 @@ from gpu_worker.failpoints import VARIABLE
 from gpu_worker.protocol.messages import Status, StatusReport
 from tests import leaks
 from tests.chaos.arena import eventually
-from tests.system.worker_tools import Runtime, is_alive, runtime
+from tests.leaks import is_alive
+from tests.system.worker_tools import Runtime, runtime
 
 __all__ = ["runtime"]
 

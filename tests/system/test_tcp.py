@@ -19,7 +19,8 @@ from gpu_worker.protocol.messages import VERSION, AdminReply, AdminRequest, Auto
 from gpu_worker.protocol.wire import MAX_FRAME
 from gpu_worker.tcp.proofs import MAX_LINE
 from gpu_worker.tcp.visitor import visit
-from tests.system.worker_tools import SECONDS, ask, eventually, hello, is_alive, new_runtime
+from tests.leaks import is_alive
+from tests.system.worker_tools import SECONDS, ask, eventually, hello, new_runtime
 
 HOST = "127.0.0.1"
 

@@ -15,9 +15,10 @@ from pyspark import SparkContext
 from gpu_worker.protocol.errors import WorkerUnavailable
 from gpu_worker.protocol.messages import Reach
 from gpu_worker.tcp import visitor
+from tests.leaks import is_alive
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, status
-from tests.system.worker_tools import eventually, is_alive
+from tests.system.worker_tools import eventually
 from vispark import VRDD, bridge, session
 from vispark.session import Session
 from vispark.workers import Worker

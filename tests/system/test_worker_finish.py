@@ -6,7 +6,8 @@ import pytest
 
 from gpu_worker.client import finish
 from gpu_worker.protocol.errors import Unauthorized, WorkerUnavailable
-from tests.system.worker_tools import Runtime, ask, eventually, hello, is_alive, runtime
+from tests.leaks import is_alive
+from tests.system.worker_tools import Runtime, ask, eventually, hello, runtime
 
 __all__ = ["runtime"]
 

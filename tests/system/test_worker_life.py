@@ -15,7 +15,8 @@ import pytest
 
 from gpu_worker.client import connect
 from gpu_worker.protocol.errors import DeviceUnavailable, WorkerUnavailable
-from tests.system.worker_tools import SECONDS, Runtime, ask, eventually, hello, is_alive, runtime
+from tests.leaks import is_alive
+from tests.system.worker_tools import SECONDS, Runtime, ask, eventually, hello, runtime
 
 __all__ = ["runtime"]
 

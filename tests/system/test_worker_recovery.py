@@ -16,7 +16,8 @@ import pytest
 from gpu_worker import client as worker_client
 from gpu_worker.protocol.errors import VisparkError, WorkerLost
 from tests import leaks
-from tests.system.worker_tools import SECONDS, Runtime, ask, eventually, is_alive, runtime
+from tests.leaks import is_alive
+from tests.system.worker_tools import SECONDS, Runtime, ask, eventually, runtime
 
 __all__ = ["runtime"]
 

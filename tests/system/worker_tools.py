@@ -46,10 +46,6 @@ def eventually(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
     return holds()
 
 
-def is_alive(pid: int) -> bool:
-    return bool(leaks.processes(lambda process, _: process.pid == pid))
-
-
 class Runtime:
     """A runtime directory, whose worker is not started yet."""
 

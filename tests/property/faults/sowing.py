@@ -42,13 +42,13 @@ class Outcome:
 
 
 def copy(scratch: Path, name: str, root: Path = ROOT) -> Path:
-    """A copy of the sources."""
+    """A copy of the sources, without the compiled modules that another process is just writing."""
     found = scratch / re.sub(r"\W+", "-", name)
     found.mkdir()
     for part in _PARTS:
         source = root / part
         if source.is_dir():
-            shutil.copytree(source, found / part, ignore=shutil.ignore_patterns("*.cu"))
+            shutil.copytree(source, found / part, ignore=shutil.ignore_patterns("*.cu", "*.pyc.*"))
         else:
             shutil.copy(source, found / part)
     return found
