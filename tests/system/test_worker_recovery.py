@@ -75,7 +75,9 @@ def test_a_lease_brings_the_daemon_back(runtime: Runtime):
 
 
 def test_a_process_without_daemon_client_and_anchor_ends_itself(runtime: Runtime):
+    lease = runtime.lease(lease=1.0)        # for as long as the process takes to start
     with runtime.client(anchor=0, lease=1.0) as client:
+        lease.close()
         kill(runtime.daemons()[0])
         time.sleep(1.5)
         assert is_alive(client.pid)
