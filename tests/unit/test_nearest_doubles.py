@@ -82,6 +82,13 @@ def far_from_zero(data, centres):
         each += 1.6e9
 
 
+def between_far_from_zero(data, centres):
+    """What tells the two centres apart is less than floats of them are."""
+    some, others = centres[np.arange(len(data)) % CENTRES], centres[np.arange(len(data)) * 7 % CENTRES]
+    data[:] = (some + others) / 2 + 1e-5 * (others - some)
+    far_from_zero(data, centres)
+
+
 def one_huge_centre(data, centres):
     centres[4] = 1e300
 
@@ -90,7 +97,8 @@ def one_huge_centre(data, centres):
 @pytest.mark.parametrize("options", [(), AS_ON_GPU])
 @pytest.mark.parametrize(("change", "least", "most"), [
     (scaled(1), 0, 9), (far_from_zero, 0, 9), (scaled(1e-13), 0, 9), (scaled(1e13), 0, 9), (tiny_rows, 0, 59),
-    (between, 150, 200), (twins, 200, 200), (huge_rows, 100, 109), (not_finite, 5, 14),
+    (between, 150, 200), (between_far_from_zero, 150, 200), (twins, 200, 200), (huge_rows, 100, 109),
+    (not_finite, 5, 14),
     *((change, 200, 200) for change in (
         lambda *both: [np.multiply(each, 1e-40, out=each) for each in both],
         lambda *both: [np.multiply(each, 1e100, out=each) for each in both],
@@ -106,8 +114,9 @@ def test_labels_are_those_of_doubles(change: Callable, least: int, most: int, op
 
 @pytest.mark.parametrize("options", [(), AS_ON_GPU])
 def test_centres_may_be_floats(options: tuple[str, ...]):
-    data, centres = doubles(200, 8), doubles(CENTRES, 9, "float32")
-    data[::3] = (centres[0] + centres[1].astype(float)) / 2 * (1 + 1e-12)
+    data, centres = doubles(200, 8) + 4096, (doubles(CENTRES, 9) + 4096).astype("float32")
+    # Floats of these rows may be nearer to the other centre.
+    data[::3] = centres[:2].mean(axis=0, dtype=float) + 1e-4 * doubles(67, 10)
     assert labelled(data, centres, options)[0].tolist() == exact(data, centres).argmin(axis=1).tolist()
 
 
@@ -115,9 +124,11 @@ def test_centres_may_be_floats(options: tuple[str, ...]):
 @pytest.mark.parametrize("options", [(), AS_ON_GPU])
 def test_sums_are_as_accurate_as_a_tree_of_doubles(options: tuple[str, ...]):
     centres = doubles(CENTRES, 10)
+    centres[0, 5] = 5
     data = centres[np.arange(900) % 2] + doubles(900, 11) * 1e-3
     data[:, 1], data[::7, 2], data[::5, 3] = 0.1, 1e9, -1e-9
     data[8, 4], data[9, 4] = np.inf, 1e300
+    data[:, 5], data[0, 5] = 7.5, 2.0 ** 60     # 16 of them are less than half a unit of the sum's last place.
     kernel, calls = made(assign, centres, columns=COLUMNS, dtype="float64", folding=by_key(CENTRES))
     assert kernel.name == "nearest_fold"
     left, = launch(kernel, calls, [data], tiles=99, options=options)
