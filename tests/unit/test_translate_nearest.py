@@ -161,6 +161,53 @@ def test_what_only_looks_like_it_keeps_the_translators_kernel(function):
     assert not made(function, points(CENTRES, seed=1))[0].name.startswith("nearest")
 
 
+def test_lengths_may_be_plain_ints():
+    centres, k, d = points(CENTRES, seed=1), CENTRES, COLUMNS
+
+    def stored_in(p, c, count):
+        distances = np.zeros(count)
+        for i in range(k):
+            distances[i] = sum((p[j] - c[i, j]) ** 2 for j in range(d))
+        return np.argmin(distances)
+
+    def filled(p, c):
+        distances = np.full(k, inf)
+        for i in range(len(c)):
+            distances[i] = norm(p - c[i])
+        return np.argmin(distances)
+
+    expected = made(by_argmin, centres)[0].source
+    assert made(stored_in, centres, k)[0].source == made(filled, centres)[0].source == expected
+    # One number more, or two axes as long as it: these are not surely the centres' places.
+    assert made(stored_in, centres, k + 1)[0].name == "stored_in_kernel"
+    d = k
+    assert made(stored_in, points(k, k, seed=1), k, columns=k)[0].name == "stored_in_kernel"
+
+
+def test_the_row_may_be_the_one_field_of_a_record_that_is_read():
+    centres = points(CENTRES, seed=1)
+    record = Record((Field("w", "float64", ()), Field("p", "float32", (COLUMNS,))))
+    call = Call(trace(by_argmin, (centres,)), (centres,))
+    kernel = fuse((call,), record)
+    assert kernel.source == made(by_argmin, centres)[0].source
+    assert [each.name for each in kernel.parameters if each.kind == "input"] == ["p"]
+    both = Call(trace(lambda p, w, c: (by_argmin(p, c), (p, w)), (centres,)), (centres,))
+    assert fuse((both,), record).name == "lambda_kernel"
+    assert "of the fields w, p the function reads more" in why_by_rows(both, record)
+
+
+@pytest.mark.parametrize("function", [
+    lambda p, c: np.argmin(np.sum((c - p) ** 2, axis=1)) + 1,
+    lambda p, c: (by_argmin(p, c), np.min(np.sum((c - p) ** 2, axis=1))),
+    lambda p, c: (by_argmin(p, c), (p, p * p, 1)),
+    lambda p, c: (nearest(p, c), (p, np.sum((p - c[nearest(p, c)]) ** 2)))])
+def test_it_is_said_that_more_than_the_label_is_no_matrix_work(function):
+    centres, record = points(CENTRES, seed=1), Record((Field("", "float32", (COLUMNS,)),))
+    call = Call(trace(function, (centres,)), (centres,))
+    assert "this function computes something else of them" in why_by_rows(call, record)
+    assert why_by_rows(Call(trace(farthest, (centres,)), (centres,)), record) == ""
+
+
 def test_centres_may_be_a_list_as_takeSample_gives_them():
     centres = points(CENTRES, seed=1)
     listed = list(centres)

@@ -8,7 +8,7 @@ out the same. A function is recognised only if all that it returns is understood
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -16,6 +16,7 @@ from vispark.translate import form
 from vispark.translate import matrix_algebra as algebra
 from vispark.translate.matrix_algebra import NEW, Absolute, Other, Poly, Root
 from vispark.translate.matrix_names import assigned_in, names_in
+from vispark.translate.matrix_values import Extent, Given, Least, Place, Room, Steps, Unknown, Written
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,29 @@ def leaves(result: object) -> Iterator[object]:
         yield result
 
 
-def recognise(function: form.Function) -> Recognised | None:
+def candidates(function: form.Function) -> list[tuple[str, int]]:
+    """Which values a function's centres may be."""
+    definition = function.definition
+    if definition.halo is not None or definition.free:
+        return []
+    arguments = [("argument", i) for i in range(len(definition.parameters) - 1)]
+    return arguments + [("capture", i) for i, each in enumerate(function.captures) if len(each.value.shape) == 2]
+
+
+#: What is known of an argument: an int's value, a matrix's shape, or nothing.
+Argument = int | tuple[int, int] | None
+
+
+def recognise(function: form.Function, arguments: Sequence[Argument] = ()) -> Recognised | None:
     """The nearest-centre function that a traced function is, or None if it is not surely one.
+
+    Parameters
+    ----------
+    function : Function
+        The function.
+    arguments : sequence of int, (int, int) or None
+        What is known of each argument beside the element. A length may be written as an int, as in ``np.zeros(K)``,
+        where both are known.
 
     Examples
     --------
@@ -80,55 +102,14 @@ def recognise(function: form.Function) -> Recognised | None:
     >>> recognise(trace(lambda p, c: np.argmin(np.sum((c - p) ** 2, axis=1)), (np.eye(3),)))
     Recognised(result=Nearest(nan='first', python=False), centres=('argument', 0))
     """
-    definition = function.definition
-    matrices = [("argument", i) for i in range(len(definition.parameters) - 1)]
-    matrices += [("capture", i) for i, capture in enumerate(function.captures) if len(capture.value.shape) == 2]
-    if definition.halo is not None or definition.free:
-        return None
-    for centres in matrices:
+    for centres in candidates(function):
         try:
-            result = _Run(function, centres).result()
+            result = Run(function, centres, tuple(arguments)).result()
         except Other:
             continue
         if sum(isinstance(each, Nearest) for each in leaves(result)) == 1:
             return Recognised(result, centres)
     return None
-
-
-# -- values that are no polynomials -----------------------------------------------------------------------------------
-
-@dataclass(frozen=True)
-class _Extent:
-    """The length of an axis."""
-
-    axis: str
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A loop's variable: a place along an axis."""
-
-    axis: str
-    name: str
-
-
-@dataclass(frozen=True)
-class _Least:
-    """The least distance that a loop over the centres found."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Room:
-    """An array of one number for each centre that is still to be filled."""
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """What a loop goes over: ``values`` at each place along an axis, from ``start`` on."""
-
-    axis: str
-    values: Callable[[_Place], object]
-    start: int = 0
 
 
 _INFINITE = math.inf
@@ -143,11 +124,12 @@ _BINARY = {"numpy.add": "+", "numpy.subtract": "-", "numpy.multiply": "*", "nump
 
 
 @dataclass
-class _Run:
+class Run:
     """One function run on symbols."""
 
     function: form.Function
     centres: tuple[str, int]
+    arguments: tuple[Argument, ...] = ()
     names: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
     def result(self) -> object:
@@ -158,7 +140,9 @@ class _Run:
             raise Other
         values: dict[str, object] = {}
         for number, parameter in enumerate(taken[1:]):
-            values[parameter.name] = algebra.MATRIX if self.centres == ("argument", number) else _Unknown()
+            known = self.arguments[number] if number < len(self.arguments) else None
+            values[parameter.name] = algebra.MATRIX if self.centres == ("argument", number) else \
+                Given(known) if isinstance(known, int) else Unknown()
         return _shape(self.call(definition, {taken[0].name: algebra.ROW} | values))
 
     # -- statements ---------------------------------------------------------------------------------------------------
@@ -200,10 +184,10 @@ class _Run:
             case _:
                 raise Other
 
-    def loop(self, target: form.Expression, steps: _Steps, body: form.Block, values: dict[str, object]) -> None:
-        place = _Place(steps.axis, f"loop{next(self.names)}")
+    def loop(self, target: form.Expression, steps: Steps, body: form.Block, values: dict[str, object]) -> None:
+        place = Place(steps.axis, f"loop{next(self.names)}")
         # What the body sets has, when it starts anew, what another place along the axis left there.
-        inner = values | {name: _Unknown() for name in assigned_in(body)}
+        inner = values | {name: Unknown() for name in assigned_in(body)}
         self.assign(target, steps.values(place), inner)
         if steps.start and (steps.axis != "k" or not isinstance(body[-1], form.If)):
             raise Other
@@ -214,24 +198,24 @@ class _Run:
         else:
             self._accumulate(place, body, values, inner)
         for name in names_in(target):
-            values[name] = _Unknown()
+            values[name] = Unknown()
 
-    def _store(self, place: _Place, body: form.Block, values: dict[str, object], inner: dict[str, object]) -> None:
+    def _store(self, place: Place, body: form.Block, values: dict[str, object], inner: dict[str, object]) -> None:
         """A loop over the centres that fills an array: ``distances[k] = d``."""
         *before, last = body
         self.block(tuple(before), inner)
         match last:
-            case form.Assign((form.Index(form.Local(name), (index,)),), value) if isinstance(values.get(name), _Room):
+            case form.Assign((form.Index(form.Local(name), (index,)),), value) if isinstance(values.get(name), Room):
                 if inner[name] is not values[name] or self.value(index, inner) != place:
                     raise Other
                 found = self.value(value, inner)
             case _:
                 raise Other
         for changed in assigned_in(body):
-            values[changed] = _Unknown()
+            values[changed] = Unknown()
         values[name] = algebra.spread(found, place.axis, place.name)
 
-    def _search(self, place: _Place, body: form.Block, values: dict[str, object], inner: dict[str, object],
+    def _search(self, place: Place, body: form.Block, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
         """A loop over the centres: ``if d < least: least, where = d, k``."""
         *before, last = body
@@ -253,12 +237,12 @@ class _Run:
         if len(where) != 1 or kept[least.name] != found or kept[where_name := where.pop()] != place:
             raise Other
         first = values.get(where_name)
-        if not isinstance(first, _Written) or (type(first.written), first.written) != (int, 0) \
+        if not isinstance(first, Written) or (type(first.written), first.written) != (int, 0) \
                 or inner[where_name] is not start[where_name]:
             raise Other
         for name in assigned_in(body):
-            values[name] = _Unknown()
-        values[least.name], values[where_name] = _Least(), Nearest("start" if begun else "never", True)
+            values[name] = Unknown()
+        values[least.name], values[where_name] = Least(), Nearest("start" if begun else "never", True)
 
     def _compared(self, test: form.Expression, values: dict[str, object]) -> tuple[object, form.Expression]:
         """The two sides of ``d < least`` or ``least > d``."""
@@ -269,7 +253,7 @@ class _Run:
                 return self.value(right, values), left
         raise Other
 
-    def _accumulate(self, place: _Place, body: form.Block, values: dict[str, object],
+    def _accumulate(self, place: Place, body: form.Block, values: dict[str, object],
                     inner: dict[str, object]) -> None:
         """A loop over a row's items that adds to numbers."""
         bound = assigned_in(body)
@@ -278,7 +262,7 @@ class _Run:
         inner |= {name: algebra.accumulator(name) for name in sums}
         self.block(body, inner)
         for name in bound:
-            values[name] = _Unknown()
+            values[name] = Unknown()
         for name, before in sums.items():
             after = inner[name]
             if not isinstance(after, Poly) or after.terms.get(name) != 1:
@@ -288,7 +272,7 @@ class _Run:
 
     # -- what loops go over -------------------------------------------------------------------------------------------
 
-    def steps(self, node: form.Expression, values: dict[str, object]) -> _Steps:
+    def steps(self, node: form.Expression, values: dict[str, object]) -> Steps:
         match node:
             case form.Call(form.Library("range"), (stop,), ()):
                 return self._range(self.value(stop, values))
@@ -298,21 +282,34 @@ class _Run:
                 found = self.steps(over, values)
                 if found.start:
                     raise Other
-                return _Steps(found.axis, lambda place: (place, found.values(place)))
+                return Steps(found.axis, lambda place: (place, found.values(place)))
             case form.Call(form.Library("zip"), arguments, ()) if arguments:
                 beside = [self.steps(each, values) for each in arguments]
                 if len({each.axis for each in beside}) != 1 or any(each.start for each in beside):
                     raise Other
-                return _Steps(beside[0].axis, lambda place: tuple(each.values(place) for each in beside))
+                return Steps(beside[0].axis, lambda place: tuple(each.values(place) for each in beside))
         items = self.value(node, values)
         if not isinstance(items, Poly) or not items.axes or items.axes[0] == NEW:
             raise Other
-        return _Steps(items.axes[0], lambda place: algebra.at(items, 0, place.name))
+        return Steps(items.axes[0], lambda place: algebra.at(items, 0, place.name))
 
-    def _range(self, stop: object) -> _Steps:
-        if not isinstance(stop, _Extent):
+    def _range(self, stop: object) -> Steps:
+        extent = self._extent(stop)
+        return Steps(extent.axis, lambda place: place)
+
+    def _extent(self, value: object) -> Extent:
+        """The length of an axis, which may be written as a number that only one of them is."""
+        if isinstance(value, Extent):
+            return value
+        kind, number = self.centres
+        known: object = self.function.captures[number].value.shape if kind == "capture" else \
+            self.arguments[number] if number < len(self.arguments) else None
+        length = value.value if isinstance(value, Given) else value.written if isinstance(value, Written) else None
+        axes = [axis for axis, extent in zip("kd", known, strict=True)
+                if type(length) is int and extent == length] if isinstance(known, tuple) else []
+        if len(axes) != 1:
             raise Other
-        return _Steps(stop.axis, lambda place: place)
+        return Extent(axes[0])
 
     # -- expressions --------------------------------------------------------------------------------------------------
 
@@ -349,7 +346,7 @@ class _Run:
         # Other numbers of the same kind take the same kernel, but for ints and infinities.
         value = self.function.captures[number].value
         if value.shape or not value.weak or (isinstance(value.number, float) and math.isfinite(value.number)):
-            return _Unknown()
+            return Unknown()
         return _number(value.number)
 
     def _attribute(self, value: object, name: str) -> object:
@@ -358,9 +355,9 @@ class _Run:
         if name == "T":
             return replace(value, axes=value.axes[::-1])
         if name == "shape":
-            return tuple(_Extent(axis) for axis in value.axes)
+            return tuple(Extent(axis) for axis in value.axes)
         if name == "size" and len(value.axes) == 1:
-            return _Extent(value.axes[0])
+            return Extent(value.axes[0])
         raise Other
 
     def _index(self, value: object, indices: Sequence[form.Expression], values: dict[str, object]) -> object:
@@ -379,7 +376,7 @@ class _Run:
                 axes.append(NEW)
             elif node == form.Slice(None, None, None) and rest:
                 axes.append(rest.pop(0))
-            elif rest and isinstance(place := self.value(node, values), _Place) and place.axis == rest[0]:
+            elif rest and isinstance(place := self.value(node, values), Place) and place.axis == rest[0]:
                 value = algebra.at(value, value.axes.index(rest.pop(0)), place.name)
             elif rest[:1] == ["k"] and node == form.Literal(0):
                 value = algebra.at(value, value.axes.index(rest.pop(0)), _FIRST)
@@ -448,7 +445,7 @@ class _Run:
     def _least_of(self, over: form.Expression, key: form.Expression, values: dict[str, object]) -> Nearest:
         """``min(range(len(c)), key=lambda k: ...)``: what centre 0 has stays, even if it is NaN."""
         steps = self.steps(over, values)
-        place = _Place(steps.axis, f"loop{next(self.names)}")
+        place = Place(steps.axis, f"loop{next(self.names)}")
         if steps.axis != "k" or steps.start or steps.values(place) != place or not isinstance(key, form.Called):
             raise Other
         definition = key.definition
@@ -468,12 +465,12 @@ class _Run:
         return algebra.fold(found, "sum", place.name)
 
     def _at_each(self, value: form.Expression, target: form.Expression, iterable: form.Expression,
-                 values: dict[str, object]) -> tuple[_Place, object]:
+                 values: dict[str, object]) -> tuple[Place, object]:
         """What a comprehension goes over, and its value there."""
         steps = self.steps(iterable, values)
         if steps.start:
             raise Other
-        place = _Place(steps.axis, f"loop{next(self.names)}")
+        place = Place(steps.axis, f"loop{next(self.names)}")
         inner = dict(values)
         self.assign(target, steps.values(place), inner)
         return place, self.value(value, inner)
@@ -488,6 +485,11 @@ class _Run:
             raise Other
         takes_axis = name in ("numpy.sum", "numpy.mean", "numpy.argmin", "numpy.argmax")
         axis = given.pop() if takes_axis and len(given) == 2 else keywords.pop("axis", None)
+        if name == "numpy.full" and len(given) == 2:
+            fill = given.pop()
+            if not isinstance(fill.written if isinstance(fill, Written) else fill, float):
+                raise Other             # an array of ints would cut distances off
+            name = "numpy.empty"
         if keywords or len(given) != 1:
             raise Other
         value = given[0]
@@ -501,7 +503,7 @@ class _Run:
         if axis is not None:
             raise Other
         if name == "len" and isinstance(value, Poly) and value.axes and value.axes[0] != NEW:
-            return _Extent(value.axes[0])
+            return Extent(value.axes[0])
         if name == "int" and isinstance(value, Nearest):
             return replace(value, python=True)
         if name == "numpy.transpose":
@@ -510,8 +512,8 @@ class _Run:
             return self.binary("**", value, algebra.constant(2))
         if name in ("numpy.abs", "numpy.absolute", "numpy.fabs", "abs") and isinstance(value, Poly):
             return Absolute(value)
-        if name in _ROOMS and value == _Extent("k"):
-            return _Room()
+        if name in _ROOMS and self._extent(value) == Extent("k"):
+            return Room()
         if name in ("numpy.sqrt", "math.sqrt") and isinstance(value, Poly):
             return Root(value)
         if name in _COPIES and isinstance(value, Poly | Root):
@@ -521,36 +523,19 @@ class _Run:
         raise Other
 
 
-@dataclass(frozen=True, eq=False)
-class _Unknown:
-    """A value that nothing is known of; equal to nothing else."""
-
-
 def _axes(value: Poly | Root) -> tuple[str, ...]:
     return value.of.axes if isinstance(value, Root) else value.axes
 
 
 def _number(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return _Unknown() if not isinstance(value, bool) else value
+        return Unknown() if not isinstance(value, bool) else value
     if math.isnan(value):
         raise Other
     if math.isinf(value):
         return value
     found = algebra.constant(Fraction(value))
-    return _Written(found.axes, found.terms, written=value)
-
-
-@dataclass(frozen=True)
-class _Written(Poly):
-    """A number as it was written, which says its type where it is returned."""
-
-    written: int | float = field(default=0, compare=False)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Poly) and (self.axes, self.terms) == (other.axes, other.terms)
-
-    __hash__ = None
+    return Written(found.axes, found.terms, written=value)
 
 
 def _extreme(value: object, axis: object, sign: int) -> Nearest:
@@ -577,7 +562,7 @@ def _shape(value: object) -> object:
         return tuple(_shape(item) for item in value)
     if isinstance(value, Nearest):
         return value
-    if isinstance(value, _Written):
+    if isinstance(value, Written):
         return value.written
     if isinstance(value, bool):
         return value

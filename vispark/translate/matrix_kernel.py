@@ -14,8 +14,9 @@ import numpy as np
 
 from vispark.translate.folding import Accumulated, Folding
 from vispark.translate.form import Capture, Constant, Function
-from vispark.translate.interface import ROOM, Call, Parameter, Preparation, Record, TableKernel
-from vispark.translate.matrix import Nearest, Recognised, Row, leaves, recognise
+from vispark.translate.interface import ROOM, Call, Field, Parameter, Preparation, Record, TableKernel
+from vispark.translate.matrix import Argument, Nearest, Recognised, Row, leaves, recognise
+from vispark.translate.matrix_glimpse import glimpsed
 from vispark.translate.matrix_roles import THREADS, TILE, Pair, Roles, jump, one_pass_for
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
@@ -50,14 +51,15 @@ def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, foldi
     calls, record, folding, room
         What it wrote it of and for.
     """
-    if len(calls) != 1 or len(record.fields) != 1 or (rows := np.dtype(record.fields[0].dtype).name) not in _KINDS:
+    row = _row(calls[0], record) if len(calls) == 1 else None
+    if row is None or (rows := np.dtype(row.dtype).name) not in _KINDS:
         return kernel
-    understood = _understood(calls[0], record)
-    if understood is None:
+    found = _recognised(_described(calls[0].function), _known(calls[0]))
+    given = _centres(calls[0], row, found.centres) if found else None
+    if found is None or given is None:
         return kernel
-    found, given = understood
     groups = folding.groups if folding and folding.key else None
-    return _kernel(kernel, found.result, rows, given, groups, room) or kernel
+    return _kernel(kernel, found.result, row.name, rows, given, groups, room) or kernel
 
 
 def is_matrix_work(source: str) -> bool:
@@ -67,37 +69,64 @@ def is_matrix_work(source: str) -> bool:
 
 def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
     """Why a function that gives the nearest centre has the translator's kernel; empty if it is no such function."""
-    understood = _understood(call, record)
-    if understood is None:
+    row = _row(call, record)
+    described = _described(call.function), _known(call)
+    found = _recognised(*described) if row else None
+    seen = found.centres if found else _glimpsed(*described)
+    centres = _centres(call, row, seen) if seen else None
+    if seen is None or (row and centres is None):
         return ""
-    (count, columns), rows = understood[1].shape, np.dtype(record.fields[0].dtype)
+    if row is None or centres is None:
+        return (f"matrix work is for one row of an element, and of the fields {', '.join(_named(call, record))} "
+                "the function reads more, or no row")
+    (count, columns), rows = centres.shape, np.dtype(row.dtype)
+    gives = f"matrix work gives labels alone or, with reduceByKey(numKeys={count}), the sums by label of the rows and "
+    if found is None:
+        return f"{gives}of constants, (label, (row, 1)); this function computes something else of them"
     if rows.name not in _KINDS:
         return f"matrix work is for rows of float32 or float64, and these are {rows}"
-    if not _fold_for(count, columns, rows.name, "float32", understood[0].nearest):
+    if not _fold_for(count, columns, rows.name, "float32", found.nearest):
         return (f"{count} centres of {columns} numbers are too few or too many for matrix work, or the numbers no "
                 f"multiple of {16 // rows.itemsize}")
-    if room < ROOM and not _fold_for(count, columns, rows.name, "float32", understood[0].nearest, room):
+    if room < ROOM and not _fold_for(count, columns, rows.name, "float32", found.nearest, room):
         return (f"matrix work on {count} centres of {columns} numbers needs more than the {room:,} bytes of shared "
                 "memory that a thread block can have here")
-    return (f"matrix work gives labels alone or, with reduceByKey(numKeys={count}), the sums by label of the rows and "
-            "of constants")
+    return f"{gives}of constants"
 
 
-def _understood(call: Call, record: Record) -> tuple[Recognised, Parameter] | None:
-    """The nearest-centre function of a row that a call is, and its centres."""
-    field = record.fields[0]
-    if len(record.fields) != 1 or field.name or len(field.shape) != 1:
+def _named(call: Call, record: Record) -> list[str]:
+    """The record's fields that a call reads."""
+    names = {parameter.name for parameter in call.function.definition.parameters}
+    return [each.name for each in record.fields if each.name in names]
+
+
+def _row(call: Call, record: Record) -> Field | None:
+    """The row that a call's first parameter is, where that is all it reads of an element."""
+    taken = call.function.definition.parameters
+    if len(record.fields) == 1 and not record.fields[0].name:
+        found = record.fields[0]
+    elif taken and _named(call, record) == [taken[0].name]:
+        found = next(each for each in record.fields if each.name == taken[0].name)
+    else:
         return None
-    found = _recognised(_described(call.function))
-    if found is None:
-        return None
-    kind, number = found.centres
+    return found if len(found.shape) == 1 else None
+
+
+def _centres(call: Call, row: Field, place: tuple[str, int]) -> Parameter | None:
+    """The centres of a call, where they go with its rows."""
+    kind, number = place
     if kind == "argument" and number >= len(call.args):
         return None
     centres = np.asarray(call.args[number] if kind == "argument" else call.function.captures[number].value.array)
-    if centres.ndim != 2 or centres.shape[1] != field.shape[0] or centres.dtype.name not in _KINDS:
+    if centres.ndim != 2 or centres.shape[1] != row.shape[0] or centres.dtype.name not in _KINDS:
         return None
-    return found, Parameter(kind, "", number, centres.dtype.name, centres.shape, True)
+    return Parameter(kind, "", number, centres.dtype.name, centres.shape, True)
+
+
+def _known(call: Call) -> tuple[Argument, ...]:
+    """What nearest centres are recognised by of a call's arguments."""
+    return tuple(each if type(each) is int else shape if len(shape := np.shape(each)) == 2 else None
+                 for each in call.args)
 
 
 def _described(function: Function) -> Function:
@@ -108,12 +137,17 @@ def _described(function: Function) -> Function:
 
 
 @functools.lru_cache(maxsize=128)
-def _recognised(function: Function) -> Recognised | None:
-    return recognise(function)
+def _recognised(function: Function, arguments: tuple[Argument, ...]) -> Recognised | None:
+    return recognise(function, arguments)
 
 
 @functools.lru_cache(maxsize=128)
-def _kernel(kernel: TableKernel, result: object, rows: str, centres: Parameter, groups: int | None,
+def _glimpsed(function: Function, arguments: tuple[Argument, ...]) -> tuple[str, int] | None:
+    return glimpsed(function, arguments)
+
+
+@functools.lru_cache(maxsize=128)
+def _kernel(kernel: TableKernel, result: object, field: str, rows: str, centres: Parameter, groups: int | None,
             room: int) -> TableKernel | None:
     parameters: tuple[Parameter, ...]
     count, columns = centres.shape
@@ -122,7 +156,7 @@ def _kernel(kernel: TableKernel, result: object, rows: str, centres: Parameter, 
     shape = _fold_for(*given, room) if groups else shape_for(*given, folds=False, room=room)
     if shape is None:
         return None
-    row = Parameter("input", "", 0, rows, centres.shape[1:], True)
+    row = Parameter("input", field, 0, rows, centres.shape[1:], True)
     if groups is None:
         if not isinstance(result, Nearest) or kernel.accumulated or len(kernel.outputs) != 1:
             return None

@@ -1,0 +1,79 @@
+"""Sees that a function looks for nearest centres though it is none that matrix work gives: for what explain() says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from vispark.translate import form
+from vispark.translate.matrix import Argument, Nearest, Run, candidates
+from vispark.translate.matrix_algebra import Other
+from vispark.translate.matrix_names import assigned_in
+from vispark.translate.matrix_values import Unknown
+
+
+def glimpsed(function: form.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
+    """Which value the centres are that a function somewhere finds the nearest of; None if it is not seen to.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vispark.translate import trace
+    >>> glimpsed(trace(lambda p, c: np.argmin(np.sum((c - p) ** 2, axis=1)) + 1, (np.eye(3),)))
+    ('argument', 0)
+    """
+    for centres in candidates(function):
+        run = _Glimpse(function, centres, tuple(arguments))
+        with suppress(Other):
+            run.result()
+        if run.seen:
+            return centres
+    return None
+
+
+@dataclass
+class _Glimpse(Run):
+    """A run that goes on after what it does not understand."""
+
+    seen: bool = False
+
+    def value(self, node: form.Expression, values: dict[str, object]) -> object:
+        """A value, which nothing is known of where it is not understood."""
+        try:
+            found = super().value(node, values)
+        except Other:
+            found = Unknown()
+        self._look(found)
+        return found
+
+    def block(self, body: form.Block, values: dict[str, object]) -> None:
+        """What is done, where it is understood; what else is set is not known."""
+        for statement in body:
+            try:
+                super().block((statement,), values)
+            except Other:
+                for name in assigned_in((statement,)):
+                    values[name] = Unknown()
+                for part in vars(statement).values():
+                    if isinstance(part, form.Expression):
+                        self.value(part, values)
+                if isinstance(statement, form.If):
+                    self.block(statement.body, values)
+                    self.block(statement.orelse, values)
+        for each in values.values():
+            self._look(each)
+
+    def call(self, definition: form.Definition, values: dict[str, object]) -> object:
+        """What a function gives; all of it is looked at."""
+        if definition.halo is not None or definition.free:
+            raise Other
+        self.block(definition.body[:-1], values)
+        last = definition.body[-1]
+        if not isinstance(last, form.Return):
+            self.block((last,), values)
+            raise Other
+        return self.value(last.value, values)
+
+    def _look(self, found: object) -> None:
+        self.seen = self.seen or isinstance(found, Nearest)
