@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from gpu_worker import launcher
 from gpu_worker.paths import RuntimeDirectory, locate
-from gpu_worker.peer import check_peer
-from gpu_worker.protocol.errors import Unauthorized, WorkerLost, WorkerUnavailable
-from gpu_worker.protocol.messages import VERSION, AdminReply, AdminRequest, Failure, Hello, SessionOptions
-from gpu_worker.protocol.wire import Connection, close_all, error_of
+from gpu_worker.peer import check_peer, has_ended, holds_open, peer_process
+from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import AdminReply, AdminRequest, Hello, Stop
+from gpu_worker.protocol.versions import answer, asking
+from gpu_worker.protocol.wire import Connection, close_all
 
 
 def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout: float = 60.0) -> Any:
@@ -22,29 +25,63 @@ def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout
     ------
     WorkerUnavailable
         If there is none.
+    ProtocolError
+        If it is of another version, and is not asked to stop by it.
     """
-    hello = Hello(VERSION, "admin", "", b"", "", 0, SessionOptions("", 0, 0.0, "", ""))
     with open_connection(locate(runtime_dir), False, "", timeout) as connection:
-        connection.send(hello, Hello)
-        connection.send(request, AdminRequest)
-        reply, descriptors = connection.receive(AdminReply)
+        reply, descriptors = _asked(connection, request)
     close_all(descriptors)
-    if isinstance(reply, Failure):
-        raise error_of(reply)
     return reply
 
 
 def exchange_descriptors(request: AdminRequest, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
     """As :func:`administer`, with descriptors beside the request, and those that come with the reply."""
-    hello = Hello(VERSION, "admin", "", b"", "", 0, SessionOptions("", 0, 0.0, "", ""))
     with open_connection(locate(), False, "", 60.0) as connection:
-        connection.send(hello, Hello)
+        return _asked(connection, request, descriptors)
+
+
+def _asked(connection: Connection, request: AdminRequest, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
+    with suppress(WorkerLost):
+        # A daemon that refuses may do so, and close, before it has read everything.
+        connection.send(asking("admin"), Hello)
         connection.send(request, AdminRequest, descriptors)
-        reply, received = connection.receive(AdminReply)
-    if isinstance(reply, Failure):
-        close_all(received)
-        raise error_of(reply)
-    return reply, received
+    return connection.receive_as(lambda body: answer(body, AdminReply))
+
+
+def stop(*, runtime_dir: str | None = None, timeout: float = 60.0) -> None:
+    """End the daemon of this node and its sessions; also one of a version that does not understand the request.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If there is none.
+    WorkerLost
+        If it does not end in time.
+    """
+    try:
+        administer(Stop(), runtime_dir=runtime_dir, timeout=timeout)
+    except ProtocolError:
+        if not _terminated(locate(runtime_dir), timeout):
+            raise
+
+
+def _terminated(directory: RuntimeDirectory, timeout: float) -> bool:
+    """End the daemon by a signal; whether there is a process of which it is certain that it is the daemon."""
+    with open_connection(directory, False, "", timeout) as connection:
+        pid = peer_process(connection.socket)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return False    # ended meanwhile, or of another container
+    try:
+        if not holds_open(pid, directory.lock):
+            return False
+        signal.pidfd_send_signal(pidfd, signal.SIGTERM)
+        if not has_ended(pidfd, timeout):
+            raise WorkerLost(f"the worker, process {pid}, has not ended within {timeout:g} s; see {directory.log}")
+    finally:
+        os.close(pidfd)
+    return True
 
 
 def open_connection(directory: RuntimeDirectory, start: bool, log_level: str, timeout: float) -> Connection:

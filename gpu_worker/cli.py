@@ -13,12 +13,11 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from gpu_worker import log, service
-from gpu_worker.admin import administer
+from gpu_worker import admin, log, service
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.paths import VARIABLE, locate
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
-from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport, Stop
+from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport
 
 #: Exit status of ``status`` and ``stop`` where no daemon runs.
 NO_DAEMON = 3
@@ -84,8 +83,8 @@ def start(runtime_dir: str | None, foreground: bool, idle: float | None, log_lev
 @main.command()
 @runtime_dir_option
 def stop(runtime_dir: str | None) -> None:
-    """Stop the daemon and end all sessions."""
-    administer(Stop(), runtime_dir=runtime_dir)
+    """Stop the daemon, whichever version it is of, and end all sessions."""
+    admin.stop(runtime_dir=runtime_dir)
     click.echo("the GPU worker has ended")
 
 
@@ -94,7 +93,7 @@ def stop(runtime_dir: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(runtime_dir: str | None, as_json: bool) -> None:
     """Show sessions, what they hold and how much memory it takes."""
-    report = administer(Status(), runtime_dir=runtime_dir)
+    report = admin.administer(Status(), runtime_dir=runtime_dir)
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(report), indent=2))
     else:

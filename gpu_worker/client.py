@@ -48,6 +48,7 @@ from gpu_worker.protocol.messages import (
     Welcome,
 )
 from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload
+from gpu_worker.protocol.versions import answer
 from gpu_worker.protocol.wire import PATIENT_SECONDS, Connection, close_all, error_of
 from gpu_worker.tcp.visitor import visit
 
@@ -77,14 +78,14 @@ class _Way:
         with contextlib.ExitStack() as stack:
             if self.reach is not None:
                 connection: Connection = stack.enter_context(visit(self.reach, hello, self.timeout))
-                answer = _greeted(connection, replace(hello, secret=b""), of)
+                said = _greeted(connection, replace(hello, secret=b""), of)
             else:
                 connection = stack.enter_context(
                     open_connection(self.directory, self.start, hello.options.log_level, self.timeout))
-                answer = _greeted(connection, hello, of)
+                said = _greeted(connection, hello, of)
             connection.patient()
             stack.pop_all()
-        return connection, answer
+        return connection, said
 
     def log(self) -> str:
         """What the daemon wrote last, where that can be read here."""
@@ -381,8 +382,6 @@ def _greeted(connection: Connection, hello: Hello, of: object) -> Any:
 
 
 def _answer(connection: Connection, of: object) -> Any:
-    answer, descriptors = connection.receive(of)
+    found, descriptors = connection.receive_as(lambda body: answer(body, of))
     close_all(descriptors)
-    if isinstance(answer, Failure):
-        raise error_of(answer)
-    return answer
+    return found

@@ -35,9 +35,11 @@ from gpu_worker.protocol.messages import (
     StartPrted,
     Status,
     StatusReport,
+    Stop,
     Withdraw,
     Withdrawn,
 )
+from gpu_worker.protocol.versions import greeting, other_version
 from gpu_worker.protocol.wire import MAX_GREETING, Connection, close_all, failure_of
 from gpu_worker.sessions import ADMIN_ROLES, check
 from gpu_worker.watcher import Watcher
@@ -161,7 +163,7 @@ class Daemon:
         try:
             failpoint("accepted")
             check_peer(connection.socket, "the client")
-            hello, descriptors = connection.receive(Hello, cap=MAX_GREETING)
+            hello, descriptors = connection.receive_as(greeting, cap=MAX_GREETING)
             close_all(descriptors)
             return hello
         except ProtocolError as error:
@@ -174,6 +176,9 @@ class Daemon:
 
     def _greeted(self, hello: Hello, connection: Connection) -> bool:
         """Serve a greeted connection; whether its socket stays open here."""
+        if hello.role == "admin" and hello.version != VERSION:
+            self._administer_other(connection, hello.version)
+            return False
         check(hello)
         if hello.role == "admin":
             self._administer(connection)
@@ -234,11 +239,25 @@ class Daemon:
             elif isinstance(request, StartPrted):
                 connection.send(self._cluster.start(request), AdminReply)
             else:
-                self._stop_requests.append(threading.current_thread())
-                self.stop()
-                self._released.wait()
-                connection.send(Done(0), AdminReply)
+                self._end_for(connection)
                 return
+
+    def _administer_other(self, connection: Connection, version: int) -> None:
+        """Do the one thing that is done for a client of another version."""
+        try:
+            request, descriptors = connection.receive(AdminRequest, cap=MAX_GREETING)
+        except ProtocolError as error:
+            raise other_version(version) from error
+        close_all(descriptors)
+        if not isinstance(request, Stop):
+            raise other_version(version)
+        self._end_for(connection)
+
+    def _end_for(self, connection: Connection) -> None:
+        self._stop_requests.append(threading.current_thread())
+        self.stop()
+        self._released.wait()
+        connection.send(Done(0), AdminReply)
 
     def _status(self) -> StatusReport:
         return StatusReport(VERSION, self._worker, os.getpid(), time.monotonic() - self._started,

@@ -6,6 +6,8 @@ import os
 import select
 import socket
 import struct
+from contextlib import suppress
+from pathlib import Path
 
 from gpu_worker.protocol.errors import Unauthorized
 
@@ -23,6 +25,24 @@ def check_peer(sock: socket.socket, who: str) -> None:
     _, user, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user != os.geteuid():
         raise Unauthorized(f"{who} belongs to user {user}, not to user {os.geteuid()}")
+
+
+def peer_process(sock: socket.socket) -> int:
+    """The process at the other end, or that listened there; 0 where it is not to be seen from here."""
+    return _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
+
+
+def holds_open(pid: int, path: Path) -> bool:
+    """Whether a process of our user has a file open."""
+    try:
+        wanted, opened = path.stat(), list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+    for each in opened:
+        with suppress(OSError):     # closed meanwhile
+            if os.path.samestat(each.stat(), wanted):
+                return True
+    return False
 
 
 def has_ended(pidfd: int, seconds: float = 0.0) -> bool:

@@ -24,6 +24,7 @@ from gpu_worker.log import checked_level
 from gpu_worker.paths import checked_session
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerUnavailable
 from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
+from gpu_worker.protocol.versions import other_version
 
 #: Roles of a greeting: those that are handed on to the session's device process, and those that the daemon answers.
 CLIENT_ROLES = ("driver", "executor")
@@ -301,8 +302,7 @@ def check(hello: Hello) -> None:
         If there is no such log level.
     """
     if hello.version != VERSION:
-        raise ProtocolError(f"the client speaks version {hello.version} of the protocol and this worker {VERSION}; "
-                            "install the same vispark on both, and stop the worker with 'gpu-worker stop'")
+        raise other_version(hello.version)
     if hello.role not in ROLES:
         raise ProtocolError(f"a role is one of {', '.join(ROLES)}, not {hello.role[:80]!r}")
     if hello.role == "admin":

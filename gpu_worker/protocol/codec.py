@@ -57,15 +57,32 @@ def decode(data: bytes | bytearray | memoryview, of: object) -> typing.Any:
     ProtocolError
         If ``data`` is not msgpack, is deeper or longer than the caps, or does not match the annotations.
     """
-    try:
-        raw = msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=True, max_array_len=MAX_ITEMS,
-                              max_map_len=0, max_ext_len=0)
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise ProtocolError(f"a frame is not a message of this protocol: {error or type(error).__name__}") from error
+    raw = _raw(data)
     try:
         return _codec(of)[1](raw)
     except _Mismatch as error:
         raise ProtocolError(f"message{error.path} is {error.message}") from error
+
+
+def leading(data: bytes | bytearray | memoryview, *types: type) -> tuple[typing.Any, ...]:
+    """The first fields of a record, whatever follows them, where they are of these types; else nothing.
+
+    Raises
+    ------
+    ProtocolError
+        If ``data`` is not msgpack, or is deeper or longer than the caps.
+    """
+    raw = _raw(data)
+    given = raw[:len(types)] if type(raw) is tuple else ()
+    return given if tuple(map(type, given)) == types else ()
+
+
+def _raw(data: bytes | bytearray | memoryview) -> typing.Any:
+    try:
+        return msgpack.unpackb(data, raw=False, use_list=False, strict_map_key=True, max_array_len=MAX_ITEMS,
+                               max_map_len=0, max_ext_len=0)
+    except (ValueError, msgpack.UnpackException, RecursionError) as error:
+        raise ProtocolError(f"a frame is not a message of this protocol: {error or type(error).__name__}") from error
 
 
 @functools.cache

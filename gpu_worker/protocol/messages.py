@@ -398,6 +398,7 @@ class Hello:
     """A client's first message. ``anchor`` is a process whose life renews the lease when no driver is connected.
 
     ``reach`` is this node's address towards a driver on another one, which is to be able to connect there; or empty.
+    In all versions the version and the role come first.
     """
 
     version: int
@@ -425,6 +426,7 @@ class Welcome:
     reach: Reach | None = None
 
 
+#: The place of Failure stays, in all versions, as does its form.
 Greeting = Welcome | Failure
 
 
@@ -510,6 +512,7 @@ class Discard:
     snapshots: tuple[int, ...]
 
 
+#: The places of Status and Stop stay, in all versions.
 AdminRequest = Status | Stop | Autopsy | StartPrted | Deposit | Withdraw | Discard
 
 
@@ -561,4 +564,5 @@ class Withdrawn:
     nbytes: int
 
 
+#: The places of Done and Failure stay, in all versions.
 AdminReply = StatusReport | Death | Done | Leased | Failure | Withdrawn

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import ProtocolError, WorkerLost
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import MAX_FRAME, Connection, Sockets, encoded
@@ -86,15 +85,15 @@ class StreamConnection(Connection):
             if mapped is not None:
                 mapped.close()
 
-    def receive(self, of: object, cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
-        """Receive a message of the type or union ``of``, and its payload as the descriptor of a memfd.
+    def receive_as(self, read: Callable[[bytearray], Any], cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
+        """Receive what ``read`` makes of a message's bytes, and its payload as the descriptor of a memfd.
 
         Raises
         ------
         WorkerLost
             If the peer closed the connection, or did not go on with what it had begun.
         ProtocolError
-            If message or payload is over its cap, or the message is not of type ``of``.
+            If message or payload is over its cap, or ``read`` refuses the message.
         """
         head = bytearray(_LENGTHS.size)
         self._read(memoryview(head)[:1], self.until)
@@ -107,7 +106,7 @@ class StreamConnection(Connection):
             raise ProtocolError(f"a payload of {nbytes} bytes is over the cap of {self.room}")
         body = bytearray(length)
         self._read(memoryview(body), begun)
-        message = decode(body, of)
+        message = read(body)
         return message, [self._read_payload(nbytes)] if nbytes else []
 
     def _read_payload(self, nbytes: int) -> int:

@@ -89,12 +89,16 @@ class Connection:
         ProtocolError
             If the frame is longer than ``cap``, is not of type ``of``, or brought too many descriptors.
         """
+        return self.receive_as(lambda body: decode(body, of), cap)
+
+    def receive_as(self, read: Callable[[bytearray], Any], cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
+        """As :meth:`receive`, for what ``read`` makes of a message's bytes."""
         descriptors: list[int] = []
         try:
             length, = _LENGTH.unpack(self._exactly(_LENGTH.size, descriptors))
             if length > cap:
                 raise ProtocolError(f"a frame of {length} bytes is over the cap of {cap}")
-            return decode(self._exactly(length, descriptors), of), descriptors
+            return read(self._exactly(length, descriptors)), descriptors
         except VisparkError:
             close_all(descriptors)
             raise

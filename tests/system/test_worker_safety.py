@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,20 @@ import pytest
 from gpu_worker.client import administer, autopsy, connect
 from gpu_worker.greeters import GREETING_SECONDS, MAX_UNGREETED
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
-from gpu_worker.protocol.messages import VERSION, AdminRequest, Failure, Greeting, Hello, Reply, Report, Request, Status
+from gpu_worker.protocol.messages import (
+    VERSION,
+    AdminReply,
+    AdminRequest,
+    Done,
+    Failure,
+    Greeting,
+    Hello,
+    Reply,
+    Report,
+    Request,
+    Status,
+    Stop,
+)
 from gpu_worker.protocol.wire import MAX_DESCRIPTORS, MAX_GREETING, Connection
 from tests.system.worker_tools import SECONDS, Runtime, ask, eventually, hello, runtime
 
@@ -39,6 +53,15 @@ def worker(runtime: Runtime):
             ask(client)
 
 
+@dataclass
+class Other:
+    """A greeting of another version."""
+
+    version: int
+    role: str
+    more: str
+
+
 def answer(sock: socket.socket, of=Greeting):
     message, _ = Connection(sock).receive(of)
     return message
@@ -55,6 +78,25 @@ def answer(sock: socket.socket, of=Greeting):
 def test_wrong_greetings(worker: Runtime, changes, error, says):
     with pytest.raises(error, match=says):
         connect(hello("bystander", **changes), timeout=5)
+
+
+@pytest.mark.parametrize(("role", "of"), [("driver", Greeting), ("lease", AdminReply), ("admin", AdminReply)])
+def test_a_client_of_another_version_whose_greeting_has_other_fields(worker: Runtime, role: str, of):
+    with worker.socket() as sock:
+        Connection(sock).send(Other(VERSION + 1, role, "more"), Other)
+        if role == "admin":
+            Connection(sock).send(Status(), AdminRequest)
+        failure = answer(sock, of)
+    assert failure.kind == "ProtocolError"
+    assert f"speaks version {VERSION + 1} of the protocol and this worker {VERSION};" in failure.message
+
+
+def test_a_client_of_another_version_stops_the_daemon(runtime: Runtime):
+    with runtime.client(), runtime.socket() as sock:
+        Connection(sock).send(Other(VERSION - 1, "admin", "more"), Other)
+        Connection(sock).send(Stop(), AdminRequest)
+        assert answer(sock, AdminReply) == Done(0)
+    assert not (runtime.path / "daemon.lock").exists()
 
 
 def test_wrong_secret_for_a_lease(worker: Runtime):

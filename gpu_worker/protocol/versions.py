@@ -1,0 +1,79 @@
+"""What clients and daemons of different versions can still say to each other: who they are, and that it is to end.
+
+A greeting is led by version and role, and the places of a few members of unions stay, so that each side can tell the
+other why it is refused, whatever else changed, and a daemon of any version can be stopped.
+"""
+
+from __future__ import annotations
+
+from gpu_worker.protocol.codec import decode, leading
+from gpu_worker.protocol.errors import ProtocolError, VisparkError
+from gpu_worker.protocol.messages import VERSION, AdminReply, Failure, Greeting, Hello, SessionOptions
+from gpu_worker.protocol.wire import error_of
+
+#: What to do where versions differ.
+ADVICE = "install the same vispark on both, and end the worker with 'gpu-worker stop', which ends any version"
+
+
+def greeting(body: bytes | bytearray) -> Hello:
+    """A greeting; of one of another version, only its version and role are read.
+
+    Raises
+    ------
+    ProtocolError
+        If it is none.
+    """
+    found = leading(body, int, str)
+    return decode(body, Hello) if not found or found[0] == VERSION else asking(found[1], found[0])
+
+
+def asking(role: str, version: int = VERSION) -> Hello:
+    """A greeting that names no session."""
+    return Hello(version, role, "", b"", "", 0, SessionOptions("", 0, 0.0, "", ""))
+
+
+def answer(body: bytes | bytearray, of: object) -> object:
+    """An answer of the union ``of``.
+
+    Raises
+    ------
+    ProtocolError
+        If it is none, or is a refusal by a worker that could not read the greeting; with both versions.
+    VisparkError
+        What the worker says went wrong.
+    """
+    try:
+        found = decode(body, of)
+    except ProtocolError as error:
+        found = _refusal(body)
+        if found is None:
+            raise ProtocolError(f"the worker answers otherwise than in version {VERSION} of the protocol, which this "
+                                f"client speaks: {error.message}; {ADVICE}") from error
+    if isinstance(found, Failure):
+        raise _told(error_of(found))
+    return found
+
+
+def other_version(version: int) -> ProtocolError:
+    """The refusal of a client of another version."""
+    return ProtocolError(f"the client speaks version {version} of the protocol and this worker {VERSION}; {ADVICE}")
+
+
+def _refusal(body: bytes | bytearray) -> Failure | None:
+    """A failure that came as a member of another union, from a daemon that could not tell what was wanted."""
+    for union in (Greeting, AdminReply):
+        try:
+            found = decode(body, union)
+        except ProtocolError:
+            continue
+        if isinstance(found, Failure):
+            return found
+    return None
+
+
+def _told(error: VisparkError) -> VisparkError:
+    """The same, with this side's version where it says nothing of it and may be about that."""
+    if not isinstance(error, ProtocolError) or f"version {VERSION}" in error.message:
+        return error
+    return ProtocolError(f"{error.message}; this client speaks version {VERSION} of the protocol; {ADVICE}",
+                         error.place, error.detail)
