@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate import composed, form, library, recipe, signatures
+from vispark.translate import composed, form, library, recipe, signatures, untyped
 from vispark.translate.capture import Unbound, constant, lookup
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.form import Definition, Expression, Function, Parameter
@@ -67,11 +67,11 @@ _recipes = Recipes()
 
 def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function, tuple[form.Constant, ...]]:
     """What :func:`trace` gives, and the arguments by value."""
-    known = _recipes.known(fn)
-    if known is None:
+    if (known := _recipes.known(fn)) is None:
         pool = _Pool()
         try:
             definition = pool.read(fn, 0)
+            untyped.check(definition)
         except TranslationError:
             constants(args, None, fn)
             raise

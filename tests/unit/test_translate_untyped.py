@@ -1,0 +1,143 @@
+"""What no data could make right in a function is an error where ``trace`` is called, at the user's line."""
+
+# What a linter would change is what is tried here.
+# ruff: noqa: SIM108
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from vispark.translate import TranslationError, trace
+
+
+def _unbound(x):
+    if x > 0:
+        y = x
+    return y
+
+
+def _unbound_loop(x):
+    n = int(x)
+    for i in range(n):
+        y = i
+    return y
+
+
+def _no_return(x):
+    if x > 0:
+        return x
+
+
+def _nothing_returned(x):
+    return
+
+
+def _view(p):
+    q = p
+    q[0] = 1
+    return q
+
+
+def _alias(p):
+    a = p.copy()
+    b = a
+    b[0] = 1
+    return a
+
+
+def _found_by_a_loop(p):
+    for i in range(len(p)):
+        if p[i] > 0:
+            return i
+
+
+def _item_of_a_list(p):
+    found = [0.0] * 2
+    found[0] = p[0]
+    return found[0]
+
+
+def _list_returned(p):
+    found = [p[0], p[1]]
+    return found
+
+
+def _function_on_two_ways(x):
+    if x > 0:
+        f = math.sin
+    else:
+        f = math.cos
+    return f(x)
+
+
+#: What no data could make right, and the line of it, from the function's first on.
+AT_THE_CALL = [
+    (_unbound, 3, "y may have no value here"),
+    (_unbound_loop, 4, "y may have no value here"),
+    (_no_return, 0, "returns a value on some ways and none on others"),
+    (_found_by_a_loop, 0, "returns a value on some ways and none on others"),
+    (_nothing_returned, 0, "returns nothing"),
+    (_view, 1, r"q is written to and would be a view .*\.copy\(\)"),
+    (_alias, 2, r"would be a view .*\.copy\(\)"),
+    (_item_of_a_list, 2, r"only the items of an array .* found is a list"),
+    (_list_returned, 2, r"found is a list, which cannot be returned; .* np\.array\(found\)"),
+    (_function_on_two_ways, 4, "a function cannot be chosen while the kernel runs; call both"),
+    (lambda x: (math.sin if x else math.cos)(x), 0, "a function cannot be chosen while the kernel runs"),
+    (lambda p: p[0] is p[1], 0, "is compares with None only; write == for numbers"),
+    (lambda p: [p[0], p[1]], 0, "a list cannot be"),
+    (lambda p: None, 0, "returns nothing"),
+    (lambda x: x if x > 0 else None, 0, "returns a value on some ways and none on others"),
+    (lambda x: (x, None), 0, "None cannot be part of a result"),
+    (lambda x: (), 0, "an empty tuple"),
+]
+
+
+@pytest.mark.parametrize(("fn", "line", "message"), [
+    pytest.param(*one, id=f"{number}{one[0].__name__}") for number, one in enumerate(AT_THE_CALL)])
+def test_what_no_types_could_make_right(fn: Callable[..., Any], line: int, message: str):
+    with pytest.raises(TranslationError, match=message) as caught:
+        trace(fn)
+    assert caught.value.line == fn.__code__.co_firstlineno + line
+
+
+def _found_or_else(p):
+    for i in range(len(p)):
+        if p[i] > 0:
+            return i
+    else:
+        return -1
+
+
+def _by_an_argument(x, scaled, factor=None):
+    if scaled:
+        y = 2 * x
+    if factor is None:
+        factor = 1
+    return factor * (y if scaled else x)
+
+
+def _of_the_turn_before(p):
+    first = True
+    for v in p:
+        if first:
+            last, first = v, False
+        else:
+            last = last + v
+    return last
+
+
+def _forever(x):
+    while True:
+        y = x * 2
+        if y > 3:
+            break
+        x = y
+    return y
+
+
+@pytest.mark.parametrize("fn", [_found_or_else, _by_an_argument, _of_the_turn_before, _forever])
+def test_what_may_be_right_is_left_to_the_types(fn: Callable[..., Any]):
+    assert trace(fn).name == fn.__name__
