@@ -242,9 +242,7 @@ class Worker:
             if request.save is not None:
                 self._save(request.save, found)
         except VisparkError as error:
-            if request.world is not None:
-                # The other nodes may wait for what this one will not send now.
-                self._grids.end(request.world.key)
+            self._grids.failed(request.world, request.vrdds, error)
             log.info("plan %d refused: %s", request.number, error.message)
             raise
         finally:

@@ -349,15 +349,17 @@ class Session:
             for number in ticket.shipment.vrdds[1:] if ticket.shipment and reply.iterated else ():
                 if number in self.residencies:
                     self.residencies[number].ended(reply)
-        if not isinstance(ticket.error, LOST) or ticket.shipment is None:
+        if ticket.error is None or ticket.shipment is None:
             return
-        self._is_suspect = True
-        for number in ticket.shipment.vrdds[1:]:
+        lost = isinstance(ticket.error, LOST)
+        self._is_suspect = self._is_suspect or lost
+        for number in ticket.shipment.vrdds[1:] if lost else ():
             residency = self.residencies.get(number)
             if residency is not None:
                 residency.lose([partition for partition, (place, _) in list(residency.places.items())
                                 if place == home])
-        self._end_world(ticket.shipment)
+        if not ticket.error.is_alike:
+            self._end_world(ticket.shipment)
 
     def _end_world(self, shipment: Shipment) -> None:
         """Tell the workers that may wait for one that is lost."""

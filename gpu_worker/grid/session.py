@@ -5,19 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from gpu_worker.device.base import Device
 from gpu_worker.grid.patches import Domain
 from gpu_worker.mpi.world import World, join
-from gpu_worker.protocol.errors import WorldLost
+from gpu_worker.protocol.errors import PartitionMissing, PlanUnknown, VisparkError, WorldLost
 from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Stencil
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import Plan
 
 #: Domains kept; the one used least recently goes first.
 KEPT = 16
+
+_UNMADE = 64
 
 
 class Grids:
@@ -35,6 +37,8 @@ class Grids:
         self._next: dict[bytes, int] = {}
         #: The last worlds that have lost a worker.
         self._ended: deque[bytes] = deque(maxlen=KEPT)
+        #: What no worker of a world has, as the plan that was to make it failed on all; the last of it.
+        self._unmade: deque[tuple[bytes, int]] = deque(maxlen=_UNMADE)
 
     def turns(self, plan: Plan) -> AbstractContextManager[object]:
         """Within it, no other plan fills ghost cells, if this one does."""
@@ -100,6 +104,21 @@ class Grids:
             with self._turned:
                 self._next[wanted.key] = max(self._next.get(wanted.key, 0), wanted.turn + 1)
                 self._turned.notify_all()
+
+    def failed(self, wanted: Wanted | None, vrdds: Sequence[int], error: VisparkError) -> None:
+        """A plan of a world has failed: the next one has its turn where all workers of the world raise the same, and
+        else the world ends, as the others may wait for what this one will not send now.
+
+        ``vrdds`` are the plan's: that which it starts from, and those that it was to make.
+        """
+        if wanted is None or isinstance(error, PlanUnknown):    # after which the plan comes again, whole
+            return
+        started, *made = [(wanted.key, vrdd) for vrdd in vrdds] or [None]
+        if error.is_alike or (isinstance(error, PartitionMissing) and started in self._unmade):
+            self._unmade.extend(made)
+            self.turn_done(wanted)
+        else:
+            self.end(wanted.key)
 
     def is_joined(self, wanted: Wanted) -> bool:
         """Whether it is the present world."""

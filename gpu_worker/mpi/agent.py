@@ -16,7 +16,7 @@ def main(node: str, words: list[str]) -> int:
     try:
         administer(StartPrted(worker_of(node, os.environ), arguments_of_prted(words)))
     except VisparkError as error:
-        print(refused(os.environ.get(KEY, ""), f"node {node}: {error}"), file=sys.stderr)
+        print(refused(os.environ.get(KEY, ""), node, error), file=sys.stderr)
         return 1
     return 0
 

@@ -122,8 +122,10 @@ class Cluster:
 
         Raises
         ------
+        OptionError
+            If no daemon that this one knows is that worker's.
         WorkerUnavailable
-            If no daemon that this one knows is that worker's, or it does not answer.
+            If one does not answer that may be.
         """
         if request.worker in (self._directory.worker, self._place):
             process = start_prted(self._directory, request.arguments)
@@ -132,15 +134,18 @@ class Cluster:
             _log.info("prted %d is started for an MPI world", process.pid)
             return Done(0)
         if not request.onward:
-            raise WorkerUnavailable(f"this is worker {self._directory.worker}, not {request.worker}")
-        said = []
+            raise OptionError(f"this is worker {self._directory.worker}, not {request.worker}")
+        said: list[VisparkError] = []
         for other in self._others:
             try:
                 return self._ask(other, StartPrted(request.worker, request.arguments, onward=False))
             except VisparkError as error:
-                said.append(f"{other}: {error.message}")
-        raise WorkerUnavailable(f"no daemon that this one knows is worker {request.worker}; name the nodes with "
-                                "'gpu-worker start --hosts'", detail="\n".join(said))
+                said.append(type(error)(f"{other}: {error.message}"))
+        # One that does not answer now may be that worker's.
+        lasting = all(isinstance(error, OptionError) for error in said)
+        raise (OptionError if lasting else WorkerUnavailable)(
+            f"no daemon that this one knows is worker {request.worker}; name the nodes with 'gpu-worker start --hosts'",
+            detail="\n".join(error.message for error in said))
 
     def _reap(self, process: subprocess.Popen) -> None:
         """Take note of a prted's end when it comes; until somebody does, it would stay as a zombie."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from gpu_worker import log
 from gpu_worker.launcher import environment
 from gpu_worker.paths import RuntimeDirectory
-from gpu_worker.protocol.errors import ProtocolError, WorkerUnavailable
+from gpu_worker.protocol.errors import BY_NAME, ProtocolError, VisparkError, WorkerUnavailable
 
 #: The variables that say to a rank which world it is of, and to the launch agent which workers are in it.
 KEY = "VISPARK_WORLD"
@@ -77,15 +77,20 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
         os.close(output)
 
 
-def refused(key: str, said: str) -> str:
+def refused(key: str, node: str, error: VisparkError) -> str:
     """The line by which a launch agent says why it cannot reach a node of a world, given in hexadecimal digits."""
-    return f"world {key[:16]}: {said}".replace("\n", "; ")
+    return _lead(key, type(error)) + f"node {node}: {error}".replace("\n", "; ")
 
 
-def refusals(directory: RuntimeDirectory, key: bytes) -> str:
-    """What the launch agents of a world said to this node's log; empty where they reached all nodes."""
-    lead, lines = refused(key.hex(), ""), log.tail(directory.process_log, _LINES).splitlines()
-    return "; ".join(line.removeprefix(lead) for line in lines if line.startswith(lead))
+def refusals(directory: RuntimeDirectory, key: bytes, of: type[VisparkError]) -> str:
+    """What the launch agents of a world said to this node's log, of a kind of error; empty where nothing was."""
+    lines = log.tail(directory.process_log, _LINES).splitlines()
+    leads = tuple(_lead(key.hex(), kind) for kind in BY_NAME.values() if issubclass(kind, of))
+    return "; ".join("node " + line.partition(": node ")[2] for line in lines if line.startswith(leads))
+
+
+def _lead(key: str, kind: type[VisparkError]) -> str:
+    return f"world {key[:16]}: {kind.__name__}: "
 
 
 def worker_of(node: str, variables: Mapping[str, str]) -> str:

@@ -21,7 +21,7 @@ from gpu_worker.mpi.messages import Answer, Forget, Gather, Go, Joined, Order, P
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
 from gpu_worker.paths import locate
 from gpu_worker.peer import check_peer
-from gpu_worker.protocol.errors import VisparkError, WorldLost
+from gpu_worker.protocol.errors import OptionError, VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection
@@ -156,6 +156,8 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
     ------
     WorldLost
         If it does not come to be until the deadline, because a node or a rank does not answer, or ``is_over``.
+    OptionError
+        If a node is unknown to the daemons.
     """
     directory = locate()
     path, launcher = world_socket(directory, wanted.key), None
@@ -189,7 +191,10 @@ def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Pope
             break
         except TimeoutError:
             if launcher is not None and launcher.poll() is not None:
-                said = refusals(locate(), wanted.key) or f"mpirun ended with status {launcher.returncode}"
+                if lasting := refusals(locate(), wanted.key, OptionError):
+                    raise OptionError(f"no MPI world of {names} can come to be: {lasting}") from None
+                said = refusals(locate(), wanted.key, VisparkError) or \
+                    f"mpirun ended with status {launcher.returncode}"
                 raise WorldLost(f"no MPI world of {names} came to be: {said}; see {locate().process_log}") from None
             if is_over():
                 raise WorldLost(f"a worker of the MPI world of {names} was lost before it came to be") from None

@@ -62,6 +62,9 @@ class VisparkError(Exception):
         Longer material, such as a compiler's log; printed below the message.
     """
 
+    #: Whether all workers of an MPI world that run a plan raise it, at the same place: what comes next may go on there.
+    is_alike = False
+
     def __init__(self, message: str, place: Place | None = None, detail: str = ""):
         super().__init__(message, place or Place(), detail)
         self.args = (message, place or Place(), detail)     # an OSError keeps but two of three arguments
@@ -121,6 +124,8 @@ class DeadlineExceeded(KernelError):
 
 class NotFinite(VisparkError, ArithmeticError):
     """A cell of a grid is NaN or infinite, found because a check was asked for; the message names block and index."""
+
+    is_alike = True
 
 
 class OutOfMemory(VisparkError, MemoryError):

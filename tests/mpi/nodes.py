@@ -21,7 +21,7 @@ import numpy as np
 from gpu_worker.client import Client, connect
 from gpu_worker.grid.boxes import whole
 from gpu_worker.mpi.nodes import KEY
-from gpu_worker.protocol.errors import WorkerError
+from gpu_worker.protocol.errors import NotFinite, PartitionMissing, VisparkError, WorkerError
 from gpu_worker.protocol.grids import Iterate, Phase, World
 from gpu_worker.protocol.messages import (
     Abandon,
@@ -153,18 +153,19 @@ class Application:
                           [payload.release()])
 
     def run(self, vrdds: Sequence[int], *steps: Step, key: bytes | None = None, seconds: float = 30.0,
-            save: Save | None = None) -> list[tuple[Ran, Data]]:
+            save: Save | None = None, turn: int = 0) -> list[tuple[Ran, Data]]:
         """Run steps on all nodes at once, in a world; where one fails the others are told."""
         workers = tuple(client.worker for client in self.clients)
         key = key or self.key
 
         def one(rank: int) -> tuple[Ran, Data]:
-            world = World(key, rank, workers)
+            world = World(key, rank, workers, turn)
             try:
                 return self._ask(rank, self._plan(rank, Load(0), *steps), vrdds, world, seconds=seconds,
                                  save=self._copied(save, rank))
-            except WorkerError:
-                self._abandon(key, rank)
+            except VisparkError as error:
+                if not isinstance(error, NotFinite | PartitionMissing):
+                    self._abandon(key, rank)
                 raise
 
         futures = [self._pool.submit(one, rank) for rank in range(len(self.nodes))]

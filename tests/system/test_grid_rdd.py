@@ -109,7 +109,7 @@ def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
     (tmp_path / "text.npy").write_text("text")
     with pytest.raises(SPARK_JOB_FAILED, match=r"errors\.PlanError: .*text\.npy cannot be read as \.npy"):
         grid.scatter(sc, tmp_path / "text.npy").collect()
-    with pytest.raises(Exception, match=r"has shape \(5, 7, 6\); block"):
+    with pytest.raises(Exception, match=r"has shape \(5, 7, 6\); block \(0, 0, 0\) has"):
         Grid((5, 7, 5), (1, 1, 1)).scatter(sc, tmp_path / "whole" / "u.npy").collect()
 
 
@@ -120,10 +120,17 @@ def test_files_of_fields(sc: SparkContext, tmp_path: Path):
     Grid.save(blocks, tmp_path / "whole")
     np.testing.assert_array_equal(np.load(tmp_path / "whole" / "n.npy"), n)
     Grid.save(blocks, str(tmp_path / "parts"), per_block=True)
-    for what in (tmp_path / "parts", {"u": tmp_path / "whole" / "u.npy", "n": tmp_path / "parts" / "n"}):
+    for what in (tmp_path / "whole", tmp_path / "parts", f"file://{tmp_path}/whole",
+                 {"u": tmp_path / "whole" / "u.npy", "n": tmp_path / "parts" / "n"}):
         again = Grid.gather(grid.scatter(sc, what))
         np.testing.assert_array_equal(again["n"], n)
         assert again["u"].dtype == np.float32
+    for what in ("whole", "parts"):
+        again = Grid.gather(Grid((5, 7), (2, 3)).scatter(sc, tmp_path / what))
+        assert again["u"].dtype == np.float32 and again["n"].dtype == np.int64
+    Grid.save(blocks, tmp_path / "parts")
+    with pytest.raises(PlanError, match="field 'u' is there twice"):
+        grid.scatter(sc, tmp_path / "parts")
 
 
 def test_urls_go_through_fsspec(sc: SparkContext, tmp_path: Path):

@@ -210,7 +210,7 @@ def test_other_values_under_keys_of_blocks_are_ordinary_records():
 
 def test_blocks_that_are_not_as_their_grid_says_are_named():
     grid = Grid((5, 4), (2, 2))
-    with pytest.raises(RecordError, match=r"record 1 has shape \(9, 9\), and BlockKey\(1, 0\) has \(2, 2\) cells"):
+    with pytest.raises(RecordError, match=r"record 1 has shape \(9, 9\), and block \(1, 0\) has \(2, 2\) cells"):
         pack([(grid.block(0, 0), np.zeros((3, 2))), (grid.block(1, 0), np.zeros((9, 9)))], seal=bytes)
     with pytest.raises(RecordError, match="one Grid"):
         pack([(grid.block(0, 0), np.zeros((3, 2))), (Grid((6, 4), (2, 2)).block(0, 0), np.zeros((3, 2)))], seal=bytes)

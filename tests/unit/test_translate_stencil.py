@@ -221,6 +221,7 @@ def test_an_offset_beyond_the_halo_is_an_error_at_its_line():
 
     message = refused(reaching, dims=2, halo=((1, 1), (1, 1)))
     assert "reads 2 cells away along axis 0, and the grid's halo is 1 there; make the Grid with halo=2" in message
+    assert "reads 1 cell away" in refused(reaching, dims=2, halo=((1, 1), (0, 0)))
     assert "return near + u[-2, 0]" in message and "^^^^^^^^" in message
     assert "halo" not in str(specialise_stencil(trace(reaching), U, dims=2, halo=((2, 0), (0, 1))).name)
 

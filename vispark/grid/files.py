@@ -27,6 +27,36 @@ def field_path(directory: Any, field: str) -> str:
     return f"{os.fspath(directory)}/{field}"
 
 
+def saved_field(directory: Any, field: str) -> str:
+    """Where a field lies in a directory that a grid was saved in: in one file, or in a directory of its blocks.
+
+    Raises
+    ------
+    PlanError
+        If both are there.
+    """
+    blocks = field_path(directory, field)
+    whole = f"{blocks}.npy"
+    if not _is_there(whole):
+        return blocks
+    if _is_there(blocks):
+        raise PlanError(f"field {field!r} is there twice, as {whole} and as blocks in {blocks}; give scatter the one "
+                        f"that counts, as {{{field!r}: path}}")
+    return whole
+
+
+def saved_fields(directory: Any, first: tuple[int, ...]) -> list[str]:
+    """The fields in a local directory that a grid was saved in; none where it has files of blocks, the ``first`` one's
+    among them.
+    """
+    path = os.fspath(directory)
+    if _is_url(path) or not os.path.isdir(path) or os.path.isfile(block_path(path, first)):
+        return []
+    names = {entry.name.removesuffix(".npy") for entry in os.scandir(path)
+             if (entry.is_file() and entry.name.endswith(".npy")) or os.path.isfile(block_path(entry.path, first))}
+    return sorted(names)
+
+
 def check_there(paths: Iterable[str]) -> None:
     """See to it that local files are there; what is at URLs is seen when it is read.
 
@@ -38,7 +68,7 @@ def check_there(paths: Iterable[str]) -> None:
     for path in paths:
         if path and not _is_url(path) and not os.path.isfile(path):
             raise PlanError(f"there is no file {path}; a grid is scattered from one .npy file of its shape, or from a "
-                            "directory with a file for each block, as Grid.save(..., per_block=True) writes them")
+                            "directory with a file for each field or block, as Grid.save writes them")
 
 
 def read(path: str) -> np.ndarray:
@@ -93,9 +123,21 @@ def _is_url(path: str) -> bool:
     return "://" in path
 
 
-@contextmanager
-def _opened(path: str, mode: str) -> Iterator[BinaryIO]:
+def _is_there(path: str) -> bool:
+    if not _is_url(path):
+        return os.path.exists(path)
+    _need_fsspec(path)
+    system, name = fsspec.core.url_to_fs(path)
+    return system.exists(name)
+
+
+def _need_fsspec(path: str) -> None:
     if fsspec is None:
         raise PlanError(f"{path} is a URL, which needs fsspec: pip install 'vispark[files]'")
+
+
+@contextmanager
+def _opened(path: str, mode: str) -> Iterator[BinaryIO]:
+    _need_fsspec(path)
     with fsspec.open(path, mode) as file:
         yield file

@@ -81,7 +81,7 @@ def _array(records: list[tuple[BlockKey, np.ndarray]], cells: Cells) -> Any:
         target = tuple(slice(part.start, part.stop) for part in cells.within(key)[1])
         wanted = whole[target].shape
         if np.shape(block) != wanted:
-            raise PlanError(f"the values of block {key} have shape {np.shape(block)}, and its cells {wanted}")
+            raise PlanError(f"the values of block {key.position} have shape {np.shape(block)}, and its cells {wanted}")
         whole[target] = block
     return whole[tuple(0 if axis in cells.dropped else slice(None) for axis in range(whole.ndim))][()]
 

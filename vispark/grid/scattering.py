@@ -71,12 +71,13 @@ class _Piece:
             return fitted(self.array, key.shape, self.dtype, what)
         if self.function is not None:
             coordinates = np.ix_(*(np.arange(part.start, part.stop) for part in key.slices))
-            return evaluate(self.function.function, coordinates, key.shape, self.dtype, f"{what} in block {key}")
+            return evaluate(self.function.function, coordinates, key.shape, self.dtype,
+                            f"{what} in block {key.position}")
         found = files.read(self.path)
         if found.shape == key.grid.shape and found.shape != key.shape:
             found = found[key.slices]
         if found.shape != key.shape:
-            raise PlanError(f"{self.path} has shape {found.shape}; block {key} has {key.shape}")
+            raise PlanError(f"{self.path} has shape {found.shape}; block {key.position} has {key.shape}")
         return fitted(found, key.shape, self.dtype, f"{what} in {self.path}")
 
 
@@ -101,8 +102,9 @@ class _Source:
 
 def _sources(grid: Grid, what: Any) -> list[_Source]:
     dtypes = dict(grid.fields)
-    if isinstance(what, str | os.PathLike) and dtypes:
-        what = {name: files.field_path(what, name) for name in dtypes}
+    if isinstance(what, str | os.PathLike) and not os.fspath(what).endswith(".npy"):
+        names = list(dtypes) or files.saved_fields(what, (0,) * len(grid.splits))
+        what = {name: files.saved_field(what, name) for name in names} or what
     if not isinstance(what, Mapping):
         if dtypes:
             raise PlanError(f"the grid has the fields {', '.join(dtypes)}; scatter a dict with a value for each")

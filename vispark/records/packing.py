@@ -154,9 +154,9 @@ def _grid(keys: list[Any], columns: list[Column]) -> Description | None:
                               "are those of one Grid")
         for column in columns:
             if column.items[index].shape != key.shape:
-                raise RecordError(f"{column.subject.of(index)} has shape {column.items[index].shape}, and {key} has "
-                                  f"{key.shape} cells; a block keeps the shape that its Grid gives it, or is put under "
-                                  "another key")
+                raise RecordError(f"{column.subject.of(index)} has shape {column.items[index].shape}, and block "
+                                  f"{key.position} has {key.shape} cells; a block keeps the shape that its Grid gives "
+                                  "it, or is put under another key")
     return description
 
 

@@ -188,7 +188,8 @@ class CellWriter(Calls):
             raise Refusal(f"the grid has {self.dims} axes, and {len(offset)} offsets are given")
         for axis, step in enumerate(offset):
             if self.halo is not None and not -self.halo[axis][0] <= step <= self.halo[axis][1]:
-                raise Refusal(f"this reads {abs(step)} cells away along axis {axis}, and the grid's halo is "
+                away = "1 cell" if abs(step) == 1 else f"{abs(step)} cells"
+                raise Refusal(f"this reads {away} away along axis {axis}, and the grid's halo is "
                               f"{self.halo[axis][step > 0]} there; make the Grid with halo={abs(step)}")
         return self._neighbour(value.field, offset)
 
