@@ -61,7 +61,7 @@ def connected(worker: Worker) -> Iterator[Client]:
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        with Client(Connection(left), Welcome(2, "w", 1, 1, ()), "") as client:
+        with Client(Connection(left), Welcome(2, "w", 1, 1, (), 0), "") as client:
             yield client
     finally:
         thread.join()
