@@ -173,7 +173,7 @@ class Client:
         return self.receive(message.number)
 
     def send(self, message: Request, descriptors: Sequence[int] = ()) -> None:
-        """Send a request; :meth:`receive` must follow before the next one."""
+        """Send a request; a :meth:`receive` must follow for each, in the same order."""
         try:
             self._connection.send(message, Request, descriptors)
         except WorkerLost:

@@ -12,6 +12,7 @@ import time
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.patches import device_for
+from gpu_worker.plans import Prepared
 from gpu_worker.protocol.errors import PlanError, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import Input, Piece, Plan, Put, Signature
 from gpu_worker.protocol.payload import Data, aligned, field_bytes, field_offsets
@@ -25,7 +26,7 @@ class Intake:
     ----------
     key : bytes
         The plan's digest.
-    plan : Plan
+    prepared : Prepared
         The plan.
     pool : StreamPool
         Devices and streams.
@@ -43,10 +44,12 @@ class Intake:
         If the device has no room for the blocks.
     """
 
-    def __init__(self, key: bytes, plan: Plan, pool: StreamPool):
+    def __init__(self, key: bytes, prepared: Prepared, pool: StreamPool):
+        plan = prepared.plan
         if not plan.steps or not isinstance(plan.steps[0], Put) or len(plan.inputs) != 1:
             raise PlanError("a plan whose records come in pieces starts with Put, and has one partition")
         self.key = key
+        self.prepared = prepared
         self.seconds = 0.0
         self._streams = Streams(pool, lanes=1)
         self._device = device_of(plan, plan.inputs[0], self._streams)

@@ -214,8 +214,7 @@ class Worker:
         payloads.receive(descriptor)
         try:
             self._names.admit(request.epoch)
-            payloads.take(request, lambda: Intake(request.key, self._plans.get(request.key, request.plan).plan,
-                                                  self._pool))
+            payloads.take(request, lambda: Intake(request.key, self._plans.get(request.key, request.plan), self._pool))
         except VisparkError:
             payloads.drop()
             raise
@@ -230,7 +229,8 @@ class Worker:
             failpoint("payload-mapped")
             self._names.admit(request.epoch)
             self._forget(request.released)
-            plan, intake = self._plans.get(request.key, request.plan), payloads.blocks(request)
+            intake = payloads.blocks(request)
+            plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
             try:
                 found = self._again(request, plan, payload) or self._anew(request, plan, payload, intake)
             except OutOfMemory:

@@ -204,6 +204,7 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
                                          known=False, offset=offset, pieces=pieces is not None)
         if pieces:
             payload: Payload | None = _sent_in_pieces(client, shipment, pieces, request, offset, size)
+            request = replace(request, plan=b"")        # the first piece brought it
         else:
             payload = _payload(client, shipment, packed, offset, size)
         try:

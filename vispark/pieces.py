@@ -6,6 +6,7 @@ size would cost a fault for each page, on both sides, which takes longer than th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,6 +18,9 @@ from gpu_worker.protocol.payload import Payload
 
 #: Bytes of a piece: so many that messages cost little beside its copy, so few that its memory stays in a cache.
 PIECE_BYTES = 8 << 20
+
+#: How many pieces there is room for: while one is copied, the next is packed.
+PLACES = 2
 
 #: Bytes of a partition's blocks from which it goes in pieces.
 PIECES_FROM = 2 * PIECE_BYTES
@@ -40,7 +44,7 @@ class Pieces:
     memory : Payload
         Shared memory.
     start : int
-        Where in it there is room for two pieces; see :func:`room`.
+        Where in it there is room for the pieces; see :func:`room`.
     """
 
     def __init__(self, client: Client, request: Run, memory: Payload, start: int):
@@ -48,8 +52,8 @@ class Pieces:
         self._memory = memory
         self._start = start
         self._piece = Piece(0, request.epoch, request.key, request.plan, 0, PIECE_BYTES, start)
-        #: The number of the piece that is being copied; 0 where none is.
-        self._under_way = 0
+        #: The numbers of the pieces that are being copied.
+        self._under_way: deque[int] = deque()
 
     def put(self, offset: int, array: np.ndarray) -> None:
         """Copy an array's bytes to ``offset``, behind all before, in C order."""
@@ -67,7 +71,7 @@ class Pieces:
         self._reach(size)
         if size > self._piece.offset:
             self._send(size - self._piece.offset)
-        self._wait()
+        self._wait(0)
 
     def _reach(self, offset: int) -> None:
         """Send pieces until the one that is being packed has the byte at ``offset``."""
@@ -75,28 +79,28 @@ class Pieces:
             self._send(PIECE_BYTES)
 
     def _send(self, nbytes: int) -> None:
-        """Send the piece that was packed; the place of the one before is free then."""
-        self._wait()
+        """Send the piece that was packed, and go on to the next place, once it is free."""
         piece = self._piece
-        self._under_way = self._client.next_number()
-        self._client.send(replace(piece, number=self._under_way, nbytes=nbytes), [self._memory.descriptor])
+        self._under_way.append(self._client.next_number())
+        self._client.send(replace(piece, number=self._under_way[-1], nbytes=nbytes), [self._memory.descriptor])
         failpoint("piece-sent")
-        first = piece.place == self._start
-        self._memory.used |= not first
-        self._piece = replace(piece, plan=b"", offset=piece.offset + nbytes,
-                              place=self._start + (PIECE_BYTES if first else 0))
+        self._wait(PLACES - 1)
+        place = piece.place + PIECE_BYTES
+        if place == self._start + PLACES * PIECE_BYTES:
+            place = self._start
+            self._memory.used = True
+        self._piece = replace(piece, plan=b"", offset=piece.offset + nbytes, place=place)
 
-    def _wait(self) -> None:
-        """Wait until no piece is being copied."""
-        number, self._under_way = self._under_way, 0
-        if number:
-            self._client.receive(number)
+    def _wait(self, most: int) -> None:
+        """Wait until so many pieces at most are being copied."""
+        while len(self._under_way) > most:
+            self._client.receive(self._under_way.popleft())
 
 
 def room(size: int) -> tuple[int, int]:
     """Where in a memory pieces begin, behind ``size`` bytes of other things, and how large it is."""
     start = -(-size // _STEP) * _STEP
-    return start, start + 2 * PIECE_BYTES
+    return start, start + PLACES * PIECE_BYTES
 
 
 def _flat(array: np.ndarray) -> Iterator[np.ndarray]:

@@ -98,7 +98,7 @@ class Run:
     Before anything else the VRDDs in ``released`` are let go of. To ``profile`` a plan each step is waited for, so that
     the reply tells where its time went. ``save`` asks for a snapshot of what is held after it. From ``results`` on
     the payload is for what the plan folds; below 0 none of it is. Where the blocks that it starts from came in
-    ``pieces`` before it, the payload has their keys and the values alone.
+    ``pieces`` before it, the payload has their keys and the values alone, and the plan has come with them.
     """
 
     number: int

@@ -100,7 +100,7 @@ def test_it_is_what_was_packed(host: Bench):
             sink = Pieces(client, request, memory, start)
             packed.write_blocks(sink, 0)
             sink.finish(packed.block_bytes)
-            reply, _ = client.request(request, [memory.descriptor])
+            reply, _ = client.request(replace(request, plan=b""), [memory.descriptor])
             assert not reply.retained and used(host) >= vrdd * packed.block_bytes // 2
             client.recycle(memory)
     for vrdd in (1, 2):
