@@ -7,12 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gpu_worker.device import nvrtc
 from gpu_worker.device.base import Source
 from gpu_worker.device.nvrtc import Cubin, compile_cubin, cubin_key, kernel_names
 from gpu_worker.protocol.errors import CompileError
+from tests.golden.harness import record_of
+from vispark.translate import Call, fuse, trace
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -83,6 +86,39 @@ def test_constants_are_found_by_name():
 def test_headers_that_sources_include_out_of_habit(header: str):
     text = f"#include <{header}>\n__global__ void k(float* x) {{ x[0] = sqrtf(x[1]); }}"
     assert compile_cubin(Source(text), "k", "sm_80").symbol == "_Z1kPf"
+
+
+def _sums(a, b, n):
+    return (bool(a + b), (b - a) >> 1, a * -1 == b, -a + b == 0, (~a) + 1 == b, (a ^ -1) + 1 > b, max(0 - a, b),
+            a // -1, np.int16(n + n) != 0, np.uint16(-n) == b, float(n.astype(np.int16)))
+
+
+def _sums_unsigned(a, b, n):
+    return (bool(a + b), (b - a) >> 1, a * 65535 == b, -a + b == 0, (~a) + 1 == b, (a ^ 65535) + 1 > b, max(0 - a, b))
+
+
+def _of_rows(p, q):
+    return np.all(p + p), (q + q).any(), np.count_nonzero(p - q), (p @ q) != 0, np.diff(p) // 2, sum(p, p[0]) == 0
+
+
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+def test_nothing_of_16_bits_is_negated_in_16(dtype: str):
+    # The assembler of CUDA 13.0 gives 32768 for -32768.
+    sums, numbers, rows = _sums if dtype == "int16" else _sums_unsigned, np.zeros(3, dtype), np.zeros((3, 5), dtype)
+    for fn, data in ((sums, {"a": numbers, "b": numbers, "n": np.zeros(3, int)}), (_of_rows, {"p": rows, "q": rows})):
+        text = _assembly(fuse((Call(trace(fn)),), record_of(data)).source)
+        assert ".s16" in text and not re.search(r"(neg|sub)\.s16", text)
+
+
+def _assembly(text: str) -> str:
+    """PTX of a source as one thread goes over its rows."""
+    source = Source(text, options=("-DVISPARK_ON_HOST=1",))
+    with nvrtc._program(nvrtc.nvrtc, source) as program:
+        options = [option.encode() for option in nvrtc._options(source.options, "compute_90")]
+        nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcCompileProgram(program, len(options), options))
+        found = bytes(nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcGetPTXSize(program)))
+        nvrtc._check(nvrtc.nvrtc, nvrtc.nvrtc.nvrtcGetPTX(program, found))
+    return found.decode()
 
 
 def test_headers_declare_what_kernels_use():

@@ -2,24 +2,26 @@
 // an item by a computed index
 #include "vispark/rows.h"
 
+// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
+// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
+// or a conversion follows: so nothing may be known that becomes one. It costs no instruction.
+template <class T> __device__ __forceinline__ T opaque(T a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+r"(a));
+#endif
+    return a;
+}
+template <class T> __device__ __forceinline__ T wrapped_negative(T a)
+{
+    return sizeof(T) < 4 ? (T)opaque<int>(-(int)a) : (T)(0ull - (unsigned long long)a);
+}
 // Python's %, which has the divisor's sign; x % 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
 {
     if (b == 0 || (T(-1) < 0 && b == T(-1))) return 0;
     const T rest = a % b;
     return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
-}
-// Short integers are negated in 32 bits: on a GPU the negation in 16 lost its sign where a shift or max() followed.
-template <class T> __device__ __forceinline__ T wrapped_negative(T a)
-{
-#ifndef __CUDA_ON_HOST__
-    if (sizeof(T) < 4) {
-        int negated;
-        asm("neg.s32 %0, %1;" : "=r"(negated) : "r"((int)a));
-        return (T)negated;
-    }
-#endif
-    return (T)(0ull - (unsigned long long)a);
 }
 template <class T> __device__ __forceinline__ T absolute(T a) { return a < 0 ? wrapped_negative<T>(a) : a; }
 // An index that counts from the end if it is negative. Outside the array the kernel ends with a fault.

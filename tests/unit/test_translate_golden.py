@@ -5,15 +5,18 @@ tests/device/test_nvrtc.py compiles every file for GPUs; here the host compiles 
 
 from __future__ import annotations
 
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.golden import cases_calls, cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
 from tests.golden.fused import FUSED
-from tests.golden.harness import difference, plain, promoted, record_of, translated
+from tests.golden.harness import build, difference, launch, plain, promoted, record_of, translated
 from vispark.translate import Call, fuse, trace
 
 FOLDER = Path(__file__).parents[1] / "golden"
@@ -54,3 +57,30 @@ def test_the_way_that_a_gpu_takes_gives_the_same(case: Case):
     for one, other in zip(plain(case.fn, case.data, *case.args),
                           translated(case.fn, case.data, *case.args, staged=True), strict=True):
         assert not difference(promoted(one, other) if case.promoted else one, other, max(4, case.tolerance))
+
+
+#: A hypot() that is one unit in the last place too great, as CUDA's may be.
+POOR = """
+static double poor(double a, double b) { return nextafter(hypot(a, b), (double)INFINITY); }
+static float poor(float a, float b) { return nextafterf(hypotf(a, b), INFINITY); }
+#define hypot poor
+#define hypotf poor
+"""
+
+
+def _sizes(z):
+    return np.abs(z), np.sign(z), np.isclose(0, z), np.hypot(z.real, z.imag), math.hypot(z.real, z.imag)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_a_size_that_is_the_greatest_float_is_finite_where_hypot_is_rounded_up(dtype: str):
+    most = float(np.finfo(dtype).max)
+    data = np.array([complex(most, 13), complex(-2, -most), complex(-most, 0), complex(most, most), complex(np.inf, 1),
+                     complex(np.nan, -np.inf), complex(0.75 * most, most / 2), 3 + 4j, 0], dtype)
+    call = Call(trace(_sizes))
+    kernel = fuse((call,), record_of(data))
+    include, _, rest = kernel.source.partition("\n")
+    outputs, = launch(replace(kernel, source=f"{include}{POOR}{rest}"), (call,), (data,))
+    for i, expected in enumerate(plain(_sizes, data)):
+        found = build(kernel, kernel.structure, [outputs[one.name][i] for one in kernel.outputs])
+        assert not difference(expected, found, 4)

@@ -84,8 +84,7 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_fmin(complex_
 {
     return b != b || (a == a && a <= b) ? a : b;
 }
-__device__ __forceinline__ float complex_absolute(complex_t<float> a) { return hypotf(a.re, a.im); }
-__device__ __forceinline__ double complex_absolute(complex_t<double> a) { return hypot(a.re, a.im); }
+template <class T> __device__ __forceinline__ T complex_absolute(complex_t<T> a) { return hypotenuse<T>(a.re, a.im); }
 template <class T> __device__ __forceinline__ complex_t<T> complex_exp(complex_t<T> a)
 {
     const double size = exp((double)a.re);
@@ -144,7 +143,7 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_rint(complex_
 }
 template <class T> __device__ __forceinline__ complex_t<T> complex_sign(complex_t<T> a)
 {
-    const double x = a.re, y = a.im, size = (T)hypot(x, y);
+    const double x = a.re, y = a.im, size = (T)hypotenuse<double>(x, y);
     if (size == 0) return complex_t<T>(0);
     if (size - size == 0) return complex_t<T>((T)(x / size), (T)(y / size));
     if (size != size || (is_inf(x) && is_inf(y))) return complex_t<T>((T)(size - size), (T)(size - size));

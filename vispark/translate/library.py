@@ -24,8 +24,8 @@ OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//
 #: Functions of ``math``: of a float, giving a float.
 MATH = {name: name for name in (
     "exp", "expm1", "log2", "log10", "log1p", "sqrt", "cbrt", "exp2", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "fabs", "erf", "erfc", "lgamma", "atan2", "hypot", "pow",
-    "fmod", "copysign")} | {"gamma": "tgamma", "remainder": "remainder"}
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "fabs", "erf", "erfc", "lgamma", "atan2", "pow",
+    "fmod", "copysign")} | {"gamma": "tgamma", "remainder": "remainder", "hypot": "hypotenuse<double>"}
 MATH_OTHER = ("log", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "radians", "degrees", "prod", "dist",
               "isclose")
 
@@ -33,14 +33,14 @@ MATH_OTHER = ("log", "floor", "ceil", "trunc", "isnan", "isinf", "isfinite", "ra
 UFUNC_C = {"exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
            "log1p": "log1p", "sqrt": "sqrt", "cbrt": "cbrt", "sin": "sin", "cos": "cos", "tan": "tan",
            "arcsin": "asin", "arccos": "acos", "arctan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
-           "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "arctan2": "atan2", "hypot": "hypot",
+           "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh", "arctan2": "atan2",
            "fabs": "fabs", "copysign": "copysign", "fmod": "fmod"}
 UFUNC_OTHER = ("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "power", "negative", "positive",
                "absolute", "left_shift", "right_shift", "bitwise_and", "bitwise_or", "bitwise_xor", "invert",
                "logical_and", "logical_or", "logical_xor", "logical_not", "less", "less_equal", "greater",
                "greater_equal", "equal", "not_equal", "maximum", "minimum", "fmax", "fmin", "floor", "ceil", "trunc",
                "rint", "sign", "square", "reciprocal", "isnan", "isinf", "isfinite", "signbit", "deg2rad", "rad2deg",
-               "radians", "degrees", "conjugate", "logaddexp", "heaviside")
+               "radians", "degrees", "conjugate", "logaddexp", "heaviside", "hypot")
 FUNCTIONS = ("dot", "sum", "prod", "mean", "argmin", "argmax", "min", "max", "any", "all", "where", "clip", "zeros",
              "ones", "full", "empty", "array", "asarray", "zeros_like", "ones_like", "copy", "real", "imag", "inner",
              "vdot", "outer", "matmul", "arange", "transpose", "var", "std", "cumsum", "cumprod", "diff", "ptp",

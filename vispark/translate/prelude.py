@@ -16,11 +16,40 @@ template <> struct unsigned_of<short> { typedef unsigned short type; };
 template <> struct unsigned_of<int> { typedef unsigned type; };
 template <> struct unsigned_of<long long> { typedef unsigned long long type; };
 
+// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
+// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
+// or a conversion follows: so nothing may be known that becomes one. It costs no instruction.
+template <class T> __device__ __forceinline__ T opaque(T a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+r"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ short opaque<short>(short a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+h"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ unsigned short opaque<unsigned short>(unsigned short a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+h"(a));
+#endif
+    return a;
+}
+template <class T> __device__ __forceinline__ T wrapped_negative(T a)
+{
+    return sizeof(T) < 4 ? (T)opaque<int>(-(int)a) : (T)(0ull - (unsigned long long)a);
+}
+
 // Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
 {
     if (b == 0) return 0;
-    if (T(-1) < 0 && b == T(-1)) return (T)(0ull - (unsigned long long)a);
+    if (T(-1) < 0 && b == T(-1)) return wrapped_negative<T>(a);
     const T quotient = a / b;
     return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
 }
@@ -97,18 +126,6 @@ template <class T> __device__ __forceinline__ T shift_right(T a, T b)
     return by < 8 * sizeof(T) ? (T)(a >> by) : a < 0 ? T(-1) : T(0);
 }
 
-// Short integers are negated in 32 bits: on a GPU the negation in 16 lost its sign where a shift or max() followed.
-template <class T> __device__ __forceinline__ T wrapped_negative(T a)
-{
-#ifndef __CUDA_ON_HOST__
-    if (sizeof(T) < 4) {
-        int negated;
-        asm("neg.s32 %0, %1;" : "=r"(negated) : "r"((int)a));
-        return (T)negated;
-    }
-#endif
-    return (T)(0ull - (unsigned long long)a);
-}
 template <class T> __device__ __forceinline__ T absolute(T a) { return a < 0 ? wrapped_negative<T>(a) : a; }
 template <class T> __device__ __forceinline__ T power2(T a) { return a * a; }
 template <class T> __device__ __forceinline__ T power3(T a) { return a * a * a; }
@@ -239,6 +256,21 @@ template <class I, class F> __device__ __forceinline__ I to_integer(F a)
     const bool is_signed = I(-1) < 0;
     const I top = (I)(~0ull >> (64 - 8 * sizeof(I) + is_signed)), bottom = is_signed ? (I)(-top - 1) : I(0);
     return a != a ? I(0) : a >= (F)top ? top : a <= (F)bottom ? bottom : (I)a;
+}
+
+// CUDA's hypot may be off by two units in the last place, and be infinite where the result is the greatest float.
+template <class T> __device__ __forceinline__ T hypotenuse(T a, T b)
+{
+    const T found = hypot(a, b);
+    if (!is_inf(found) || is_inf(a) || is_inf(b)) return found;
+    const T most = fmax(fabs(a), fabs(b)) / 4, least = fmin(fabs(a), fabs(b)) / 4;
+    return 4 * (most + least * (least / (most + hypot(most, least))));
+}
+template <> __device__ __forceinline__ float hypotenuse<float>(float a, float b)
+{
+    const float found = hypotf(a, b);
+    if (!is_inf(found) || is_inf(a) || is_inf(b)) return found;
+    return (float)sqrt((double)a * a + (double)b * b);
 }
 
 // Integers of 64 bits with and without a sign compare by value.

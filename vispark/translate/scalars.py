@@ -42,6 +42,8 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne}
 _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 _INT64 = -(2**63), 2**63 - 1
+#: Bytes of the integers that a GPU's compiler negates wrongly: opaque() in the prelude says how.
+_SHORT = 2
 
 
 # -- constants and casts ----------------------------------------------------------------------------------------------
@@ -116,8 +118,16 @@ def cast(number: Number, to: Scalar) -> Number:
         return Number(to, f"{to.c}({inner})")
     if number.type.kind == "f" and to.kind in "iu":
         return Number(to, f"to_integer<{to.c}>({_float(number)})")
+    if to.kind in "iu" and to.numpy.itemsize == _SHORT < number.type.numpy.itemsize and not _fits(number, to):
+        return Number(to, f"({to.c})opaque<int>((int){number.closed})", atom=False)
     return Number(to, f"({to.c}){_float(number) if number.type.dtype == 'float16' else number.closed}", atom=False,
                   bounds=None)
+
+
+def _fits(number: Number, to: Scalar) -> bool:
+    """Whether an integer is known to be one of a type's."""
+    low, high = range_of(to)
+    return number.bounds is not None and low <= number.bounds[0] <= number.bounds[1] <= high
 
 
 def _cast_known(number: Number, to: Scalar) -> Number:
@@ -411,7 +421,8 @@ def _arithmetic(symbol: str, texts: list[str], kind: Scalar, numbers: tuple[Numb
     if kind.kind in "iu" and symbol in "+-*":
         return _wrapping(symbol, a, b, kind)
     if kind.kind in "iu" and kind.numpy.itemsize < 4:
-        return f"({kind.c})({a} {symbol} {b})"
+        text = f"({kind.c})({a} {symbol} {b})"
+        return f"opaque<{kind.c}>({text})" if symbol == "^" and kind.numpy.itemsize == _SHORT else text
     return f"{a} {symbol} {b}"
 
 
@@ -419,10 +430,24 @@ def _wrapping(symbol: str, a: str, b: str, kind: Scalar) -> str:
     """Integer arithmetic that wraps; signed overflow is undefined in C++, so it is done without signs."""
     if kind.dtype in ("uint32", "uint64"):
         return f"{a} {symbol} {b}"
-    if kind.numpy.itemsize < 4 and not (symbol == "*" and kind.dtype == "uint16"):
+    if kind.numpy.itemsize == _SHORT:
+        return _wrapping_short(symbol, a, b, kind)
+    if kind.numpy.itemsize < 4:
         return f"({kind.c})({a} {symbol} {b})"
     unsigned = "unsigned long long" if kind.numpy.itemsize == 8 else "unsigned"
     return f"({kind.c})(({unsigned}){a} {symbol} ({unsigned}){b})"
+
+
+def _wrapping_short(symbol: str, a: str, b: str, kind: Scalar) -> str:
+    """Integer arithmetic of 16 bits: nothing is known of a sum; differences and products are of 32 bits, without signs,
+    as a GPU loads them so."""
+    if symbol == "+":
+        return f"opaque<{kind.c}>(({kind.c})({a} + {b}))"
+    if kind.kind == "i":
+        a, b = f"(unsigned short){a}", f"(unsigned short){b}"
+    if symbol == "*":
+        return f"({kind.c})opaque<unsigned>((unsigned){a} * {b})"
+    return f"({kind.c})opaque<int>({a} - {b})"
 
 
 def _power(a: str, b: str, kind: Scalar, numbers: tuple[Number, ...]) -> str:
@@ -467,7 +492,8 @@ def _negative(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> st
 
 
 def _invert(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
-    return f"!{texts[0]}" if kind.kind == "b" else f"({kind.c})~{texts[0]}"
+    text = f"!{texts[0]}" if kind.kind == "b" else f"({kind.c})~{texts[0]}"
+    return f"opaque<{kind.c}>({text})" if kind.numpy.itemsize == _SHORT else text
 
 
 def _classify(function: str, integer: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
@@ -492,6 +518,7 @@ _EMIT: dict[str, Callable[[list[str], Scalar, tuple[Number, ...]], str]] = {
     "fmin": _call("minimum_number"), "sign": _call("sign"), "floor": _rounding("floor"), "ceil": _rounding("ceil"),
     "trunc": _rounding("trunc"), "rint": _rounding("rint"), "square": _call("square"),
     "reciprocal": _call("reciprocal"), "logaddexp": _call("log_add_exp"), "heaviside": _call("heaviside"),
+    "hypot": _call("hypotenuse"),
     "isnan": _classify("is_nan", "false"), "isinf": _classify("is_inf", "false"),
     "isfinite": _classify("is_finite", "true"), "signbit": _classify("sign_bit", "{} < 0"),
     "deg2rad": _scaled(math.pi / 180), "radians": _scaled(math.pi / 180), "rad2deg": _scaled(180 / math.pi),

@@ -44,6 +44,13 @@ def _integer(random: Random, dtype: str) -> int:
     return random.randint(low, high)
 
 
+def _sized(value: complex, part: str) -> complex:
+    """The number, or its real part where its size rounds to infinity or not: NumPy's arrays and scalars differ."""
+    limits = np.finfo(part)
+    size = np.hypot(np.longdouble(value.real), np.longdouble(value.imag)) / limits.max
+    return complex(value.real, 0) if limits.eps / 8 < size - 1 < 4 * limits.eps else value
+
+
 def wild(random: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     """Numbers of all kinds, the special ones often."""
     size = int(np.prod(shape, dtype=int))
@@ -57,7 +64,7 @@ def wild(random: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
             values = [_float(random, dtype) for _ in range(size)]
         else:
             part = "float32" if dtype == "complex64" else "float64"
-            values = [complex(_float(random, part), _float(random, part)) if random.random() < 0.3 else
+            values = [_sized(complex(_float(random, part), _float(random, part)), part) if random.random() < 0.3 else
                       complex(random.choice(_MODERATE), random.choice(_MODERATE)) for _ in range(size)]
         return np.array(values, dtype).reshape(shape)
 
