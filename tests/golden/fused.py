@@ -53,6 +53,10 @@ def energy(x, m):
     return {"e": m * np.sum(x * x)}
 
 
+def sums(p, z):
+    return np.sum(p), np.dot(p, p), np.sum(z)
+
+
 def _calls(*pairs) -> tuple[Call, ...]:
     return tuple(Call(trace(function, args), args) for function, *args in pairs for args in [tuple(args)])
 
@@ -88,4 +92,6 @@ FUSED = {
                         _calls((lambda k, v: (k, (v, 1)),)), COUNTED,
                         Folding((FieldFold("1.0", "add"), FieldFold("1.1", "add", "overflow")), "0", 100_000)),
     "long_rows": Fused("a softmax by the lanes of a warp", _calls((softmax,)), rows(3, 784)),
+    "long_sums": Fused("sums of more numbers than a lane adds one after the other", _calls((sums,)),
+                       {"p": rows(2, 5000), "z": rows(2, 5200, "complex64").reshape(2, 130, 40)}),
 }

@@ -84,6 +84,11 @@ template <class T> __device__ __forceinline__ complex_t<T> complex_fmin(complex_
 {
     return b != b || (a == a && a <= b) ? a : b;
 }
+template <class T> __device__ __forceinline__ complex_t<T> complex_whole_sum(sum_of_parts<complex_t<T>> a)
+{
+    return complex_t<T>(whole_sum(sum_of_parts<T>{a.sum.re, a.lost.re}),
+                        whole_sum(sum_of_parts<T>{a.sum.im, a.lost.im}));
+}
 template <class T> __device__ __forceinline__ T complex_absolute(complex_t<T> a) { return hypotenuse<T>(a.re, a.im); }
 template <class T> __device__ __forceinline__ complex_t<T> complex_exp(complex_t<T> a)
 {

@@ -170,6 +170,19 @@ template <class T> __device__ __forceinline__ T log_add_exp(T a, T b)
 }
 template <class T> __device__ __forceinline__ T heaviside(T a, T b) { return a != a ? a : a == 0 ? b : T(a > 0); }
 
+// The sum of a row's parts with what rounding took from it: D. E. Knuth, TAOCP 2, 4.2.2, theorem B. Where the sum is
+// infinite or NaN what is lost has no meaning.
+template <class T> struct sum_of_parts { T sum, lost; };
+template <class T> __device__ __forceinline__ sum_of_parts<T> with_part(sum_of_parts<T> a, T part)
+{
+    const T sum = a.sum + part, added = sum - a.sum;
+    return {sum, a.lost + ((a.sum - (sum - added)) + (part - added))};
+}
+template <class T> __device__ __forceinline__ T whole_sum(sum_of_parts<T> a)
+{
+    return a.sum - a.sum == 0 ? a.sum + a.lost : a.sum;
+}
+
 // NumPy's order for sorting: what has a NaN comes last.
 template <class T> __device__ __forceinline__ bool sorts_behind(T a, T b) { return a > b || (a != a && b == b); }
 

@@ -12,19 +12,16 @@ import numpy as np
 from vispark.translate import numbers, scalars
 from vispark.translate.errors import Refusal
 from vispark.translate.scalars import literal
+from vispark.translate.sums import Sums
 from vispark.translate.types import BOOL, NUMPY_BOOL, Scalar
 from vispark.translate.values import Array, List, Nothing, Number, Tuple, Value, describe, reindexed
-from vispark.translate.writer import Serial, Writer
-
-#: From so many numbers on a float sum is taken in an order that suits the machine.
-_SUMMED = 16
-
+from vispark.translate.writer import Serial
 
 #: What sums begin with.
 _NOTHING = ("0", "0.0", "0.0f")
 
 
-class Reductions(Writer):
+class Reductions(Sums):
     """Reductions of arrays, whole or along an axis."""
 
     # -- NumPy's ------------------------------------------------------------------------------------------------------
@@ -122,6 +119,8 @@ class Reductions(Writer):
                 return noted
         if self.dealt(array.size):
             return self._fold_along(array, step, name, kind, start)
+        if self.drifts(array, name, kind):
+            return replace(self.in_blocks(array, step, name, kind, start), variable=False)
         skip = start is None
         first = array.at(*("0",) * len(array.shape)) if start is None else start
         total = self.variable(kind, name, scalars.cast(first, kind))
@@ -129,33 +128,24 @@ class Reductions(Writer):
             return replace(total, variable=False)
         loops = reindexed(array, (array.shape[0] - 1,), lambda i: (f"{i} + 1",)) if skip and len(array.shape) == 1 \
             else array
-        self._hint(total, name, loops.size)
+        self.hint(total, name, loops.size)
         with self.over(loops.shape) as indices:
-            self._step(total, step(total, loops.at(*indices)))
+            self.step(total, step(total, loops.at(*indices)))
         return replace(total, variable=False)
-
-    def _hint(self, total: Number, name: str, turns: int) -> None:
-        """Float sums of many numbers may be taken in any order; short loops are written out."""
-        if self.hints and turns >= _SUMMED and total.type.dtype in ("float32", "float64") and name in ("sum", "dot"):
-            self.line(f"VISPARK_SUM({total.text})")
-        else:
-            self.unroll(turns)
-
-    def _step(self, total: Number, found: Number) -> None:
-        text, plain = scalars.cast(found, total.type).text, f"{total.text} + "
-        self.line(f"{total.text} += {text[len(plain):]};" if text.startswith(plain) and total.type.kind == "f"
-                  else f"{total.text} = {text};")
 
     def _fold_along(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
                     start: Number | None) -> Number:
         """All elements, by the lanes of a row: each its own, and then theirs with each other."""
-        total = self.variable(kind, name, scalars.cast(array.at(*self.unflattened("lane", array.shape)), kind))
-        with self.along(array.shape, first=1) as indices:
-            self._step(total, step(total, array.at(*indices)))
+        if self.drifts(array, name, kind):
+            total = self.in_blocks(array, step, name, kind, None)
+        else:
+            total = self.variable(kind, name, scalars.cast(array.at(*self.unflattened("lane", array.shape)), kind))
+            with self.along(array.shape, 1) as indices:
+                self.step(total, step(total, array.at(*indices)))
         with self._joining() as apart:
-            self._step(total, step(total, self._other(total, apart)))
+            self.step(total, step(total, self._other(total, apart)))
         if start is not None:
-            self._step(total, step(total, scalars.cast(start, kind)))
+            self.step(total, step(total, scalars.cast(start, kind)))
         return replace(total, variable=False)
 
     @contextlib.contextmanager
@@ -189,7 +179,7 @@ class Reductions(Writer):
         best = self.variable(array.type, name, array.at(*start))
         found = self.name(f"arg{name}")
         self.line(f"int {found} = {'lane' if dealt else '0'};")
-        with self.along(array.shape, first=int(dealt)) as indices:
+        with self.along(array.shape, int(dealt)) as indices:
             one = self.keep(array.at(*indices), "value")
             with self.block(f"if ({_beyond(name, one, best)})"):
                 self.line(f"{best.text} = {one.text};")
@@ -223,6 +213,9 @@ class Reductions(Writer):
         if not array.size:
             return start
         kind = scalars.binary("+", start, array.at("0")).type
+        if kind.dtype == "float16" and self.drifts(array, name, kind):
+            wide = Scalar("float32")
+            return scalars.cast(self.python_fold(name, self.astype(array, wide), scalars.cast(start, wide)), kind)
         return self._fold(array, lambda a, b: scalars.binary("+", a, b), name, kind, start)
 
     # -- products -----------------------------------------------------------------------------------------------------

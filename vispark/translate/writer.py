@@ -46,8 +46,8 @@ hypot pow fmod copysign remainder floor ceil trunc rint expf exp2f expm1f logf l
 cosf tanf asinf acosf atanf sinhf coshf tanhf asinhf acoshf atanhf fabsf atan2f hypotf powf fmodf copysignf floorf
 ceilf truncf rintf min max j0 j1 jn y0 y1 yn gamma signgam index time clock round rand div main assert printf malloc
 free memcpy NULL INFINITY NAN M_PI linux unix isnan isinf isfinite signbit I complex works ports work lane lanes row
-turn count group memory scratch tile carried leftover VISPARK_UNROLL VISPARK_SUM VISPARK_EACH VISPARK_ON_HOST
-VISPARK_AS_ON_GPU Twofold Add Multiply Minimum Maximum And Or Xor Value Size SizeOrOne IsNan One
+turn count group memory scratch tile carried leftover VISPARK_UNROLL VISPARK_SUM VISPARK_BLOCK VISPARK_EACH
+VISPARK_ON_HOST VISPARK_AS_ON_GPU Twofold Add Multiply Minimum Maximum And Or Xor Value Size SizeOrOne IsNan One
 """
 _RESERVED = frozenset(_WORDS.split()) | set(NAMES)
 
@@ -244,10 +244,10 @@ class Writer:
         return self.lanes > 1 and size >= self.lanes
 
     @contextlib.contextmanager
-    def along(self, shape: tuple[int, ...], first: int = 0) -> Iterator[tuple[str, ...]]:
+    def along(self, shape: tuple[int, ...], turns: int | tuple[str, str] = 0) -> Iterator[tuple[str, ...]]:
         """Loops over all indices of a shape, in any order; of dealt ones each lane takes its own.
 
-        ``first`` leaves out as many of each lane's elements.
+        ``turns`` is how many of each lane's elements are left out, or the first turn and the one behind the last.
         """
         size = _size(shape)
         if not self.dealt(size):
@@ -257,8 +257,9 @@ class Writer:
             return
         slots, slot, place = -(-size // self.lanes), self.name("slot"), self.name("j")
         self.unroll(slots)
+        first, end = (turns, slots) if isinstance(turns, int) else turns
         with contextlib.ExitStack() as blocks:
-            blocks.enter_context(self.block(f"for (int {slot} = {first}; {slot} < {slots}; ++{slot})"))
+            blocks.enter_context(self.block(f"for (int {slot} = {first}; {slot} < {end}; ++{slot})"))
             self.line(f"const int {place} = {slot} * {self.lanes} + lane;")
             if size % self.lanes:
                 blocks.enter_context(self.block(f"if ({place} < {size})"))
