@@ -27,7 +27,7 @@ from vispark.kernels import ArrayValue, Kernels
 from vispark.records import Layout
 from vispark.tables import Given, ModuleTable, SlotTable
 from vispark.translate import Field as ElementField
-from vispark.translate import Function, Parameter, Record
+from vispark.translate import Function, Parameter, Record, indexing
 from vispark.translate.folding import Folding
 from vispark.translate.form import Constant, Definition
 from vispark.translate.fusion import fuse
@@ -100,7 +100,9 @@ def record_map(function: Callable[..., Any], arguments: tuple[Any, ...], named: 
     if named:
         raise at_definition(traced.definition, f"vmap gives arguments by their place, and not {next(iter(named))}=; "
                                                f"write vmap({traced.definition.name}, value, ...)")
-    return MapSpec(traced, values, f"vmap {traced.definition.name}")
+    label = f"vmap {traced.definition.name}"
+    indexing.remember(label, traced.definition)
+    return MapSpec(traced, values, label)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ from vispark.residency import Residency
 from vispark.rewrite import KEEP, Goal, after_start
 from vispark.snapshots import Snapshots
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
-from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered
+from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered, raise_gravest
 from vispark.worlds import Worlds
 
 log = logging.getLogger(__name__)
@@ -291,7 +291,7 @@ class Session:
                 if _trying(errors, worker.receive, sent) is None:
                     residency.lose([partition for partition, (home, _) in residency.places.items()
                                     if home == worker.home])
-        _raise_gravest(errors)
+        raise_gravest(errors)
 
     def tokens(self, chain: Chain):
         """An RDD with the token of each partition of a chain's last cached node, which is materialised.
@@ -419,7 +419,7 @@ class Session:
             worker, prepared, sent = under_way[number]
             _trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
             began = time.monotonic()
-        _raise_gravest(errors)
+        raise_gravest(errors)
 
     def _send(self, loader, ready: Ready, nodes: Chain, start: Cached, residency: Residency,
               errors: list[VisparkError] | None = None) -> list[tuple[Worker, Prepared, Sent]]:
@@ -584,17 +584,3 @@ def _trying(errors: list[VisparkError], action: Callable, *arguments):
     except VisparkError as error:
         errors.append(error)
         return None
-
-
-def _raise_gravest(errors: list[VisparkError]) -> None:
-    """Raise one of the errors, if there are any; no loss, where there is something else.
-
-    No frame that it passes refers to it afterwards: its traceback would keep them, and their data on the devices.
-    """
-    if errors:
-        gravest = min(errors, key=lambda error: isinstance(error, LOST))
-        errors.clear()
-        try:
-            raise gravest
-        finally:
-            del gravest

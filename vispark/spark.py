@@ -11,6 +11,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.rdd import PipelinedRDD
 
 from vispark import errors
+from vispark.translate import indexing
 
 __all__ = ["SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
 
@@ -62,5 +63,7 @@ def reraise(error: Exception) -> None:
     if found:
         kind, text = found[-1]      # before it stand the errors that led to it
         message, _, detail = text.partition("\n")
-        raise getattr(errors, kind, errors.VisparkError)(message, detail=detail) from error
+        ours = getattr(errors, kind, errors.VisparkError)(message, detail=detail)
+        indexing.tell(ours)
+        raise ours from error
     raise error

@@ -32,6 +32,7 @@ from vispark.lanes import Lane, Ticket
 from vispark.plan import Cached
 from vispark.prepared import Shipment
 from vispark.relay import Ask, Deferred, Relay
+from vispark.translate import indexing
 from vispark.translate.interface import ROOM
 
 log = logging.getLogger(__name__)
@@ -511,3 +512,18 @@ class Workers:
             workers, self._known = list(self._known.values()), {}
         for worker in workers:
             worker.close()
+
+
+def raise_gravest(errors: list[VisparkError]) -> None:
+    """Raise one of the errors, if there are any; no loss, where there is something else.
+
+    No frame that it passes refers to it afterwards: its traceback would keep them, and their data on the devices.
+    """
+    if errors:
+        gravest = min(errors, key=lambda error: isinstance(error, LOST))
+        errors.clear()
+        indexing.tell(gravest)
+        try:
+            raise gravest
+        finally:
+            del gravest

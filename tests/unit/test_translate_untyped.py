@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from vispark.translate import TranslationError, trace
+from vispark.errors import KernelFault, Place
+from vispark.translate import TranslationError, indexing, trace
 
 
 def _unbound(x):
@@ -141,3 +142,21 @@ def _forever(x):
 @pytest.mark.parametrize("fn", [_found_or_else, _by_an_argument, _of_the_turn_before, _forever])
 def test_what_may_be_right_is_left_to_the_types(fn: Callable[..., Any]):
     assert trace(fn).name == fn.__name__
+
+
+def _picked(p, k):
+    rest = p[1:]
+    total = sum(rest[i] for i in range(len(rest)))
+    return total + p[-1] + rest[int(p[0]) + k]
+
+
+def test_a_kernels_fault_tells_where_its_function_indexes_by_computed_numbers():
+    indexing.remember("vmap _picked", trace(_picked, (1,)).definition)
+    faults = [KernelFault("a kernel ended its process", Place(operation=f"vmap {name} in one of the partitions 0, 1"))
+              for name in ("_picked", "_picked_other")]
+    for fault in faults:
+        indexing.tell(fault)
+    line = _picked.__code__.co_firstlineno + 3
+    assert faults[0].detail.splitlines()[1:-1] == \
+        [f'  File "{__file__}", line {line}, in _picked: rest[int(p[0]) + k]']
+    assert "out of range" in str(faults[0]) and not faults[1].detail

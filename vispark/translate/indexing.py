@@ -1,0 +1,86 @@
+"""Where a function indexes by numbers that it computes, for the errors of kernels that such an index ended."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from vispark.errors import KernelFault, VisparkError
+from vispark.translate import form, liveness
+
+#: The most functions, and the most of a function's places, that are told of.
+_FUNCTIONS, _PLACES = 64, 6
+
+_known: OrderedDict[tuple[str, form.Definition], None] = OrderedDict()
+
+
+def remember(label: str, definition: form.Definition) -> None:
+    """Take note of a function that is recorded, and of what errors call its kernels."""
+    _known[label, definition] = None
+    while len(_known) > _FUNCTIONS:
+        _known.popitem(last=False)
+
+
+def tell(error: VisparkError) -> None:
+    """Add to a kernel's fault where its function indexes by computed numbers: such an index may have ended it."""
+    if not isinstance(error, KernelFault):
+        return
+    # That of a Spark job has its place in its words.
+    operation = str(error)
+    definitions = [definition for label, definition in list(_known)
+                   if re.search(rf"{re.escape(label)}(?!\w)", operation)]
+    places = list(dict.fromkeys(place for definition in definitions for place in computed(definition)))
+    if not places or error.detail:
+        return
+    shown = "\n".join(places[:_PLACES]) + ("\n  ..." if len(places) > _PLACES else "")
+    error.args = (error.message, error.place, "so ends a function of vmap whose index is out of range; it indexes by "
+                  f"computed numbers in\n{shown}\nCalled in Python on the same elements it raises IndexError there")
+
+
+def computed(definition: form.Definition) -> Iterator[str]:
+    """The places of a function, and of those it calls, with an index that is not known from its text alone.
+
+    Examples
+    --------
+    >>> from vispark.translate import trace
+    >>> [place.rpartition(":")[2] for place in computed(trace(lambda p: p[0] + p[int(p[1])]).definition)]
+    [' p[int(p[1])]']
+    """
+    turns = set(_turns(definition.body))
+    for node in _nodes(definition.body):
+        if isinstance(node, form.Called):
+            yield from computed(node.definition)
+        elif isinstance(node, form.Index) and any(_is_computed(index, turns) for index in node.indices):
+            at, text = node.at, definition.text
+            line = text.lines[at.line - text.first] if 0 <= at.line - text.first < len(text.lines) else ""
+            part = line.encode()[at.column:at.end_column if at.end_line == at.line else None].decode(errors="ignore")
+            yield f"  File \"{text.file}\", line {at.line}, in {definition.name}: {part}"
+
+
+def _is_computed(index: form.Expression, turns: set[str]) -> bool:
+    if isinstance(index, form.Unary):
+        return _is_computed(index.operand, turns)
+    if isinstance(index, form.Local):
+        return index.name not in turns
+    return not isinstance(index, form.Literal | form.Slice)
+
+
+def _nodes(part: object) -> Iterator[form.Node]:
+    """All nodes of a part of a function, without those of functions that it calls."""
+    if isinstance(part, tuple):
+        for one in part:
+            yield from _nodes(one)
+    elif isinstance(part, form.Node):
+        yield part
+        if not isinstance(part, form.Called):
+            for name, one in vars(part).items():
+                if name != "at":
+                    yield from _nodes(one)
+
+
+def _turns(body: form.Block) -> Iterator[str]:
+    """The variables of loops, which stay inside what they go over."""
+    for node in _nodes(body):
+        if isinstance(node, form.For | form.Each | form.Listed):
+            yield from liveness.stored(node.target)
