@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import logging
 import secrets
+import signal
 import socket
 import ssl
 import threading
@@ -176,18 +177,21 @@ class Client:
         """Send a request; a :meth:`receive` must follow for each, in the same order."""
         try:
             self._connection.send(message, Request, descriptors)
-        except WorkerLost:
+        except WorkerLost as error:
             self.close()
-            raise
+            raise self._lost(error) from error
 
     def receive(self, number: int) -> tuple[Any, list[int]]:
         """Wait for the reply to the request of this number. Raises as :meth:`request` does."""
         try:
             self._connection.linger(PATIENT_SECONDS)
             reply, descriptors = self._connection.receive(Reply)
-        except (WorkerLost, ProtocolError):
+        except ProtocolError:
             self.close()
             raise
+        except WorkerLost as error:
+            self.close()
+            raise self._lost(error) from error
         if isinstance(reply, Failure):
             close_all(descriptors)
             raise error_of(reply)
@@ -196,6 +200,18 @@ class Client:
             self.close()
             raise ProtocolError(f"a reply to request {reply.number} came, not to {number}")
         return reply, descriptors
+
+    def _lost(self, error: WorkerLost) -> WorkerLost:
+        """The loss of the process, with what became of it as far as can be told from here."""
+        if self._way is None or self._way.reach is not None:
+            return WorkerLost(f"the worker {self.worker}, process {self.pid} there, is not reached any more: "
+                              f"{error.message}; see daemon.log there")
+        try:
+            fate = fate_of(self.autopsy())
+        except VisparkError as failure:
+            fate = f"is gone, or its daemon is: {failure.message}"
+        return WorkerLost(f"process {self.pid} of the worker in {self.runtime_dir} {fate}; "
+                          f"see {self._way.directory.process_log}")
 
     def autopsy(self) -> Death:
         """How the process ended that this connection led to: ``signal`` is 0 where it is not known.
@@ -357,6 +373,18 @@ def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None 
 def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
     """How a session's device process ended: ``signal`` is 0 where it is not known. Raises as :func:`administer`."""
     return administer(Autopsy(session, epoch), runtime_dir=runtime_dir)
+
+
+def fate_of(death: Death) -> str:
+    """How a process ended, for people."""
+    if death.alive:
+        return "closed the connection"
+    if death.failure is not None:
+        return f"was ended by a kernel: {error_of(death.failure)}"
+    if not death.signal:
+        return "has ended"
+    known = {each.value: f", {each.name}" for each in signal.Signals}
+    return f"was killed by signal {death.signal}{known.get(death.signal, '')}"
 
 
 # -- connecting -------------------------------------------------------------------------------------------------------

@@ -244,7 +244,8 @@ def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[C
         try:
             return ask(client)
         except (WorkerLost, Fenced) as error:
-            log.warning("worker lost: %s", error)
+            # Every task tells of it; the driver says so once.
+            log.info("worker lost: %s", error)
             forget(client)
             attempt += 1
             if not again or attempt > credentials.options.attempts:

@@ -230,7 +230,7 @@ class Session:
             elif together:
                 self.ensure(loader, whole(), partitions)
         except LOST as error:
-            log.info("lost under a loop: %s", error)
+            log.warning("lost under a loop: %s", error)
             if together:
                 with suppress(VisparkError):
                     self.ensure(loader, whole(), partitions)

@@ -90,6 +90,8 @@ class Worker:
         self.home = home
         self._heard = partial(heard, home)
         self.epoch = 0
+        #: The epoch of the last connection that broke, of which whoever used it tells.
+        self._dropped = 0
         self.room = ROOM
         self.plans = 0
         self.fetched_bytes = 0
@@ -127,8 +129,12 @@ class Worker:
 
     def learn(self, epoch: int, room: int = 0) -> None:
         """Take note of the epoch that the worker is in, and of its thread blocks' shared memory, where that is said."""
-        self.epoch = max(self.epoch, epoch)
+        with self._lock:
+            before, self.epoch = self.epoch, max(self.epoch, epoch)
         self.room = room or self.room
+        if before < epoch and before not in (0, self._dropped):
+            log.warning("the process of the worker in %s was lost, and what it held is made again; daemon.log there "
+                        "says how it ended", self.home.runtime_dir)
 
     def reached(self, reach: Reach | None) -> None:
         """Take note of where the worker is reached over TCP, if it is, and try that once.
@@ -402,6 +408,7 @@ class Worker:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""
         lane.close()
         with self._lock:
+            self._dropped = lane.client.epoch
             idle, self._idle = self._idle, []
             for thread, busy in list(self._busy.items()):
                 if busy is lane:

@@ -71,4 +71,12 @@ class Gathered:
     data: tuple[bytes, ...]
 
 
-Answer = Moved | Gathered
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The rank ends, which nobody asked for: the exception that it dies of, with its place, and the traceback."""
+
+    said: str
+    traceback: str
+
+
+Answer = Moved | Gathered | Ended

@@ -9,20 +9,17 @@ from __future__ import annotations
 import mmap
 import os
 import socket
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 from mpi4py import MPI
 
+from gpu_worker.mpi.last_words import LastWords
 from gpu_worker.mpi.messages import Answer, Forget, Gather, Gathered, Go, Joined, Moved, Order, Stage
 from gpu_worker.mpi.nodes import KEY, world_socket
 from gpu_worker.paths import locate
-from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection
-
-MpiError = MPI.Exception
 
 #: The tag of what ranks tell each other; those of cells are lower.
 _SAID = 1 << 20
@@ -78,12 +75,13 @@ class Rank:
         return memory, requests, sum(part.nbytes for part in stage.sends)
 
 
-def main() -> int:
+def main() -> None:
     """Serve the device process of this node until it ends."""
     key = bytes.fromhex(os.environ[KEY])
-    with socket.socket(socket.AF_UNIX) as sock:
+    with socket.socket(socket.AF_UNIX) as sock, \
+            LastWords(Connection(sock), f"rank {MPI.COMM_WORLD.rank}", locate().process_log) as connection:
         sock.connect(str(world_socket(locate(), key)))
-        connection, rank = Connection(sock), Rank()
+        rank = Rank()
         connection.send(Joined(key, MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size), Joined)
         while True:
             answer = rank.answer(*connection.receive(Order))
@@ -94,6 +92,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         main()
-    except (VisparkError, OSError, MpiError) as error:
-        print(f"rank {MPI.COMM_WORLD.rank} ends: {error}", file=sys.stderr, flush=True)
-    os._exit(1)
+    finally:
+        os._exit(1)     # before MPI could be finalized

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpu_worker.device.base import Device
 from gpu_worker.failpoints import failpoint
-from gpu_worker.mpi.messages import Answer, Forget, Gather, Go, Joined, Order, Part, Stage
+from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, Part, Stage
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
 from gpu_worker.paths import locate
 from gpu_worker.peer import check_peer
@@ -32,6 +32,9 @@ _log = logging.getLogger(__name__)
 KEPT = 16
 
 _WATCH_SECONDS = 0.1
+
+#: How long to look for what a rank said before it ended, where it cannot be told anything any more.
+_LAST_WORDS_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -123,11 +126,24 @@ class World:
         self._send(order, ())
         try:
             self._connection.socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            return self._connection.receive(Answer)[0]
+            answer, _ = self._connection.receive(Answer)
         except VisparkError as error:
             raise self._lost(error) from error
+        if isinstance(answer, Ended):
+            raise self._fallen(answer)
+        return answer
+
+    def _fallen(self, ended: Ended) -> WorldLost:
+        return WorldLost(f"rank {self.rank} of {self.size} ended, and with it the world: {ended.said}",
+                         detail=ended.traceback)
 
     def _lost(self, error: VisparkError) -> WorldLost:
+        """What became of the rank, which may have said it."""
+        with suppress(VisparkError, OSError):
+            self._connection.socket.settimeout(_LAST_WORDS_SECONDS)
+            answer, _ = self._connection.receive(Answer)
+            if isinstance(answer, Ended):
+                return self._fallen(answer)
         return WorldLost(f"rank {self.rank} of {self.size} ended or does not answer, and with it the world: "
                          f"{error.message}")
 

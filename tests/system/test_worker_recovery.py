@@ -103,7 +103,7 @@ def test_the_next_process_has_the_next_epoch_and_the_first_one_is_explained(runt
     with runtime.client() as client:
         assert worker_client.autopsy("app", client.epoch).alive
         os.kill(client.pid, signal.SIGKILL)
-        with pytest.raises(WorkerLost):
+        with pytest.raises(WorkerLost, match=rf"process {client.pid} of .* was killed by signal 9, SIGKILL; see .*log"):
             ask(client)
         death = worker_client.autopsy("app", client.epoch)
         assert (death.alive, death.signal, death.failure) == (False, signal.SIGKILL, None)
