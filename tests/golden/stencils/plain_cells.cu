@@ -26,11 +26,25 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     *(vp_lanes<T, n>*)to = lanes;
 }
 
+// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
+// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
+// or a conversion follows: so nothing may be known that becomes one. It costs no instruction.
+template <class T> __device__ __forceinline__ T opaque(T a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+r"(a));
+#endif
+    return a;
+}
+template <class T> __device__ __forceinline__ T wrapped_negative(T a)
+{
+    return sizeof(T) < 4 ? (T)opaque<int>(-(int)a) : (T)(0ull - (unsigned long long)a);
+}
 // Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
 {
     if (b == 0) return 0;
-    if (T(-1) < 0 && b == T(-1)) return (T)(0ull - (unsigned long long)a);
+    if (T(-1) < 0 && b == T(-1)) return wrapped_negative<T>(a);
     const T quotient = a / b;
     return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
 }
