@@ -276,8 +276,8 @@ template <class T> __device__ __forceinline__ T hypotenuse(T a, T b)
 {
     const T found = hypot(a, b);
     if (!is_inf(found) || is_inf(a) || is_inf(b)) return found;
-    const T most = fmax(fabs(a), fabs(b)) / 4, least = fmin(fabs(a), fabs(b)) / 4;
-    return 4 * (most + least * (least / (most + hypot(most, least))));
+    const T x = a * 0x1p-513, y = b * 0x1p-513;
+    return sqrt(x * x + y * y) * 0x1p+513;
 }
 template <> __device__ __forceinline__ float hypotenuse<float>(float a, float b)
 {
