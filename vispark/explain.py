@@ -24,6 +24,8 @@ from vispark.records import Layout
 from vispark.records.layout import Part
 from vispark.rewrite import FETCH, Goal
 from vispark.session import Session
+from vispark.translate import Field as Cell
+from vispark.translate import specialise_stencil
 from vispark.translate.folding import ACCUMULATOR_BYTES
 from vispark.translate.matrix_kernel import is_matrix_work
 
@@ -111,7 +113,8 @@ def content_of(schema: Any) -> Content:
     try:
         fields = tuple([Field(name, np.dtype(dtype).str, tuple(shape)) for name, (shape, dtype) in given.items()])
     except (TypeError, ValueError) as error:
-        raise PlanError(f"schema= is (shape, dtype), or a dict of them by field, not {schema!r}") from error
+        raise PlanError(f"schema= is (shape, dtype), or a dict of them by field, not {schema!r}; of a number it is "
+                        "((), \"float32\")") from error
     blocks = any(len(field.shape) > 1 for field in fields)
     parts = tuple([Part(field.name, "array" if field.shape else "number", (field.dtype,)) for field in fields])
     if not blocks:
@@ -130,6 +133,7 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any) -> str:
         Its arguments beside the element.
     schema : (shape, dtype), or dict of them by field
         What a record looks like; of two dimensions or more, a block, along whose leading axis the function is mapped.
+        For a stencil, what a grid's block looks like.
 
     Raises
     ------
@@ -147,8 +151,16 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any) -> str:
     content = content_of(schema)
     if content is None:
         raise PlanError("schema= is needed: the shape and the dtype of a record, as in schema=((41,), \"float32\")")
-    chain = (plan.Node(plan.Send()), plan.Node(plan.Map(record_map(f, arguments))))
-    lowering = Lowering(chain, None, FETCH)
+    spec = record_map(f, arguments)
+    if spec.function.definition.halo is not None:
+        fields = content.signatures[0].fields
+        dims = len(fields[0].shape) - (content.layout.kind == "elements")
+        if not 1 <= dims <= 3:
+            raise PlanError("a stencil's schema= is that of a grid's block, which has 1 to 3 axes, as in "
+                            "schema=((64, 64), \"float32\")")
+        cells = [Cell(field.name, field.dtype) for field in fields]
+        return specialise_stencil(spec.function, cells, spec.values, dims=dims).source
+    lowering = Lowering((plan.Node(plan.Send()), plan.Node(plan.Map(spec))), None, FETCH)
     lowering.add(0, content)
     lowering.finish()
     module, = lowering.modules.modules()

@@ -255,7 +255,7 @@ case("round of rows to digits", P)(lambda p: (np.round(p, 2), p.round(1)))
 case("round of float64 to digits", DOUBLES)(lambda p: (round(p[0], 1), round(2.675, 2) * p[1]))
 case("np.round of ints", I32)(lambda n: (np.round(n), round(n, 2)))
 case("np.polyval", DOUBLES)(lambda p: (np.polyval((1.0, 2.0, 3.0), p[0]), np.polyval(p, 2.0), np.polyval((1, 2), p)))
-case("math.prod, dist, hypot", DOUBLES, tolerance=4)(
+case("math.prod, dist, hypot", DOUBLES)(
     lambda p: (math.prod(p), math.dist(p[:3], p[2:]), math.hypot(p[0], p[1], p[2])))
 case("math.isclose", DOUBLES)(
     lambda p: (math.isclose(p[0], p[1]), math.isclose(p[0], p[0] * 1.0000001, rel_tol=1e-6)))

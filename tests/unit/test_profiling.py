@@ -97,12 +97,26 @@ def scaled(p, w):
     return p * w
 
 
+@vispark.stencil
+def between(u, k):
+    return k * (u[-1] + u[1])
+
+
+@vispark.stencil
+def around(u, k):
+    return u[0, 0] + k * (u[-1, 0] + u[0, 1])
+
+
 def test_the_source_without_spark():
     source = vispark.translate(scaled, np.ones(4, "f4"), schema=((4,), "float32"))
     assert 'extern "C" __global__' in source and "scaled" in source
     assert vispark.translate(lambda x, y: {"z": x + y}, schema={"x": ((), "f4"), "y": ((), "f8")}).count("double") > 0
     assert "__global__" in vispark.translate(scaled, 2.0, schema=((100, 4), "float32"))
+    for shape in ((64,), (8, 8)):
+        assert "vp_region" in vispark.translate(between if len(shape) == 1 else around, 0.5, schema=(shape, "float32"))
+    with pytest.raises(PlanError, match="block, which has 1 to 3 axes"):
+        vispark.translate(between, 0.5, schema=((), "float32"))
     with pytest.raises(TranslationError):
         vispark.translate(scaled, np.ones(5, "f4"), schema=((4,), "float32"))
-    with pytest.raises(PlanError, match="schema="):
+    with pytest.raises(PlanError, match=r'schema= .* of a number it is \(\(\), "float32"\)'):
         vispark.translate(scaled, 2.0, schema="float32")

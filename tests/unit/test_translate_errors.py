@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import pickle
 import re
 from collections.abc import Callable
@@ -348,7 +349,15 @@ def test_what_is_no_function_of_the_users(fn: object):
         trace(fn)
 
 
+@pytest.mark.parametrize(("fn", "called"), [(np.sum, "np.sum(x)"), (operator.neg, "operator.neg(x)")])
+def test_a_function_of_the_library_is_called_in_one(fn: Callable[..., Any], called: str):
+    with pytest.raises(TranslationError, match=re.escape(f"call it in one: lambda x: {called}")):
+        trace(fn)
+
+
 def test_an_argument_that_no_kernel_takes():
+    with pytest.raises(TranslationError, match=r"argument 1 is None, .*leave it out where None"):
+        trace(lambda x, k: x, (None,))
     with pytest.raises(TranslationError, match="argument 1 is a str, which a kernel cannot take"):
         trace(lambda x, k: x, ("a",))
     with pytest.raises(TranslationError, match="argument 1 has dtype object"):

@@ -14,6 +14,7 @@ import numpy as np
 from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, Folded, FoldedField
 from gpu_worker.protocol.payload import Data
 from vispark.content import Content
+from vispark.errors import Place, PlanError
 from vispark.fold.reading import Leaf
 from vispark.fold.spec import FoldSpec
 from vispark.records import Layout, unpack
@@ -101,7 +102,9 @@ class ByKey:
             return "the records are not pairs that a vmap made"
         key, *values = layout.parts
         if layout.kind != "elements":
-            return "the records are blocks, whose rows have no keys of their own"
+            raise PlanError("reduceByKey takes pairs with one key each, and these are made of blocks: the key of each "
+                            "is an array, with a key for each row. Load the rows as records, as in "
+                            "rdd.flatMap(list).cache(\"GPU\"), and vmap these", Place(operation="reduceByKey"))
         if key.name != "0" or key.form != "number" or key.dtype.kind not in "biu":
             return "the keys are not integers"
         fields = _fields(self.spec, layout, values, "1")

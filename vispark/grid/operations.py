@@ -243,6 +243,7 @@ class GridOperations(RDD[Any]):
             return self._then(plan.Map(spec))
         before = self._with_halos()
         if not before._halos_are_fresh():
+            self._check_for_a_grid(spec.label)
             raise PlanError("a stencil reads its neighbours' cells, and needs a Grid whose halos are fresh; since this "
                             "version was computed they have not been exchanged: call .halo_extract().halo_shuffle() "
                             "on it first", Place(operation=spec.label))

@@ -48,6 +48,9 @@ def constant(value: Any, what: str) -> Constant:
         return Constant(held.str, value.shape, data)
     if isinstance(value, list | tuple):
         return _stacked(value, what)
+    if value is None:
+        raise Refusal(f"{what} is None, which a kernel cannot take; leave it out where None is the parameter's default,"
+                      " or bind it: functools.partial(f, name=None)")
     raise Refusal(f"{what} is {_article(type(value).__name__)}, which a kernel cannot take; it takes numbers, NumPy"
                   " arrays and lists of these")
 

@@ -351,10 +351,9 @@ class Numerical(Arrays):
             return numbers.math("hypot", tuple(given))
         if not given:
             return literal(0.0)
-        found = numbers.absolute(given[0])
-        for one in given[1:]:
-            found = numbers.math("hypot", (self.fixed(found), one))
-        return found
+        if len(given) == 1:
+            return numbers.absolute(given[0])
+        return Number(FLOAT, f"vector_length<{len(given)}>({{{', '.join(one.text for one in given)}}})")
 
     def _math_dist(self, p: Value, q: Value) -> Value:
         pairs = list(zip(*(self._several(value, "math.dist") for value in (p, q)), strict=True))

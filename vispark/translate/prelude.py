@@ -286,6 +286,30 @@ template <> __device__ __forceinline__ float hypotenuse<float>(float a, float b)
     return (float)sqrt((double)a * a + (double)b * b);
 }
 
+// The root of a sum of squares, scaled by a power of two, with what is lost of each and of the root itself, as Python
+// has it. fma() in place of * keeps compilers from joining a product with the sum after it.
+template <int count> __device__ __forceinline__ double vector_length(const double (&given)[count])
+{
+    double most = 0;
+    bool nan = false;
+    for (int i = 0; i < count; i++) {
+        nan = nan || given[i] != given[i];
+        most = fmax(most, fabs(given[i]));
+    }
+    if (is_inf(most) || (most == 0 && !nan)) return most;
+    if (nan) return sqrt(-1.0);
+    const int exponent = ilogb(most);
+    double high = 0, low = 0;
+    for (int i = 0; i < count; i++) {
+        const double x = ldexp(given[i], -exponent), square = fma(x, x, 0.0), sum = high + square;
+        const double part = sum - high;
+        low += (high - (sum - part)) + (square - part) + fma(x, x, -square);
+        high = sum;
+    }
+    const double root = sqrt(high + low);
+    return ldexp(root + (fma(-root, root, high) + low) / (root + root), exponent);
+}
+
 // Integers of 64 bits with and without a sign compare by value.
 __device__ __forceinline__ bool mixed_less(long long a, unsigned long long b)
 {

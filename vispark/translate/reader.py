@@ -136,8 +136,8 @@ class _Pool:
             return self.read(getattr(fn, inner), self.recipe.follow(found, getattr, inner))
         if not isinstance(fn, types.FunctionType):
             raise TranslationError(f"{fn!r} cannot be translated: it is a {type(fn).__name__}, not a function written "
-                                   "in Python" + (f"; call it in one: lambda x: {fn.__name__}(x)"
-                                                  if library.name_of(fn) and hasattr(fn, "__name__") else ""))
+                                   "in Python" + (f"; call it in one: lambda x: {known.replace('numpy.', 'np.')}(x)"
+                                                  if (known := library.name_of(fn)) else ""))
         self.recipe.expect_function(found, fn)
         node, text = find(fn)
         self.reading.append(fn.__code__)
