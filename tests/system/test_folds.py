@@ -348,6 +348,8 @@ def test_a_cached_vreduce_is_folded_on(sc: SparkContext):
     assert exact(sums.collect()) == exact([np.array([8.0, 8.0]), np.array([3.0, 3.0])])
     assert sums.vreduce(operator.add).sum() == 22.0
     assert "vreduce add" in sums.explain()
+    single = sc.parallelize([np.ones((3, 2))], 1).cache("GPU").vmap(lambda row: 2 * row)
+    assert single.count() == 1 and " device for 1 block, " in single.explain()
 
 
 # -- reduceByKey ------------------------------------------------------------------------------------------------------
