@@ -203,12 +203,16 @@ class FoldActions(RDD[Any]):
             self._folds[action] = fold
             return None
         self._folds[action] = fold
+        if not isinstance(request, str):
+            self._requests[action] = request
         return fold, [answer.folds[first] for first in sorted(answer.folds)]
 
     # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
 
     #: The fold that each action ran last, or why it was a Spark job.
     _folds: dict[str, Fold | FoldByKey | str]
+    #: What was asked for by those that ran in the workers.
+    _requests: dict[str, FoldRequest[Any]]
 
     @abstractmethod
     def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:

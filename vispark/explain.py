@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Launch, Signatu
 from vispark import plan, rewrite
 from vispark.content import Content
 from vispark.errors import PlanError
-from vispark.fold.lowering import ByKey
+from vispark.fold.lowering import ByKey, FoldRequest
 from vispark.grid.lowering import GridLowering
 from vispark.grid.lowering import lowering as lowering_for
 from vispark.lower import Lowering
@@ -51,6 +51,8 @@ class Explained:
         Whether to show the kernels' sources.
     by_key : ByKey or str
         The ``reduceByKey`` behind the chain, or why it is a Spark job; empty if there is none.
+    requests : mapping
+        What was asked for by each action whose fold ran in the workers.
     """
 
     chain: Chain
@@ -59,6 +61,7 @@ class Explained:
     schema: Content | None = None
     sources: bool = False
     by_key: ByKey | str = ""
+    requests: Mapping[str, FoldRequest[Any]] = field(default_factory=dict)
 
 
 def explain(session: Session, wanted: Explained) -> str:
@@ -82,6 +85,9 @@ def explain(session: Session, wanted: Explained) -> str:
         *(["== Kernels ==", *_kernels(lowering, wanted)] if lowering and any(lowering.launches) else []),
         *(["== Stencils ==", *_stencils(lowering, wanted)] if isinstance(lowering, GridLowering) and lowering.stencils
           else _stencils_to_come(chain, start) if lowering is None else []),
+        *(line for action, request in wanted.requests.items()
+          for line in _kernels_of(action, _lowered(chain, start, Goal(fold=request), contents, session.workers.room),
+                                  wanted)),
         f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
         *_moved(chain, start, lowering, contents),
         *(["== Folds =="] if folds else []), *map(_fold, folds, folds.values()),
@@ -243,6 +249,13 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
     yield from dict.fromkeys(lowering.remarks())
     if not wanted.sources:
         yield "explain(sources=True) shows their sources"
+
+
+def _kernels_of(action: str, lowering: Lowering | None, wanted: Explained) -> Iterator[str]:
+    """Those of a fold that ran, which may be part of the kernel before it."""
+    if lowering is not None and any(lowering.launches):
+        yield f"== Kernels of {action}() =="
+        yield from _kernels(lowering, wanted)
 
 
 def _stencils(lowering: GridLowering, wanted: Explained) -> Iterator[str]:

@@ -25,7 +25,7 @@ from vispark.content import Content
 from vispark.errors import PlanError
 from vispark.explain import Explained, content_of, explain
 from vispark.fold import fold_for_kernel
-from vispark.fold.lowering import ByKey
+from vispark.fold.lowering import ByKey, FoldRequest
 from vispark.grid.lowering import lowering
 from vispark.grid.operations import GridOperations
 from vispark.history import History
@@ -67,6 +67,7 @@ class VRDD(History, FoldActions, GridOperations):
         self._checkpoint: RDD[Any] | None = None
         self._named: str | None = None
         self._folds: dict[str, Fold | FoldByKey | str] = {}
+        self._requests: dict[str, FoldRequest[Any]] = {}
         self._lock = threading.RLock()
 
     # -- operations ---------------------------------------------------------------------------------------------------
@@ -425,8 +426,8 @@ class VRDD(History, FoldActions, GridOperations):
 
     def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
         """As :class:`FoldActions` has it."""
-        folds = {} if by_key else self._folds
-        wanted = Explained(self._chain(), self.getNumPartitions(), folds, content_of(schema), sources, by_key)
+        folds, requests = ({}, {}) if by_key else (self._folds, self._requests)
+        wanted = Explained(self._chain(), self.getNumPartitions(), folds, content_of(schema), sources, by_key, requests)
         text = explain(Session.of(self.ctx), wanted)
         print(text)
         return text

@@ -343,6 +343,13 @@ def test_vreduce_of_rows_that_a_vmap_made(sc: SparkContext):
     assert sums.values().sum() == 90 and "FoldInside" not in sums.explain()
 
 
+def test_explain_shows_the_kernel_of_a_fold_that_ran(sc: SparkContext):
+    doubled = sc.parallelize([1.0, 2.0], 2).cache("GPU").vmap(lambda x: 2 * x)
+    assert doubled.sum() == 6.0
+    _, fold = doubled.explain(sources=True).split("== Kernels of sum() ==")
+    assert "lambda_fold (" in fold and 'extern "C" __global__ void' in fold
+
+
 def test_a_cached_vreduce_is_folded_on(sc: SparkContext):
     sums = sc.parallelize([np.full((4, 2), 2.0), np.ones((3, 2))], 2).cache("GPU").vreduce(operator.add).cache()
     assert exact(sums.collect()) == exact([np.array([8.0, 8.0]), np.array([3.0, 3.0])])
