@@ -246,7 +246,8 @@ class GridOperations(RDD[Any]):
             self._check_for_a_grid(spec.label)
             raise PlanError("a stencil reads its neighbours' cells, and needs a Grid whose halos are fresh; since this "
                             "version was computed they have not been exchanged: call .halo_extract().halo_shuffle() "
-                            "on it first", Place(operation=spec.label))
+                            "on it first. Records that come from no Grid have no neighbours: start from Grid(shape, "
+                            "splits).scatter(sc, array)", Place(operation=spec.label))
         return before._then(plan.Map(spec))
 
     def _with_halos(self) -> VRDD:
