@@ -142,6 +142,8 @@ class Snapshots:
     #: Complete ones, and the one that is being taken.
     _memory: dict[int, Kept] = field(default_factory=dict)
     _saved: tuple[Saved, ...] = ()
+    #: Memory of one that no loop needs any more, pinned as it is, for the next one of a loop that goes on.
+    _spare: Payload | None = None
     #: What other nodes gave us, by number and owner: held beside the daemon, so that it is not lost with that.
     _copies: dict[tuple[int, str], Kept] = field(default_factory=dict)
     #: Numbers that the daemon may have.
@@ -306,15 +308,15 @@ class Snapshots:
         return self.pool.devices.index(device)
 
     def _room(self, nbytes: int, needed: Collection[int]) -> Payload:
-        found = None
+        free, self._spare = [self._spare] if self._spare else [], None
         for number in [number for number in list(self._memory) if number not in needed]:
             with self._lock:
-                kept = self._memory.pop(number)
-            if kept.memory.size == nbytes and found is None:
-                found = kept.memory
-            else:
-                self._let_go(kept.memory)
+                free.append(self._memory.pop(number).memory)
         self._left &= set(needed)
+        found = next((memory for memory in free if memory.size == nbytes), None)
+        for memory in free:
+            if memory is not found:
+                self._let_go(memory)
         if found is not None:
             return found
         memory = Payload.create(nbytes)
@@ -324,6 +326,11 @@ class Snapshots:
     def _let_go(self, memory: Payload) -> None:
         self.pool.devices[0].unpin(memory.array)
         memory.close()
+
+    def _let_go_of_spare(self) -> None:
+        if self._spare is not None:
+            self._let_go(self._spare)
+            self._spare = None
 
     def _copy(self, memory: Payload, saved: Sequence[SavedBuffer], buffers: Sequence[Buffer]) -> None:
         streams = {buffer.device: self.pool.take(buffer.device) for buffer in buffers}
@@ -348,7 +355,12 @@ class Snapshots:
         for number in numbers & self._memory.keys():
             with self._lock:
                 kept = self._memory.pop(number)
-            self._let_go(kept.memory)
+            if self._spare is None:
+                self._spare = kept.memory
+            else:
+                self._let_go(kept.memory)
+        if not self._memory:
+            self._let_go_of_spare()
         with self._lock:
             for part in [part for part in self._copies if part[0] in numbers]:
                 self._copies.pop(part).memory.close()
@@ -439,6 +451,7 @@ class Snapshots:
     def close(self) -> None:
         """Give the memory back; what the daemon holds stays."""
         self._thread.shutdown(wait=True, cancel_futures=True)
+        self._let_go_of_spare()
         while self._memory:
             self._let_go(self._memory.popitem()[1].memory)
         while self._copies:

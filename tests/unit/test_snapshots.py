@@ -1,13 +1,16 @@
-"""When snapshots are due by what they cost, and which of a loop's are of use."""
+"""When snapshots are due by what they cost, which of a loop's are of use, and what memory they take."""
 
 from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from gpu_worker.protocol.messages import Saved
+from gpu_worker.protocol.messages import Save, Saved
+from tests.unit.plans import bench
 from vispark.bridge import Home
 from vispark.copies import holders
 from vispark.plan import Cached
@@ -168,3 +171,22 @@ def test_a_snapshot_is_copied_where_every_node_has_given_its_part_to_another(loo
         loops.snapshots.learn(other, (Saved(number, 1, 0.001, copied),))
         snapshot = loops.snapshots.find(Cached(number, "a snapshot"))
         assert snapshot.is_copied == copied and snapshot.holders[one] == other
+
+
+def test_memory_of_two_snapshots_serves_a_loop_and_none_is_left_behind_it(tmp_path: Path,
+                                                                                monkeypatch: pytest.MonkeyPatch):
+    with bench(tmp_path, "host") as found:
+        found.put(1, [[{"": np.arange(1000, dtype=np.float32)}]])
+        taken, device = found.process._snapshots, found.process._pool.devices[0]
+        pinned: list[str] = []
+        monkeypatch.setattr(device, "pin", lambda _: pinned.append("pin"))
+        monkeypatch.setattr(device, "unpin", lambda _: pinned.append("unpin"))
+        for number in range(10, 15):
+            taken.begin(Save(1, number, (number - 1,)))
+            taken._thread.submit(lambda: None).result()
+            taken.forget((number - 1,))
+        taken._thread.submit(lambda: None).result()
+        assert pinned == ["pin", "pin"]
+        taken.forget((14,))
+        taken._thread.submit(lambda: None).result()
+        assert pinned == ["pin", "pin", "unpin", "unpin"]
