@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import sys
@@ -108,6 +109,20 @@ def test_nothing_of_16_bits_is_negated_in_16(dtype: str):
     for fn, data in ((sums, {"a": numbers, "b": numbers, "n": np.zeros(3, int)}), (_of_rows, {"p": rows, "q": rows})):
         text = _assembly(fuse((Call(trace(fn)),), record_of(data)).source)
         assert ".s16" in text and not re.search(r"(neg|sub)\.s16", text)
+
+
+def _sizes(a, b):
+    bits = b >> 31
+    return (math.exp(abs(a)), (-a if a < 0 else a) < 0, (0 - a if a < 0 else a) < 0, (a * -1 if a < 0 else a) < 0,
+            (~a + 1 if a < 0 else a) < 0, (b ^ bits) - bits < 0, (b + bits) ^ bits < 0)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_no_size_is_taken_for_never_negative(dtype: str):
+    # The assembler takes what abs gives for that, and that of the least integer is negative.
+    numbers = np.zeros(3, dtype)
+    text = _assembly(fuse((Call(trace(_sizes)),), record_of({"a": numbers, "b": numbers.astype("int32")})).source)
+    assert re.search(r"neg\.s(32|64)", text) and not re.search(r"abs\.s\d", text)
 
 
 def _assembly(text: str) -> str:

@@ -31,11 +31,12 @@ def absolute(number: Number) -> Number:
     if number.type.kind == "c":
         return Number(FLOAT, f"complex_absolute({number.text})")
     number = cast(number, INT)
-    bounds = None
+    bounds, function = None, "absolute"
     if number.bounds:
         bounds = 0, max(abs(number.bounds[0]), abs(number.bounds[1]))
+        function = "absolute_in_range" if bounds[1] < 2**63 else function
     found = Number(INT, "", bounds=bounds, sources=number.sources)
-    return Number(INT, f"absolute<{found.c}>({number.text})", bounds=bounds, sources=number.sources)
+    return Number(INT, f"{function}<{found.c}>({number.text})", bounds=bounds, sources=number.sources)
 
 
 def rounded(number: Number) -> Number:

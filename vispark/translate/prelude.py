@@ -18,7 +18,9 @@ template <> struct unsigned_of<long long> { typedef unsigned long long type; };
 
 // A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
 // in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
-// or a conversion follows: so nothing may be known that becomes one. It costs no instruction.
+// or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
+// abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
+// a choice may not be seen to be of a number and its negation. It costs no instruction.
 template <class T> __device__ __forceinline__ T opaque(T a)
 {
 #ifndef __CUDA_ON_HOST__
@@ -40,9 +42,16 @@ template <> __device__ __forceinline__ unsigned short opaque<unsigned short>(uns
 #endif
     return a;
 }
+template <> __device__ __forceinline__ long long opaque<long long>(long long a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+l"(a));
+#endif
+    return a;
+}
 template <class T> __device__ __forceinline__ T wrapped_negative(T a)
 {
-    return sizeof(T) < 4 ? (T)opaque<int>(-(int)a) : (T)(0ull - (unsigned long long)a);
+    return sizeof(T) < 8 ? (T)opaque<int>((int)(0u - (unsigned)a)) : (T)opaque<long long>((long long)(0ull - a));
 }
 
 // Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
@@ -126,7 +135,13 @@ template <class T> __device__ __forceinline__ T shift_right(T a, T b)
     return by < 8 * sizeof(T) ? (T)(a >> by) : a < 0 ? T(-1) : T(0);
 }
 
-template <class T> __device__ __forceinline__ T absolute(T a) { return a < 0 ? wrapped_negative<T>(a) : a; }
+template <class T> __device__ __forceinline__ T absolute(T a)
+{
+    const T negative = wrapped_negative<T>(a);
+    return (sizeof(T) < 4 ? a < 0 : a < negative) ? negative : a;
+}
+// That of what is known not to be the least integer; it folds where the number is known once loops are unrolled.
+template <class T> __device__ __forceinline__ T absolute_in_range(T a) { return a < 0 ? -a : a; }
 template <class T> __device__ __forceinline__ T power2(T a) { return a * a; }
 template <class T> __device__ __forceinline__ T power3(T a) { return a * a * a; }
 template <class T> __device__ __forceinline__ T power4(T a) { return (a * a) * (a * a); }

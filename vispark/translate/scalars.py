@@ -418,12 +418,25 @@ def _arithmetic(symbol: str, texts: list[str], kind: Scalar, numbers: tuple[Numb
         return _power(a, b, kind, numbers)
     if symbol in ("//", "%", "<<", ">>"):
         return f"{_FUNCTIONS[symbol]}<{kind.c}>({_bared(a)}, {_bared(b)})"
+    if kind.dtype in ("int32", "int64") and (turned := _turned(symbol, a, b, kind)):
+        return f"wrapped_negative<{kind.c}>({_bared(turned)})"
     if kind.kind in "iu" and symbol in "+-*":
         return _wrapping(symbol, a, b, kind)
+    if kind.dtype == "int32" and symbol == "^" and not a.isdigit() and not b.isdigit():
+        # (a ^ s) - s is a choice of a and its negation where s is a >> 31.
+        return f"opaque<int>({_bared(a)}) ^ {b}"
     if kind.kind in "iu" and kind.numpy.itemsize < 4:
         text = f"({kind.c})({a} {symbol} {b})"
         return f"opaque<{kind.c}>({text})" if symbol == "^" and kind.numpy.itemsize == _SHORT else text
     return f"{a} {symbol} {b}"
+
+
+def _turned(symbol: str, a: str, b: str, kind: Scalar) -> str:
+    """Of an integer that is subtracted from 0 or multiplied with -1 its text; "" of others."""
+    if symbol == "-":
+        return b if a == text_of(0, kind) else ""
+    minus = text_of(-1, kind)
+    return "" if symbol != "*" else b if _bared(a) == minus else a if _bared(b) == minus else ""
 
 
 def _wrapping(symbol: str, a: str, b: str, kind: Scalar) -> str:
@@ -493,7 +506,8 @@ def _negative(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> st
 
 def _invert(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
     text = f"!{texts[0]}" if kind.kind == "b" else f"({kind.c})~{texts[0]}"
-    return f"opaque<{kind.c}>({text})" if kind.numpy.itemsize == _SHORT else text
+    known = kind.numpy.itemsize != _SHORT and (kind.kind != "i" or numbers[0].bounds is not None)
+    return text if known or kind.dtype == "int8" else f"opaque<{kind.c}>({text})"
 
 
 def _classify(function: str, integer: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
