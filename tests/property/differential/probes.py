@@ -131,7 +131,7 @@ def _ufuncs() -> list[Probe]:
         if name == "reciprocal":
             # An integer's is undefined at zero.
             first = "np.where({m} == 0, K, {m})"
-        # CUDA's hypot is off by up to two units, and of half precision what is rounded from it by more.
+        # CUDA promises of its hypot no more than two units in the last place, where that of a host is nearly exact.
         loose = (name in library.UFUNC_C and name not in _EXACT_C) or name == "hypot"
         near = name in ("deg2rad", "rad2deg", "radians", "degrees", "reciprocal", "square")
         equal = _POWER if name == "power" else _LOOSE if loose else _NEAR if near else _ZERO if name in free else _PARTS
