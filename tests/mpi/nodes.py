@@ -21,7 +21,7 @@ import numpy as np
 from gpu_worker.client import Client, connect
 from gpu_worker.grid.boxes import whole
 from gpu_worker.mpi.nodes import KEY
-from gpu_worker.protocol.errors import NotFinite, PartitionMissing, VisparkError, WorkerError
+from gpu_worker.protocol.errors import NotFinite, VisparkError, WorkerError
 from gpu_worker.protocol.grids import Iterate, Phase, World
 from gpu_worker.protocol.messages import (
     Abandon,
@@ -153,8 +153,11 @@ class Application:
                           [payload.release()])
 
     def run(self, vrdds: Sequence[int], *steps: Step, key: bytes | None = None, seconds: float = 30.0,
-            save: Save | None = None, turn: int = 0) -> list[tuple[Ran, Data]]:
-        """Run steps on all nodes at once, in a world; where one fails the others are told."""
+            save: Save | None = None, turn: int = 0,
+            alike: type[VisparkError] = NotFinite) -> list[tuple[Ran, Data]]:
+        """Run steps on all nodes at once, in a world; where one fails, by an error that is not ``alike`` for all, the
+        others are told.
+        """
         workers = tuple(client.worker for client in self.clients)
         key = key or self.key
 
@@ -164,7 +167,7 @@ class Application:
                 return self._ask(rank, self._plan(rank, Load(0), *steps), vrdds, world, seconds=seconds,
                                  save=self._copied(save, rank))
             except VisparkError as error:
-                if not isinstance(error, NotFinite | PartitionMissing):
+                if not isinstance(error, alike):
                     self._abandon(key, rank)
                 raise
 

@@ -106,7 +106,7 @@ def test_a_world_goes_on_after_what_all_its_nodes_raise(two: list[Node]):
         assert [type(error) for error in failed.value.exceptions] == [NotFinite] * 2
         ranks = app.ranks()
         with pytest.raises(ExceptionGroup) as failed:       # which was sent before that was known
-            app.run((3, 4), app.loop(4, check=1), Keep(1, "u", "device"), turn=1)
+            app.run((3, 4), app.loop(4, check=1), Keep(1, "u", "device"), turn=1, alike=PartitionMissing)
         assert [type(error) for error in failed.value.exceptions] == [PartitionMissing] * 2
         app.run((2, 3), app.loop(2), Keep(1, "u", "device"), turn=2)
         assert app.ranks() == ranks

@@ -58,7 +58,7 @@ def test_standalone_workers_are_nodes_of_their_own_and_leave_no_process(tmp_path
         mine = leaks.processes(lambda process, environment: str(running.logs) in environment)
         assert len(mine) >= 6  # Two workers, their executors and Python daemons at least.
     assert not running.logs.exists()
-    assert not [process for process in mine if os.path.exists(f"/proc/{process.pid}")]
+    assert not leaks.wait_until_gone(lambda: [process for process in mine if leaks.is_alive(process.pid)])
 
 
 def test_twins_that_were_not_are_missed(tmp_path):

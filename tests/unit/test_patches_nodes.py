@@ -72,7 +72,7 @@ def asking(tmp_path: Path, address: str, key: Path) -> Cluster:
 
 
 def test_daemons_with_one_key_hear_each_other_over_tcp(tmp_path: Path, key: Path, listening: str):
-    with pytest.raises(WorkerUnavailable, match="gpu-worker start --hosts") as failed:
+    with pytest.raises(OptionError, match="gpu-worker start --hosts") as failed:
         asking(tmp_path, listening, key).start(StartPrted("nobody", ()))
     assert "not nobody" in failed.value.detail
 
