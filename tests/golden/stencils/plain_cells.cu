@@ -28,7 +28,9 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
 
 // A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
 // in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
-// or a conversion follows: so nothing may be known that becomes one. It costs no instruction.
+// or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
+// abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
+// a choice may not be seen to be of a number and its negation. It costs no instruction.
 template <class T> __device__ __forceinline__ T opaque(T a)
 {
 #ifndef __CUDA_ON_HOST__
@@ -36,9 +38,16 @@ template <class T> __device__ __forceinline__ T opaque(T a)
 #endif
     return a;
 }
+template <> __device__ __forceinline__ long long opaque<long long>(long long a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+l"(a));
+#endif
+    return a;
+}
 template <class T> __device__ __forceinline__ T wrapped_negative(T a)
 {
-    return sizeof(T) < 4 ? (T)opaque<int>(-(int)a) : (T)(0ull - (unsigned long long)a);
+    return sizeof(T) < 8 ? (T)opaque<int>((int)(0u - (unsigned)a)) : (T)opaque<long long>((long long)(0ull - a));
 }
 // Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
