@@ -354,6 +354,32 @@ __device__ __forceinline__ void label_all(const R* x, int rows, const FactorsFor
 #endif
 }
 
+// The label of a row whose scores lie in four neighbouring lanes; -1 if several `candidates` are left.
+template <int N>
+__device__ __forceinline__ int nearest_by(const Factors& factors, float (&score)[N / 4], float norm,
+                                          unsigned long long& candidates)
+{
+    const int t = tensor::thread() % 4;
+    float least = far_away();
+    #pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+        const int n = i / 2 * 8 + 2 * t + i % 2;
+        score[i] = fmaf(factors.factors[n], score[i], factors.squares[n]);
+        least = fminf(least, score[i]);
+    }
+    for (int apart = 1; apart < 4; apart *= 2) least = fminf(least, __shfl_xor_sync(~0u, least, apart));
+    const float most = least + factors.share * sqrtf(norm) + factors.floor;
+    typename Waiting<N, 1024>::Bits mask = 0;
+    #pragma unroll
+    for (int i = 0; i < N / 4; i++)
+        if (score[i] <= most) mask |= (decltype(mask))1 << i;
+    candidates = mask;
+    const int bit = __ffsll(candidates) - 1;
+    int found = mask ? __popcll(candidates) << 16 | (bit / 2 * 8 + 2 * t + bit % 2) : 0;
+    for (int apart = 1; apart < 4; apart *= 2) found += __shfl_xor_sync(~0u, found, apart);
+    return found >> 16 == 1 ? found & 0xffff : -1;
+}
+
 // -- kernels ---------------------------------------------------------------------------------------------------------
 
 // All that shapes a kernel: N is K rounded up to a multiple of 8, D numbers are a multiple of 16 bytes. T threads; RING

@@ -232,7 +232,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             const float norm = add_parts(room, half, row, score);
             arrive(room.taken);
             const bool is_row = tile * TILE + row < given.rows, all = !(norm < factors.limit);
-            int label = nearest(factors, score, norm, candidates);
+            int label = nearest_by<N>(factors, score, norm, candidates);
             const unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open) {
                 wait(room.full[place.slot], place.turn);
@@ -265,31 +265,6 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             norm += room.norms[from][row];
         }
         return norm;
-    }
-
-    // The label of a row whose scores lie in four neighbouring lanes; -1 if several `candidates` are left.
-    static __device__ __forceinline__ int nearest(const Factors& factors, float (&score)[N / 4], float norm,
-                                                  unsigned long long& candidates)
-    {
-        const int t = tensor::thread() % 4;
-        float least = far_away();
-        #pragma unroll
-        for (int i = 0; i < N / 4; i++) {
-            const int n = i / 2 * 8 + 2 * t + i % 2;
-            score[i] = fmaf(factors.factors[n], score[i], factors.squares[n]);
-            least = fminf(least, score[i]);
-        }
-        for (int apart = 1; apart < 4; apart *= 2) least = fminf(least, __shfl_xor_sync(~0u, least, apart));
-        const float most = least + factors.share * sqrtf(norm) + factors.floor;
-        typename Waiting<N, 1024>::Bits mask = 0;
-        #pragma unroll
-        for (int i = 0; i < N / 4; i++)
-            if (score[i] <= most) mask |= (decltype(mask))1 << i;
-        candidates = mask;
-        const int bit = __ffsll(candidates) - 1;
-        int found = mask ? __popcll(candidates) << 16 | (bit / 2 * 8 + 2 * t + bit % 2) : 0;
-        for (int apart = 1; apart < 4; apart *= 2) found += __shfl_xor_sync(~0u, found, apart);
-        return found >> 16 == 1 ? found & 0xffff : -1;
     }
 
     // The rows whose first lane is in `open` get labels by their distances, one after the other.
