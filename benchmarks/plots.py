@@ -27,8 +27,9 @@ _PROGRAMS = ("regression", "K-means", "heat", "Navier-Stokes")
 
 #: What names begin with, and the colour; the first that fits.
 _FAMILIES = (("vispark", "#1b6ca8"), ("Spark", "#c8702a"), ("bare", "#4b4b4b"), ("CUDA", "#4b4b4b"), ("", "#6a9a5b"))
-_KIND_COLOURS = dict(zip(KINDS, ("#8c6bb1", "#4393c3", "#92c5de", "#bdbdbd", "#1a9850", "#a6d96a", "#e08214",
-                                 "#d9d9d9"), strict=True))
+_KIND_COLOURS = dict(zip(KINDS, (
+    "#8c6bb1", "#4393c3", "#92c5de", "#bdbdbd", "#1a9850", "#a6d96a", "#f4a6b8", "#c51b7d", "#543005", "#bf812d",
+    "#fee08b", "#e08214", "#d9d9d9"), strict=True))
 _MARKERS = "osD^vP*X<>"
 
 _STYLE = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 9,

@@ -28,7 +28,6 @@ from benchmarks.points import FEATURES, Fused, gradient
 from benchmarks.regression import row_gradient
 from benchmarks.results import Group
 from benchmarks.session import IN_JVM
-from vispark.profiling import job_parts
 
 OURS, PROFILED = "vispark", "vispark, under vispark.profile()"
 SPARK_C, SPARK_G = "Spark-C", "Spark-G"
@@ -179,7 +178,7 @@ def _by_jobs(sc: SparkContext, made: RDD[tuple[np.ndarray, Parts]], iterations: 
         for _ in range(iterations):
             start = time.perf_counter()
             found, parts = blocks.mapPartitions(lambda mine, state=state: _tasks(mine, state, task)).reduce(_joined)
-            _add(spent, job_parts(time.perf_counter() - start, parts, sc.defaultParallelism))
+            _add(spent, _job_parts(time.perf_counter() - start, parts, sc.defaultParallelism))
             state = after(state, found)
     return spent
 
@@ -189,9 +188,20 @@ def _held(made: RDD[tuple[np.ndarray, Parts]], sc: SparkContext, spent: Parts) -
     made.persist(IN_JVM)
     start = time.perf_counter()
     parts = made.map(itemgetter(1)).collect()
-    _add(spent, job_parts(time.perf_counter() - start, parts, sc.defaultParallelism))
+    _add(spent, _job_parts(time.perf_counter() - start, parts, sc.defaultParallelism))
     yield made
     made.unpersist()
+
+
+def _job_parts(seconds: float, tasks: list[Parts], slots: int) -> Parts:
+    """What a Spark job's wall time was spent on, of what its tasks say; they ran in so many ``slots`` at once."""
+    found: Parts = {}
+    for task in tasks:
+        _add(found, task)
+    work = sum(found.values())
+    longest = max([sum(task.values()) for task in tasks], default=0.0)
+    busy = min(seconds, max(longest, work / max(slots, 1)))
+    return {**{kind: each * busy / work for kind, each in found.items() if work}, "scheduling": seconds - busy}
 
 
 def _tasks(mine: Iterator[tuple[np.ndarray, Parts]], state: np.ndarray, task: Callable) -> Iterator[tuple]:

@@ -323,7 +323,7 @@ class Load:
         spent.lap("parse")
         shipment = _lowered(local_client(self.credentials), self.chain, None, KEEP, partition, content_of(packed),
                             _addresses())
-        spent.lap("driver")
+        spent.lap("python")
         client, reply, _ = run(self.credentials, replace(shipment, profile=self.profile), packed)
         spent.answered(reply.times)
         kept = {number: contents[partition]

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark import RDD, SparkContext, StorageLevel
 
 from vispark.errors import PlanError, SparkConnectError
+from vispark.profiling import leaving
 from vispark.session import Session
 from vispark.vrdd import VRDD, send
 
@@ -77,5 +78,6 @@ def _on_vrdd_only(name: str):
 
 @functools.wraps(_STOP)
 def _stop(self: SparkContext) -> None:
+    leaving(self)
     Session.end(self)
     _STOP(self)

@@ -1,5 +1,9 @@
 """Where a program's time goes, as a table and as a trace that Perfetto opens.
 
+The table adds up to the wall time. A moment at which the driver waits for a plan's answer is the plan's; any other at
+which Spark's tasks run is shared by them alike, and each task's share is divided as its metrics say; any other at which
+a Spark job is under way is its scheduling; and all else is the driver's.
+
 While a profile is taken, each step of a plan is waited for in the worker, so that its time is its own: steps do not
 overlap, and a recorded plan is not replayed. What runs ahead otherwise is waited for too. So the whole takes longer
 than without, and the shares are what counts.
@@ -8,29 +12,45 @@ than without, and the shares are what counts.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
 
 from gpu_worker.protocol.messages import Times
 from vispark.errors import PlanError
+from vispark.jobs import Job, Stage, Task, jobs_since, jobs_so_far
+from vispark.shares import shares, tracks
+
+log = logging.getLogger(__name__)
 
 #: What time is spent on, in the order of the table.
 KINDS = {
-    "parse": "records computed and read in Spark's tasks, and packed",
+    "parse": "records computed and read in Spark's tasks that load, and packed",
     "transport": "to the workers and back: packed records, messages, results",
     "host-to-device": "copied to devices",
     "compile": "kernels compiled",
     "kernel": "in kernels",
     "exchange": "ghost cells exchanged",
-    "scheduling": "Spark's jobs on VRDDs, apart from what tasks that load did",
+    "python": "waited for in Spark's tasks: Python workers and their functions, files",
+    "jvm": "computed by the JVM in Spark's tasks",
+    "shuffle": "shuffles written and waited for",
+    "gc": "garbage collected in JVMs while tasks ran",
+    "serialisation": "tasks read and their results written by executors",
+    "scheduling": "Spark's jobs while no task ran, and tasks on their way",
     "driver": "plans recorded and worked out, results put together, and all else",
 }
+
+#: Tasks that a trace shows; of more it has the stages.
+_SHOWN_TASKS = 2000
 
 
 @dataclass(frozen=True)
@@ -50,60 +70,71 @@ class Profile:
 
     Attributes
     ----------
-    seconds : dict of str to float
-        By kind of work; they add up to ``total``.
     total : float
         Wall time in seconds.
     events : list of Event
-        In the order in which they ended.
+        What the driver waited for in workers, in the order in which it ended.
+    jobs : list of vispark.jobs.Job
+        Spark's jobs, with their stages and tasks.
+    forgotten : int
+        How many more jobs there were, of which Spark remembers nothing; their time is the driver's. Spark remembers the
+        last ``spark.ui.retainedJobs`` jobs and ``spark.ui.retainedStages`` stages.
 
     Examples
     --------
     >>> found = Profile(total=2.0)
     >>> found.add("reduce", {"kernel": 1.5}, found.started, "worker")
-    >>> found.seconds["kernel"]
-    1.5
+    >>> found.seconds["kernel"], found.seconds["driver"]
+    (1.5, 0.5)
     """
 
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(KINDS, 0.0))
     total: float = 0.0
     events: list[Event] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    forgotten: int = 0
     started: float = field(default_factory=time.monotonic)
-    #: Seconds that each thread has added.
-    _added: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    #: The same moment by the clock that Spark's driver notes times by.
+    epoch: float = field(default_factory=time.time)
+    _told: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict)
+    #: By application, the number of its first job that counts.
+    _first: dict[str, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By kind of work; they add up to ``total``. Before its end a profile knows nothing of Spark's jobs."""
+        found, events = dict.fromkeys(KINDS, 0.0), self.events[:]
+        tasks = [task for job in self.jobs for stage in job.stages for task in stage.tasks]
+        levels = [[(event.start, event.start + event.seconds) for event in events],
+                  list(map(self._between, tasks)), list(map(self._between, self.jobs))]
+        (plans, of_tasks, of_jobs), nobodys = shares(levels, self.total or time.monotonic() - self.started)
+        for event, seconds in zip(events, plans, strict=True):
+            found[event.kind] += seconds
+        for task, seconds in zip(tasks, of_tasks, strict=True):
+            work = sum(task.parts.values())
+            for kind, each in task.parts.items() if work else [("scheduling", 1.0)]:
+                found[kind] += seconds * each / (work or 1.0)
+        found["scheduling"] += sum(of_jobs)
+        found["driver"] += nobodys
+        return found
 
     def add(self, name: str, parts: Mapping[str, float], start: float, track: str) -> None:
         """Something that took these seconds by kind, one after the other, from a moment of ``time.monotonic`` on."""
         with self._lock:
             for kind, seconds in parts.items():
                 if seconds > 0:
-                    self.seconds[kind] += seconds
-                    self._added[threading.get_ident()] += seconds
                     self.events.append(Event(name, kind, start - self.started, seconds, track))
                     start += seconds
 
-    @contextmanager
-    def around(self, name: str, kind: str, track: str) -> Iterator[None]:
-        """What is done meanwhile is of one kind, but for what is added of it, by this thread, while it is done.
-
-        Examples
-        --------
-        >>> found = Profile()
-        >>> with found.around("job", "scheduling", "Spark"):
-        ...     found.add("load", {"parse": 9.0}, time.monotonic(), "Spark")
-        >>> found.seconds["parse"], found.seconds["scheduling"]
-        (9.0, 0.0)
-        """
-        thread, start = threading.get_ident(), time.monotonic()
-        before = self._added[thread]
-        yield
-        seconds = time.monotonic() - start
+    def told(self, stage: int, partition: int, seconds: Mapping[str, float]) -> None:
+        """What the Python worker of a Spark task took down, by kind of work."""
         with self._lock:
-            rest = max(0.0, seconds - (self._added[thread] - before))
-            self.seconds[kind] += rest
-            self._added[thread] += rest
-            self.events.append(Event(name, kind, start - self.started, seconds, track))
+            self._told[stage, partition] = seconds
+
+    def _between(self, what: Job | Stage | Task) -> tuple[float, float]:
+        """From when to when, in seconds from the profile's start."""
+        start = min(max(what.start - self.epoch, 0.0), self.total)
+        return start, max(start, min(what.end - self.epoch, self.total))
 
     def table(self) -> str:
         """The break-down, a line for each kind of work.
@@ -122,19 +153,76 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write the trace, for https://ui.perfetto.dev or chrome://tracing: the Trace Event Format's JSON object."""
-        numbers = enumerate(dict.fromkeys(event.track for event in self.events), 1)
-        tracks = {track: number for number, track in numbers}
-        names = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "vispark"}}]
+        spans = [*map(_span_of_event, self.events), *self._spark_spans()]
+        numbers = enumerate(dict.fromkeys(span["tid"] for span in spans), 1)
+        names: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "vispark"}}]
+        known = {track: number for number, track in numbers}
         names += [{"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": track}}
-                  for track, number in tracks.items()]
-        spans = [{"ph": "X", "name": f"{event.name}: {event.kind}", "cat": event.kind, "pid": 1,
-                  "tid": tracks[event.track], "ts": event.start * 1e6, "dur": event.seconds * 1e6}
-                 for event in self.events]
+                  for track, number in known.items()]
+        for span in spans:
+            span["tid"] = known[span["tid"]]
         Path(path).write_text(json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ms"}), encoding="utf-8")
+
+    def _spark_spans(self) -> Iterator[dict[str, Any]]:
+        """Jobs, stages and tasks, those that overlap on tracks beside each other."""
+        stages = [stage for job in self.jobs for stage in job.stages]
+        tasks = [task for stage in stages for task in stage.tasks]
+        yield from self._on_tracks("Spark jobs", [(f"job {job.number}: {job.name}", job, {}) for job in self.jobs])
+        yield from self._on_tracks("Spark stages", [
+            (f"stage {stage.number}: {stage.name}", stage, _added_up(stage.tasks)) for stage in stages])
+        if len(tasks) <= _SHOWN_TASKS:
+            yield from self._on_tracks("Spark tasks", [(task.name, task, dict(task.parts)) for task in tasks])
+
+    def _on_tracks(self, name: str, found: list[tuple[str, Any, dict[str, float]]]) -> Iterator[dict[str, Any]]:
+        between = [self._between(what) for _, what, _ in found]
+        for (title, what, parts), (start, end), track in zip(found, between, tracks(between), strict=True):
+            within = f"{name} {track + 1}" if track else name
+            yield _span(title, name, within, start, end - start) | ({"args": parts} if parts else {})
+            if isinstance(what, Task) and parts:
+                work = sum(parts.values())
+                for kind, each in parts.items():
+                    seconds = (end - start) * each / work
+                    yield _span(kind, kind, within, start, seconds)
+                    start += seconds
+
+    def _begin(self) -> None:
+        """Take note of which jobs do not count."""
+        context = SparkContext._active_spark_context
+        if context is not None and context._jsc:
+            self._first[context.applicationId] = jobs_so_far(context)
+
+    def _leave(self, context: SparkContext) -> None:
+        """Ask Spark what the jobs of a context spent their time on; it may not be asked again."""
+        if context._jsc:
+            found, forgotten = jobs_since(context, self._first.get(context.applicationId, 0), self._told)
+            self.jobs += found
+            self.forgotten += forgotten
 
     def _finish(self) -> None:
         self.total = time.monotonic() - self.started
-        self.seconds["driver"] += max(0.0, self.total - sum(self.seconds.values()))
+        if SparkContext._active_spark_context is not None:
+            self._leave(SparkContext._active_spark_context)
+        if self.forgotten:
+            log.warning("Spark remembers nothing of %d jobs, whose time the profile has as the driver's: "
+                        "spark.ui.retainedJobs and spark.ui.retainedStages say how many it remembers", self.forgotten)
+
+
+def _span(name: str, category: str, track: str, start: float, seconds: float) -> dict[str, Any]:
+    """A slice of a trace, still with its track's name."""
+    return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": track, "ts": start * 1e6, "dur": seconds * 1e6}
+
+
+def _span_of_event(event: Event) -> dict[str, Any]:
+    return _span(f"{event.name}: {event.kind}", event.kind, event.track, event.start, event.seconds)
+
+
+def _added_up(tasks: tuple[Task, ...]) -> dict[str, float]:
+    """Seconds by kind of work of several tasks."""
+    found: dict[str, float] = defaultdict(float)
+    for task in tasks:
+        for kind, seconds in task.parts.items():
+            found[kind] += seconds
+    return dict(found)
 
 
 _current: Profile | None = None
@@ -177,6 +265,7 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     if path is not None:
         Path(path).touch()      # what cannot be written is an error before the program, not behind it
     found = _current = Profile()
+    found._begin()
     try:
         yield found
     finally:
@@ -199,16 +288,10 @@ def parts_of(times: Times, seconds: float) -> dict[str, float]:
     return {**found, "transport": seconds - busy}
 
 
-def job_parts(seconds: float, tasks: Sequence[Mapping[str, float]], slots: int) -> dict[str, float]:
-    """What a Spark job's wall time was spent on, of what its tasks say; they ran in so many ``slots`` at once."""
-    found: dict[str, float] = defaultdict(float)
-    for task in tasks:
-        for kind, each in task.items():
-            found[kind] += each
-    work = sum(found.values())
-    longest = max([sum(task.values()) for task in tasks], default=0.0)
-    busy = min(seconds, max(longest, work / max(slots, 1)))
-    return {**{kind: each * busy / work for kind, each in found.items() if work}, "scheduling": seconds - busy}
+def leaving(context: SparkContext) -> None:
+    """Before a context stops, ask it what a profile that is being taken has to know."""
+    if _current is not None:
+        _current._leave(context)
 
 
 @dataclass

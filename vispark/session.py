@@ -17,7 +17,7 @@ import uuid
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -516,7 +516,7 @@ class Session:
 
     def _load(self, loader, chain: Chain, partitions: Sequence[int]) -> None:
         """Bring partitions into the workers by a Spark job over the RDD before the send."""
-        profile, began = profiling.current(), time.monotonic()
+        profile = profiling.current()
         load = Load(self.credentials, chain, profile is not None)
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
         residency = self.residencies[chain[-1].cached.number]
@@ -524,22 +524,20 @@ class Session:
             residency.tokens = tokens.setName(f"vispark tokens of {residency.cached.name}").persist(
                 StorageLevel.MEMORY_ONLY)
         self._settle(chain, partitions)
-        found = self._repeated(lambda: self.context.runJob(tokens, list, list(partitions)))
+        found = self.job(lambda: self.context.runJob(tokens, list, list(partitions)))
         for token in found:
             self._place(token)
         self._settle(chain)
         self.errands.loaded({token.stage for token in found}, found[0].contents if found else ())
-        if profile:
-            parts = profiling.job_parts(time.monotonic() - began, [token.seconds or {} for token in found],
-                                        self.context.defaultParallelism)
-            profile.add("load", parts, began, "Spark")
+        for token in found if profile else ():
+            profile.told(token.stage, token.partition, token.seconds or {})
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
         """Runs a task where the token of a partition lies."""
         def relayed(task: Relay | Ask):
             self.relayed_jobs += 1
             carried = residency.tokens.mapPartitionsWithIndex(task)
-            return self._repeated(lambda: self.context.runJob(carried, list, [partition]))[0]
+            return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
         return relayed
 
     def _place(self, token: Token) -> None:
@@ -561,13 +559,10 @@ class Session:
                 worker.retain(residency.cached.number, sorted({*here, *coming}))
 
     def job(self, action: Callable[[], object]):
-        """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves."""
-        profile = profiling.current()
-        with profile.around("job", "scheduling", "Spark") if profile else nullcontext():
-            return self._repeated(action)
+        """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves.
 
-    def _repeated(self, action: Callable[[], object]):
-        """What a Spark job gives. Spark repeats failed tasks itself on a cluster, but not in local mode."""
+        Spark repeats failed tasks itself on a cluster, but not in local mode.
+        """
         for attempt in itertools.count():
             try:
                 return action()

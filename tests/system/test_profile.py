@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,19 @@ from pyspark import SparkContext
 
 import vispark
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import host_context
+from tests.system.vrdd_tools import warm_up
 from tests.unit.test_profiling import trace
+
+#: Jobs that Spark remembers.
+REMEMBERED = 8
 
 
 @pytest.fixture(scope="module")
 def sc(local: Topology) -> Iterator[SparkContext]:
-    with host_context(local) as context:
+    settings = {"spark.vispark.device": "host", "spark.ui.retainedJobs": REMEMBERED,
+                "spark.appStateStore.asyncTracking.enable": False}      # what is too much is forgotten at once
+    with local.context(settings) as context:
+        warm_up(context)
         yield context
 
 
@@ -30,13 +37,14 @@ def test_a_program_is_broken_down(sc: SparkContext, tmp_path: Path):
         total = doubled.reduce(lambda a, b: a + b)
         assert x.map(len).collect() == [64] * 2000
     assert total[0] == 2 * sum(range(2000))
-    for kind in ("parse", "transport", "host-to-device", "kernel", "compile", "scheduling", "driver"):
+    for kind in ("parse", "transport", "host-to-device", "kernel", "compile", "python", "scheduling", "driver"):
         assert found.seconds[kind] > 0, kind
     assert found.seconds["exchange"] == 0
     assert sum(found.seconds.values()) == pytest.approx(found.total)
-    worker, = {event.track for event in found.events} - {"Spark"}
-    names = {span["name"] for span in trace(tmp_path / "trace.json", ["vispark", "Spark", worker])}
-    assert {"load: parse", "vmap lambda: kernel", "job: scheduling"} <= names
+    worker, = {event.track for event in found.events}
+    spans = trace(tmp_path / "trace.json", None)
+    assert {worker, "Spark jobs", "Spark stages", "Spark tasks"} <= {span["track"] for span in spans}
+    assert {"vmap lambda: kernel", "parse", "python"} <= {span["name"] for span in spans}
     assert len(found.table().splitlines()) == len(found.seconds) + 1
 
 
@@ -56,4 +64,32 @@ def test_a_job_within_a_job_counts_once(sc: SparkContext):
         # No fold that workers know: a Spark job, which first loads what it reads.
         assert x.reduce(lambda a, b: a + b if a < 1e300 else b) == sum(range(100))
     assert found.seconds["scheduling"] > 0
+    assert sum(found.seconds.values()) == pytest.approx(found.total)
+
+
+def test_jobs_of_ordinary_rdds_are_broken_down(sc: SparkContext, tmp_path: Path):
+    def slowly(numbers):
+        time.sleep(0.3)
+        return [(number % 3, number) for number in numbers]
+
+    sc.parallelize(range(8), 4).count()     # before the profile: does not count
+    with vispark.profile(tmp_path / "trace.json") as found:
+        sums = sc.parallelize(range(1000), 4).mapPartitions(slowly).reduceByKey(lambda a, b: a + b, 2)
+        assert sum(total for _, total in sums.collect()) == sums.values().sum() == sum(range(1000))
+    assert [len(job.stages) for job in found.jobs] == [2, 1] and found.forgotten == 0     # one stage is there already
+    assert [len(stage.tasks) for job in found.jobs for stage in job.stages] == [4, 2, 2]
+    assert all(found.seconds[kind] > 0 for kind in ("python", "jvm", "shuffle", "serialisation", "scheduling",
+                                                    "driver"))
+    # Two tasks at a time slept twice.
+    assert found.seconds["python"] > 0.4
+    assert sum(found.seconds.values()) == pytest.approx(found.total)
+    names = {span["name"] for span in trace(tmp_path / "trace.json", None)}
+    assert any(name.startswith(f"stage {found.jobs[0].stages[0].number}: reduceByKey at ") for name in names)
+
+
+def test_jobs_that_spark_has_forgotten_are_counted(sc: SparkContext):
+    one = sc.parallelize([1], 1)._jrdd
+    with vispark.profile() as found:
+        assert [one.count() for _ in range(REMEMBERED + 4)] == [1] * (REMEMBERED + 4)
+    assert 4 <= found.forgotten < REMEMBERED + 4 and found.forgotten + len(found.jobs) == REMEMBERED + 4
     assert sum(found.seconds.values()) == pytest.approx(found.total)

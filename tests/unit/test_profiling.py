@@ -12,7 +12,9 @@ import pytest
 import vispark
 from gpu_worker.protocol.messages import Times
 from vispark import PlanError, TranslationError, profiling
-from vispark.profiling import KINDS, job_parts, parts_of, profile
+from vispark.jobs import Job, Stage, Task, parts_of_task
+from vispark.profiling import KINDS, Profile, parts_of, profile
+from vispark.shares import shares
 
 TIMES = Times(1.0, 0.125, copy_in=0.25, kernels=0.5, exchange=0.0, copy_out=0.0625)
 
@@ -24,25 +26,73 @@ def test_an_answer_is_what_the_worker_says_and_the_way_there():
     assert parts_of(TIMES, 0.4375) == {"host-to-device": 0.125, "compile": 0.0625, "kernel": 0.25, "exchange": 0.0}
 
 
-def test_tasks_side_by_side_share_a_jobs_time():
-    tasks = [{"parse": 1.0, "transport": 0.5}, {"parse": 0.5}, {"parse": 1.0, "kernel": 1.0}]
-    found = job_parts(3.0, tasks, 2)
-    assert found["scheduling"] == 1.0 and sum(found.values()) == pytest.approx(3.0)
-    assert found["parse"] == pytest.approx(2.5 * 2.0 / 4.0)
-    assert job_parts(1.0, [], 2) == {"scheduling": 1.0}
+def test_a_moment_is_shared_by_what_goes_on_then():
+    levels = [[(1.0, 2.0), (1.0, 3.0)], [(-2.0, 3.0), (2.0, 5.0), (2.0, 2.0), (4.0, 6.0), (4.0, 5.0)],
+              [(5.0, 8.0), (0.0, 9.0), (7.0, 7.0)]]
+    found, left = shares(levels, 10.0)
+    assert sum(map(sum, found)) + left == pytest.approx(10.0)
+    expected = [[0.0] * len(each) for each in levels]
+    for moment in np.arange(0.5, 10):
+        here = [[start < moment < end for start, end in level] for level in levels]
+        first = next((number for number, level in enumerate(here) if any(level)), None)
+        for index, active in enumerate(here[first] if first is not None else ()):
+            expected[first][index] += active / sum(here[first])
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other)
+    assert left == 1.0
 
 
-def trace(path: Path, names: list[str]) -> list[dict]:
-    """The spans of a trace, which must be what the Trace Event Format says a JSON object of it is."""
+def task(start: float, seconds: float, **metrics: float) -> Task:
+    return Task("t", start, start + seconds, parts_of_task(
+        {"duration": 1e3 * seconds, "schedulerDelay": 1e3 * metrics.pop("delay", 0), "taskMetrics": metrics}))
+
+
+def test_what_a_task_did_adds_up_to_its_duration():
+    metrics = {"executorDeserializeTime": 20, "executorRunTime": 100, "executorCpuTime": 90_000_000, "jvmGcTime": 30,
+               "resultSerializationTime": 5, "shuffleReadMetrics": {"fetchWaitTime": 10},
+               "shuffleWriteMetrics": {"writeTime": 5_000_000}}
+    given = {"schedulerDelay": 15, "gettingResultTime": 60, "duration": 200, "taskMetrics": metrics}
+    assert parts_of_task(given) == pytest.approx({
+        "scheduling": 0.015, "serialisation": 0.025, "transport": 0.06, "shuffle": 0.015, "gc": 0.03, "jvm": 0.055})
+    found = parts_of_task(given, {"parse": 0.06, "transport": 0.02})
+    assert found == pytest.approx({"scheduling": 0.015, "serialisation": 0.025, "transport": 0.08, "parse": 0.06,
+                                   "shuffle": 0.015, "gc": 0.005})
+    # More than the task ran, by another clock.
+    assert parts_of_task(given, {"parse": 0.3, "kernel": 0.1}) == pytest.approx({
+        "scheduling": 0.015, "serialisation": 0.025, "transport": 0.06, "parse": 0.075, "kernel": 0.025})
+    assert parts_of_task({"duration": 7}) == {"python": 0.007}      # one that runs still, or was killed
+
+
+def test_jobs_of_spark_are_broken_down(tmp_path: Path):
+    found = Profile(total=10.0, epoch=1000.0)
+    found.add("plan", {"kernel": 1.0}, found.started + 1, "worker")
+    tasks = (task(1000, 4, executorRunTime=4000, executorCpuTime=1e9),
+             task(1001, 2, executorRunTime=1500, jvmGcTime=1500, delay=0.5))
+    found.jobs.append(Job(0, "sum", 999.5, 1005, (Stage(0, "map", 1000, 1004, tasks),)))
+    found.jobs.append(Job(1, "count", 1004.5, float("inf"), (Stage(1, "map", 1009, 1011, (task(1009, 2),)),)))
+    # The first task has its first second, and half of the one after the plan, whose own is the second.
+    assert found.seconds == pytest.approx(dict.fromkeys(KINDS, 0.0) | {
+        "kernel": 1.0, "jvm": 2.5 / 4, "python": 3 * 2.5 / 4 + 1.0, "gc": 0.5 * 0.75, "scheduling": 0.5 * 0.25 + 5.0})
+    found.save(tmp_path / "trace.json")
+    spans = trace(tmp_path / "trace.json", ["vispark", "worker", "Spark jobs", "Spark jobs 2", "Spark stages",
+                                            "Spark tasks", "Spark tasks 2"])
+    assert {span["name"] for span in spans} >= {"plan: kernel", "job 0: sum", "stage 0: map", "t", "python", "gc"}
+    stage = next(span for span in spans if span["name"] == "stage 0: map")
+    assert stage["args"] == pytest.approx({"jvm": 1.0, "python": 3.0, "gc": 1.5, "scheduling": 0.5})
+
+
+def trace(path: Path, names: list[str] | None) -> list[dict]:
+    """The spans of a trace with their tracks, which must be what the Trace Event Format says a JSON object of it is."""
     document = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert document["displayTimeUnit"] in ("ms", "ns")
     named = [event for event in document["traceEvents"] if event["ph"] == "M"]
     spans = [event for event in document["traceEvents"] if event["ph"] == "X"]
     assert len(named) + len(spans) == len(document["traceEvents"])
-    assert [event["name"] for event in named] == ["process_name"] + ["thread_name"] * (len(names) - 1)
-    assert [event["args"]["name"] for event in named] == names
+    assert [event["name"] for event in named] == ["process_name"] + ["thread_name"] * (len(named) - 1)
+    assert names is None or [event["args"]["name"] for event in named] == names
+    tracks = {event["tid"]: event["args"]["name"] for event in named[1:]}
     for span in spans:
-        assert span.keys() == {"ph", "name", "cat", "pid", "tid", "ts", "dur"}
+        assert span.keys() - {"args"} == {"ph", "name", "cat", "pid", "tid", "ts", "dur"}
         assert all(isinstance(span[key], int) for key in ("pid", "tid"))
         assert all(isinstance(span[key], float) and span[key] >= 0 for key in ("ts", "dur"))
     # Slices of a track lie side by side or within each other, or Perfetto drops them.
@@ -52,38 +102,26 @@ def trace(path: Path, names: list[str]) -> list[dict]:
             ends = [end for end in ends if end > span["ts"] + 1e-3]
             assert not ends or span["ts"] + span["dur"] <= min(ends) + 1e-3
             ends.append(span["ts"] + span["dur"])
-    return spans
+    return [span | {"track": tracks[span["tid"]]} for span in spans]
 
 
 def test_kinds_add_up_to_the_whole(tmp_path: Path):
     with profile(tmp_path / "trace.json") as found:
         assert profiling.current() is found
-        found.add("first", {"kernel": 1e-4, "transport": 0.0}, found.started, "one")
-        found.add("second", {"parse": 2e-4, "kernel": 1e-4}, found.started, "two")
+        began = time.monotonic()
+        time.sleep(0.02)
+        found.add("first", {"kernel": 5e-3, "transport": 0.0}, began, "one")
+        found.add("second", {"parse": 1e-2, "kernel": 5e-3}, began + 5e-3, "two")
         with pytest.raises(PlanError, match="already"), profile():
             pass
     assert profiling.current() is None
     assert list(found.seconds) == list(KINDS)
-    assert found.seconds["kernel"] == pytest.approx(2e-4) and found.seconds["exchange"] == 0.0
-    assert sum(found.seconds.values()) == pytest.approx(max(found.total, 4e-4))
+    assert found.seconds["kernel"] == pytest.approx(1e-2) and found.seconds["exchange"] == 0.0
+    assert sum(found.seconds.values()) == pytest.approx(found.total)
     spans = trace(tmp_path / "trace.json", ["vispark", "one", "two"])
     assert [(span["name"], span["tid"]) for span in spans] == [
         ("first: kernel", 1), ("second: parse", 2), ("second: kernel", 2)]
-    assert spans[2]["ts"] == pytest.approx(200.0) and spans[2]["dur"] == pytest.approx(100.0)
-
-
-def test_what_is_within_counts_once(tmp_path: Path):
-    with profile(tmp_path / "trace.json") as found:
-        with found.around("outer", "scheduling", "one"), found.around("inner", "scheduling", "one"):
-            began = time.monotonic()
-            time.sleep(0.02)
-            found.add("load", {"parse": time.monotonic() - began}, began, "one")
-        with pytest.raises(PlanError), found.around("failed", "scheduling", "one"):
-            raise PlanError("no")
-    assert found.seconds["parse"] >= 0.02
-    assert sum(found.seconds.values()) == pytest.approx(found.total)
-    assert {span["name"] for span in trace(tmp_path / "trace.json", ["vispark", "one"])} == {
-        "load: parse", "inner: scheduling", "outer: scheduling"}
+    assert spans[2]["ts"] == pytest.approx(spans[0]["ts"] + 15e3) and spans[2]["dur"] == pytest.approx(5e3)
 
 
 def test_a_trace_that_cannot_be_written_is_an_error_at_once(tmp_path: Path):

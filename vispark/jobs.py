@@ -1,0 +1,198 @@
+"""What Spark itself says of its jobs: when their tasks ran, and what these did.
+
+Spark's status store has that whether its web interface runs or not. It is read through the gateway as the JSON that
+Spark's REST API would give, a call for all jobs and two for each stage.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext
+
+__all__ = ["Job", "Stage", "Task", "jobs_since", "jobs_so_far", "parts_of_task"]
+
+log = logging.getLogger(__name__)
+
+#: What Python workers told of their tasks: seconds by kind of work, by stage and partition.
+Told = Mapping[tuple[int, int], Mapping[str, float]]
+
+#: The tasks of a stage that are read one by one; of more the stage is taken as one task.
+_MOST_TASKS = 5000
+
+#: Until Spark has noted what came of a job that has ended, in milliseconds.
+_NOTED = 10_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """An attempt at a task, or, where there were very many, all of a stage: seconds since 1970, and by kind of work."""
+
+    name: str
+    start: float
+    end: float
+    parts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that ran, from its first task to its end."""
+
+    number: int
+    name: str
+    start: float
+    end: float
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, from when Spark took it to its end; ``known`` says whether Spark remembers all of it."""
+
+    number: int
+    name: str
+    start: float
+    end: float
+    stages: tuple[Stage, ...]
+    known: bool = True
+
+
+def parts_of_task(task: Mapping[str, Any], told: Mapping[str, float] | None = None) -> dict[str, float]:
+    """What a task did, in seconds by kind of work; they add up to its duration.
+
+    What its Python worker ``told`` goes first. Of the rest of its run it is known how long it waited for a shuffle's
+    blocks and wrote such, how long the JVM collected garbage, and how long its thread computed; then it waited for a
+    Python worker or for a file.
+
+    Examples
+    --------
+    >>> task = {"schedulerDelay": 5, "duration": 105, "taskMetrics": {
+    ...     "executorRunTime": 100, "executorCpuTime": 20_000_000, "jvmGcTime": 10}}
+    >>> parts_of_task(task)
+    {'scheduling': 0.005, 'gc': 0.01, 'jvm': 0.02, 'python': 0.07}
+    >>> parts_of_task(task, {"kernel": 0.09})
+    {'scheduling': 0.005, 'kernel': 0.09, 'gc': 0.01}
+    """
+    metrics = task.get("taskMetrics") or {}
+    delay, seconds = (task.get(name) or 0 for name in ("schedulerDelay", "duration"))
+    if not metrics:
+        return {"python": seconds / 1e3} if seconds else {}
+    found = {"scheduling": delay / 1e3,
+             "serialisation": (_of(metrics, "executorDeserializeTime") + _of(metrics, "resultSerializationTime")) / 1e3,
+             "transport": (task.get("gettingResultTime") or 0) / 1e3}
+    return {kind: each for kind, each in _and(found, _of_run(metrics, told or {})).items() if each > 1e-9}
+
+
+def _of_run(metrics: Mapping[str, Any], told: Mapping[str, float]) -> dict[str, float]:
+    """What the run of a task in its executor was spent on."""
+    left = _of(metrics, "executorRunTime") / 1e3
+    in_all = sum(told.values())
+    found = {kind: each * min(1.0, left / in_all) for kind, each in told.items() if in_all}
+    left -= min(left, in_all)
+    shuffled = _of(metrics, "shuffleReadMetrics", "fetchWaitTime") / 1e3 + \
+        _of(metrics, "shuffleWriteMetrics", "writeTime") / 1e9
+    for kind, seconds in (("shuffle", shuffled), ("gc", _of(metrics, "jvmGcTime") / 1e3),
+                          ("jvm", _of(metrics, "executorCpuTime") / 1e9), ("python", left)):
+        found[kind] = found.get(kind, 0.0) + min(left, seconds)
+        left -= min(left, seconds)
+    return found
+
+
+def _of(metrics: Mapping[str, Any], *names: str) -> float:
+    found: Any = metrics
+    for name in names:
+        found = (found or {}).get(name)
+    return found or 0
+
+
+def _and(some: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+    return {kind: some.get(kind, 0.0) + others.get(kind, 0.0) for kind in {**some, **others}}
+
+
+# -- Spark's status store ---------------------------------------------------------------------------------------------
+
+def jobs_so_far(context: SparkContext) -> int:
+    """How many jobs there were in a context: the number of the next one."""
+    return context._jsc.sc().dagScheduler().numTotalJobs() if context._jsc else 0
+
+
+def jobs_since(context: SparkContext, first: int, told: Told) -> tuple[list[Job], int]:
+    """The jobs from a number on, and how many of them Spark does not remember.
+
+    What can not be had from Spark, as its JVM has ended, counts as not remembered.
+    """
+    try:
+        last = jobs_so_far(context)
+        found = list(_jobs(context, first, told)) if last > first else []
+    except Py4JError as error:
+        log.warning("what Spark's jobs spent their time on is not known: %s", error)
+        return [], 1
+    return [job for job in found if job.known], last - first - sum(job.known for job in found)
+
+
+def _jobs(context: SparkContext, first: int, told: Told) -> Iterator[Job]:
+    spark, jvm = context._jsc.sc(), context._jvm
+    try:
+        spark.listenerBus().waitUntilEmpty(_NOTED)
+    except Py4JJavaError as error:
+        log.warning("Spark has not noted yet what came of all jobs: %s", error.java_exception)
+    mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper().registerModule(
+        jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+    store = spark.statusStore()
+
+    def read(found: Any) -> Any:
+        return json.loads(mapper.writeValueAsString(found))
+
+    stages: dict[int, Stage | None] = {}
+    for job in sorted(read(store.jobsList(None)), key=lambda job: job["jobId"]):
+        if job["jobId"] >= first and job["submissionTime"]:
+            # A stage that an earlier job of these ran is known from there, and does not count twice.
+            new = [number for number in job["stageIds"] if number not in stages]
+            stages |= {number: _stage(store, read, number, told) for number in new}
+            here = [stages[number] for number in new]
+            yield Job(job["jobId"], job["name"], job["submissionTime"] / 1e3, _end(job["completionTime"]),
+                      tuple([stage for stage in here if stage and stage.tasks]), None not in here)
+
+
+def _stage(store: Any, read: Any, number: int, told: Told) -> Stage | None:
+    """A stage as it was last attempted; None where Spark has forgotten it."""
+    try:
+        found = read(store.lastStageAttempt(number))
+    except Py4JJavaError:
+        return None
+    start, end = (found["firstTaskLaunchedTime"] or found["submissionTime"] or 0) / 1e3, _end(found["completionTime"])
+    tasks: Sequence[Task] = ()
+    if 0 < found["numTasks"] <= _MOST_TASKS:
+        tasks = [_task(number, task, told)
+                 for task in read(store.taskList(number, found["attemptId"], _MOST_TASKS)) if task["launchTime"]]
+    elif found["numCompleteTasks"]:
+        tasks = [_together(found, start, end, told)]
+    return Stage(number, found["name"], start, end, tuple(tasks))
+
+
+def _task(stage: int, task: Mapping[str, Any], told: Told) -> Task:
+    partition, start = task["partitionId"], task["launchTime"] / 1e3
+    said = told.get((stage, partition)) if task["status"] == "SUCCESS" else None
+    return Task(f"task {task['index']} of stage {stage}", start, start + (task["duration"] or 0) / 1e3,
+                parts_of_task(task, said))
+
+
+def _together(stage: Mapping[str, Any], start: float, end: float, told: Told) -> Task:
+    """All tasks of a stage, as Spark adds them up."""
+    metrics = {**stage, "shuffleReadMetrics": {"fetchWaitTime": stage.get("shuffleFetchWaitTime")},
+               "shuffleWriteMetrics": {"writeTime": stage.get("shuffleWriteTime")}}
+    said: dict[str, float] = {}
+    for (number, _), parts in told.items():
+        said = _and(said, parts) if number == stage["stageId"] else said
+    return Task(f"{stage['numTasks']} tasks of stage {stage['stageId']}", start, end,
+                parts_of_task({"taskMetrics": metrics}, said))
+
+
+def _end(milliseconds: int | None) -> float:
+    """Of what has not ended yet that is later than all."""
+    return float("inf") if milliseconds is None else milliseconds / 1e3
