@@ -1,7 +1,7 @@
 """Incompressible flow in 2 dimensions: Taylor and Green's vortices, and the cavity whose lid moves.
 
     python examples/navier_stokes.py                                  # Reynolds number 100, 64 x 64 cells
-    python examples/navier_stokes.py --reynolds 1000 --cells 128      # beside all of the table; 6 minutes on two cores
+    python examples/navier_stokes.py --reynolds 1000 --cells 128      # beside all of the table; a minute on one core
 
 The fractional step of A. J. Chorin (Math. Comp. 22 (1968) 745) on the staggered cells of F. H. Harlow and J. E. Welch
 (Phys. Fluids 8 (1965) 2182): a step without pressure, a pressure that makes its result free of divergence, and a
