@@ -25,6 +25,7 @@ from benchmarks import (
     kmeans,
     latency,
     machine,
+    packing,
     plots,
     regression,
     tax,
@@ -108,6 +109,9 @@ SCALES = {
                            Plane((4096, 4096), (4, 4), 1), (1, 10)),
                   Alone((500, 1000, 1000), (16384, 8192), 16_000_000, 256_000_000)),
 }
+#: What share of a block is packed of small records.
+_SMALL_RECORDS = 32
+
 #: Samples of whole programs.
 _WHOLE = 3
 
@@ -127,8 +131,9 @@ def measured(scale: Scale, device: str, partitions: int, only: tuple[str, ...]) 
     if "transport" in only:
         with context(device, cores) as sc:
             kind = device_of(sc)
-            yield transport.in_a_job(sc, kind, cores, scale.block, scale.samples, _progress("transport"))
-        yield transport.alone(kind, cores, scale.block, scale.samples, _progress("transport"))
+            yield from transport.in_a_job(sc, kind, cores, scale.block, scale.samples, _progress("transport"))
+        yield from transport.alone(kind, cores, scale.block, scale.samples, _progress("transport"))
+        yield packing.run(scale.block // _SMALL_RECORDS, scale.samples, _progress("packing"))
     if "latency" in only:
         with context(device, cores) as sc:
             fused = Fused.on(*_units(device_of(sc), cores))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import vispark
@@ -102,14 +103,24 @@ def interleave(cases: Sequence[Case], samples: int, *, warm_up: int = 2,
     done : callable
         Told the name of the case after each sample, for a line of progress.
     """
+    last = deque(in_rounds(cases, samples, warm_up=warm_up, done=done), maxlen=1)
+    return last[0] if last else []
+
+
+def in_rounds(cases: Sequence[Case], samples: int, *, warm_up: int = 2, done: Callable[[str], None] = lambda name: None,
+              seconds: float = math.inf) -> Iterator[list[Series]]:
+    """As :func:`interleave`, giving after each round what there is by then; after ``seconds`` none begins any more."""
     repeats = {case.name: _repeats(case, warm_up) for case in cases}
+    end = time.monotonic() + seconds
     found: dict[str, list[float]] = {case.name: [] for case in cases}
-    for _ in range(samples):
+    for number in range(samples):
+        if number and time.monotonic() > end:
+            return
         for case in cases:
             found[case.name].append(_sample(case, repeats[case.name]))
             done(case.name)
-    return [Series(case.name, tuple(found[case.name]), repeats[case.name], case.nbytes, case.against)
-            for case in cases]
+        yield [Series(case.name, tuple(found[case.name]), repeats[case.name], case.nbytes, case.against)
+               for case in cases]
 
 
 def in_kernels(run: Callable[[], object]) -> Callable[[], float]:

@@ -6,38 +6,50 @@ import itertools
 import multiprocessing
 import os
 import secrets
+import statistics
 import time
 import uuid
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from multiprocessing.synchronize import Barrier
 
 import numpy as np
 from pyspark import SparkContext
 
 from benchmarks.bare import CopyIn
-from benchmarks.measure import Case, Series, interleave
+from benchmarks.measure import Case, Series, in_rounds
 from benchmarks.results import Group
-from gpu_worker.client import open_lease
+from benchmarks.session import IN_JVM
+from gpu_worker.client import Client, open_lease
 from gpu_worker.device import open_devices
-from gpu_worker.protocol.messages import Release, Report
+from gpu_worker.protocol.messages import Piece, Release, Report, Run
 from gpu_worker.protocol.payload import Payload
 from vispark.bridge import Credentials, content_of, forget, local_client
 from vispark.bridge import run as run_plan
 from vispark.lower import Lowering
 from vispark.options import Options
 from vispark.plan import Cached, Node, Send, ToDevice
+from vispark.profiling import Spent
 from vispark.records import pack
 from vispark.rewrite import KEEP
 
 ONE_COPY, COPIES = "copyto in one process", "copyto in {} processes"
 PINNED = "copy to the device, pinned memory"
 
-#: What loading should reach, as a share of the slower of the copies that it consists of; and as many tasks beside
-#: those of all cores.
-BAR, _TASKS = 0.6, 8
+#: What loading should reach, as a share of the slower of the copies that it consists of.
+BAR = 0.6
+
+#: How many tasks send at a time, where there are as many cores: what they hold together must not grow with the machine.
+TASKS = 1, 8, 16
+
+#: After how many seconds of rounds no further one begins, of jobs and of processes: both together take a minute.
+_JOBS_SECONDS, _ALONE_SECONDS = 8.0, 16.0
+
+#: What share of a block goes through the JVM.
+_JVM_SHARE = 8
 
 
 # -- in the processes -------------------------------------------------------------------------------------------------
@@ -54,6 +66,15 @@ class _Held:
 _held = _Held()
 
 
+@dataclass(frozen=True)
+class Done:
+    """When an action began and ended, on the machine's clock, and what it spent its time on, in seconds."""
+
+    start: float
+    end: float
+    spent: dict[str, float] = field(default_factory=dict)
+
+
 def held_block(nbytes: int) -> np.ndarray:
     """A float32 block of two dimensions, made once in each process."""
     if _held.block is None or _held.block.nbytes != nbytes:
@@ -66,51 +87,84 @@ def _initialise(barrier: Barrier, nbytes: int) -> None:
     _held.room = np.ones_like(held_block(nbytes))
 
 
-def _after_all(action: Callable[[], object]) -> tuple[float, float]:
-    """Do something once all processes are about to; when it began and ended, on the machine's clock."""
+def _after_all(action: Callable[[], dict[str, float] | None]) -> Done:
+    """Do something once all processes are about to."""
     _held.barrier.wait()
     start = time.monotonic()
-    action()
-    return start, time.monotonic()
+    spent = action()
+    return Done(start, time.monotonic(), spent or {})
 
 
-def _copy() -> tuple[float, float]:
+def _copy() -> Done:
     return _after_all(lambda: np.copyto(_held.room, _held.block))
 
 
-def _fill() -> tuple[float, float]:
+def _fill() -> Done:
     def fill() -> None:
         with Payload.create(_held.block.nbytes) as payload:
             np.copyto(payload.array.view(np.float32).reshape(_held.block.shape), _held.block)
     return _after_all(fill)
 
 
-def _pack(secret: bytes) -> tuple[float, float]:
-    return _after_all(lambda: pack([(0, _held.block)], seal=lambda keys: keys))
-
-
-def _send(credentials: Credentials, number: int, to_device: bool, first: bool = False) -> tuple[float, float]:
+def _send(credentials: Credentials, number: int, to_device: bool, how: str = "") -> Done:
     """What a task does: read the records, write them into shared memory, and ask the worker to keep them.
 
-    Memory is used again from one request to the next, unless it is to be as for the ``first`` one of a process.
+    ``how`` may be "first", for memory as new as for a process's first request, where else it is used again from one
+    request to the next; or "unwritten", where nothing is put into the pieces that go to the worker.
     """
-    if first:
+    if how == "first":
         forget(local_client(credentials))
-        client = local_client(credentials)
-        client.request(Report(client.next_number()))
+    client = local_client(credentials)
+    client.request(Report(client.next_number()))
     cached = Cached(number, "points")
     chain = (Node(Send()), Node(ToDevice(), cached)) if to_device else (Node(Send(), cached),)
 
-    def send() -> None:
+    def send() -> dict[str, float]:
+        spent = Spent()
         packed = pack([(0, _held.block)], seal=credentials.keyring.seal)
+        if how == "unwritten":
+            packed.write_blocks = lambda *_: None       # type: ignore[method-assign]
+        spent.lap("records")
         lowering = Lowering(chain, None, KEEP)
         lowering.add(os.getpid(), content_of(packed))
-        run_plan(credentials, lowering.ship(), packed)
+        shipment = replace(lowering.ship(), profile=True)
+        spent.lap("plan")
+        with _timed(client) as asked:
+            _, reply, _ = run_plan(credentials, shipment, packed)
+        spent.lap("packing")
+        spent.seconds["packing"] -= sum(asked.values())
+        return {**spent.seconds, **asked, "the worker's copies": reply.times.copy_in}
 
-    times = _after_all(send)
-    client = local_client(credentials)
+    done = _after_all(send)
     client.request(Release(client.next_number(), (number,)))
-    return times
+    return done
+
+
+@contextmanager
+def _timed(client: Client) -> Iterator[dict[str, float]]:
+    """What a client takes meanwhile to send messages, to wait until pieces are copied, and for its plan's answer."""
+    spent: dict[str, float] = defaultdict(float)
+    pieces: set[int] = set()
+    send, receive = client.send, client.receive
+
+    def timed_send(message: Piece | Run, descriptors: Sequence[int] = ()) -> None:
+        start = time.monotonic()
+        if isinstance(message, Piece):
+            pieces.add(message.number)
+        send(message, descriptors)
+        spent["messages"] += time.monotonic() - start
+
+    def timed_receive(number: int) -> tuple:
+        start = time.monotonic()
+        found = receive(number)
+        spent["waiting for pieces" if number in pieces else "answer"] += time.monotonic() - start
+        return found
+
+    client.send, client.receive = timed_send, timed_receive     # type: ignore[method-assign]
+    try:
+        yield spent
+    finally:
+        del client.send, client.receive
 
 
 class Processes:
@@ -122,18 +176,31 @@ class Processes:
         How many.
     nbytes : int
         Bytes of each one's block.
+
+    Attributes
+    ----------
+    spent : dict
+        By action, what its processes spent their time on, for each time that it was done.
     """
 
     def __init__(self, count: int, nbytes: int):
         spawn = multiprocessing.get_context("spawn")
         self.count = count
+        self.spent: dict[str, list[dict[str, float]]] = defaultdict(list)
         self._pool = ProcessPoolExecutor(count, spawn, _initialise, (spawn.Barrier(count), nbytes))
 
-    def seconds(self, action: Callable[..., tuple[float, float]], *arguments: object) -> float:
+    def seconds(self, name: str, action: Callable[..., Done], *arguments: object) -> float:
         """From when the first one began to when the last one was done."""
         # Each waits for all, so that none takes two.
-        times = [made.result() for made in [self._pool.submit(action, *arguments) for _ in range(self.count)]]
-        return max(end for _, end in times) - min(start for start, _ in times)
+        found = [made.result() for made in [self._pool.submit(action, *arguments) for _ in range(self.count)]]
+        self.spent[name] += [done.spent for done in found if done.spent]
+        return max(done.end for done in found) - min(done.start for done in found)
+
+    def notes(self, name: str) -> dict[str, object]:
+        """The median milliseconds of what an action's processes spent their time on."""
+        kinds = dict.fromkeys(kind for spent in self.spent[name] for kind in spent)
+        return {f"ms_{kind}": 1e3 * statistics.median(spent.get(kind, 0.0) for spent in self.spent[name])
+                for kind in kinds}
 
     def close(self) -> None:
         self._pool.shutdown()
@@ -141,25 +208,29 @@ class Processes:
 
 # -- transport alone --------------------------------------------------------------------------------------------------
 
-def alone(kind: str, processes: int, nbytes: int, samples: int, done: Callable[[str], None]) -> Group:
-    """Measure pack and request, without Spark, from one process, from eight and from as many as there are cores.
+def alone(kind: str, cores: int, nbytes: int, samples: int, done: Callable[[str], None]) -> Iterator[Group]:
+    """Measure pack and request, without Spark, from as many processes as :data:`TASKS` and the machine's cores say.
 
-    The notes of what loads say its rate over the bar: 60 % of the slower of a pinned copy to the device and of
-    copying within as many processes.
+    The notes of what loads say its rate over the bar, 60 % of the slower of a pinned copy to the device and of copying
+    within as many processes, and what a process spent its time on. The group comes again after each round.
     """
-    group = Group("transport alone", {"processes": processes, "bytes_each": nbytes, "samples": samples,
-                                      "device": kind})
+    counts = sorted({min(count, cores) for count in TASKS})
+    group = Group("transport alone", {"processes": counts, "bytes_each": nbytes, "samples": samples, "device": kind})
     with ExitStack() as stack:
         credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), "benchmarks",
                                   Options.read([("spark.vispark.device", kind)]))
         stack.enter_context(open_lease(credentials.hello("lease", 0)))
-        cases = [case for count in sorted({1, min(_TASKS, processes), processes}) for case in _cases(
-            stack.enter_context(closing(Processes(count, nbytes))), credentials, nbytes)]
+        among = [stack.enter_context(closing(Processes(count, nbytes))) for count in counts]
+        cases = [case for processes in among for case in _cases(processes, credentials, nbytes)]
         if kind == "cuda":
             cases += _to_device(stack, nbytes)
-        group.series = interleave(cases, samples, warm_up=2, done=done)
-    note_bar(group.series)
-    return group
+        for found in in_rounds(cases, samples, warm_up=2, done=done, seconds=_ALONE_SECONDS):
+            for series in found:
+                for processes in among:
+                    series.notes.update(processes.notes(series.name))
+            note_bar(found)
+            group.series = found
+            yield group
 
 
 def note_bar(found: list[Series]) -> None:
@@ -178,17 +249,20 @@ def _cases(processes: Processes, credentials: Credentials, nbytes: int) -> list[
     among = "in one process" if count == 1 else f"in {count} processes"
 
     def case(name: str, *action: object, against: tuple[str, ...] = (copies,)) -> Case:
-        return Case(name, lambda: processes.seconds(*action), nbytes * count, against, times_itself=True, repeat=False)
+        return Case(name, lambda: processes.seconds(name, *action), nbytes * count, against, times_itself=True,
+                    repeat=False)
 
-    def sending(*how: bool) -> Callable[[], float]:
-        return lambda: processes.seconds(_send, credentials, next(numbers), *how)
+    def sending(name: str, *how: object, against: tuple[str, ...] = (copies, PINNED)) -> Case:
+        return replace(case(name, against=against),
+                       run=lambda: processes.seconds(name, _send, credentials, next(numbers), *how))
 
     return [
         case(copies, _copy, against=()),
         case(f"new shared memory filled {among}", _fill),
-        replace(case(f"send, kept, {among}"), run=sending(False)),
-        replace(case(f"send and htod, kept, {among}", against=(copies, PINNED)), run=sending(True)),
-        replace(case(f"send and htod, kept, the first {among}", against=(copies, PINNED)), run=sending(True, True)),
+        sending(f"send, kept, {among}", False, against=(copies,)),
+        sending(f"send and htod, kept, {among}", True),
+        sending(f"send and htod, kept, the first {among}", True, "first"),
+        sending(f"pieces with nothing put into them {among}", True, "unwritten", against=(PINNED,)),
     ]
 
 
@@ -203,20 +277,32 @@ def _to_device(stack: ExitStack, nbytes: int) -> list[Case]:
 
 # -- a Spark job ------------------------------------------------------------------------------------------------------
 
-def in_a_job(sc: SparkContext, kind: str, partitions: int, nbytes: int, samples: int,
-             done: Callable[[str], None]) -> Group:
-    """Measure Spark jobs whose tasks have a block at hand and send it, against jobs that only look at it."""
+def in_a_job(sc: SparkContext, kind: str, cores: int, nbytes: int, samples: int,
+             done: Callable[[str], None]) -> Iterator[Group]:
+    """Measure Spark jobs whose tasks have a block at hand and send it, against jobs that only look at it.
+
+    Then the same of blocks that lie in the JVM, which tasks read from a pipe and unpickle. The group comes again after
+    each round.
+    """
+    partitions = min(cores, max(TASKS))
     group = Group("transport in a Spark job", {"partitions": partitions, "bytes_each": nbytes, "samples": samples,
-                                               "device": kind})
-    blocks = sc.parallelize(range(partitions), partitions).map(lambda index: (index, held_block(nbytes)))
-    looking = "a job that looks at the blocks"
-    cases = [Case(looking, lambda: blocks.mapValues(len).count(), repeat=False)]
-    for name, kept in (("send", lambda: blocks.send()), ("send and htod", lambda: blocks.send().htod())):
-        cases.append(Case(f"{name}, kept", _job(kept, partitions), nbytes * partitions, (looking,), repeat=False,
-                          times_itself=True))
-    measured = interleave(cases, samples, warm_up=3, done=done)
-    group.series = [each for series in measured for each in _net(series, measured[0])]
-    return group
+                                               "bytes_each_in_jvm": nbytes // _JVM_SHARE, "device": kind})
+    numbers = sc.parallelize(range(partitions), partitions)
+    blocks = numbers.map(lambda index: (index, held_block(nbytes)))
+    in_jvm = numbers.map(lambda index: (index, held_block(nbytes)[:nbytes // 256 // _JVM_SHARE])).persist(IN_JVM)
+    looking, reading = "a job that looks at the blocks", "a job that takes blocks from the JVM"
+    moved = nbytes * partitions
+    cases = [
+        Case(looking, lambda: blocks.mapValues(len).count(), repeat=False),
+        Case("send, kept", _job(lambda: blocks.send(), partitions), moved, (looking,), False, True),
+        Case("send and htod, kept", _job(lambda: blocks.send().htod(), partitions), moved, (looking,), False, True),
+        Case(reading, lambda: in_jvm.mapValues(len).count(), moved // _JVM_SHARE, repeat=False),
+        Case("send and htod, kept, from the JVM", _job(lambda: in_jvm.send().htod(), partitions), moved // _JVM_SHARE,
+             (reading,), False, True)]
+    for found in in_rounds(cases, samples, warm_up=2, done=done, seconds=_JOBS_SECONDS):
+        least = {series.name: series.median for series in found}
+        group.series = [each for series in found for each in _net(series, least)]
+        yield group
 
 
 def _job(kept: Callable, partitions: int) -> Callable[[], float]:
@@ -230,9 +316,9 @@ def _job(kept: Callable, partitions: int) -> Callable[[], float]:
     return job
 
 
-def _net(series: Series, looking: Series) -> list[Series]:
+def _net(series: Series, least: dict[str, float]) -> list[Series]:
     """A series, and, where it sends, what it takes beyond a job that does not."""
-    if not series.nbytes:
+    if not series.against:
         return [series]
-    beyond = tuple(max(sample - looking.median, 1e-9) for sample in series.samples)
+    beyond = tuple(max(sample - least[series.against[0]], 1e-9) for sample in series.samples)
     return [series, Series(f"{series.name}: beyond that job", beyond, nbytes=series.nbytes)]

@@ -22,6 +22,7 @@ from benchmarks import (
     launched,
     machine,
     measure,
+    packing,
     plots,
     text,
     transport,
@@ -29,7 +30,7 @@ from benchmarks import (
 )
 from benchmarks.bare import Copy, Loop
 from benchmarks.halos import Halos, heated
-from benchmarks.measure import Case, Series, interleave
+from benchmarks.measure import Case, Series, in_rounds, interleave
 from benchmarks.points import FEATURES, KERNELS, Fused, Points, gradient
 from benchmarks.regression import FLOOR
 from benchmarks.results import Group, document, duration, read, table
@@ -56,6 +57,18 @@ def test_cases_are_measured_in_turn():
     series = interleave(cases, 3, warm_up=1)
     assert order == list("ab" * 4)
     assert [(each.name, len(each.samples), each.repeats) for each in series] == [("a", 3, 1), ("b", 3, 1)]
+
+
+def test_what_was_measured_is_there_after_each_round_and_none_begins_when_time_is_over():
+    rounds = in_rounds([Case("one", lambda: None, repeat=False)], 3, warm_up=0)
+    assert [len(series.samples) for series, in rounds] == [1, 2, 3]
+    late = in_rounds([Case("one", lambda: None, repeat=False)], 3, seconds=0)
+    assert [len(series.samples) for series, in late] == [1]
+
+
+def test_records_of_all_forms_are_unpickled_and_packed():
+    group = packing.run(1 << 14, 1, lambda name: None)
+    assert len(group.series) == 16 and all(series.nbytes for series in group.series)
 
 
 def test_quick_cases_are_repeated_until_they_fill_a_sample():

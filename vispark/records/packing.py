@@ -115,7 +115,7 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     if isinstance(records, Rows):
         found = records.columns()
         parts = tuple(column.part for column in found)
-        return Packed(Layout("elements", False, parts), len(found[0].items) if found else 0, b"", found)
+        return Packed(Layout("elements", False, parts), found[0].stacked_shape()[0] if found else 0, b"", found)
     records = list(records)
     if not records:
         return Packed(Layout("elements", False, ()), 0, b"", [])

@@ -9,11 +9,24 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.errors import RecordError
+from gpu_worker.protocol.payload import Target
 from vispark.records.columns import Column
 from vispark.records.layout import NUMERIC, Part
 from vispark.records.refusals import Subject
 
 Given = np.ndarray | Mapping[str, np.ndarray]
+
+
+class _Several(Column):
+    """A column whose items are arrays of several records each, along their first axes."""
+
+    def stacked_shape(self) -> tuple[int, ...]:
+        return (sum(map(len, self.items)), *self.items[0].shape[1:])
+
+    def stack(self, payload: Target, offset: int) -> None:
+        for array in self.items:
+            payload.put(offset, array.astype(self.part.dtype, copy=False, casting="equiv"))
+            offset += array.nbytes
 
 
 class Rows:
@@ -96,9 +109,9 @@ def _described(array: Any) -> str:
 
 
 def _column(name: str, parts: list[np.ndarray]) -> Column:
-    array = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    native = array.dtype.newbyteorder("=")
+    first = parts[0]
     # The scalars of a big-endian array are native ones.
-    part = Part(name, "array", (array.dtype.str,)) if array.ndim == 2 else Part(name, "number", (native.str,))
+    part = Part(name, "array", (first.dtype.str,)) if first.ndim == 2 else \
+        Part(name, "number", (first.dtype.newbyteorder("=").str,))
     subject = Subject(False, f"field {name!r}" if name else "")
-    return Column(part, subject, array.ndim - 1, array.astype(native, copy=False))
+    return _Several(part, subject, first.ndim - 1, [array for array in parts if len(array)])
