@@ -9,7 +9,7 @@ it, and one in which a cell is not finite, starts anew from what it started from
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 
@@ -75,10 +75,11 @@ class Branching(Recording):
             each.work = streams.recorded(each.entries)
         self._stretches, self._calls = stretches, Recorded(list(calls.values()))
         super().complete(streams, buffers, place, answer)
-        # What was not known then is done again, whether it is by now or not.
-        self._found = {buffer: ghosts for buffer, ghosts in self._found.items() if ghosts is not None}
         mine = {buffer for room in self.rooms for buffer in room.buffers.values()}
         self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if buffer in mine}
+        if self.path.is_steady:
+            self._found = _ghosts(self._found)
+            self._before = _ghosts(mine)
 
     # -- at every further call ----------------------------------------------------------------------------------------
 
@@ -105,7 +106,8 @@ class Branching(Recording):
                     self._wait()
             except KernelFault as fault:
                 raise fault.at(**asdict(place)) from fault.__cause__
-            for buffer in self._after:
+            # Where the loop is steady, all ghost cells that sides are given for are as they were.
+            for buffer in () if self.path.is_steady else self._after:
                 buffer.ghosts = None if ended is None else state.tags.get(buffer)
             if ended is None:
                 return None
@@ -159,6 +161,11 @@ class Branching(Recording):
                 vessel.drop()
         self._others, self._stretches, self._calls, self.path = {}, [], Recorded(()), None
         super().close(give)
+
+
+def _ghosts(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
+    """How those ghost cells are filled that are."""
+    return {buffer: buffer.ghosts for buffer in buffers if buffer.ghosts is not None}
 
 
 def _begun(state: State, shape: Shape) -> Stretch | None:

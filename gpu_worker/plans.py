@@ -64,7 +64,8 @@ class Prepared:
         self.fold = next((step for step in plan.steps if isinstance(step, Fold | FoldByKey)
                           or (isinstance(step, MapFold) and step.how != "inside")), None)
         self.keeps = keeps = any(isinstance(step, Keep) for step in plan.steps)
-        self.recordings = Recordings(keeps=keeps)
+        loops = any(isinstance(step, Iterate) for step in plan.steps)
+        self.recordings = Recordings(keeps=keeps, loops=keeps and loops)
         first = plan.steps[0] if plan.steps else None
         self.source = first.slot if isinstance(first, Load) else -1
         self.branches = any(isinstance(step, Iterate) and (step.until >= 0 or step.check > 0) for step in plan.steps)

@@ -191,8 +191,10 @@ class Recording:
             return
         self._buffers = [buffer.share() for buffer in needed]
         self._place, self._answer = place, answer
-        self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if ghosts is not None}
         self._after = {buffer: buffer.ghosts for buffer in (*self._found, *own)}
+        # What was not known then is done again, whether it is by now or not.
+        self._found, self._before = ({buffer: ghosts for buffer, ghosts in known.items() if ghosts is not None}
+                                     for known in (self._found, self._before))
         self._work, self._streams = streams.recorded(streams.noted), streams.keep()
 
     @property
@@ -356,19 +358,26 @@ def _shapes(values: Sequence[Constant]) -> list[tuple]:
 
 
 class Recordings:
-    """The recordings of one plan, and the rooms that they write."""
+    """The recordings of one plan, and the rooms that they write.
+
+    Parameters
+    ----------
+    keeps, loops : bool
+        Whether the plan keeps something, and whether it is a loop, of which there are likely to be more steps.
+    """
 
     #: The most of them; the one used least recently goes first.
     MOST = 8
     #: How often a plan that keeps something is recorded without one of them having been of use.
     PATIENCE = 12
 
-    def __init__(self, *, keeps: bool) -> None:
+    def __init__(self, *, keeps: bool, loops: bool = False) -> None:
         self.lock = threading.Lock()
         #: Whether the plan turned out not to be one that can be recorded.
         self.refused = False
         self.rooms: list[Room] = []
         self._keeps = keeps
+        self._loops = loops
         #: When one was last made or found, on the monotonic clock.
         self.used = time.monotonic()
         self._patience = self.PATIENCE
@@ -403,12 +412,14 @@ class Recordings:
         return not self._known
 
     def wanted(self, version: int) -> bool:
-        """Whether a plan that is about to run on content of a version is likely to come again: it has come before."""
+        """Whether a plan that is about to run on content of a version is likely to come again: it has come before, or
+        is a loop.
+        """
         with self.lock:
             if self.refused:
                 return False
             seen = 0 if self._keeps else version
-            if seen in self._seen:
+            if seen in self._seen or self._loops:
                 self._patience -= self._keeps
                 return self._patience > 0
             self._seen[seen] = None
@@ -469,10 +480,14 @@ class Recordings:
             return [self._known.pop(number) for number, each in list(self._known.items()) if each is recording]
 
     def drop(self, version: int) -> list[Recording]:
-        """Forget those that read content of a version, for the caller to close."""
+        """Forget those that read content of a version, for the caller to close.
+
+        What keeps something stays: others are to work where it does, and what they give is to lie where that lies.
+        """
         with self.lock:
             self._seen.pop(version, None)
-            return [self._known.pop(number) for number, each in list(self._known.items()) if each.version == version]
+            return [self._known.pop(number) for number, each in list(self._known.items())
+                    if each.version == version and not each.rooms]
 
     def clear(self) -> list[Recording]:
         """Forget all of them, for the caller to close, and the rooms."""

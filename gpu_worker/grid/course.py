@@ -225,11 +225,15 @@ class Course:
 
 @dataclass(frozen=True)
 class Path:
-    """The way that a loop has gone."""
+    """The way that a loop has gone.
+
+    ``is_steady`` says that no stretch fills what the sides give: it was there, or was filled once.
+    """
 
     course: Course
     start: State
     end: State
+    is_steady: bool
 
 
 def reached(start: State) -> list[Stretch]:

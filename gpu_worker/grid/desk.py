@@ -11,6 +11,7 @@ import numpy as np
 
 from gpu_worker.device.base import Act, Buffer, Device, Entry, Kernel, Source, Stream
 from gpu_worker.grid.layout import Copy, tables
+from gpu_worker.grid.routes import Route
 from gpu_worker.scratch import Arguments, Scratch
 from gpu_worker.streams import Streams
 
@@ -39,6 +40,8 @@ class Desk:
         self.scratch = scratch
         self.arguments = arguments
         self._patterns: dict[tuple[Device, bytes], Buffer] = {}
+        #: The works of routes, which are the same wherever fields lie.
+        self._works: dict[tuple[Route, Stream], Buffer] = {}
         self._taken: list[tuple[Buffer, Stream]] = []
 
     def stream(self, device: Device) -> Stream:
@@ -62,9 +65,20 @@ class Desk:
         """The launch that makes copies, if there are any; their tables are uploaded at once."""
         if not copies:
             return []
-        buffers = [self.upload(table.view(np.uint8), device, stream) for table in tables(copies)]
-        works = buffers[1].nbytes // 16
-        return [partial(device.launch, self.kernel(device, "copy_boxes"), (works,), (THREADS,), buffers,
+        entries, works = tables(copies)
+        return self._boxes(device, entries, works, self.upload(works.view(np.uint8), device, stream), stream)
+
+    def routing(self, device: Device, route: Route, addresses: np.ndarray, stream: Stream) -> list[Operation]:
+        """The launch that makes a route's copies between buffers at some addresses."""
+        key = route, stream
+        if key not in self._works:
+            self._works[key] = self.upload(route.works.view(np.uint8), device, stream)
+        return self._boxes(device, route.among(addresses), route.works, self._works[key], stream)
+
+    def _boxes(self, device: Device, entries: np.ndarray, works: np.ndarray, held: Buffer,
+               stream: Stream) -> list[Operation]:
+        buffers = [self.upload(entries.view(np.uint8), device, stream), held]
+        return [partial(device.launch, self.kernel(device, "copy_boxes"), (len(works),), (THREADS,), buffers,
                         stream=stream)]
 
     def copy(self, device: Device, copies: Sequence[Copy]) -> None:
@@ -123,3 +137,4 @@ class Desk:
             self.scratch.forget(buffer, stream)
         self._taken.clear()
         self._patterns.clear()
+        self._works.clear()

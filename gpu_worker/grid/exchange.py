@@ -23,6 +23,7 @@ from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, Filled, Ru
 from gpu_worker.grid.layout import Copy, packed
 from gpu_worker.grid.patches import Cells, Domain, lifted
 from gpu_worker.grid.remote import travel
+from gpu_worker.grid.routes import Across, copy_of, routes
 from gpu_worker.mpi.world import World
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Halo, Side
@@ -110,6 +111,9 @@ class Exchange:
 
     Attributes
     ----------
+    filled : list of Operation
+        What is given for sides of the grid, where it is not there yet: to be done at any time before the others, once
+        for all that come, as long as the memory is this field's.
     first : list of Operation
         To be done before anything that reads ghost cells.
     beside : list of Operation
@@ -118,15 +122,16 @@ class Exchange:
         To be done before what reads late ghost cells.
     settled : list of Operation
         To be done before anything is computed anew.
-    late : list of Late
+    late : tuple of Late
         Of each patch.
     """
 
+    filled: list[Operation] = field(default_factory=list)
     first: list[Operation] = field(default_factory=list)
     beside: list[Operation] = field(default_factory=list)
     after: list[Operation] = field(default_factory=list)
     settled: list[Operation] = field(default_factory=list)
-    late: list[Late] = field(default_factory=list)
+    late: tuple[Late, ...] = ()
 
 
 def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk,
@@ -149,39 +154,46 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
     if halos and not domain.is_complete:
         raise PlanError("ghost cells are exchanged among all blocks of a grid, and some are neither here nor with "
                         "another worker that runs the plan")
-    made = Exchange(late=[NOT_LATE] * len(domain.patches))
-    local: dict[Device, list[Copy]] = defaultdict(list)
-    across: dict[tuple[Device, Device], list[Copy]] = defaultdict(list)
-    crossing: list[Copied] = []
-    for halo in halos:
-        cells = content[halo.field]
-        for copied in domain.pieces(halo.below, halo.above, halo.rules):
-            if isinstance(copied, Copied):
-                copy = _copy(domain, cells, copied)
-                source, target = (domain.patches[place].device for place in (copied.source, copied.target))
-                if source is target:
-                    local[source].append(copy)
-                else:
-                    across[source, target].append(copy)
-                    crossing.append(copied)
-        for place, fills in _fills(domain, halo).items():
-            buffer, tag = cells.buffers[place], (domain.boxes[place], halo.key)
-            if tags.get(buffer) != tag:
-                tags[buffer] = tag
-                local[buffer.device] += [_filled(domain, cells, piece, halo, desk) for piece in fills]
-    for device, copies in local.items():
-        made.first += desk.copying(device, copies, desk.stream(device))
-    if across:
-        _across(across, desk, made)
-    if around is not None:
+    made = Exchange(late=(NOT_LATE,) * len(domain.patches))
+    if not halos:
+        return made
+    fields = [content[halo.field] for halo in halos]
+    found = routes(domain, tuple((halo.below, halo.above, halo.rules, cells.dtype.itemsize)
+                                 for halo, cells in zip(halos, fields, strict=True)))
+    addresses = np.array([buffer.address for cells in fields for buffer in cells.buffers], np.int64)
+    _fill(domain, content, halos, desk, tags, made)
+    for device, route in found.local:
+        made.first += desk.routing(device, route, addresses, desk.stream(device))
+    if found.across:
+        _across(domain, fields, found.across, addresses, desk, made)
+    if around is None:
+        made.late = domain.once(("late", found), lambda: tuple(late_sides(domain.boxes, found.crossing)))
+    else:
         travelling = travel(domain, content, halos, desk, around.world, around.deadline)
         # Before what goes to other devices, as it takes longest.
         made.beside[:0] = travelling.beside
         made.after += travelling.after
         made.settled += travelling.settled
-        crossing += travelling.pieces
-    made.late = late_sides(domain.boxes, crossing)
+        made.late = tuple(late_sides(domain.boxes, [*found.crossing, *travelling.pieces]))
     return made
+
+
+def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk,
+          tags: dict[Buffer, tuple], made: Exchange) -> None:
+    """Fill what the sides give and is not there yet."""
+    copies: dict[Device, list[Copy]] = defaultdict(list)
+    for halo in halos:
+        cells = content[halo.field]
+        missing = [place for place, buffer in enumerate(cells.buffers)
+                   if tags.get(buffer) != (domain.boxes[place], halo.key)]
+        if missing:
+            fills = _fills(domain, halo)
+            for place in missing:
+                buffer = cells.buffers[place]
+                tags[buffer] = domain.boxes[place], halo.key
+                copies[buffer.device] += [_filled(domain, cells, piece, halo, desk) for piece in fills[place]]
+    for device, several in copies.items():
+        made.filled += desk.copying(device, several, desk.stream(device))
 
 
 def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
@@ -191,13 +203,6 @@ def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
         if isinstance(piece, Filled):
             fills[piece.target].append(piece)
     return fills
-
-
-def _copy(domain: Domain, cells: Cells, piece: Copied) -> Copy:
-    source, target = domain.patches[piece.source].layout, domain.patches[piece.target].layout
-    strides = tuple(stride * step for stride, step in zip(source.strides, piece.steps, strict=True))
-    return Copy(cells.address(piece.source, source, piece.start), cells.address(piece.target, target, piece.to.low),
-                strides, target.strides, piece.to.shape, cells.dtype.itemsize)
 
 
 def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, desk: Desk) -> Copy:
@@ -235,25 +240,23 @@ def _range(box: Box, axis: int) -> tuple[int, int]:
     return box.low[axis], box.high[axis]
 
 
-def _across(across: Mapping[tuple[Device, Device], list[Copy]], desk: Desk, made: Exchange) -> None:
+def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], addresses: np.ndarray, desk: Desk,
+            made: Exchange) -> None:
     """Operations between devices: the giving device writes into the taking one's memory.
 
     The stream beside starts when the cells to give are there, and nobody reads the ghosts to be overwritten any more;
     what computes next on the giving device must not touch the cells before they were read.
     """
-    givers: dict[Device, list[Device]] = defaultdict(list)
-    for giver, taker in across:
-        givers[giver].append(taker)
-    for giver, takers in givers.items():
-        stream = desk.beside(giver)
-        for device in (giver, *takers):
+    for each in across:
+        giver, stream = each.giver, desk.beside(each.giver)
+        for device in (giver, *each.takers):
             made.beside.append(partial(giver.wait, desk.stream(device), stream=stream, of=device))
-        direct = [copy for taker in takers if giver.reaches(taker) for copy in across[giver, taker]]
-        made.beside += desk.copying(giver, direct, stream)
-        for taker in takers:
-            if not giver.reaches(taker):
-                made.beside += _staged(giver, taker, across[giver, taker], desk)
-        for taker in takers:
+        if each.direct is not None:
+            made.beside += desk.routing(giver, each.direct, addresses, stream)
+        for taker, pieces in each.staged:
+            copies = [copy_of(domain, piece, fields[number].dtype.itemsize, fields[number]) for number, piece in pieces]
+            made.beside += _staged(giver, taker, copies, desk)
+        for taker in each.takers:
             made.after.append(partial(taker.wait, stream, stream=desk.stream(taker), of=giver))
         made.settled.append(partial(giver.wait, stream, stream=desk.stream(giver), of=giver))
 

@@ -53,6 +53,9 @@ class Stepper:
     owned: dict[str, list[Cells]] = field(default_factory=dict)
     tags: dict[Buffer, tuple] = field(default_factory=dict)
 
+    #: How fields continue, by the halos of a phase, which stay the plan's.
+    _sides: dict[tuple, list[Continued]] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         for cells in self.content.values():
             for buffer in cells.buffers:
@@ -63,18 +66,25 @@ class Stepper:
     def exchange(self, halos: Sequence[Halo]) -> list[Operation]:
         """Fill ghost cells."""
         made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
-        return [*made.first, *made.beside, *made.after, *made.settled]
+        return [*made.filled, *made.first, *made.beside, *made.after, *made.settled]
 
-    def phase(self, halos: Sequence[Halo], kernel: Kernel, protected: Sequence[Cells] = ()) -> list[Operation]:
-        """Fill ghost cells and compute a stencil, whose results are the content then."""
+    def phase(self, halos: Sequence[Halo], kernel: Kernel, protected: Sequence[Cells] = ()
+              ) -> tuple[list[Operation], list[Operation]]:
+        """Fill ghost cells and compute a stencil, whose results are the content then.
+
+        Of the operations, the first ones are done before the others, and need not be done again.
+        """
         made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
         results = {described.name: self._target(described, protected) for described in kernel.launch.outputs}
         operations = launches(kernel.launch, kernel.source, self.domain, self.content, results, made, self.desk)
         self.content = self.content | results if kernel.launch.merge else results
-        return operations
+        return made.filled, operations
 
     def _continued(self, halos: Sequence[Halo]) -> list[Continued]:
-        return [Continued.of(halo, self.domain, self.content[halo.field], self.desk) for halo in halos]
+        key = id(halos), *(self.content[halo.field].dtype for halo in halos)
+        if key not in self._sides:
+            self._sides[key] = [Continued.of(halo, self.domain, self.content[halo.field], self.desk) for halo in halos]
+        return self._sides[key]
 
     def _target(self, described: Field, protected: Sequence[Cells]) -> Cells:
         """Where a field's new values go: memory of ours that has nothing anyone needs."""
@@ -132,6 +142,9 @@ class Loop:
         self._asked: dict[tuple, tuple[list[Entry], Asked | None]] = {}
         self._written = tuple(dict.fromkeys(described.name for phase in step.phases
                                             for described in kernels[phase.launch].launch.outputs))
+        sides = {(halo.field, halo.sides) for phase in (*step.phases, *step.together) for halo in phase.halos}
+        #: Whether what the sides give a field stays the same, so that it is filled once.
+        self._is_steady = len(sides) == len({name for name, _ in sides})
 
     def run(self) -> Iterated:
         """Do the steps.
@@ -145,7 +158,7 @@ class Loop:
         before = step.done if step.counted < 0 else int(stepper.desk.arguments.number(step.counted))
         ended, state = self._course.run(start, self._begin, self._wait, stepper.around, before)
         stepper.content, stepper.tags = dict(state.content), dict(state.tags)
-        self.path = Path(self._course, start, state)
+        self.path = Path(self._course, start, state, self._is_steady)
         assert ended is not None
         return ended
 
@@ -153,10 +166,14 @@ class Loop:
         """The state that the stepper is in."""
         stepper = self._stepper
         key = tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
-            frozenset((id(buffer), tag) for buffer, tag in stepper.tags.items())
+            frozenset() if self._is_steady else frozenset((id(buffer), tag) for buffer, tag in stepper.tags.items())
         if key not in self._states:
-            self._states[key] = State(dict(stepper.content), dict(stepper.tags))
+            self._states[key] = State(dict(stepper.content), self._tags(stepper.tags))
         return self._states[key]
+
+    def _tags(self, tags: dict[Buffer, tuple]) -> dict[Buffer, tuple]:
+        """What a state has: the same for all of them, where it only becomes more."""
+        return tags if self._is_steady else dict(tags)
 
     def _begin(self, state: State, shape: Shape) -> Stretch:
         """Do a stretch, as it was noted or for the first time."""
@@ -199,11 +216,15 @@ class Loop:
     def _passed(self, state: State, together: bool, kept: bool) -> Pass:
         """Do the phases for the first time from a state, which stays as it is if it is to be kept."""
         stepper = self._stepper
-        stepper.content, stepper.tags = dict(state.content), dict(state.tags)
+        stepper.content, stepper.tags = dict(state.content), self._tags(state.tags)
         operations: list[Operation] = []
         for phase in self._step.together if together else self._step.phases:
-            operations += stepper.phase(phase.halos, self._kernels[phase.launch],
-                                        list(state.content.values()) if kept else ())
+            filled, each = stepper.phase(phase.halos, self._kernels[phase.launch],
+                                         list(state.content.values()) if kept else ())
+            if self._is_steady:
+                self._noted(filled)
+                filled = []
+            operations += [*filled, *each]
         return Pass(self._noted(operations), self._here())
 
     def _read(self, before: State | None, after: State, checked: bool) -> tuple[list[Entry], Asked | None]:

@@ -134,7 +134,14 @@ _MOST_ROWS = 1 << 30
 
 def tables(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray]:
     """The copies as a kernel reads them, and the works of its thread blocks."""
-    entries = np.array([_entry(part) for copy in copies for part in _cut(_joined(copy))], COPY)
+    entries, works, _ = routed(copies)
+    return entries, works
+
+
+def routed(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, and of each copy that a kernel reads, which of the given ones it is of."""
+    parts = [(number, part) for number, copy in enumerate(copies) for part in _cut(_joined(copy))]
+    entries = np.array([_entry(part) for _, part in parts], COPY)
     each = np.maximum(1, _UNITS // np.maximum(entries["nx"], 1))
     counts = -(-entries["rows"] // each)
     which = np.repeat(np.arange(len(entries)), counts)
@@ -142,7 +149,7 @@ def tables(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray]:
     works["copy"] = which
     works["first"] = (np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)) * each[which]
     works["rows"] = np.minimum(each[which], entries["rows"][which] - works["first"])
-    return entries, works
+    return entries, works, np.array([number for number, _ in parts])
 
 
 def _joined(copy: Copy) -> Copy:

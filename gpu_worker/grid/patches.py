@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from gpu_worker.grid.layout import Layout
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import GridShape
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ class Domain:
     others: tuple[tuple[Box, ...], ...] = ()
     other_devices: tuple[tuple[int, ...], ...] = ()
     axes: int = 3
-    _pieces: dict = field(default_factory=dict)
+    _known: dict = field(default_factory=dict)
 
     @classmethod
     def of(cls, grid: GridShape, owners: Mapping[int, Device]) -> Domain:
@@ -141,7 +144,7 @@ class Domain:
         """The same patches, among those of all ranks, each of which has said which are its."""
         ranks = [decode(each, Described) for each in said]
         others = tuple(tuple(Box(low, high) for low, high in zip(rank.lows, rank.highs, strict=True)) for rank in ranks)
-        return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks), _pieces={})
+        return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks), _known={})
 
     def said(self) -> bytes:
         """What a rank says of its patches."""
@@ -149,11 +152,15 @@ class Domain:
                                 self.device_numbers), Described)
 
     def _found(self, sides: tuple, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
-        key = sides, below, above, rules
-        if key not in self._pieces:
-            targets, sources = sides
-            self._pieces[key] = tuple(ghosts(targets, sources, self.lattice.shape, below, above, rules))
-        return self._pieces[key]
+        targets, sources = sides
+        return self.once((sides, below, above, rules), lambda: tuple(
+            ghosts(targets, sources, self.lattice.shape, below, above, rules)))
+
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What follows from the domain, worked out once for each key."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
 
 
 def lifted(numbers: Sequence[int], missing: int) -> Triple:

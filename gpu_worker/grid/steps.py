@@ -280,7 +280,8 @@ class GridSteps:
         """The blocks that a stencil computes."""
         halos, self._waiting = self._waiting, ()
         stepper = self._stepper(values)
-        self._do(step.label, values, stepper.phase(halos, self._kernel(step.launch)))
+        filled, each = stepper.phase(halos, self._kernel(step.launch))
+        self._do(step.label, values, [*filled, *each])
         return self._windows(values, stepper.finish())
 
     def iterate(self, step: Iterate, values: Sequence[Partition]) -> Blocks:

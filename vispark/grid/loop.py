@@ -83,7 +83,8 @@ class Pace:
         if not self.steps:
             return min(FIRST_STEPS, left)
         most, each = _GROWTH * self.steps, self.seconds / self.steps
-        if left <= most and left * each <= _MOST_SECONDS:
+        # The fewer steps, the more of their time is what goes before them: so many more do not take longer than that.
+        if left <= max(most, FIRST_STEPS) and left * each <= _MOST_SECONDS:
             return left
         if not _LEAST_SECONDS <= self._count * each <= _MOST_SECONDS:
             self._count = _rounded(min(most, _SECONDS / each))
