@@ -122,7 +122,36 @@ def test_no_size_is_taken_for_never_negative(dtype: str):
     # The assembler takes what abs gives for that, and that of the least integer is negative.
     numbers = np.zeros(3, dtype)
     text = _assembly(fuse((Call(trace(_sizes)),), record_of({"a": numbers, "b": numbers.astype("int32")})).source)
-    assert re.search(r"neg\.s(32|64)", text) and not re.search(r"abs\.s\d", text)
+    assert not re.search(r"abs\.s\d", text)
+    assert re.search(r"neg\.s64" if dtype == "int64" else r"inverse, 1;", text)
+
+
+def _beyond(a, b, s, t):
+    return (max(np.maximum(a, -b), a), not np.maximum(s, t), s if s > t else t, abs(t) if t < 3 else t, min(a - a, t))
+
+
+def test_nothing_is_chosen_as_the_assembler_chooses_wrongly():
+    # It loses the sign in max(max(a, -b), c), takes the wrong half of a max of 16 bits that is compared, and of NaN
+    # that it is at least -1 where no other size is less. The compiler makes min(b, 0) of b if b < 0 else 0.
+    whole = record_of({"a": np.zeros(3, "int32"), "b": np.zeros(3, "int32"), "s": np.zeros(3, "int16"),
+                       "t": np.zeros(3, "int16")})
+    text = _assembly(fuse((Call(trace(_beyond)),), whole).source)
+    assert not re.search(r"max\.[su]16|min\.[su]16|neg\.s(16|32)", text)
+    for kind, letters in (("float32", "f32"), ("float64", "f64")):
+        data = record_of({"a": np.zeros(3, "int32"), "b": np.zeros(3, kind)})
+        text = _assembly(fuse((Call(trace(_of_floats)),), data).source)
+        assert not re.search(rf"(min|max)\.{letters}", text)
+    text = _assembly(fuse((Call(trace(_size)),), record_of(np.zeros(3, "float32"))).source)
+    assert re.search(r"setp\.(num|nan)\.f32", text)
+
+
+def _of_floats(a, b):
+    return min(a ^ a, b), b if b < 0 else 0.0, 0.0 if not b < 0 else b
+
+
+def _size(b):
+    return abs(b) >= -1
+
 
 
 def _assembly(text: str) -> str:

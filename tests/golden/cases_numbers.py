@@ -103,6 +103,8 @@ case("np.log10 of tiny complex numbers", np.array([5e-324 + 5e-324j, 1e-300j, 3e
     lambda z: np.log10(z))
 case("np.arctanh beside its pole", np.array([1 + 5e-324j, -1 - 1e-310j, 1 + 1e-200j, -1 + 1e-20j]), tolerance=4)(
     lambda z: np.arctanh(z))
+case("abs of complex numbers beyond the greatest", np.array([3.4e38 + 3.4e38j, -3.4e38 - 1e38j, 3e38j], "complex64"),
+     tolerance=2)(lambda z: abs(z))
 case("min, max of complex", pairs(ODD))(
     lambda a, b: (np.maximum(a, b), np.minimum(a, b), np.fmax(a, b), np.fmin(a, b), min(a, b), max(a, b)))
 for _name, _data in {"complex64": C64, "complex128": C128}.items():

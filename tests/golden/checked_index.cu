@@ -6,7 +6,9 @@
 // in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
 // or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
 // abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
-// a choice may not be seen to be of a number and its negation. It costs no instruction.
+// a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
+// half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
+// where b is, so that a zero may not be seen. It costs no instruction.
 template <class T> __device__ __forceinline__ T opaque(T a)
 {
 #ifndef __CUDA_ON_HOST__
@@ -21,9 +23,17 @@ template <> __device__ __forceinline__ long long opaque<long long>(long long a)
 #endif
     return a;
 }
+// -a, which wraps. In 32 bits it is ~a + 1 to CUDA's assembler, which takes max(max(b, -a), c) for that of a otherwise.
 template <class T> __device__ __forceinline__ T wrapped_negative(T a)
 {
-    return sizeof(T) < 8 ? (T)opaque<int>((int)(0u - (unsigned)a)) : (T)opaque<long long>((long long)(0ull - a));
+    if (sizeof(T) == 8) return (T)opaque<long long>((long long)(0ull - a));
+#ifdef __CUDA_ON_HOST__
+    return (T)(0u - (unsigned)a);
+#else
+    int negative;
+    asm("{ .reg .s32 inverse; not.b32 inverse, %1; add.s32 %0, inverse, 1; }" : "=r"(negative) : "r"((int)a));
+    return (T)negative;
+#endif
 }
 // Python's %, which has the divisor's sign; x % 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)

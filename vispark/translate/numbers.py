@@ -66,8 +66,12 @@ def extreme(name: str, a: Number, b: Number) -> Number:
         bounds = choose(a.bounds[0], b.bounds[0]), choose(a.bounds[1], b.bounds[1])
     function = {"min": "first_minimum", "max": "first_maximum"}[name]
     a, b = cast(a, kind), cast(b, kind)
-    c = "long long" if kind == INT else kind.c
-    text = f"{function}<{c}>({a.text}, {b.text})"
+    if kind == INT:
+        text = f"{function}<long long>({a.text}, {b.text})"
+    else:
+        # A zero that is the first may not be seen: see opaque() in the prelude.
+        first = f"opaque<{kind.c}>({a.text})" if kind.dtype in ("float32", "float64") else a.text
+        text = scalars.extreme(function, [first, b.text], kind)
     narrow = Number(INT, "", bounds=bounds).narrow
     return Number(kind, f"(int){text}" if narrow else text, bounds=bounds, atom=not narrow)
 

@@ -20,7 +20,9 @@ template <> struct unsigned_of<long long> { typedef unsigned long long type; };
 // in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
 // or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
 // abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
-// a choice may not be seen to be of a number and its negation. It costs no instruction.
+// a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
+// half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
+// where b is, so that a zero may not be seen. It costs no instruction.
 template <class T> __device__ __forceinline__ T opaque(T a)
 {
 #ifndef __CUDA_ON_HOST__
@@ -49,10 +51,37 @@ template <> __device__ __forceinline__ long long opaque<long long>(long long a)
 #endif
     return a;
 }
+template <> __device__ __forceinline__ float opaque<float>(float a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+f"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ double opaque<double>(double a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+d"(a));
+#endif
+    return a;
+}
+
+// -a, which wraps. In 32 bits it is ~a + 1 to CUDA's assembler, which takes max(max(b, -a), c) for that of a otherwise.
 template <class T> __device__ __forceinline__ T wrapped_negative(T a)
 {
-    return sizeof(T) < 8 ? (T)opaque<int>((int)(0u - (unsigned)a)) : (T)opaque<long long>((long long)(0ull - a));
+    if (sizeof(T) == 8) return (T)opaque<long long>((long long)(0ull - a));
+#ifdef __CUDA_ON_HOST__
+    return (T)(0u - (unsigned)a);
+#else
+    int negative;
+    asm("{ .reg .s32 inverse; not.b32 inverse, %1; add.s32 %0, inverse, 1; }" : "=r"(negative) : "r"((int)a));
+    return (T)negative;
+#endif
 }
+
+// a < b and a <= b of floats, where CUDA's assembler may find that the one cannot be beyond the other: it forgets NaN.
+template <class T> __device__ __forceinline__ bool less(T a, T b) { return a < b && a == a && b == b; }
+template <class T> __device__ __forceinline__ bool less_equal(T a, T b) { return a <= b && a == a && b == b; }
 
 // Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
@@ -439,4 +468,7 @@ def prelude_for(text: str) -> str:
 def _is_used(part: str, text: str) -> bool:
     """Whether a part that is a template's special case is that of a type in use."""
     special = _SPECIAL.search(part)
-    return special is None or special[1] in text.replace(part, "")
+    if special is None:
+        return True
+    name = special[1].partition("<")[0]
+    return any(used in text.replace(part, "") for used in (special[1], f"{name}<T>"))

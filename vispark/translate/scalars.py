@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,7 @@ _PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq, "!=": operator.ne}
 _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 _INT64 = -(2**63), 2**63 - 1
-#: Bytes of the integers that a GPU's compiler negates wrongly: opaque() in the prelude says how.
+#: Bytes of the integers that a GPU's compiler negates and compares wrongly: opaque() in the prelude says how.
 _SHORT = 2
 
 
@@ -219,8 +219,26 @@ def _python_compare(symbol: str, a: Number, b: Number) -> Number:
             raise Refusal(f"Python has no {symbol} of complex numbers; compare abs(), .real or .imag")
         return Number(BOOL, ufunc(UFUNC_OF[symbol], a, b).text, atom=False)
     if a.type.kind == "f" or b.type.kind == "f":
-        a, b = cast(a, FLOAT), cast(b, FLOAT)
+        return Number(BOOL, _compare_floats(symbol, (a, b), [cast(n, FLOAT).closed for n in (a, b)], FLOAT), atom=False)
     return Number(BOOL, f"{a.closed} {symbol} {b.closed}", atom=False)
+
+
+def _compare_floats(symbol: str, given: Sequence[Number], texts: list[str], kind: Scalar) -> str:
+    """A comparison, of which a compiler for GPUs that knows one side makes what is not so of NaN or of -0.
+
+    Where 0 would pass, float32 is compared with NaN in mind; of a zero that does not pass nothing may be known: less()
+    and opaque() in the prelude say why.
+    """
+    known = [position for position, number in enumerate(given) if number.known]
+    if len(known) == 1 and symbol in _ORDER and kind.kind == "f":
+        value = float(given[known[0]].value)
+        passes = _PYTHON[symbol](*((value, 0.0) if known == [0] else (0.0, value)))
+        if passes and kind.dtype == "float32":
+            a, b = map(_bared, texts if symbol in ("<", "<=") else texts[::-1])
+            return f"{'less_equal' if '=' in symbol else 'less'}<float>({a}, {b})"
+        if value == 0 and not passes:
+            texts[known[0]] = f"opaque<{kind.c}>({_bared(texts[known[0]])})"
+    return f"{texts[0]} {symbol} {texts[1]}"
 
 
 def _python_int(symbol: str, a: Number, b: Number) -> Number:
@@ -296,7 +314,8 @@ def _compare_integers(symbol: str, a: Number, b: Number) -> Number:
         return Number(NUMPY_BOOL, f"{function}({', '.join(_wide(n) for n in (first, second))})")
     if a.type.dtype != b.type.dtype:
         return Number(NUMPY_BOOL, f"(long long){a.closed} {symbol} (long long){b.closed}", atom=False)
-    return Number(NUMPY_BOOL, f"{a.closed} {symbol} {b.closed}", atom=False)
+    text = f"opaque<{a.c}>({a.text})" if a.type.numpy.itemsize == _SHORT and not a.type.weak else a.closed
+    return Number(NUMPY_BOOL, f"{text} {symbol} {b.closed}", atom=False)
 
 
 def _wide(number: Number) -> str:
@@ -345,6 +364,9 @@ def ufunc(name: str, *operands: Number) -> Number:
         return _compare_integers(OPERATOR_OF[name], *operands)
     casts, found = resolve(name, *(operand.type for operand in operands))
     numbers = tuple(map(_fitting, operands, casts))
+    if OPERATOR_OF.get(name) in _ORDER and casts[0].kind == "f":
+        work = Scalar("float32") if casts[0].dtype == "float16" else casts[0]
+        return Number(found, _compare_floats(OPERATOR_OF[name], operands, list(map(_float, numbers)), work), atom=False)
     return _emit(name, numbers, found)
 
 
@@ -478,6 +500,18 @@ def _call(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], st
     return lambda texts, kind, numbers: f"{function}<{kind.c}>({', '.join(map(_bared, texts))})"
 
 
+def extreme(function: str, texts: list[str], kind: Scalar) -> str:
+    """The lesser or greater of two; those of 16 bits are compared in 32: opaque() in the prelude says why."""
+    a, b = texts
+    if kind.kind in "iu" and kind.numpy.itemsize == _SHORT:
+        return f"({kind.c}){function}<int>(opaque<int>({_bared(a)}), {_bared(b)})"
+    return f"{function}<{kind.c}>({_bared(a)}, {_bared(b)})"
+
+
+def _extreme(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
+    return lambda texts, kind, numbers: extreme(function, texts, kind)
+
+
 def _rounding(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
     def emit(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
         if kind.kind != "f":
@@ -528,8 +562,9 @@ def _scaled(factor: float) -> Callable[[list[str], Scalar, tuple[Number, ...]], 
 
 _EMIT: dict[str, Callable[[list[str], Scalar, tuple[Number, ...]], str]] = {
     "absolute": _absolute, "negative": _negative, "positive": lambda texts, kind, numbers: texts[0],
-    "invert": _invert, "maximum": _call("maximum"), "minimum": _call("minimum"), "fmax": _call("maximum_number"),
-    "fmin": _call("minimum_number"), "sign": _call("sign"), "floor": _rounding("floor"), "ceil": _rounding("ceil"),
+    "invert": _invert, "maximum": _extreme("maximum"), "minimum": _extreme("minimum"),
+    "fmax": _extreme("maximum_number"), "fmin": _extreme("minimum_number"), "sign": _call("sign"),
+    "floor": _rounding("floor"), "ceil": _rounding("ceil"),
     "trunc": _rounding("trunc"), "rint": _rounding("rint"), "square": _call("square"),
     "reciprocal": _call("reciprocal"), "logaddexp": _call("log_add_exp"), "heaviside": _call("heaviside"),
     "hypot": _call("hypotenuse"),
