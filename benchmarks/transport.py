@@ -46,7 +46,7 @@ BAR = 0.6
 TASKS = 1, 8, 16
 
 #: After how many seconds of rounds no further one begins, of jobs and of processes: both together take a minute.
-_JOBS_SECONDS, _ALONE_SECONDS = 8.0, 16.0
+_JOBS_SECONDS, _ALONE_SECONDS = 6.0, 14.0
 
 #: What share of a block goes through the JVM.
 _JVM_SHARE = 8

@@ -101,7 +101,8 @@ class Intake:
             if start + buffer.nbytes > stop:
                 break
             self._filled += 1
-        self._device.synchronize(stream=stream)
+        # Who looks whether it is copied takes a processor from a task that packs.
+        self._device.synchronize_asleep(stream=stream)
         self._came = stop
         self.seconds += time.monotonic() - started
         failpoint("piece-copied")

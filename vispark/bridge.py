@@ -273,6 +273,8 @@ def _sent_in_pieces(client: Client, shipment: Shipment, packed: Packed, request:
         undo.callback(forget, client)
         payload = client.payload(whole)
         undo.callback(payload.close)
+        if not payload.used:
+            payload.populate()
         packed.write_keys(payload, 0)
         shipment.values.write(payload, offset)
         pieces = Pieces(client, request, payload, start)

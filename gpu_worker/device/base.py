@@ -377,6 +377,10 @@ class Device(ABC):
             If a kernel of this process has failed; the process must end.
         """
 
+    def synchronize_asleep(self, *, stream: Stream) -> None:
+        """As :meth:`synchronize`, leaving the processor to others meanwhile, at the price of waking up late."""
+        self.synchronize(stream=stream)
+
     def query(self, *, stream: Stream) -> None:
         """Raise what :meth:`synchronize` would by now, without waiting."""
 

@@ -418,6 +418,16 @@ class CudaDevice(Device):
         with self._active:
             stream.native.synchronize()
 
+    def synchronize_asleep(self, *, stream: Any) -> None:
+        flags = bindings.CUevent_flags
+        with self._active:
+            event = check(bindings.cuEventCreate(flags.CU_EVENT_BLOCKING_SYNC | flags.CU_EVENT_DISABLE_TIMING))
+            try:
+                check(bindings.cuEventRecord(event, stream.handle))
+                check(bindings.cuEventSynchronize(event))
+            finally:
+                bindings.cuEventDestroy(event)
+
     def query(self, *, stream: Any) -> None:
         with self._active:
             status = bindings.cuStreamQuery(stream.handle)[0]

@@ -109,6 +109,13 @@ def test_a_client_fills_the_same_memory_again(client: Client):
     larger.close()
 
 
+def test_memory_that_is_populated_has_all_its_pages():
+    with Payload.create(1 << 20) as payload:
+        assert not os.fstat(payload.descriptor).st_blocks
+        payload.populate()
+        assert os.fstat(payload.descriptor).st_blocks * 512 == payload.size and not payload.array.any()
+
+
 def test_a_closed_client_keeps_nothing(client: Client):
     payload = client.payload(10)
     client.close()
