@@ -15,10 +15,11 @@ import numpy as np
 
 from vispark.translate import dead, form
 from vispark.translate.calls import Returns
+from vispark.translate.capture import argument
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition
-from vispark.translate.interface import Field, Output, Parameter, Record, Structure
+from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure
 from vispark.translate.products import Product, Products, Stage
 from vispark.translate.scalars import cast, literal
 from vispark.translate.types import INT, Scalar, scalar_of
@@ -62,6 +63,26 @@ class Link:
     definition: Definition
     captures: tuple[str, ...]
     arguments: int
+
+
+def links_of(calls: Sequence[Call]) -> tuple[Link, ...]:
+    """The functions of a chain."""
+    return tuple(Link(call.function.definition, tuple(capture.name for capture in call.function.captures),
+                      len(call.args)) for call in calls)
+
+
+def values_of(calls: Sequence[Call]) -> dict[Place, Constant]:
+    """The arguments and captures of a chain."""
+    captures = [capture for call in calls for capture in call.function.captures]
+    arguments = [(call, arg) for call in calls for arg in call.args]
+    values: dict[Place, Constant] = {("capture", i): capture.value for i, capture in enumerate(captures)}
+    return values | {("argument", i): argument(call.function.definition, arg, i)
+                     for i, (call, arg) in enumerate(arguments)}
+
+
+def givens(values: dict[Place, Constant]) -> tuple[tuple[Place, Given], ...]:
+    """The types of arguments and captures."""
+    return tuple((place, Given.of(value)) for place, value in values.items())
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.capture import argument
-from vispark.translate.chain import ChainWriter, Given, Link, Place, RowFunction
+from vispark.translate.chain import ChainWriter, Given, Link, Place, RowFunction, givens, links_of, values_of
 from vispark.translate.errors import Refusal
 from vispark.translate.folding import Accumulated, Folding, accumulated, of_keys
-from vispark.translate.form import Constant
 from vispark.translate.frames import Folded, Frame
 from vispark.translate.interface import ROOM, Call, Record, TableKernel
 from vispark.translate.keyed import KeyedFrame
+from vispark.translate.matrix_beside import beside
 from vispark.translate.matrix_kernel import instead_of
 from vispark.translate.scalars import NeedsStatic
 from vispark.translate.table import WARP, keyed_table, lanes_for, lanes_for_key, table_for, together, usable
@@ -66,19 +65,14 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
     for call in calls:
         if call.function.definition.halo is not None:
             raise at_definition(call.function.definition, "a stencil needs a Grid: its neighbours are other cells")
-    arguments = [(call, arg) for call in calls for arg in call.args]
-    captures = [capture for call in calls for capture in call.function.captures]
-    values: dict[Place, Constant] = {("capture", i): capture.value for i, capture in enumerate(captures)}
-    values |= {("argument", i): argument(call.function.definition, arg, i) for i, (call, arg) in enumerate(arguments)}
+    values = values_of(calls)
     statics = {place: value.number for place, value in values.items()
                if not value.shape and value.weak and np.dtype(value.dtype) == np.bool_}
-    given = tuple((place, Given.of(value)) for place, value in values.items())
-    links = tuple(Link(call.function.definition, tuple(capture.name for capture in call.function.captures),
-                       len(call.args)) for call in calls)
     while True:
         try:
-            kernel = _kernel(links, record, given, tuple(statics.items()), wanted, folding, room)
-            return instead_of(kernel, calls, record, folding, room)
+            kernel = _kernel(links_of(calls), record, givens(values), tuple(statics.items()), wanted, folding, room)
+            found = instead_of(kernel, calls, record, folding, room)
+            return found if found is not kernel else beside(kernel, calls, record, wanted, folding, room)
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
         except Refusal as error:

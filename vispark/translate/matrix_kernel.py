@@ -18,6 +18,7 @@ from vispark.translate.interface import ROOM, Call, Field, Parameter, Preparatio
 from vispark.translate.matrix import Argument, Nearest, Recognised, Row, leaves, recognise
 from vispark.translate.matrix_glimpse import glimpsed
 from vispark.translate.matrix_roles import THREADS, TILE, Pair, Roles, jump, one_pass_for
+from vispark.translate.matrix_split import Split, split
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
 LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
@@ -32,12 +33,14 @@ _LEAST_OF_ONE_PRODUCT = 96
 _AHEAD, _RING = 4, 5
 #: Rows that are labelled before their sums are taken: as many numbers and labels of 2 bytes lie in shared memory.
 _CHUNK = 8192
+#: The most numbers of a row, beside the row itself and constants, that are folded by label.
+MOST_VALUES = 8
 #: Loads of rows under way in a thread while sums are taken.
 _ROWS_AHEAD = 16
 _HEADER = '#include "vispark/nearest.h"'
-_KINDS = {"float32": "float", "float64": "double"}
+KINDS = {"float32": "float", "float64": "double"}
 #: What sums of rows are kept in.
-_SUMS = {"float32": "double", "float64": "Twofold"}
+SUMS = {"float32": "double", "float64": "Twofold"}
 
 
 def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, folding: Folding | None,
@@ -51,11 +54,11 @@ def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, foldi
     calls, record, folding, room
         What it wrote it of and for.
     """
-    row = _row(calls[0], record) if len(calls) == 1 else None
-    if row is None or (rows := np.dtype(row.dtype).name) not in _KINDS:
+    row = row_of(calls[0], record) if len(calls) == 1 else None
+    if row is None or (rows := np.dtype(row.dtype).name) not in KINDS:
         return kernel
-    found = _recognised(_described(calls[0].function), _known(calls[0]))
-    given = _centres(calls[0], row, found.centres) if found else None
+    found = _recognised(described(calls[0].function), known_of(calls[0]))
+    given = centres_of(calls[0], row, found.centres) if found else None
     if found is None or given is None:
         return kernel
     groups = folding.groups if folding and folding.key else None
@@ -69,29 +72,34 @@ def is_matrix_work(source: str) -> bool:
 
 def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
     """Why a function that gives the nearest centre has the translator's kernel; empty if it is no such function."""
-    row = _row(call, record)
-    described = _described(call.function), _known(call)
-    found = _recognised(*described) if row else None
-    seen = found.centres if found else _glimpsed(*described)
-    centres = _centres(call, row, seen) if seen else None
+    row = row_of(call, record)
+    known = described(call.function), known_of(call)
+    found = _recognised(*known) if row else None
+    seen = found.centres if found else _glimpsed(*known)
+    centres = centres_of(call, row, seen) if seen else None
     if seen is None or (row and centres is None):
         return ""
     if row is None or centres is None:
         return (f"matrix work is for one row of an element, and of the fields {', '.join(_named(call, record))} "
                 "the function reads more, or no row")
     (count, columns), rows = centres.shape, np.dtype(row.dtype)
-    gives = f"matrix work gives labels alone or, with reduceByKey(numKeys={count}), the sums by label of the rows and "
-    if found is None:
-        return f"{gives}of constants, (label, (row, 1)); this function computes something else of them"
-    if rows.name not in _KINDS:
+    parted = None if found else parted_of(*known)
+    if found is None and parted is None:
+        return ("matrix work gives the label, and what else is computed of the row, the label, the nearest centre and "
+                "its distance; this function lets out more of the centres than that, or looks for them in two ways")
+    if rows.name not in KINDS:
         return f"matrix work is for rows of float32 or float64, and these are {rows}"
-    if not _fold_for(count, columns, rows.name, "float32", found.nearest):
+    nearest = found.nearest if found else Nearest(parted.nan, False) if parted else None
+    assert nearest is not None
+    if not _fold_for(count, columns, rows.name, "float32", nearest):
         return (f"{count} centres of {columns} numbers are too few or too many for matrix work, or the numbers no "
                 f"multiple of {16 // rows.itemsize}")
-    if room < ROOM and not _fold_for(count, columns, rows.name, "float32", found.nearest, room):
+    if room < ROOM and not _fold_for(count, columns, rows.name, "float32", nearest, room):
         return (f"matrix work on {count} centres of {columns} numbers needs more than the {room:,} bytes of shared "
                 "memory that a thread block can have here")
-    return f"{gives}of constants"
+    return (f"with reduceByKey(numKeys={count}) or more matrix work adds up rows, constants and up to {MOST_VALUES} "
+            "numbers of each row by label: its keys are the label, or that and a constant, and no other arrays are "
+            "folded")
 
 
 def _named(call: Call, record: Record) -> list[str]:
@@ -100,7 +108,7 @@ def _named(call: Call, record: Record) -> list[str]:
     return [each.name for each in record.fields if each.name in names]
 
 
-def _row(call: Call, record: Record) -> Field | None:
+def row_of(call: Call, record: Record) -> Field | None:
     """The row that a call's first parameter is, where that is all it reads of an element."""
     taken = call.function.definition.parameters
     if len(record.fields) == 1 and not record.fields[0].name:
@@ -112,24 +120,24 @@ def _row(call: Call, record: Record) -> Field | None:
     return found if len(found.shape) == 1 else None
 
 
-def _centres(call: Call, row: Field, place: tuple[str, int]) -> Parameter | None:
+def centres_of(call: Call, row: Field, place: tuple[str, int]) -> Parameter | None:
     """The centres of a call, where they go with its rows."""
     kind, number = place
     if kind == "argument" and number >= len(call.args):
         return None
     centres = np.asarray(call.args[number] if kind == "argument" else call.function.captures[number].value.array)
-    if centres.ndim != 2 or centres.shape[1] != row.shape[0] or centres.dtype.name not in _KINDS:
+    if centres.ndim != 2 or centres.shape[1] != row.shape[0] or centres.dtype.name not in KINDS:
         return None
     return Parameter(kind, "", number, centres.dtype.name, centres.shape, True)
 
 
-def _known(call: Call) -> tuple[Argument, ...]:
+def known_of(call: Call) -> tuple[Argument, ...]:
     """What nearest centres are recognised by of a call's arguments."""
     return tuple(each if type(each) is int else shape if len(shape := np.shape(each)) == 2 else None
                  for each in call.args)
 
 
-def _described(function: Function) -> Function:
+def described(function: Function) -> Function:
     """A function without the contents of the arrays it captured."""
     return replace(function, captures=tuple(
         Capture(each.name, Constant(each.value.dtype, each.value.shape, b"", each.value.weak) if each.value.shape
@@ -139,6 +147,12 @@ def _described(function: Function) -> Function:
 @functools.lru_cache(maxsize=128)
 def _recognised(function: Function, arguments: tuple[Argument, ...]) -> Recognised | None:
     return recognise(function, arguments)
+
+
+@functools.lru_cache(maxsize=128)
+def parted_of(function: Function, arguments: tuple[Argument, ...]) -> Split | None:
+    """A function's parts: its labels, and the rest."""
+    return split(function, arguments)
 
 
 @functools.lru_cache(maxsize=128)
@@ -163,7 +177,7 @@ def _kernel(kernel: TableKernel, result: object, field: str, rows: str, centres:
         ports = row, Parameter("output", kernel.outputs[0].name, 0, "int64", (), True)
         source, name, parameters = shape.labels(), "nearest_labels", (*ports, centres)
     else:
-        stores = _stores(kernel.accumulated, result, _SUMS[rows]) if groups == count else None
+        stores = _stores(kernel.accumulated, result, SUMS[rows]) if groups == count else None
         if stores is None:
             return None
         source, name, parameters = shape.fold(kernel.accumulated, stores), "nearest_fold", (row, centres)
@@ -177,24 +191,32 @@ def _stores(accumulated: Sequence[Accumulated], result: object, sums: str) -> tu
     these kernels do not give it. ``sums`` is the accumulator of the rows' sums."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Nearest):
         return None
-    parts = dict(_paths(result[1], "1"))
+    parts = dict(paths(result[1], "1"))
     stores = []
     for one in accumulated:
-        store = _OF_KEYS.get(one.guard) if one.field == "0" else _store(one, parts.get(one.field), sums)
+        part = parts.get(one.field)
+        if isinstance(part, Row):
+            store = sums_store(one, sums)
+        else:
+            store = OF_KEYS.get(one.guard) if one.field == "0" else constant_store(one, part)
         if store is None:
             return None
         stores.append(store)
     return tuple(stores) if stores.count("") == 1 else None
 
 
-_OF_KEYS = {"": "count", "least": "least", "greatest": "greatest"}
+OF_KEYS = {"": "count", "least": "least", "greatest": "greatest"}
 
 
-def _store(one: Accumulated, part: object, sums: str) -> str | None:
+def sums_store(one: Accumulated, sums: str) -> str | None:
+    """"" where an accumulator is that of the rows' sums, which are of a type; else None."""
+    return "" if (one.operator, one.accumulator, one.guard, one.of) == ("add", sums, "", "Value") else None
+
+
+def constant_store(one: Accumulated, part: object) -> str | None:
+    """What is stored for each group where constants are added up, in C++; None of others."""
     if one.operator != "add" or isinstance(part, bool):
         return None
-    if isinstance(part, Row):
-        return "" if (one.accumulator, one.guard, one.of) == (sums, "", "Value") else None
     if isinstance(part, int) and abs(part) < 1 << 31:
         if (one.accumulator, one.guard) == ("long long", ""):
             return f"{part}ll * count"
@@ -205,10 +227,10 @@ def _store(one: Accumulated, part: object, sums: str) -> str | None:
     return None
 
 
-def _paths(result: object, path: str) -> list[tuple[str, object]]:
+def paths(result: object, path: str) -> list[tuple[str, object]]:
     if not isinstance(result, tuple):
         return [(path, result)]
-    return [each for number, item in enumerate(result) for each in _paths(item, f"{path}.{number}")]
+    return [each for number, item in enumerate(result) for each in paths(item, f"{path}.{number}")]
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------------
@@ -302,7 +324,7 @@ class Shape:
         """The kernel that folds by label: the rows are added up, and of ``stores`` each is stored."""
         partials = [f"{one.accumulator}* __restrict__ partial_{number}" for number, one in enumerate(accumulated)]
         sums = stores.index("")
-        body = [f"{_SUMS[self.rows]}* const sums = partial_{sums} + {self._number} * {accumulated[sums].width}ll;",
+        body = [f"{SUMS[self.rows]}* const sums = partial_{sums} + {self._number} * {accumulated[sums].width}ll;",
                 *self._either("if (!Way::fold(x, work.count, room, centres, sums)) return;",
                               "Shape::fold(x, work.count, room, image, centres, sums);"),
                 f"nearest::each<{self.centres}>(room, [&](int k, long long count) {{"]
@@ -316,31 +338,38 @@ class Shape:
             last = ["if (threadIdx.x == 0) {", *(f"    {line}" for line in last), "}"]
         return self._source("nearest_fold", partials, 1, [*body, "});", *last])
 
-    def _either(self, one_pass: str, two: str) -> list[str]:
-        """Lines for the GPUs that take one pass, and for all others."""
-        return [f"#if {self.way.where}", one_pass, "#else", two, "#endif"] if self.way else [two]
-
-    def _source(self, name: str, partials: Sequence[str], ports: int, body: Sequence[str]) -> str:
-        row, kind = _KINDS[self.rows], _KINDS[self.dtype]
-        centres = f"const {kind}* __restrict__ centres"
-        image = ["const unsigned char* __restrict__ image"] if self.ring else []
-        declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *partials, *image,
-                    centres]
+    def types(self) -> list[str]:
+        """The C++ types, and what they need."""
         numbers = (self.padded, self.centres, self.columns, self.threads, self.ring, _CHUNK, self.ahead, _ROWS_AHEAD)
-        nan = f"nearest::{self.nan.upper()}"
-        clusters = f"VISPARK_CLUSTER({self.cluster}) " if self.cluster > 1 else ""
-        lines = [
-            _HEADER, "",
+        row, kind, nan = KINDS[self.rows], KINDS[self.dtype], f"nearest::{self.nan.upper()}"
+        return [
             "#if defined(VISPARK_WARPGROUPS) && VISPARK_WARPGROUPS",
             *(jump(self.way) if self.way else _products(self.padded)), "#endif", "",
             f"typedef nearest::Shape<{', '.join(map(str, numbers))}, {nan}, {row}, {kind}, {self.products}> Shape;",
             *self._either(f"typedef {self.way.type_of(nan, kind)} Way;" if self.way else "", "typedef Shape Way;"),
             f"static_assert(sizeof(Way::Room) <= {self.shared}, \"shared memory\");", ""]
-        if self.ring:
-            lines += ['extern "C" __global__ void __launch_bounds__(256)',
-                      f"nearest_centres(unsigned char* __restrict__ image, {centres})", "{",
-                      "    Shape::prepare(image, centres);", "}", ""]
-        lines += [
+
+    def preparing(self, declared: Sequence[str], centres: str) -> list[str]:
+        """The kernel that prepares centres, if there is one; ``declared`` are the parameters beside the image."""
+        if not self.ring:
+            return []
+        return ['extern "C" __global__ void __launch_bounds__(256)',
+                f"nearest_centres({', '.join(['unsigned char* __restrict__ image', *declared])})", "{",
+                f"    Shape::prepare(image, {centres});", "}", ""]
+
+    def _either(self, one_pass: str, two: str) -> list[str]:
+        """Lines for the GPUs that take one pass, and for all others."""
+        return [f"#if {self.way.where}", one_pass, "#else", two, "#endif"] if self.way else [two]
+
+    def _source(self, name: str, partials: Sequence[str], ports: int, body: Sequence[str]) -> str:
+        row, kind = KINDS[self.rows], KINDS[self.dtype]
+        centres = f"const {kind}* __restrict__ centres"
+        image = ["const unsigned char* __restrict__ image"] if self.ring else []
+        declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *partials, *image,
+                    centres]
+        clusters = f"VISPARK_CLUSTER({self.cluster}) " if self.cluster > 1 else ""
+        lines = [
+            _HEADER, "", *self.types(), *self.preparing([centres], "centres"),
             f'extern "C" __global__ void {clusters}__launch_bounds__({self.threads}, 1)',
             f"{name}({', '.join(declared)})", "{",
             "    extern __shared__ __align__(128) unsigned char memory[];",

@@ -497,23 +497,42 @@ struct Shape {
         }
     }
 
-    // The sums of a work's rows by label, and in room.counts how many there are.
-    static __device__ void fold(const R* x, long long rows, Room& room, const unsigned char* scratch,
-                                const C* centres, typename Sums<R>::type* sums)
+    // The labels of a chunk after the other in room.labels; `then(first, count)` is done by all threads for each.
+    template <class Then>
+    static __device__ void chunks(const R* x, long long rows, Room& room, const unsigned char* scratch,
+                                  const C* centres, Then then)
     {
         const FactorsFor<R> given = factors(room, scratch, centres);
-        for (int k = threadIdx.x; k < K; k += T) room.counts[k] = 0;
         for (long long first = 0; first < rows || first == 0; first += CHUNK) {
             const int count = (int)min((long long)CHUNK, rows - first);
             label(x + first * D, count, room, given, centres,
                   [&](int row, int label) { room.labels[row] = (unsigned char)label; });
             __syncthreads();
-            sort<K, T>(room.labels, count, room.order, room.places, room.start);
-            for (int k = threadIdx.x; k < K; k += T) room.counts[k] += room.start[k + 1] - room.start[k];
-            gather<K, D, T, ROWS_AHEAD, D>(x + first * D, D, [&](int i) { return room.order[i]; }, room.start, sums,
-                                           first == 0);
+            then(first, count);
             __syncthreads();
         }
+    }
+
+    // The sums of a work's rows by label, and in room.counts how many there are; no sums where there is no place for
+    // them. `beside(first)` is done by all threads for each chunk, whose rows are then in order.
+    template <class Beside>
+    static __device__ void fold(const R* x, long long rows, Room& room, const unsigned char* scratch,
+                                const C* centres, typename Sums<R>::type* sums, Beside beside)
+    {
+        for (int k = threadIdx.x; k < K; k += T) room.counts[k] = 0;
+        chunks(x, rows, room, scratch, centres, [&](long long first, int count) {
+            sort<K, T>(room.labels, count, room.order, room.places, room.start);
+            for (int k = threadIdx.x; k < K; k += T) room.counts[k] += room.start[k + 1] - room.start[k];
+            if (sums)
+                gather<K, D, T, ROWS_AHEAD, D>(x + first * D, D, [&](int i) { return room.order[i]; }, room.start, sums,
+                                               first == 0);
+            beside(first);
+        });
+    }
+    static __device__ void fold(const R* x, long long rows, Room& room, const unsigned char* scratch,
+                                const C* centres, typename Sums<R>::type* sums)
+    {
+        fold(x, rows, room, scratch, centres, sums, [](long long) {});
     }
 };
 
@@ -547,17 +566,27 @@ template <int K, class Room, class Put> __device__ __forceinline__ void each(con
     for (int k = threadIdx.x; k < K; k += blockDim.x) put(k, room.counts[k]);
 #endif
 }
-template <int K, class Room> __device__ __forceinline__ long long least(const Room& room)
+template <int K, class Room> __device__ __forceinline__ long long least(const Room& room, long long more = 0)
 {
     for (int k = 0; k < K; k++)
-        if (room.counts[k]) return k;
+        if (room.counts[k]) return k + more;
     return Minimum::identity<long long>();
 }
-template <int K, class Room> __device__ __forceinline__ long long greatest(const Room& room)
+template <int K, class Room> __device__ __forceinline__ long long greatest(const Room& room, long long more = 0)
 {
     for (int k = K - 1; k >= 0; k--)
-        if (room.counts[k]) return k;
+        if (room.counts[k]) return k + more;
     return Maximum::identity<long long>();
+}
+
+// Cells that nothing was folded into yet.
+template <class Op, class A> __device__ __forceinline__ void start(A* cells, int count)
+{
+#ifdef VISPARK_ON_HOST
+    for (int i = 0; i < count; i++) cells[i] = Op::template identity<A>();
+#else
+    for (int i = threadIdx.x; i < count; i += blockDim.x) cells[i] = Op::template identity<A>();
+#endif
 }
 
 }  // namespace nearest

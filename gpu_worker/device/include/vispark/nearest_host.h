@@ -131,18 +131,28 @@ struct Shape {
         label_all(x, rows, centres, [&](long long row, int label) { out[row] = label; });
     }
 
+    // No sums where there is no place for them; `beside(row, label)` is done for each row.
+    template <class Beside>
     static void fold(const R* x, long long rows, Room& room, const unsigned char*, const C* centres,
-                     typename Sums<R>::type* sums)
+                     typename Sums<R>::type* sums, Beside beside)
     {
         typedef typename Sums<R>::type Sum;
-        for (long long i = 0; i < (long long)K * D; i++) sums[i] = 0.0;
+        if (sums)
+            for (long long i = 0; i < (long long)K * D; i++) sums[i] = 0.0;
         for (int k = 0; k < K; k++) room.counts[k] = 0;
         label_all(x, rows, centres, [&](long long row, int label) {
             Sum* const sum = sums + (long long)label * D;
             const R* const item = x + row * D;
-            for (int d = 0; d < D; d++) sum[d] = Add::of(sum[d], Sum(item[d]));
+            if (sums)
+                for (int d = 0; d < D; d++) sum[d] = Add::of(sum[d], Sum(item[d]));
             room.counts[label]++;
+            beside(row, label);
         });
+    }
+    static void fold(const R* x, long long rows, Room& room, const unsigned char* scratch, const C* centres,
+                     typename Sums<R>::type* sums)
+    {
+        fold(x, rows, room, scratch, centres, sums, [](long long, int) {});
     }
 };
 

@@ -100,4 +100,39 @@ __device__ void gather(const R* x, int columns, RowOf row_of, const int* start, 
     }
 }
 
+// Folds `count` numbers into a cell, by a warp: a few in each lane's accumulator, and these joined in a fixed order.
+template <class Fold, class Op, class A, class Item>
+__device__ __forceinline__ void fold_into(A* cell, int count, Item item)
+{
+    constexpr int FEW = 16;
+    Fold fold;
+    for (int i = threadIdx.x % 32, turn = 1; i < count; i += 32, ++turn) {
+        fold.take(item(i));
+        if (turn % FEW == 0) fold.flush();
+    }
+    fold.flush();
+    A value = (A)fold.value;
+    for (int apart = 16; apart; apart /= 2) value = Op::of(value, rows::exchange(~0u, value, apart));
+    if (threadIdx.x % 32 == 0) *cell = Op::of(*cell, value);
+}
+
+// Values of a chunk's rows, which are in order: `make(row, value)` by LANES threads, of which one stores, and
+// `take(label, values, count)` by a warp, for some neighbouring rows of the label.
+template <class Value, int K, int T, int LANES, class Room, class Make, class Take>
+__device__ void by_label(Room& room, Make make, Take take)
+{
+    constexpr int MOST = sizeof(room.staged) / sizeof(Value);
+    Value* const values = (Value*)room.staged;
+    for (int begin = 0, count = room.start[K]; begin < count; begin += MOST) {
+        const int some = min(MOST, count - begin);
+        for (int i = threadIdx.x / LANES; i < some; i += T / LANES) make(room.order[begin + i], values[i]);
+        __syncthreads();
+        for (int k = threadIdx.x / 32; k < K; k += T / 32) {
+            const int from = max(room.start[k] - begin, 0), to = min(room.start[k + 1] - begin, some);
+            if (from < to) take(k, values + from, to - from);
+        }
+        __syncthreads();
+    }
+}
+
 }  // namespace nearest
