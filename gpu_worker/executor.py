@@ -9,7 +9,6 @@ was held before changes.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpu_worker import folds
+from gpu_worker.answers import again, folded
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.branching import Branching
 from gpu_worker.device.base import Device
@@ -42,7 +42,6 @@ from gpu_worker.protocol.messages import (
     Fold,
     FoldByKey,
     Folded,
-    FoldedField,
     FoldInside,
     Input,
     Keep,
@@ -61,7 +60,7 @@ from gpu_worker.protocol.messages import (
     Values,
 )
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned, block_bytes, field_bytes, field_offsets
-from gpu_worker.recordings import Recording, parted
+from gpu_worker.recordings import Answer, Recording, parted
 from gpu_worker.scratch import Arguments, Scratch
 from gpu_worker.store import Array, Block, Partition
 from gpu_worker.streams import Streams
@@ -191,7 +190,7 @@ class Execution:
 
     def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
         """Let the recording keep what was done, and bind what it makes of what the plan keeps."""
-        fold, partials = self.plan.fold, self.partials
+        fold = self.plan.fold
         recording.iterated = tuple(self.grid.iterated) if self.grid else ()
         if isinstance(recording, Branching):
             recording.path = self.grid.path
@@ -203,9 +202,7 @@ class Execution:
             for slot, vessel in recording.vessels.items():
                 self.names.bind_all(self._vrdd(slot), vessel)
 
-        def answer() -> tuple[tuple[Output, ...], Folded | None, Data | None]:
-            return (outputs, None, data) if fold is None else ((), *_folded(fold, partials))
-
+        answer: Answer = (lambda: (outputs, None, data)) if fold is None else again(fold, self.partials)
         recording.complete(self.streams, [*self.scratch.allocated, *self.arguments.buffers],
                            self.progress.everything(), answer)
 
@@ -525,7 +522,7 @@ class Execution:
                 for partial in self.partials:
                     partial.copy_out()
                 self.streams.synchronize()
-            return (), *_folded(self.plan.fold, self.partials)
+            return (), *folded(self.plan.fold, self.partials)
         data = self._room(sum(_payload_bytes(partition) for partition in self.fetched)) if self.fetched else None
         outputs, offset = [], 0
         with self.streams.pinned(data), self.progress.waiting():
@@ -558,24 +555,6 @@ class Execution:
                 partition.device.copy_out(target, array.buffer, stream=stream)
             offset += aligned(array.nbytes)
         return output
-
-
-def _folded(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> tuple[Folded, Data | None]:
-    """What partial results that were copied out make together."""
-    result = folds.join(fold, partials)
-    if result is None:
-        return Folded(0, (), -1), None
-    offsets, lies = result.offsets, result.lies
-    if lies is None:
-        arrays = [each.values for each in result.fields]
-        arrays += [] if result.counts is None else [result.counts]
-        offsets = list(itertools.accumulate([aligned(array.nbytes) for array in arrays], initial=0))
-        lies = np.empty(offsets[-1], np.uint8)
-        for array, offset in zip(arrays, offsets, strict=False):
-            Data(lies).put(offset, array)
-    fields = tuple([FoldedField(each.field.name, each.field.dtype, each.field.shape, offset, each.magnitude,
-                                each.ordered) for each, offset in zip(result.fields, offsets, strict=False)])
-    return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), Data(lies)
 
 
 def _room(nbytes: int) -> Data:

@@ -161,9 +161,8 @@ def join(step: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Folde
     """
     if not partials:
         return None
-    if not isinstance(step, Fold):
-        for partial in partials:
-            _check_keys(step.groups, partial)
+    for partial in partials:
+        check_keys(step, partial)
     described = [part.field for part in partials[0].parts]
     if any([part.field for part in partial.parts] != described for partial in partials):
         raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
@@ -255,10 +254,17 @@ def results_of(launch: Launch) -> list[str]:
     return ["" if each.guard else dtypes.get(each.field, "") for each in launch.partials]
 
 
-def _check_keys(groups: int, partial: Partial) -> None:
-    if partial.keys is None:
+def is_as_it_lies(partials: Sequence[Partial]) -> bool:
+    """Whether what is copied out is the result already, of which :func:`join` tells the same each time."""
+    return len(partials) == 1 and all(part.offset >= 0 and part.guards is None for part in partials[0].parts)
+
+
+def check_keys(step: Fold | FoldByKey | MapFold, partial: Partial) -> None:
+    """Raise PlanError where a record's key, as it was copied out, is out of range."""
+    if partial.keys is None or isinstance(step, Fold):
         return
-    least, greatest = (int(each[0, 0]) for each in partial.keys)
+    groups = step.groups
+    least, greatest = [int(each[0, 0]) for each in partial.keys]
     wrong = least if least < 0 else greatest
     if not 0 <= wrong < groups:
         whose = f" of partition {partial.index}" if partial.index >= 0 else ""

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import NoReturn
 
@@ -136,19 +136,21 @@ class Worker:
                 return self._hold_copy(request, *descriptors)
             if not isinstance(request, Run | Piece):
                 return self._handlers[type(request)](request)
-            with ExitStack() as stack:
-                if payloads is None:
-                    payloads = self.payloads()
-                    stack.callback(payloads.close)
-                if isinstance(request, Piece):
-                    return self._piece(request, payloads, *descriptors)
-                self._running.add(request.number)
-                stack.enter_context(self._box.serving(request.number))
-                return self._run(request, payloads, *descriptors)
+            if payloads is None:
+                with closing(self.payloads()) as payloads:
+                    return self._served(request, descriptors, payloads)
+            return self._served(request, descriptors, payloads)
         except KernelFault as fault:
             self._end(fault, request.number)
         finally:
             self._running.discard(request.number)
+
+    def _served(self, request: Run | Piece, descriptors: list[int], payloads: Payloads) -> Answer | Flight:
+        if isinstance(request, Piece):
+            return self._piece(request, payloads, *descriptors)
+        self._running.add(request.number)
+        with self._box.serving(request.number):
+            return self._run(request, payloads, *descriptors)
 
     def finish(self, flight: Flight) -> Answer:
         """The answer to a request that was begun. Raises as :meth:`begin` does."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import threading
 import types
 import typing
 from collections.abc import Callable
@@ -31,6 +32,16 @@ _NUMBERS = {int: (int,), float: (float, int), str: (str,), bytes: (bytes,), bool
 _NOTHING = object()
 
 
+class _Packer(threading.local):
+    """A thread's own, as making one takes as long as packing a message."""
+
+    def __init__(self) -> None:
+        self.pack = msgpack.Packer(use_bin_type=True).pack
+
+
+_packer = _Packer()
+
+
 class _Mismatch(Exception):
     """What arrived is of another type than its annotation says; the path to it is put together on the way out."""
 
@@ -46,7 +57,7 @@ class _Mismatch(Exception):
 
 def encode(value: object, of: object) -> bytes:
     """Encode ``value``, a record or a member of the union ``of``."""
-    return msgpack.packb(_codec(of)[0](value), use_bin_type=True)
+    return _packer.pack(_codec(of)[0](value))
 
 
 def decode(data: bytes | bytearray | memoryview, of: object) -> typing.Any:
@@ -125,6 +136,7 @@ def _record(of) -> tuple[Pack, Unpack]:
     rest = [(place, codec, _unchanged(hints[names[place]])) for place, codec in enumerate(codecs) if place not in plain]
     count = len(names)
     given, chosen = _getter(operator.attrgetter, names), _getter(operator.itemgetter, plain)
+    made = _filler(of, names)
 
     def pack(value):
         values = list(given(value))
@@ -146,9 +158,23 @@ def _record(of) -> tuple[Pack, Unpack]:
                     values[place] = unpacker(raw[place])
         except _Mismatch as error:
             raise error.within("." + names[place]) from error
-        return of(*values)
+        return made(values)
 
     return pack, unpack
+
+
+def _filler(of: type, names: list[str]) -> Callable[[list], typing.Any]:
+    """What makes a record of its fields' values: frozen dataclasses set their fields one by one, at half the speed."""
+    if hasattr(of, "__post_init__") or hasattr(of, "__slots__"):
+        return lambda values: of(*values)
+    new: Callable[[type], typing.Any] = object.__new__
+
+    def made(values):
+        record = new(of)
+        record.__dict__.update(zip(names, values, strict=True))
+        return record
+
+    return made
 
 
 def _unchanged(of) -> object:

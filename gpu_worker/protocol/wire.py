@@ -95,10 +95,10 @@ class Connection:
         """As :meth:`receive`, for what ``read`` makes of a message's bytes."""
         descriptors: list[int] = []
         try:
-            length, = _LENGTH.unpack(self._exactly(_LENGTH.size, descriptors))
+            length = self._length(descriptors)
             if length > cap:
                 raise ProtocolError(f"a frame of {length} bytes is over the cap of {cap}")
-            return read(self._exactly(length, descriptors)), descriptors
+            return read(self._exactly(length)), descriptors
         except VisparkError:
             close_all(descriptors)
             raise
@@ -130,9 +130,10 @@ class Connection:
         looking.register(self.socket, select.POLLIN)
         return bool(looking.poll(1000 * seconds))
 
-    def _exactly(self, length: int, descriptors: list[int]) -> bytearray:
-        buffer = bytearray(length)
-        view = memoryview(buffer)
+    def _length(self, descriptors: list[int]) -> int:
+        """The length of the next frame; the descriptors beside its first byte go with the others."""
+        head = bytearray(_LENGTH.size)
+        view = memoryview(head)
         while view:
             try:
                 count, ancillary, flags, _ = self.socket.recvmsg_into([view], _ANCILLARY_BYTES, _CLOEXEC)
@@ -145,10 +146,26 @@ class Connection:
                     descriptors.extend(rights)
             if flags & _CUT_OFF or len(descriptors) > MAX_DESCRIPTORS:
                 raise ProtocolError(f"a frame brought more than {MAX_DESCRIPTORS} descriptors")
-            if not count:
-                raise WorkerLost("the peer closed the connection")
-            view = view[count:]
+            view = view[self._some(count):]
+        return int(_LENGTH.unpack(head)[0])
+
+    def _exactly(self, length: int) -> bytearray:
+        """So many bytes of a frame; descriptors among them, where none belong, are the kernel's to close."""
+        buffer = bytearray(length)
+        view = memoryview(buffer)
+        while view:
+            try:
+                count = self.socket.recv_into(view)
+            except OSError as error:
+                raise WorkerLost(f"the peer is gone: {error}") from error
+            view = view[self._some(count):]
         return buffer
+
+    @staticmethod
+    def _some(count: int) -> int:
+        if not count:
+            raise WorkerLost("the peer closed the connection")
+        return count
 
     def patient(self) -> None:
         """Let the peer be silent for as long as it wants, from now on."""
