@@ -16,11 +16,22 @@ from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark.content import Content
 from vispark.fold import FoldSpec, fold_of
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
-from vispark.fold.lowering import ByKey, FoldRequest, Folds, Reduce, Sum, Total, finish, finish_number, type_of
+from vispark.fold.lowering import (
+    ByKey,
+    FoldRequest,
+    Folds,
+    Reduce,
+    Sum,
+    Total,
+    finish,
+    finish_number,
+    reduce_by,
+    type_of,
+)
 from vispark.mapped import MapSpec
 from vispark.records.layout import BY_NAME
 from vispark.reduced import ReducedRDD
-from vispark.rewrite import Goal
+from vispark.rewrite import Goal, to_fold
 from vispark.session import Answer
 from vispark.translate import TranslationError
 
@@ -51,7 +62,7 @@ class FoldActions(RDD[Any]):
             return self._spark("reduce", f)
 
         spec = fold_of(f)
-        request: Reduce | str = spec if isinstance(spec, str) else Reduce(spec)
+        request: Reduce | str = spec if isinstance(spec, str) else reduce_by(spec)
         found = self.folded(request, "reduce")
         return spark() if found is None else finish(*found, spark)
 
@@ -196,7 +207,7 @@ class FoldActions(RDD[Any]):
         """Run a fold in the workers; what they gave. None where it cannot run there, for reasons that are noted."""
         fold: Any = request
         if not isinstance(request, str):
-            answer = self._evaluate(range(self.getNumPartitions()), Goal(fold=request)) if self._is_held() else None
+            answer = self._evaluate(range(self.getNumPartitions()), to_fold(fold)) if self._is_held() else None
             fold = answer.fold if answer else "nothing is cached"
         if isinstance(fold, str):
             log.info("%s() of %r is a Spark job: %s", action, self, fold)

@@ -21,6 +21,8 @@ class History(RDD[Any]):
     _before: Any
     _lineage: Lineage | None
     _residency: Residency | None
+    #: The chain's end up to here, while this is kept.
+    _end: Chain | None = None
 
     def _chain(self) -> Chain:
         nodes: list[Node] = []
@@ -80,19 +82,35 @@ class History(RDD[Any]):
         What comes before counts only where something has to be computed anew.
         """
         nodes: list[Node] = []
-        kept = False
         each: History | None = self
-        while each is not None:
-            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
-            kept = kept or each._residency is not None
-            if kept and not isinstance(each._op, plan.MOVING):
-                return tuple(reversed(nodes))
+        while each is not None and each._residency is None:
+            nodes.append(Node(each._op))
             last, each = each, each._before
-        for op in last._earlier():
-            nodes.append(Node(op))
-            if kept and not isinstance(op, plan.MOVING):
+        nodes.reverse()
+        if each is not None:
+            return (*each._kept_end(), *nodes)
+        return (*reversed([Node(op) for op in last._earlier()]), *nodes)
+
+    def _kept_end(self) -> Chain:
+        """The same of what is kept: worked out once, as a loop starts from it in every pass."""
+        cached = self._residency.cached if self._residency else None
+        if self._end is not None and self._end[-1].cached is cached:
+            return self._end
+        nodes = [Node(self._op, cached)]
+        for each in self._before_here():
+            if not isinstance(nodes[-1].op, plan.MOVING):
                 break
-        return tuple(reversed(nodes))
+            nodes.append(each)
+        self._end = found = tuple(reversed(nodes))
+        return found
+
+    def _before_here(self) -> Iterator[Node]:
+        """The nodes before this one, the last one first."""
+        last, each = self, self._before
+        while each is not None:
+            yield Node(each._op, each._residency.cached if each._residency else None)
+            last, each = each, each._before
+        yield from [Node(op) for op in last._earlier()]
 
     def _waiting(self) -> list[Residency]:
         """What is to be kept and not there yet, behind the last that is, and that; nothing where none is.

@@ -114,7 +114,8 @@ class Plans:
         PlanError
             If it cannot be run as written.
         """
-        key = (shape, tuple([_key(node, chain, nodes) for node in nodes]), goal, tuple(partitions), room)
+        which = partitions if isinstance(partitions, range) else tuple(partitions)
+        key = (shape, tuple([_key(node, chain, nodes) for node in nodes]), goal, which, room)
         alike = self._plans.get(key, ())
         for ready in alike:
             if ready.fits(nodes):

@@ -19,7 +19,7 @@ from pyspark.serializers import Serializer
 
 from vispark.errors import PlanError
 from vispark.fold import fold_of
-from vispark.fold.lowering import ByKey, finish_by_key, records
+from vispark.fold.lowering import ByKey, by_key, finish_by_key, records
 from vispark.records import Layout
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class ReducedRDD(DriverRDD):
         self._places = numPartitions, partitionFunc
         self._function = function
         spec = fold_of(function) if numKeys is not None else "numKeys= was not given"
-        self._request: ByKey | str = spec if isinstance(spec, str) else ByKey(spec, int(numKeys or 0))
+        self._request: ByKey | str = spec if isinstance(spec, str) else by_key(spec, int(numKeys or 0))
         self._pairs: tuple[Layout, dict[str, np.ndarray]] | None = None
         self._evaluated = False
 

@@ -29,6 +29,8 @@ class Released:
 
     def take(self) -> tuple[int, ...]:
         """All of them, for the workers to forget."""
+        if not self._numbers:
+            return ()
         found = []
         with suppress(IndexError):
             while True:

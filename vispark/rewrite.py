@@ -8,14 +8,18 @@ value stays.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from typing import Any
 
 from vispark import plan
 from vispark.fold.lowering import FoldRequest
+from vispark.hashed import hashed_once
 from vispark.plan import Cached, Chain, Node
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Goal:
     """What is wanted of a chain's result: its records (up to ``limit``, all if below 0), its fold, or neither."""
@@ -23,6 +27,12 @@ class Goal:
     fetch: bool = True
     limit: int = -1
     fold: FoldRequest | None = None
+
+
+@functools.lru_cache(maxsize=256)
+def to_fold(fold: Any) -> Goal:
+    """What is wanted where all records are folded: one object for one request, which loops make in every pass."""
+    return Goal(fold=fold)
 
 
 #: The most operations that become one step: a kernel of a whole loop, replayed from its lineage, is for no compiler.
@@ -46,8 +56,10 @@ def after_start(chain: Chain, start: Cached | None) -> Chain:
     """The part of a chain that is still to be done from ``start``: a node's number, or None for the RDD's records."""
     if start is None:
         return chain[1:]
-    position = next(index for index, node in enumerate(chain) if node.cached == start)
-    return chain[position + 1:]
+    for position, node in enumerate(chain):
+        if node.cached is start or (node.cached is not None and node.cached == start):
+            return chain[position + 1:]
+    raise AssertionError(f"{start} is no part of the chain")
 
 
 def stages(nodes: Sequence[Node], fold: bool, apart: Set[int] = frozenset()) -> tuple[Stage, ...]:

@@ -171,7 +171,7 @@ class Session:
         answer = Answer()
 
         def once() -> None:
-            todo = [partition for partition in partitions if partition not in answer.done]
+            todo = [each for each in partitions if each not in answer.done] if answer.done else partitions
             if self.missing(self.residencies[start.number], todo):
                 self.materialise(loader, whole() if whole else chain, start, todo)
             self._round(loader, chain, start, goal, todo, answer)
@@ -402,6 +402,8 @@ class Session:
         gone = {place for place in residency.processes if not self.workers.alive(*place)}
         if gone:
             return [partition for partition in partitions if places.get(partition, None) in (gone | {None})]
+        if partitions == range(len(places)):
+            return []       # all of them, and a loop asks for all in every pass
         return [partition for partition in partitions if partition not in places]
 
     def _round(self, loader, chain: Chain, start: Cached, goal: Goal, partitions: Sequence[int],
@@ -502,7 +504,8 @@ class Session:
         if reply.folded is not None:
             # Partitions without records do not say what a record looks like.
             contents = prepared.results
-            first = next((partition for partition, content in contents.items() if content.count), min(contents))
+            first = next((partition for partition, content in contents.items() if content.count), -1)
+            first = min(contents) if first < 0 else first
             answer.folds[first] = reply.folded, data, contents[first]
         for output in reply.outputs:
             answer.records[output.partition] = list(prepared.records(output, data, self.credentials.keyring))

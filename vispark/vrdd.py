@@ -470,7 +470,7 @@ class VRDD(History, FoldActions, GridOperations):
 
     def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer:
         """Run the plan on cached data; an error names the VRDD."""
-        session, partitions = Session.of(self.ctx), list(partitions)
+        session, partitions = Session.of(self.ctx), partitions if isinstance(partitions, range) else list(partitions)
         self._prepare_grid(partitions)
         answer = session.evaluate(self._loader, self._recent(), partitions, goal, self._chain)
         self._let_go_of_inputs()
@@ -558,7 +558,7 @@ class VRDD(History, FoldActions, GridOperations):
         Session.of(self.ctx).job(saved._jrdd.count)
         with self._lock:
             on_host = plan.place_of(self._chain()) == "host"
-            self._origin, self._before = saved, None
+            self._origin, self._before, self._end = saved, None, None
             self._op, self._lineage = (plan.Send(), None) if on_host else (plan.ToDevice(), Lineage((plan.Send(),)))
 
 

@@ -359,11 +359,15 @@ class Worker:
 
     def _lane(self) -> Lane:
         """The calling thread's lane, or one that nobody uses."""
+        thread = threading.get_ident()
         with self._lock:
-            lane = self._busy.get(threading.get_ident()) or (self._idle.pop() if self._idle else None)
-        lane = lane or self._open()
+            found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
+            if found is not None:
+                self._busy[thread] = found
+                return found
+        lane = self._open()
         with self._lock:
-            self._busy[threading.get_ident()] = lane
+            self._busy[thread] = lane
         return lane
 
     def _settle(self, lane: Lane) -> None:

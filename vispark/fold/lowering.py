@@ -17,6 +17,7 @@ from vispark.content import Content
 from vispark.errors import Place, PlanError
 from vispark.fold.reading import Leaf
 from vispark.fold.spec import FoldSpec
+from vispark.hashed import hashed_once
 from vispark.records import Layout, unpack
 from vispark.records.layout import BY_NAME, Part
 
@@ -35,6 +36,7 @@ _ADD = FoldSpec((Leaf("", "add"),), "add")
 _SAFE = 2.0 ** 62
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Reduce:
     """``reduce`` with a fold of records, whatever they are."""
@@ -82,6 +84,13 @@ class Sum:
         return Fold((FieldFold("", "add", "", "i8"),), over) if part.dtype.kind == "b" else fold
 
 
+@functools.lru_cache(maxsize=256)
+def reduce_by(spec: FoldSpec) -> Reduce:
+    """One object for one fold, which a loop asks for again and again."""
+    return Reduce(spec)
+
+
+@hashed_once
 @dataclass(frozen=True)
 class ByKey:
     """``reduceByKey`` of pairs that a ``vmap`` made, with keys below ``groups``."""
@@ -109,6 +118,12 @@ class ByKey:
             return "the keys are not integers"
         fields = _fields(self.spec, layout, values, "1")
         return fields if isinstance(fields, str) else FoldByKey("0", self.groups, fields)
+
+
+@functools.lru_cache(maxsize=256)
+def by_key(spec: FoldSpec, groups: int) -> ByKey:
+    """As :func:`reduce_by`."""
+    return ByKey(spec, groups)
 
 
 @dataclass(frozen=True)
@@ -175,10 +190,22 @@ def finish(fold: Fold, folds: Folds, otherwise: Callable[[], Any]) -> Any:
     if arrays is None:
         return otherwise()
     content = next(content for folded, _, content in folds if folded.count)
+    only = _only_array(content.layout, arrays)
+    if only is not None:
+        return only
     parts = tuple([_as(part, arrays[part.name].dtype) for part in content.layout.parts])
     layout = content.layout if parts == content.layout.parts else replace(content.layout, parts=parts)
     given = {name: array[None] if layout.kind == "elements" else array for name, array in arrays.items()}
     return next(_records(layout, 1, given))
+
+
+def _only_array(layout: Layout, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
+    """The record of folded blocks that are an array each, as a loop's gradient is; None of others."""
+    if layout.kind != "blocks" or len(layout.parts) > 1 or layout.tupled or layout.named:
+        return None
+    part, = layout.parts
+    array = arrays[part.name]
+    return array if part.form == "array" and np.dtype(part.types[0]) == array.dtype and array.flags.writeable else None
 
 
 def finish_number(fold: Fold, folds: Folds) -> tuple[int, np.ndarray]:
@@ -280,6 +307,8 @@ def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] 
     """Each part's fold over all workers, by name; None where one cannot be trusted."""
     given = [(folded.fields, payload) for folded, payload, _ in folds if folded.count]
     how = {each.field: each for each in fields}
+    if len(given) == 1:
+        return _alone(how, *given[0])
     found = {}
     for parts in zip(*[[(part, payload) for part in parts] for parts, payload in given], strict=True):
         name = parts[0][0].field
@@ -289,6 +318,14 @@ def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] 
         values = [payload.field(Field("", part.dtype, part.shape), part.offset) for part, payload in parts]
         found[name] = values[0] if len(values) == 1 else _reduced(by, values)
     return found
+
+
+def _alone(how: dict[str, FieldFold], parts: Sequence[FoldedField], payload: Data) -> dict[str, np.ndarray] | None:
+    """The same where one worker has all records."""
+    for part in parts:
+        if (part.magnitude or not part.ordered) and not _trusted(how[part.field].operator, [part]):
+            return None
+    return {part.field: payload.field(Field("", part.dtype, part.shape), part.offset) for part in parts}
 
 
 def _reduced(by: str, values: Sequence[np.ndarray]) -> np.ndarray:

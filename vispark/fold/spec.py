@@ -14,6 +14,7 @@ import numpy as np
 from gpu_worker.protocol.messages import FieldFold
 from vispark.errors import PlanError
 from vispark.fold.reading import Joined, Leaf, Unreadable, join_of
+from vispark.hashed import hashed_once
 from vispark.translate import TranslationError, trace
 from vispark.translate.form import Definition
 
@@ -38,6 +39,7 @@ LOWERED = ("a fold runs on the device with +, *, &, |, ^, min, max, operator's o
            "function of two values that joins them so, tuples part by part: lambda p, q: (p[0] + q[0], p[1] + q[1])")
 
 
+@hashed_once
 @dataclass(frozen=True)
 class FoldSpec:
     """How two records become one; hashable, equal by content.

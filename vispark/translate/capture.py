@@ -22,6 +22,10 @@ _WEAK = {bool: ("|b1", struct.Struct("<?")), int: ("<i8", struct.Struct("<q")), 
          complex: ("<c16", struct.Struct("<dd"))}
 
 
+#: As tuples: a union of types is made anew each time that it is written.
+_NUMBERS, _ARRAYS = (bool, int, float, complex), (np.ndarray, np.generic)
+
+
 class Unbound(Exception):
     """A name that nothing is bound to."""
 
@@ -35,14 +39,14 @@ def constant(value: Any, what: str) -> Constant:
         If it is neither, its items differ in shape or type, or it is of a dtype that kernels do not have; ``what`` is
         what the message calls it.
     """
-    if isinstance(value, bool | int | float | complex) and not isinstance(value, np.generic):
+    if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
         if isinstance(value, int) and not _INT64.min <= value <= _INT64.max:
             raise Refusal(f"{what} is {value}, which does not fit 64 bits")
         dtype, packed = _WEAK[bool if isinstance(value, bool) else int if isinstance(value, int) else
                               float if isinstance(value, float) else complex]
         parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
         return Constant(dtype, (), packed.pack(*parts), True)
-    if isinstance(value, np.ndarray | np.generic) and not isinstance(value, np.ma.MaskedArray):
+    if isinstance(value, _ARRAYS) and not isinstance(value, np.ma.MaskedArray):
         held = _held(value.dtype, what)
         data = value.tobytes() if value.dtype is held else np.asarray(value, dtype=held).tobytes()
         return Constant(held.str, value.shape, data)

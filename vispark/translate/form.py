@@ -14,9 +14,12 @@ comparisons, so a function that is defined twice is one function.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from vispark.hashed import hashed_once
 
 
 @dataclass(frozen=True)
@@ -350,6 +353,7 @@ class Text:
     lines: tuple[str, ...] = field(repr=False)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Definition:
     """A function's parameters and body.
@@ -366,16 +370,12 @@ class Definition:
     text: Text = field(default=Text("", 0, ()), compare=False, repr=False)
     at: At = field(default=At(), compare=False, repr=False)
 
-    def __hash__(self) -> int:
-        # Plans are looked up by their functions in every pass of a loop.
-        if "_hash" not in self.__dict__:
-            hashed = hash((self.name, self.parameters, self.body, self.free, self.halo))
-            object.__setattr__(self, "_hash", hashed)
-        return int(self.__dict__["_hash"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Strings are hashed differently by each process.
-        return {name: value for name, value in self.__dict__.items() if name != "_hash"}
+    @cached_property
+    def taken(self) -> int | None:
+        """How many arguments it takes by their place, the element among them; None for as many as there are."""
+        if any(parameter.many for parameter in self.parameters):
+            return None
+        return sum(not parameter.keyword_only for parameter in self.parameters)
 
 
 @dataclass(frozen=True)

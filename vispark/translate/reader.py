@@ -82,9 +82,8 @@ def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function,
 
 
 def _by_value(definition: Definition, args: tuple[Any, ...]) -> tuple[form.Constant, ...]:
-    taken = sum(not parameter.keyword_only for parameter in definition.parameters)
-    at = definition.at
-    if len(args) >= max(1, taken) and not any(parameter.many for parameter in definition.parameters):
+    at, taken = definition.at, definition.taken
+    if taken is not None and len(args) >= max(1, taken):
         raise complain(f"{definition.name} takes {taken} parameters, the element and {max(0, taken - 1)} "
                        f"arguments; {len(args)} arguments were given", at, definition.text, definition.name)
     return constants(args, definition)

@@ -118,12 +118,16 @@ class Recipe:
         return tuple(_Step(*step, self._checks.get(number, _anything)) for number, step in enumerate(self._steps))
 
 
+#: What is captured by value.
+_TAKEN = int, float, complex, np.generic, np.ndarray, list
+
+
 def _anything(_: Any, __: Following) -> bool:
     return True
 
 
 def _take_number(name: str, found: Any, walk: Following) -> bool:
-    if not isinstance(found, int | float | complex | np.generic | np.ndarray | list) or isinstance(found, bool):
+    if not isinstance(found, _TAKEN) or isinstance(found, bool):
         return False
     walk.captures.append(Capture(name, constant(found, name)))
     return True
