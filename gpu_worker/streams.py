@@ -17,8 +17,9 @@ from gpu_worker.protocol.payload import Data, Payload
 #: Streams of one device that a single plan works on at once.
 LANES = 8
 
-#: The numbers of a device's own stream, and of the one for copies beside it; lanes count from 0.
-MAIN, BESIDE = -1, -2
+#: The numbers of a device's own stream, of the one for copies beside it, and of those for what waits for such copies;
+#: lanes count from 0.
+MAIN, BESIDE, RIMS = -1, -2, (-3, -4)
 
 #: Smaller payloads are copied faster than they are pinned.
 PIN_FROM = 4 << 20
@@ -117,6 +118,12 @@ class Streams:
     def beside(self, device: Device) -> Stream:
         """A stream for copies beside a device's own work, in no order with it but for what is waited for."""
         return self._stream(device, BESIDE)
+
+    def rim(self, device: Device, number: int) -> Stream:
+        """A stream for what waits for others' copies while the device's own one goes on, in no order with it but for
+        what is waited for.
+        """
+        return self._stream(device, RIMS[number % len(RIMS)])
 
     def before(self, device: Device, stream: Stream) -> list[Stream]:
         """The streams all of whose work so far is behind a stream's next: what they freed may be used there."""

@@ -345,6 +345,13 @@ class Device(ABC):
     def start(self, call: Call, *, stream: Stream) -> None:
         """Enqueue a launch that was checked."""
 
+    def side_by_side(self, kernel: Any, threads: int, shared: int) -> int:
+        """How many thread blocks of a kernel it works on at once, each of so many threads and bytes of shared memory.
+
+        0 where that is not known, or all numbers of them take as long.
+        """
+        return 0
+
     def recorded(self, entries: Sequence[Entry], *, stream: Stream) -> Recorded:
         """What enqueues on a stream, as often as it is told, the work that was noted on a tape, all of that stream."""
         return Recorded(entries)

@@ -26,7 +26,7 @@ from gpu_worker.device.base import Buffer, Call, Device, Entry, Given, Kernel, M
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
 from gpu_worker.device.cuda_graph import Graph
-from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch, ordinals
+from gpu_worker.device.cuda_launch import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
 from gpu_worker.device.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
 from gpu_worker.protocol.errors import (
     CompileError,
@@ -113,6 +113,7 @@ class CudaKernel(Kernel):
         self.parameters = parameters
         self.threads = function.get_attribute(attributes.MAX_THREADS_PER_BLOCK)
         self.static_shared = function.get_attribute(attributes.SHARED_SIZE_BYTES)
+        self.registers = function.get_attribute(attributes.NUM_REGS)
         #: Dynamic shared memory that needs no asking for, or was asked for already, in bytes.
         self.dynamic_shared = max(0, SHARED_UNASKED - self.static_shared)
         #: Grid, block and shared memory of the last launch, which need no second check.
@@ -176,6 +177,7 @@ class CudaDevice(Device):
         self._native = native
         self._total = min(memory or native.total_memory(), native.total_memory())
         self.multiprocessors = native.get_attribute(pycuda_driver.device_attribute.MULTIPROCESSOR_COUNT)
+        self._multiprocessor = _multiprocessor(native)
         self._context = native.retain_primary_context()
         with self._active:
             self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32))
@@ -386,6 +388,10 @@ class CudaDevice(Device):
             # by a call that CUDA has deprecated.
             call.kernel.function._launch_kernel(call.grid, call.block, call.packed, call.shared, stream.native)
 
+    def side_by_side(self, kernel: Any, threads: int, shared: int) -> int:
+        return self.multiprocessors * self._multiprocessor.resident(threads, kernel.registers,
+                                                                    kernel.static_shared + shared)
+
     def recorded(self, entries: Sequence[Entry], *, stream: Any) -> Recorded:
         return Graph(self, stream, entries)
 
@@ -584,3 +590,9 @@ def _limits(native: Any) -> Limits:
     block = tuple(native.get_attribute(getattr(attributes, f"MAX_BLOCK_DIM_{axis}")) for axis in "XYZ")
     return Limits(grid, block, native.get_attribute(attributes.MAX_THREADS_PER_BLOCK),
                   native.get_attribute(attributes.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
+
+
+def _multiprocessor(native: Any) -> Multiprocessor:
+    attributes = pycuda_driver.device_attribute
+    return Multiprocessor(*(native.get_attribute(getattr(attributes, f"MAX_{what}_PER_MULTIPROCESSOR"))
+                            for what in ("REGISTERS", "SHARED_MEMORY", "THREADS")))

@@ -12,6 +12,10 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Given, Late
 from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
 
+#: Threads of a warp, the registers that it is given at a time, and the bytes of shared memory that each block takes
+#: beside its own.
+_WARP, _REGISTERS, _RESERVED = 32, 256, 1024
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -35,6 +39,27 @@ class Limits:
     def of_kernel(self, threads: int, static_shared: int) -> Limits:
         """The limits of one kernel, which may be narrower than its device's."""
         return replace(self, threads=min(self.threads, threads), shared=self.shared - static_shared)
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What the thread blocks on one multiprocessor share: registers, bytes of shared memory, and threads."""
+
+    registers: int
+    shared: int
+    threads: int
+
+    def resident(self, threads: int, registers: int, shared: int) -> int:
+        """How many blocks of so many threads it has at once; a thread has ``registers``, a block ``shared`` bytes.
+
+        Examples
+        --------
+        >>> Multiprocessor(65_536, 233_472, 2048).resident(128, 167, 0)
+        3
+        """
+        warps = -(-threads // _WARP)
+        by_registers = self.registers // (-(-max(1, registers) * _WARP // _REGISTERS) * _REGISTERS * warps)
+        return min(by_registers, self.shared // (shared + _RESERVED), self.threads // (warps * _WARP))
 
 
 def check_launch(kernel: str, grid: tuple[int, ...], block: tuple[int, ...], limits: Limits, shared: int) -> None:

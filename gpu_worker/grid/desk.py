@@ -52,6 +52,10 @@ class Desk:
         """A second stream of a device, for copies beside its computation; in no order with the first."""
         return self._streams.beside(device)
 
+    def rim(self, device: Device, number: int) -> Stream:
+        """One of a device's streams for what waits for copies from elsewhere while its own stream goes on."""
+        return self._streams.rim(device, number)
+
     def allocate(self, nbytes: int, device: Device) -> Buffer:
         return self.scratch.allocate(nbytes, device, self.stream(device))
 

@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device
+from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.grid.boxes import AXES, Box, Triple
 from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, Filled, Rules, slab_box
@@ -105,6 +105,19 @@ class Around:
     deadline: float
 
 
+@dataclass(frozen=True)
+class Came:
+    """That a device's late ghost cells have come once a stream is so far, of itself or of the device that gives."""
+
+    device: Device
+    other: Stream
+    of: Device
+
+    def on(self, stream: Stream) -> Operation:
+        """Let one of the device's streams wait for it."""
+        return partial(self.device.wait, self.other, stream=stream, of=self.of)
+
+
 @dataclass
 class Exchange:
     """One exchange of some fields, as operations.
@@ -120,6 +133,8 @@ class Exchange:
         To be done then, and not to be waited for by what reads no late ghost cell.
     after : list of Operation
         To be done before what reads late ghost cells.
+    came : list of Came
+        To be waited for then.
     settled : list of Operation
         To be done before anything is computed anew.
     late : tuple of Late
@@ -130,6 +145,7 @@ class Exchange:
     first: list[Operation] = field(default_factory=list)
     beside: list[Operation] = field(default_factory=list)
     after: list[Operation] = field(default_factory=list)
+    came: list[Came] = field(default_factory=list)
     settled: list[Operation] = field(default_factory=list)
     late: tuple[Late, ...] = ()
 
@@ -173,6 +189,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
         # Before what goes to other devices, as it takes longest.
         made.beside[:0] = travelling.beside
         made.after += travelling.after
+        made.came += [Came(device, desk.beside(device), device) for device in travelling.takers]
         made.settled += travelling.settled
         made.late = tuple(late_sides(domain.boxes, [*found.crossing, *travelling.pieces]))
     return made
@@ -256,8 +273,7 @@ def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], a
         for taker, pieces in each.staged:
             copies = [copy_of(domain, piece, fields[number].dtype.itemsize, fields[number]) for number, piece in pieces]
             made.beside += _staged(giver, taker, copies, desk)
-        for taker in each.takers:
-            made.after.append(partial(taker.wait, stream, stream=desk.stream(taker), of=giver))
+        made.came += [Came(taker, stream, giver) for taker in each.takers]
         made.settled.append(partial(giver.wait, stream, stream=desk.stream(giver), of=giver))
 
 

@@ -66,7 +66,8 @@ class Stepper:
     def exchange(self, halos: Sequence[Halo]) -> list[Operation]:
         """Fill ghost cells."""
         made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
-        return [*made.filled, *made.first, *made.beside, *made.after, *made.settled]
+        came = [each.on(self.desk.stream(each.device)) for each in made.came]
+        return [*made.filled, *made.first, *made.beside, *made.after, *came, *made.settled]
 
     def phase(self, halos: Sequence[Halo], kernel: Kernel, protected: Sequence[Cells] = ()
               ) -> tuple[list[Operation], list[Operation]]:

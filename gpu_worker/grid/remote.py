@@ -56,6 +56,8 @@ class Travel:
     after: list[Operation] = field(default_factory=list)
     settled: list[Operation] = field(default_factory=list)
     pieces: list[Copied] = field(default_factory=list)
+    #: On whose streams beside the ghost cells come.
+    takers: list[Device] = field(default_factory=list)
 
 
 def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk, world: World,
@@ -119,7 +121,7 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Des
         landed[message.device] += [copy(buffer.address) for copy in message.copies]
     for device, copies in landed.items():
         made.after += desk.copying(device, copies, desk.beside(device))
-        made.after.append(partial(device.wait, desk.beside(device), stream=desk.stream(device), of=device))
+        made.takers.append(device)
     made.settled += [partial(device.wait, desk.beside(device), stream=desk.stream(device), of=device)
                      for device in packed_on]
 

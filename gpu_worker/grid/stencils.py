@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Device, Source
+from gpu_worker.device.base import Device, Source, Stream
 from gpu_worker.device.base import Late as Given
-from gpu_worker.grid.boxes import Box, Triple, shells
+from gpu_worker.grid.boxes import AXES, Box, Triple, shells
 from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.exchange import Exchange, Late
 from gpu_worker.grid.patches import Cells, Domain, Patch, lifted
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import Argument, Scalar, StencilLaunch, Value
 from gpu_worker.protocol.messages import Array as ArrayArgument
+from gpu_worker.streams import RIMS
 
 #: What a stencil's kernel knows of the cells that it computes; axes z, y, x.
 REGION = np.dtype([("pitch", "i8"), ("plane", "i8"), ("low", "i4", 3), ("high", "i4", 3), ("origin", "i8", 3),
@@ -26,24 +28,28 @@ REGION = np.dtype([("pitch", "i8"), ("plane", "i8"), ("low", "i4", 3), ("high", 
 #: The most thread blocks of a launch along y and along z; along x there may be 2**31 - 1.
 MOST_BLOCKS = 65_535
 
+#: From so many parts of a patch on, those at its sides may wait for late ghost cells as a whole: half of all at most.
+_SPLIT = 4
+
 
 @dataclass(frozen=True)
 class Part:
-    """Cells of a patch that one launch computes: its grid, what the kernel is told of them, and whether they wait for
-    late ghost cells.
+    """Cells of a patch that one launch computes: its grid, what the kernel is told of them, and, where they wait for
+    late ghost cells, the number of those launches on the patch; else -1.
     """
 
     place: int
     grid: tuple[int, ...]
     region: Any
-    is_late: bool
+    late: int
 
 
 def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Mapping[str, Cells],
              results: Mapping[str, Cells], exchanged: Exchange, desk: Desk) -> list[Operation]:
     """The operations of an exchange and of a stencil after it.
 
-    Cells that read no late ghost cell are computed while those are on their way.
+    Cells that read no late ghost cell are computed while those are on their way; those that do are computed on streams
+    beside, so that what is left of a device when the others are nearly done is theirs.
 
     Raises
     ------
@@ -57,32 +63,90 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
                {patch.device for patch in domain.patches}}
     fields = [content[name] for name in launch.inputs] + [results[described.name] for described in launch.outputs]
     given = {device: [_argument(argument, device, desk) for argument in launch.arguments] for device in kernels}
+    slots = {device: device.side_by_side(kernel, prod(launch.block), launch.shared)
+             for device, kernel in kernels.items()}
     early: list[Operation] = []
     late: list[Operation] = []
-    for part in _parts(launch, domain, exchanged.late):
+    rims: dict[tuple[Device, int], Stream] = {}
+    for part in _parts(launch, domain, exchanged.late, tuple(slots[patch.device] for patch in domain.patches)):
         patch = domain.patches[part.place]
-        origin = patch.layout.origin
+        device, origin, stream, operations = patch.device, patch.layout.origin, desk.stream(patch.device), early
+        if part.late >= 0:
+            stream, operations = desk.rim(device, part.late), late
+            rims[device, part.late % len(RIMS)] = stream
         addresses = [np.uint64(cells.buffers[part.place].address + origin * cells.dtype.itemsize) for cells in fields]
-        (late if part.is_late else early).append(partial(
-            patch.device.launch, kernels[patch.device], part.grid, launch.block,
-            [*addresses, part.region, *given[patch.device]], shared=launch.shared, stream=desk.stream(patch.device)))
-    return [*exchanged.first, *exchanged.beside, *early, *exchanged.after, *late, *exchanged.settled]
+        operations.append(partial(device.launch, kernels[device], part.grid, launch.block,
+                                  [*addresses, part.region, *given[device]], shared=launch.shared, stream=stream))
+    return _in_order(exchanged, early, late, rims, desk)
 
 
-def _parts(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...]) -> tuple[Part, ...]:
+def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Operation],
+              rims: Mapping[tuple[Device, int], Stream], desk: Desk) -> list[Operation]:
+    """All operations; streams beside begin where a device's own one was before the early ones."""
+    begun = [partial(device.wait, desk.stream(device), stream=stream, of=device)
+             for (device, _), stream in rims.items()]
+    came = []
+    for each in exchanged.came:
+        waiting = [stream for (device, _), stream in rims.items() if device is each.device]
+        came += [each.on(stream) for stream in waiting or [desk.stream(each.device)]]
+    ended = [partial(device.wait, stream, stream=desk.stream(device), of=device)
+             for (device, _), stream in rims.items()]
+    return [*exchanged.first, *exchanged.beside, *begun, *early, *exchanged.after, *came, *late, *ended,
+            *exchanged.settled]
+
+
+def _parts(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: tuple[int, ...]) -> tuple[Part, ...]:
     """The launches that a stencil takes on a domain, worked out once."""
-    key = "parts", launch.below, launch.above, launch.tile, late
-    return domain.once(key, lambda: tuple(_cut(launch, domain, late)))
+    key = "parts", launch.below, launch.above, launch.tile, launch.dealt, late, slots
+    return domain.once(key, lambda: tuple(_cut(launch, domain, late, slots)))
 
 
-def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...]) -> Iterator[Part]:
-    below, above = lifted(launch.below, 0), lifted(launch.above, 0)
+def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: tuple[int, ...]) -> Iterator[Part]:
+    reach = lifted(launch.below, 0), lifted(launch.above, 0)
+    dealt, shape = len(AXES) - 1 - launch.dealt, domain.lattice.shape
     for place, (patch, sides) in enumerate(zip(domain.patches, late, strict=True)):
-        inner, outer = shells(patch.layout.box, [width * side[0] for width, side in zip(below, sides, strict=True)],
-                              [width * side[1] for width, side in zip(above, sides, strict=True)])
-        for whole, is_late in ((inner, False), *((box, True) for box in outer)):
-            for box in launched(whole, launch.tile):
-                yield Part(place, grid_of(box.shape, launch.tile), region(patch, box, domain.lattice.shape), is_late)
+        box, count, extent = patch.layout.box, 1, 0
+        widths = [[width * side[end] for width, side in zip(reach[end], sides, strict=True)] for end in (0, 1)]
+        if launch.dealt >= 0:
+            extent = box.shape[dealt]
+            count = parts_of(box.shape, launch, slots[place])
+            if count >= _SPLIT:
+                # As thick as what a block goes through anyway, so that no more is computed than without an exchange.
+                for each in widths:
+                    each[dealt] = max(each[dealt], extent // count) if each[dealt] else 0
+        inner, outer = shells(box, *widths)
+        for number, whole in enumerate((inner, *outer), start=-1):
+            for cells in launched(whole, launch.tile):
+                grid = list(grid_of(cells.shape, launch.tile))
+                if launch.dealt >= 0:
+                    share = round(cells.shape[dealt] * count / extent)
+                    grid[launch.dealt] = min(max(grid[launch.dealt], share), MOST_BLOCKS)
+                yield Part(place, tuple(grid), region(patch, cells, shape), number)
+
+
+def parts_of(shape: Triple, launch: StencilLaunch, slots: int) -> int:
+    """Into how many parts to deal the cells of a box along an axis, where so many thread blocks are worked on at once.
+
+    Blocks come in rounds; the last one of them is rarely full. A block takes as long as the planes that it reads: those
+    of its part and those that the kernel reaches beyond it. The fewest parts are those of the kernel's own tile, as
+    blocks that go further drift apart, and read anew what others had in the cache.
+
+    Examples
+    --------
+    >>> from gpu_worker.protocol.messages import StencilLaunch
+    >>> three = StencilLaunch(0, "heat", (), (), (), (3,) * 3, (3,) * 3, (32, 12, 1), (117, 30, 128), 0, True, 2)
+    >>> parts_of((500, 1000, 1000), three, 132), parts_of((500, 1000, 1000), three, 0)
+    (6, 4)
+    """
+    grid = grid_of(shape, launch.tile)
+    axis, least = len(AXES) - 1 - launch.dealt, grid[launch.dealt]
+    across, extent = prod(grid) // least, shape[axis]
+    beyond = lifted(launch.below, 0)[axis] + lifted(launch.above, 0)[axis]
+
+    def cost(count: int) -> int:
+        return -(-across * count // slots) * (-(-extent // count) + beyond)
+
+    return min(range(least, min(2 * least, extent) + 1), key=cost) if slots else least
 
 
 def launched(box: Box, tile: Sequence[int]) -> Iterator[Box]:

@@ -48,7 +48,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
 )
 
 #: Both sides must speak the same one.
-VERSION = 7
+VERSION = 8
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------

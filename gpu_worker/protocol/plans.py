@@ -285,6 +285,8 @@ class StencilLaunch:
     It takes the addresses of the fields ``inputs``, of those ``outputs`` (of the shape of a cell), a region, and
     ``arguments``. It reads up to ``below`` and ``above`` cells further along each axis of the grid. ``block`` are its
     threads, ``tile`` the cells that a block of them computes, both along (x, y, z). ``merge`` is as in :class:`Launch`.
+    ``dealt`` is the place in ``tile`` of the axis along which thread blocks share the cells evenly, however many there
+    are, so that more of them are right too; -1 where none is.
     """
 
     module: int
@@ -298,6 +300,7 @@ class StencilLaunch:
     tile: tuple[int, ...]
     shared: int
     merge: bool
+    dealt: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,8 @@ class CellMap:
         return StencilLaunch(modules.add(_generated(kernel.source, kernel.options, self.label)), kernel.name,
                              kernel.fields, tuple(Field(each.name, np.dtype(each.dtype).str, ())
                                                   for each in kernel.outputs),
-                             arguments, below, above, kernel.block, kernel.tile, kernel.shared, self.merge)
+                             arguments, below, above, kernel.block, kernel.tile, kernel.shared, self.merge,
+                             kernel.dealt)
 
 
 def _argument(pointer: bool, slot: int) -> Argument:

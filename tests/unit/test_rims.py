@@ -1,0 +1,66 @@
+"""Loops on several devices that work as late as they may: no cell is computed before its ghosts are there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks import flow, heat, hiding
+from benchmarks.hiding import Solver
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.grid.boxes import dealt
+from gpu_worker.grid.desk import Desk
+from gpu_worker.grid.iterate import Loop, Stepper
+from gpu_worker.grid.patches import Cells, Domain, lattice_of, number_of
+from gpu_worker.scratch import Arguments, Scratch
+from gpu_worker.streams import StreamPool, Streams
+from tests.unit.late import LateDevice
+
+#: Both are long enough for devices to have several parts each: four planes and 128 rows are the most of one.
+SOLVERS = [heat.solver(heat.Cube((51, 10, 12), (6, 2, 1), 5)), flow.solver(flow.Plane((1600, 24), (6, 1), 3))]
+
+
+class Narrow(LateDevice):
+    """One that works on five thread blocks at once, so that rounds of them are not even."""
+
+    def side_by_side(self, kernel, threads: int, shared: int) -> int:
+        return 5
+
+
+def run(solver: Solver, count: int) -> dict[str, np.ndarray]:
+    """The fields behind a loop on some devices."""
+    devices = [Narrow(f"host:{number}", cache=KernelCache()) for number in range(count)]
+    given, shape = hiding.lowered(solver), solver.grid.description.grid_shape
+    lattice, streams = lattice_of(shape), Streams(StreamPool(devices), 1)
+    scratch, arguments = Scratch(streams), Arguments(given.values, None)
+    desk = Desk(streams, scratch, arguments)
+    domain = Domain.of(shape, {number_of(lattice, at): devices[owner] for at, owner in dealt(lattice, count).items()})
+    rng, content = np.random.default_rng(5), {}
+    for name, _ in solver.grid.fields or (("", ""),):
+        full, buffers = rng.random(lattice.shape, np.float32), []
+        for patch in domain.patches:
+            buffer = desk.allocate(4 * patch.layout.elements, patch.device)
+            memory = np.full(patch.layout.elements, np.nan, np.float32)
+            patch.layout.view(memory)[:] = full[tuple(map(slice, patch.layout.box.low, patch.layout.box.high))]
+            patch.device.copy_in(buffer, memory.view(np.uint8), stream=desk.stream(patch.device))
+            patch.device.synchronize(stream=desk.stream(patch.device))
+            buffers.append(buffer)
+        content[name] = Cells(np.dtype(np.float32), tuple(buffers))
+    stepper = Stepper(domain, content, desk)
+    Loop(given.step, given.kernels, stepper, lambda: None).run()
+    found = {name: np.empty(lattice.shape, np.float32) for name in content}
+    for name, cells in stepper.content.items():
+        for patch, buffer in zip(domain.patches, cells.buffers, strict=True):
+            memory = np.empty(patch.layout.elements, np.float32)
+            patch.device.copy_out(memory.view(np.uint8), buffer, stream=desk.stream(patch.device))
+            patch.device.synchronize(stream=desk.stream(patch.device))
+            found[name][tuple(map(slice, patch.layout.box.low, patch.layout.box.high))] = patch.layout.view(memory)
+    return found
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: solver.name)
+def test_three_devices_give_the_bits_of_one(solver: Solver):
+    one, three = run(solver, 1), run(solver, 3)
+    for name, cells in one.items():
+        assert np.isfinite(cells).all()
+        np.testing.assert_array_equal(cells, three[name])
