@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from pyspark import SparkContext
@@ -173,10 +174,17 @@ class Alone:
             self._handle(key, shipment.vrdds, values, descriptors)
         recording, = self._worker._plans.get(*key).recordings._known.values()
         work, streams = [Recorded(each.entries) for each in recording._work], recording._streams
+        passages, memory = recording.passages, {}
+        for slot, buffer, _ in passages.values:
+            memory[slot] = recording.host(buffer.nbytes, buffer.device)
+            memory[slot][:] = np.frombuffer(shipment.values.values[slot].data, np.uint8)
+        values = SimpleNamespace(data=memory.__getitem__)
 
         def run() -> None:
+            passages.begin(values)
             for each in work:
                 each.start()
+            passages.end(None, -1)
             for device, stream in streams:
                 device.synchronize(stream=stream)
         return run

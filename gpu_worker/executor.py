@@ -519,8 +519,9 @@ class Execution:
         """Copy out what was fetched or folded, and wait for all work."""
         if self.plan.fold is not None:
             with self.progress.waiting():
-                for partial in self.partials:
-                    partial.copy_out()
+                if not self._pass_out():
+                    for partial in self.partials:
+                        partial.copy_out()
                 self.streams.synchronize()
             return (), *folded(self.plan.fold, self.partials)
         data = self._room(sum(_payload_bytes(partition) for partition in self.fetched)) if self.fetched else None
@@ -532,6 +533,18 @@ class Execution:
             self.streams.synchronize()
         failpoint("fetched")
         return tuple(outputs), None, data
+
+    def _pass_out(self) -> bool:
+        """Copy out a large result that further passes leave in their payload; whether that was done."""
+        passages = self.recording.passages if self.recording is not None else None
+        if passages is None or not folds.is_as_it_lies(self.partials):
+            return False
+        partial, = self.partials
+        (host, buffer), = partial.folder.results
+        if host.nbytes <= INLINE_BYTES:
+            return False
+        passages.take(buffer, host, partial.keys or (), partial.folder.stream)
+        return True
 
     def _room(self, nbytes: int) -> Data:
         """Memory for results that are fetched."""

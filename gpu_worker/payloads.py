@@ -51,11 +51,17 @@ class Payloads:
         if self._kept is not None and identity(descriptor) == self._kept.identity():
             os.close(descriptor)
             self._current = self._kept
+            self._pin(self._current)        # which pays now that it comes again, whatever its size
         else:
             self._current = Payload.receive(descriptor)
             if self._current.size >= PIN_FROM:
-                self._device.pin(self._current.array)
+                self._pin(self._current)
         return self._current
+
+    def _pin(self, payload: Payload) -> None:
+        if not payload.pinned:
+            self._device.pin(payload.array)
+            payload.pinned = True
 
     def done(self, *, again: bool) -> None:
         """End the use of the last payload; ``again`` says that the client may bring it once more."""
@@ -121,6 +127,7 @@ class Payloads:
 
     def _drop(self, payload: Payload | None) -> None:
         if payload is not None:
-            if payload.size >= PIN_FROM:
+            if payload.pinned:
                 self._device.unpin(payload.array)
+                payload.pinned = False
             payload.close()

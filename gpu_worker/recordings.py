@@ -26,6 +26,7 @@ from gpu_worker.device.base import Buffer, Device, Recorded, Stream
 from gpu_worker.failpoints import failpoint
 from gpu_worker.line import Flight, Line
 from gpu_worker.names import Names
+from gpu_worker.passages import Passages
 from gpu_worker.protocol.errors import KernelFault, Place
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
@@ -70,11 +71,14 @@ class Recording:
     lent : mapping of int to Buffer
         What other recordings of the plan work in, by the number of the allocation; the recording's to close. They are
         never under way at once.
+    passages : Passages, optional
+        Where its passes are waited for, and what is large is copied straight from and to their payloads.
     """
 
     def __init__(self, request: Run, source: int, names: Names, rooms: Sequence[Room] = (),
-                 lent: Mapping[int, Buffer] | None = None):
+                 lent: Mapping[int, Buffer] | None = None, passages: Passages | None = None):
         self.lock = threading.Lock()
+        self.passages = passages
         self.slot = source
         self.version = names.version(request.vrdds[source])
         #: What it reads, where that is filled again and again itself.
@@ -242,16 +246,18 @@ class Recording:
         KernelFault
             If a kernel has failed.
         """
-        started, vrdd = time.monotonic(), request.vrdds[self.slot]
+        started, vrdd, placed, passages = time.monotonic(), request.vrdds[self.slot], 0, self.passages
         try:
             with box.running(self._place, started + request.seconds):
                 if names.is_coming(vrdd):
                     for device, stream in self._streams:
                         device.order(line.stream(device, MAIN), stream=stream, of=device)
                 self._enqueue(arguments)
+                place = passages.end(arguments.payload, request.results) if passages else None
                 for device, stream in self._streams:
                     device.synchronize(stream=stream)
             failpoint("fetched")
+            placed = passages.placed(place) if passages else 0
             outputs, folded, data = self._answer()
             failpoint("computed")
         except KernelFault as fault:
@@ -260,7 +266,9 @@ class Recording:
         finally:
             names.give_back((vrdd,))
         failpoint("bound")
-        payload, inline, placed = parted(data, request, arguments.payload)
+        payload, inline = None, b""
+        if not placed:
+            payload, inline, placed = parted(data, request, arguments.payload)
         times = Times(time.monotonic() - started, 0.0)
         return Ran(request.number, outputs, folded, False, times, inline, placed=placed), payload
 
@@ -320,6 +328,8 @@ class Recording:
     def _enqueue(self, arguments: Arguments) -> None:
         for slot, array in self._staged.items():
             array[:] = arguments.data(slot)
+        if self.passages is not None:
+            self.passages.begin(arguments)
         failpoint("launching")
         for work in self._work:
             if work.late:

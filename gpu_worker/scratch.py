@@ -72,9 +72,8 @@ class Scratch:
     def write(self, buffer: Buffer, array: np.ndarray, device: Device, stream: Stream) -> None:
         """Copy an array's bytes to a buffer, once: what is recorded finds it there."""
         self._reading.append(array)
-        tape, stream.tape = stream.tape, None
-        device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
-        stream.tape = tape
+        with stream.unnoted():
+            device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
 
     def adopt(self, buffer: Buffer) -> Buffer:
         """Take account of a buffer that was allocated elsewhere; :meth:`forget` takes it back."""
@@ -141,13 +140,15 @@ class Arguments:
     def buffer(self, slot: int, device: Device, stream: Stream) -> Buffer:
         """An array argument on a device: a copy for each stream, so that none waits for another."""
         if (slot, stream) not in self._buffers:
-            data = self.data(slot)
-            if self._recording is not None:
-                data = self._recording.stage(slot, data, device)
+            data, recording = self.data(slot), self._recording
             buffer = device.allocate(data.nbytes, stream=stream)
             self._buffers[slot, stream] = buffer
             with self._progress.waiting():
-                device.copy_in(buffer, data, stream=stream)
+                if recording is not None and recording.passages is not None and not self._value(slot).data:
+                    recording.passages.bring(slot, buffer, data, stream)
+                else:
+                    data = data if recording is None else recording.stage(slot, data, device)
+                    device.copy_in(buffer, data, stream=stream)
         return self._buffers[slot, stream]
 
     @property

@@ -23,6 +23,7 @@ from gpu_worker.intake import Intake
 from gpu_worker.line import Flight, Line
 from gpu_worker.mpi.world import World
 from gpu_worker.names import Names
+from gpu_worker.passages import Passages
 from gpu_worker.payloads import Payloads
 from gpu_worker.plans import Plans, Prepared
 from gpu_worker.protocol.errors import KernelFault, OutOfMemory, ProtocolError, VisparkError
@@ -319,7 +320,8 @@ class Worker:
         if plan.branches:
             return Branching(request, plan.source, self._names, plan.recordings.free())
         room = plan.recordings.room()
-        return Recording(request, plan.source, self._names, () if room is None else (room,), plan.recordings.lent())
+        return Recording(request, plan.source, self._names, () if room is None else (room,), plan.recordings.lent(),
+                         None if plan.keeps else Passages())
 
     def _done_anew(self, request: Run, plan: Prepared, payload: Payload | None, intake: Intake | None,
                    recording: Recording | None) -> tuple[Ran, Payload | None]:

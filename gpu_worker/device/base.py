@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
@@ -96,6 +97,15 @@ class Stream:
         """Note a copy, where there is a tape."""
         if self.tape is not None:
             self.tape.append((self, Copy(do, target, source)))
+
+    @contextmanager
+    def unnoted(self) -> Iterator[None]:
+        """Within it, what is enqueued is not noted."""
+        tape, self.tape = self.tape, None
+        try:
+            yield
+        finally:
+            self.tape = tape
 
     @property
     def passed(self) -> int:

@@ -111,6 +111,8 @@ class Payload(Data):
         self.memory = mmap.mmap(descriptor, size, access=access)
         #: Whether its pages are there, so that storing to it costs no faults.
         self.used = False
+        #: Whether a worker's device has it pinned.
+        self.pinned = False
         super().__init__(np.frombuffer(self.memory, np.uint8))
 
     @classmethod

@@ -135,6 +135,42 @@ def test_a_large_fold_is_joined_on_the_device_and_put_where_the_request_says(nul
     assert [call[2] for call in device.calls if call[0] == "copy_out"] == [aligned(4 * width)]
 
 
+def test_large_values_and_results_go_straight_between_device_and_payload(worker: Bench):
+    width = 20_000
+    source = """#include "vispark/fold.h"
+    extern "C" __global__ void wide(const long long* works, void* const* ports, double* sums, const float* w)
+    {
+        const long long first = works[3 * blockIdx.x + 1], rows = works[3 * blockIdx.x + 2];
+        const float* in = (const float*)ports[works[3 * blockIdx.x]];
+        for (int c = threadIdx.x; c < 20000; c += blockDim.x) {
+            double added = 0;
+            for (long long row = first; row < first + rows; row++) added += in[row] * w[c];
+            sums[20000ll * blockIdx.x + c] = added;
+        }
+    }"""
+    launch = Launch((), (1,), 0, (In(""), Array(0)), (Field("", "<f4", (width,)),), kernel="wide", tile=64,
+                    partials=(Partial("", "add", "double", width),))
+    plan = worker.plan(1, (MapFold("vmap wide", (FieldFold("", "add"),), "all"),), [launch], source)
+    at, payloads, before = aligned(4 * width), worker.process.payloads(), None
+    with Payload.create(2 * at) as one, Payload.create(2 * at + 512) as other:
+        for number, payload in enumerate((one, one, other, one, other, other), 1):
+            w = np.arange(width, dtype="f4") % (number + 2)
+            payload.array[:4 * width] = w.view(np.uint8)
+            request = replace(worker.request(plan, (1,), [w]), results=at)
+            request = replace(request, values=(replace(request.values[0], data=b""),))
+            reply, beside = worker.process.handle(request, [os.dup(payload.descriptor)], payloads)
+            assert not beside and reply.placed == at
+            found = payload.field(reply.folded.fields[0], at + reply.folded.fields[0].offset)
+            assert np.array_equal(found, (w * np.float64(ROWS.sum() + ROWS[:9].sum())).astype("f4"))
+            if before is not None and before[0] is not found:
+                memory, content = before
+                assert np.shares_memory(memory, found) or np.array_equal(memory, content)
+            before = found, found.copy()
+        del found, memory, before
+    payloads.close()
+    assert recorded(worker) == 1
+
+
 def test_other_content_under_a_name_is_seen(worker: Bench):
     plan, values = summing(worker), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
     for _ in range(3):

@@ -1,0 +1,90 @@
+"""Copies between a request's payload and devices, which each pass of a recorded plan makes by itself.
+
+Large values come in a payload and large results go back in it, and the next pass may bring another one. What is noted
+of a plan has its addresses for good, so these copies are no part of it: they are enqueued before it and behind it,
+straight from the payload and straight to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Stream
+from gpu_worker.protocol.payload import Payload
+
+
+class Values(Protocol):
+    """What the slots of a request hold."""
+
+    def data(self, slot: int) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a plan leaves in a buffer; ``looked_at`` are the bytes that are read here, too, in ``host``."""
+
+    stream: Stream
+    buffer: Buffer
+    host: np.ndarray
+    looked_at: tuple[slice, ...]
+
+
+class Passages:
+    """The copies of one recorded plan, whose passes are waited for before their payload is anybody else's."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[int, Buffer, Stream]] = []
+        self.result: Result | None = None
+
+    def bring(self, slot: int, buffer: Buffer, data: np.ndarray, stream: Stream) -> None:
+        """Copy a value to its buffer, now and before each further pass."""
+        self.values.append((slot, buffer, stream))
+        with stream.unnoted():
+            buffer.device.copy_in(buffer, data, stream=stream)
+
+    def take(self, buffer: Buffer, host: np.ndarray, looked_at: Sequence[np.ndarray], stream: Stream) -> None:
+        """Copy a result out, now to ``host`` and after each further pass to its payload.
+
+        ``looked_at`` are the parts of ``host`` that are read before it is answered with.
+        """
+        start = _address(host)
+        parts = tuple([slice(_address(part) - start, _address(part) - start + part.nbytes) for part in looked_at])
+        self.result = Result(stream, buffer, host, parts)
+        with stream.unnoted():
+            buffer.device.copy_out(host, buffer, stream=stream)
+
+    def begin(self, values: Values) -> None:
+        """Start a pass: enqueue the copies of its values."""
+        for slot, buffer, stream in self.values:
+            buffer.device.copy_in(buffer, values.data(slot), stream=stream)
+
+    def end(self, payload: Payload | None, offset: int) -> np.ndarray | None:
+        """Enqueue the copy of its result, to ``offset`` of the payload where there is room; where it goes.
+
+        None where there is no result to be copied.
+        """
+        found = self.result
+        if found is None:
+            return None
+        place = found.host
+        if payload is not None and 0 <= offset <= payload.size - place.nbytes:
+            place = payload.view(offset, place.nbytes)
+        found.buffer.device.copy_out(place, found.buffer, stream=found.stream)
+        return place
+
+    def placed(self, place: np.ndarray | None) -> int:
+        """How many bytes of the result lie in the payload, once the copy is made; those looked at are in ``host``."""
+        found = self.result
+        if found is None or place is None or place is found.host:
+            return 0
+        for part in found.looked_at:
+            found.host[part] = place[part]
+        return place.nbytes
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.ctypes.data)
