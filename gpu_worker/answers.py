@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,14 +36,21 @@ def folded(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> tup
 def again(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Answer:
     """Gives the same of each further pass that copies them out anew.
 
-    Where they are the result as they lie, it is described once, and only their keys are looked at again.
+    Where they are the result as they lie, it is described once, and only their keys and guards are looked at again.
     """
     if not folds.is_as_it_lies(partials):
         return lambda: ((), *folded(fold, partials))
     described, data = folded(fold, partials)
+    parts = [(place, part) for place, part in enumerate(partials[0].parts) if part.guards is not None]
 
     def answer() -> tuple[tuple[Output, ...], Folded | None, Data | None]:
         folds.check_keys(fold, partials[0])
-        return (), described, data
+        if not parts:
+            return (), described, data
+        fields = list(described.fields)
+        for place, part in parts:
+            magnitude, ordered = folds.guarded([part])
+            fields[place] = replace(fields[place], magnitude=magnitude, ordered=ordered)
+        return (), replace(described, fields=tuple(fields)), data
 
     return answer

@@ -543,7 +543,7 @@ class Execution:
         (host, buffer), = partial.folder.results
         if host.nbytes <= INLINE_BYTES:
             return False
-        passages.take(buffer, host, partial.keys or (), partial.folder.stream)
+        passages.take(buffer, host, folds.looked_at(partial), partial.folder.stream)
         return True
 
     def _room(self, nbytes: int) -> Data:

@@ -176,7 +176,7 @@ def join(step: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Folde
 def _as_it_lies(partial: Partial) -> Folded:
     """What is complete as it was copied out."""
     (host, _), = partial.folder.results
-    fields = tuple([FoldedArray(part.field, part.values, *_guarded([part])) for part in partial.parts])
+    fields = tuple([FoldedArray(part.field, part.values, *guarded([part])) for part in partial.parts])
     offsets = [part.offset for part in partial.parts]
     counts = None if partial.counts is None else partial.counts[:, 0]
     return Folded(partial.count, fields, counts, host, (*offsets, partial.counts_at))
@@ -255,8 +255,13 @@ def results_of(launch: Launch) -> list[str]:
 
 
 def is_as_it_lies(partials: Sequence[Partial]) -> bool:
-    """Whether what is copied out is the result already, of which :func:`join` tells the same each time."""
-    return len(partials) == 1 and all(part.offset >= 0 and part.guards is None for part in partials[0].parts)
+    """Whether what is copied out is the result already: :func:`join` tells the same each time, but for guards."""
+    return len(partials) == 1 and all(part.offset >= 0 for part in partials[0].parts)
+
+
+def looked_at(partial: Partial) -> list[np.ndarray]:
+    """What of a partial result is read on the host where the rest is the result as it lies."""
+    return [*(partial.keys or ()), *[part.guards for part in partial.parts if part.guards is not None]]
 
 
 def check_keys(step: Fold | FoldByKey | MapFold, partial: Partial) -> None:
@@ -341,16 +346,18 @@ def _joined(parts: Sequence[Part]) -> FoldedArray:
         dtype = np.dtype(how.result or described.dtype)
         values = values.view(np.complex128).astype(dtype) if dtype.kind == "c" else values.astype(dtype)
     return FoldedArray(Field(described.name, dtype.str, described.shape), values.reshape(described.shape),
-                       *_guarded(parts))
+                       *guarded(parts))
 
 
-def _guarded(parts: Sequence[Part]) -> tuple[float, bool]:
+def guarded(parts: Sequence[Part]) -> tuple[float, bool]:
     """How large an integer fold may have become on the way, and whether the data was in order."""
     how, magnitude = parts[0].how, 0.0
     if how.guard == "overflow":
-        join_guards = np.multiply if how.operator == "multiply" else np.add
-        with np.errstate(all="ignore"):
-            guards = functools.reduce(join_guards, [part.guards for part in parts])
+        guards = parts[0].guards
+        if len(parts) > 1:
+            join_guards = np.multiply if how.operator == "multiply" else np.add
+            with np.errstate(all="ignore"):
+                guards = functools.reduce(join_guards, [part.guards for part in parts])
         magnitude = float(guards.max(initial=0.0))
     return magnitude, how.guard != "nan" or not any(part.guards.any() for part in parts)
 

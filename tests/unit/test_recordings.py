@@ -138,30 +138,32 @@ def test_a_large_fold_is_joined_on_the_device_and_put_where_the_request_says(nul
 def test_large_values_and_results_go_straight_between_device_and_payload(worker: Bench):
     width = 20_000
     source = """#include "vispark/fold.h"
-    extern "C" __global__ void wide(const long long* works, void* const* ports, double* sums, const float* w)
+    extern "C" __global__ void wide(const long long* works, void* const* ports, double* sums, double* sizes,
+                                    const float* w)
     {
         const long long first = works[3 * blockIdx.x + 1], rows = works[3 * blockIdx.x + 2];
         const float* in = (const float*)ports[works[3 * blockIdx.x]];
         for (int c = threadIdx.x; c < 20000; c += blockDim.x) {
             double added = 0;
             for (long long row = first; row < first + rows; row++) added += in[row] * w[c];
-            sums[20000ll * blockIdx.x + c] = added;
+            sums[20000ll * blockIdx.x + c] = sizes[20000ll * blockIdx.x + c] = added;
         }
     }"""
     launch = Launch((), (1,), 0, (In(""), Array(0)), (Field("", "<f4", (width,)),), kernel="wide", tile=64,
-                    partials=(Partial("", "add", "double", width),))
-    plan = worker.plan(1, (MapFold("vmap wide", (FieldFold("", "add"),), "all"),), [launch], source)
+                    partials=(Partial("", "add", "double", width), Partial("", "add", "double", width, "overflow")))
+    plan = worker.plan(1, (MapFold("vmap wide", (FieldFold("", "add", "overflow"),), "all"),), [launch], source)
     at, payloads, before = aligned(4 * width), worker.process.payloads(), None
-    with Payload.create(2 * at) as one, Payload.create(2 * at + 512) as other:
+    with Payload.create(4 * at) as one, Payload.create(4 * at + 512) as other:
         for number, payload in enumerate((one, one, other, one, other, other), 1):
             w = np.arange(width, dtype="f4") % (number + 2)
             payload.array[:4 * width] = w.view(np.uint8)
             request = replace(worker.request(plan, (1,), [w]), results=at)
             request = replace(request, values=(replace(request.values[0], data=b""),))
             reply, beside = worker.process.handle(request, [os.dup(payload.descriptor)], payloads)
-            assert not beside and reply.placed == at
+            assert not beside and reply.placed == at + aligned(8 * width)
             found = payload.field(reply.folded.fields[0], at + reply.folded.fields[0].offset)
             assert np.array_equal(found, (w * np.float64(ROWS.sum() + ROWS[:9].sum())).astype("f4"))
+            assert reply.folded.fields[0].magnitude == w.max() * np.float64(ROWS.sum() + ROWS[:9].sum())
             if before is not None and before[0] is not found:
                 memory, content = before
                 assert np.shares_memory(memory, found) or np.array_equal(memory, content)
