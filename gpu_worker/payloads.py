@@ -17,10 +17,6 @@ from gpu_worker.streams import PIN_FROM
 #: How long a connection may be silent before its memory is let go of, in seconds.
 KEPT_SECONDS = 2.0
 
-#: Memory of at most this many bytes, such as that of pieces, stays for as long as its connection: the client keeps its
-#: pages in any case, and tasks often parse for seconds before they send.
-KEPT_BYTES = 32 << 20
-
 
 class Payloads:
     """The payloads that come by one connection.
@@ -74,9 +70,9 @@ class Payloads:
         self._drop(payload)
 
     @property
-    def may_rest(self) -> bool:
-        """Whether memory is kept that :meth:`rest` lets go of."""
-        return self._kept is not None and self._kept.size > KEPT_BYTES
+    def any(self) -> bool:
+        """Whether memory is kept."""
+        return self._kept is not None
 
     def take(self, piece: Piece, begin: Callable[[], Intake]) -> None:
         """Add a piece, which lies in the last payload, to the blocks that come so; the first ``begin`` others.
@@ -116,14 +112,12 @@ class Payloads:
     def close(self) -> None:
         """Let go of everything."""
         self.drop()
-        payload, self._kept = self._kept, None
-        self._drop(payload)
+        self.rest()
 
     def rest(self) -> None:
-        """Let go of the memory that is kept, where it is large. Whoever uses a part of it still has that."""
-        if self.may_rest:
-            payload, self._kept = self._kept, None
-            self._drop(payload)
+        """Let go of the memory that is kept. Whoever uses a part of it still has that."""
+        payload, self._kept = self._kept, None
+        self._drop(payload)
 
     def _drop(self, payload: Payload | None) -> None:
         if payload is not None:

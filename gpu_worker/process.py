@@ -266,7 +266,7 @@ class Service:
                     if not isinstance(asked[0], Piece):     # the next one is still to be packed
                         self._lingering = connection
                         connection.linger(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
-                    while (payloads.may_rest or worker.may_rest) and not connection.wait(KEPT_SECONDS):
+                    while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
                         payloads.rest()
                         worker.rest(KEPT_SECONDS)
         except WorkerLost:

@@ -78,21 +78,6 @@ def test_memory_beyond_the_bound_is_not_kept(monkeypatch: pytest.MonkeyPatch):
         assert received.descriptor == -1
 
 
-def test_what_is_small_stays_while_nothing_comes_and_goes_with_its_connection(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(payloads, "KEPT_BYTES", LARGE)
-    device = Pinning()
-    kept = payloads.Payloads(device)
-    for size in (LARGE + 1, LARGE):
-        with Payload.create(size) as payload:
-            received = kept.receive(os.dup(payload.descriptor))
-            kept.done(again=True)
-        assert kept.may_rest == (size > LARGE)
-        kept.rest()
-        assert device.pinned == ([] if size > LARGE else [received.array.ctypes.data])
-    kept.close()
-    assert not device.pinned and received.descriptor == -1
-
-
 def test_a_client_fills_the_same_memory_again(client: Client):
     first = client.payload(1000)
     assert not first.used
