@@ -119,6 +119,19 @@ def test_bytes_come_back_as_they_went(bench: Bench, nbytes: int):
     np.testing.assert_array_equal(bench.get(second, nbytes, "u1"), data)
 
 
+def test_whoever_sleeps_wakes_when_all_is_copied(bench: Bench):
+    data = np.random.default_rng(1).integers(0, 256, 8 << 20).astype("u1")
+    back, buffer = np.zeros_like(data), bench.device.allocate(data.nbytes, stream=bench.stream)
+    for memory in (data, back):
+        bench.device.pin(memory)
+    bench.device.copy_in(buffer, data, stream=bench.stream)
+    bench.device.copy_out(back, buffer, stream=bench.stream)
+    bench.device.synchronize_asleep(stream=bench.stream)
+    np.testing.assert_array_equal(back, data)
+    for memory in (data, back):
+        bench.device.unpin(memory)
+
+
 def test_the_start_of_a_buffer_is_copied(bench: Bench):
     buffer = bench.put(np.arange(100, dtype="u1"))
     bench.device.copy_in(buffer, np.zeros(10, "u1"), stream=bench.stream)
