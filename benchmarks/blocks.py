@@ -6,6 +6,7 @@ crosses between the JVM and Python three times, to be cached, to give its strips
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +21,7 @@ from benchmarks import owned, tasks
 from benchmarks.halos import Given, Halos, Position, exchanged, ranks
 from benchmarks.session import IN_JVM
 from benchmarks.solvers import Slices, Way
+from benchmarks.told import UNHEARD, Lap, Told
 from vispark import Grid
 
 SPARK_C = "Spark-C: halos by a join, NumPy"
@@ -28,7 +30,8 @@ SPARK_C_KEPT = "Spark-C+: blocks kept by Python workers, halos by MPI, NumPy"
 SPARK_G = "Spark-G: halos by a join, CuPy on a block"
 SPARK_G_KEPT = "Spark-G+: blocks kept on the GPU by Python workers, halos by MPI, CuPy"
 
-Step = Callable[[Any, Given], Any]
+#: A block after a step, from the block and what it is given; a lap is told of each kind of work.
+Step = Callable[[Any, Given, Lap], Any]
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Stepping:
     halos: Halos
     initial: Callable[[Slices], np.ndarray]
     cells: Callable[[Any], Any]
-    host: Step
-    gpu: Step
+    host: Callable[[Any, Given], Any]
+    gpu: Callable[[Any, Given], Any]
     named: dict[str, Any] = field(default_factory=dict)
 
     def start(self) -> Callable[[Position], np.ndarray]:
@@ -71,18 +74,39 @@ Made = Callable[[], AbstractContextManager[Way]]
 
 def ways(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str]) -> Iterator[tuple[str, Made]]:
     """The ways in the order in which they are measured; those that cannot run are put down as skipped."""
+    for name, way in joins(sc, stepping, kind).items():
+        yield name, way
+    for name, way in by_ranks(sc, stepping, kind, skipped).items():
+        yield name, partial(_with_ranks, sc, stepping.halos, way)
+
+
+def joins(sc: SparkContext, stepping: Stepping, kind: str) -> dict[str, Callable[..., AbstractContextManager[Way]]]:
+    """The ways that bring halos by a join; they may be given a ``told``."""
+    found = {SPARK_C: partial(joined, sc, stepping, partial(tasks.by_numpy, stepping.host))}
+    if kind == "cuda" and tasks.cupy is not None:
+        found[SPARK_G] = partial(joined, sc, stepping, partial(tasks.by_cupy, stepping.gpu))
+    return found
+
+
+def by_ranks(sc: SparkContext, stepping: Stepping, kind: str, skipped: dict[str, str]
+             ) -> dict[str, Callable[..., AbstractContextManager[Way]]]:
+    """The ways that bring halos by MPI: they take the ranks' directory, and may be given a ``told``."""
     on_gpu = kind == "cuda" and tasks.cupy is not None
-    yield SPARK_C, partial(joined, sc, stepping, stepping.host)
-    if on_gpu:
-        yield SPARK_G, partial(joined, sc, stepping, partial(tasks.by_cupy, stepping.gpu))
     if not tasks.has_mpi():
         skipped |= dict.fromkeys((SPARK_C_MPI, SPARK_C_KEPT, SPARK_G_KEPT)[:2 + on_gpu],
                                  "there is no mpirun or no mpi4py")
-        return
-    yield SPARK_C_MPI, partial(_by_mpi, sc, stepping)
-    yield SPARK_C_KEPT, partial(_kept, sc, stepping, np.asarray, stepping.host)
+        return {}
+    found = {SPARK_C_MPI: partial(_by_mpi, sc, stepping),
+             SPARK_C_KEPT: partial(_kept, sc, stepping, np.asarray, partial(tasks.by_numpy, stepping.host))}
     if on_gpu:
-        yield SPARK_G_KEPT, partial(_kept, sc, stepping, tasks.to_gpu, stepping.gpu)
+        found[SPARK_G_KEPT] = partial(_kept, sc, stepping, tasks.to_gpu, partial(tasks.by_kept_cupy, stepping.gpu))
+    return found
+
+
+@contextmanager
+def _with_ranks(sc: SparkContext, halos: Halos, way: Callable[[str], AbstractContextManager[Way]]) -> Iterator[Way]:
+    with ranks(at_once(sc, halos), halos) as directory, way(directory) as made:
+        yield made
 
 
 @dataclass
@@ -97,24 +121,40 @@ class _Held:
         found, = first.map(lambda pair: np.ascontiguousarray(cells(pair[1])[where])).collect()
         return found
 
+    def way(self, advance: Callable[[int], None], stepping: Stepping) -> Way:
+        cells = stepping.cells
+        return Way(advance, lambda where: self.corner(cells, where),
+                   lambda: self.blocks.mapValues(lambda block: np.ascontiguousarray(cells(block))).collect(),
+                   **stepping.named)
 
-def _blocks(sc: SparkContext, stepping: Stepping, parts: int) -> RDD:
+
+def _blocks(sc: SparkContext, stepping: Stepping, parts: int, told: Told) -> RDD:
     """The blocks at the start, dealt to so many partitions."""
-    halos, start = stepping.halos, stepping.start()
+    halos = stepping.halos
     positions = sc.parallelize([(position, None) for position in np.ndindex(*halos.splits)], parts)
-    return positions.partitionBy(parts, partial(halos.owner, ranks=parts)).map(
-        lambda pair: (pair[0], start(pair[0])), preservesPartitioning=True).persist(IN_JVM)
+    return positions.partitionBy(parts, partial(halos.owner, ranks=parts)).mapPartitions(
+        partial(_started, start=stepping.start(), told=told), preservesPartitioning=True).persist(IN_JVM)
+
+
+def _started(found: Iterator[tuple[Position, None]], start: Callable[[Position], np.ndarray], told: Told
+             ) -> Iterator[tuple[Position, np.ndarray]]:
+    with told.telling() as lap:
+        for position, _ in found:
+            block = start(position)
+            lap("parse")
+            yield position, block
+            lap("transport")
 
 
 @contextmanager
-def joined(sc: SparkContext, stepping: Stepping, step: Step) -> Iterator[Way]:
+def joined(sc: SparkContext, stepping: Stepping, step: Step, told: Told = UNHEARD) -> Iterator[Way]:
     """A partition a block; strips come to the blocks' partitions."""
     halos = stepping.halos
-    held = _Held(_blocks(sc, stepping, int(np.prod(halos.splits))))
+    held = _Held(_blocks(sc, stepping, int(np.prod(halos.splits)), told))
 
     def give() -> None:
         # Spark knows a partitioner by its function: with the same one a union's partitions are those of its parts.
-        held.given = held.blocks.flatMap(lambda pair: halos.given(*pair)).partitionBy(
+        held.given = held.blocks.mapPartitions(partial(_giving, halos=halos, told=told)).partitionBy(
             held.blocks.getNumPartitions(), held.blocks.partitioner.partitionFunc)
         # Counted in the JVM: RDD.count() would bring all of it to Python.
         held.given._jrdd.count()
@@ -122,81 +162,120 @@ def joined(sc: SparkContext, stepping: Stepping, step: Step) -> Iterator[Way]:
     def more(_: int) -> None:
         before = held.blocks
         held.blocks = before.union(held.given).mapPartitions(
-            partial(_stepped, step=step), preservesPartitioning=True).persist(IN_JVM)
+            partial(_stepped, step=step, told=told), preservesPartitioning=True).persist(IN_JVM)
         give()
         before.unpersist()
 
     try:
         give()
-        yield Way(more, lambda where: held.corner(stepping.cells, where), **stepping.named)
+        yield held.way(more, stepping)
     finally:
         held.blocks.unpersist()
 
 
-def _stepped(found: Iterator[tuple[Position, Any]], step: Step) -> Iterator[tuple[Position, Any]]:
-    blocks, given = {}, defaultdict(dict)
-    for position, what in found:
-        if isinstance(what, tuple):
-            offset, strip = what
-            given[position][offset] = strip
-        else:
-            blocks[position] = what
-    for position, block in blocks.items():
-        yield position, step(block, given[position])
+def _giving(found: Iterator[tuple[Position, Any]], halos: Halos, told: Told) -> Iterator[tuple]:
+    with told.telling() as lap:
+        for position, block in found:
+            # In the same task another Python worker makes the block meanwhile, and tells of that.
+            lap("")
+            yield from halos.given(position, block)
+            lap("exchange")
+
+
+def _stepped(found: Iterator[tuple[Position, Any]], step: Step, told: Told) -> Iterator[tuple[Position, Any]]:
+    with told.telling() as lap:
+        blocks, given = {}, defaultdict(dict)
+        for position, what in found:
+            if isinstance(what, tuple):
+                offset, strip = what
+                given[position][offset] = strip
+            else:
+                blocks[position] = what
+        lap("transport")
+        for position, block in blocks.items():
+            yield position, step(block, given[position], lap)
+            lap("transport")
 
 
 @contextmanager
-def _by_mpi(sc: SparkContext, stepping: Stepping) -> Iterator[Way]:
+def _by_mpi(sc: SparkContext, stepping: Stepping, directory: str, told: Told = UNHEARD) -> Iterator[Way]:
     """As many partitions as can run at once, a rank beside each."""
-    halos, step, parts = stepping.halos, stepping.host, _at_once(sc, stepping.halos)
-    held = _Held(_blocks(sc, stepping, parts))
-    with ranks(parts, halos) as directory:
-        def more(_: int) -> None:
-            before = held.blocks
-            held.blocks = before.barrier().mapPartitionsWithIndex(
-                lambda rank, mine: _by_rank(directory, rank, halos, mine, step)).persist(IN_JVM)
-            held.blocks._jrdd.count()
-            before.unpersist()
+    halos, step, parts = stepping.halos, partial(tasks.by_numpy, stepping.host), at_once(sc, stepping.halos)
+    held = _Held(_blocks(sc, stepping, parts, told))
 
-        try:
-            held.blocks._jrdd.count()
-            yield Way(more, lambda where: held.corner(stepping.cells, where), **stepping.named)
-        finally:
-            held.blocks.unpersist()
+    def more(_: int) -> None:
+        before = held.blocks
+        held.blocks = before.barrier().mapPartitionsWithIndex(
+            lambda rank, mine: _by_rank(directory, rank, halos, mine, step, told)).persist(IN_JVM)
+        held.blocks._jrdd.count()
+        before.unpersist()
+
+    try:
+        held.blocks._jrdd.count()
+        yield held.way(more, stepping)
+    finally:
+        held.blocks.unpersist()
 
 
-def _by_rank(directory: str, rank: int, halos: Halos, mine: Iterator[tuple[Position, Any]], step: Step
+def _by_rank(directory: str, rank: int, halos: Halos, mine: Iterator[tuple[Position, Any]], step: Step, told: Told
              ) -> Iterator[tuple[Position, Any]]:
-    blocks = dict(mine)
-    given = exchanged(directory, rank, halos, blocks.items())
-    for position, block in blocks.items():
-        yield position, step(block, given.get(position, {}))
+    with told.telling() as lap:
+        blocks = dict(mine)
+        lap("transport")
+        given = exchanged(directory, rank, halos, blocks.items())
+        lap("exchange")
+        for position, block in blocks.items():
+            yield position, step(block, given.get(position, {}), lap)
+            lap("transport")
 
 
 @contextmanager
-def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any], step: Step) -> Iterator[Way]:
+def _kept(sc: SparkContext, stepping: Stepping, put: Callable[[np.ndarray], Any], step: Step, directory: str,
+          told: Told = UNHEARD) -> Iterator[Way]:
     """A Python worker a rank, which keeps its blocks; nothing passes through the JVM."""
-    halos, parts, start = stepping.halos, _at_once(sc, stepping.halos), stepping.start()
-    with ranks(parts, halos) as directory:
-        # Other variables are other Python workers: no more than take part, as Spark calls idle ones in any order.
-        sc.environment["BENCHMARKS_KEPT"] = directory
+    halos, parts, start = stepping.halos, at_once(sc, stepping.halos), stepping.start()
 
-        def everywhere(task: Callable[[], Any]) -> list[Any]:
-            return sc.parallelize(range(parts), parts).barrier().mapPartitions(
-                lambda mine: [(list(mine), task())]).collect()
+    def made(rank: int) -> dict[Position, Any]:
+        with told.telling() as lap:
+            found = {position: start(position) for position in halos.owned(rank, parts)}
+            lap("parse")
+            found = {position: put(block) for position, block in found.items()}
+            lap("host-to-device")
+        return found
+
+    with owned_by_workers(sc, parts) as everywhere:
+        cells = stepping.cells
 
         def corner(where: Slices) -> np.ndarray:
-            first, cells = (0,) * len(halos.splits), stepping.cells
-            found, = (each for _, found in everywhere(lambda: [
-                tasks.on_host(cells(block)[where]) for block in owned.block(directory, first)]) for each in found)
+            first = (0,) * len(halos.splits)
+            found, = (each for found in everywhere(lambda: [
+                tasks.on_host(cells(block)[where]) for position, block in owned.held(directory).items()
+                if position == first]) for each in found)
             return found
 
-        try:
-            everywhere(lambda: owned.begin(directory, halos, parts, lambda position: put(start(position))))
-            yield Way(lambda _: everywhere(lambda: owned.step(directory, halos, step)), corner, **stepping.named)
-        finally:
-            del sc.environment["BENCHMARKS_KEPT"]
+        def blocks() -> list[tuple[Position, np.ndarray]]:
+            return [each for found in everywhere(lambda: [
+                (position, tasks.on_host(cells(block))) for position, block in owned.held(directory).items()])
+                for each in found]
+
+        run = uuid.uuid4().hex
+        everywhere(lambda: owned.begin(directory, run, parts, made))
+        yield Way(lambda _: everywhere(lambda: owned.step(directory, halos, step, told)), corner, blocks,
+                  **stepping.named)
 
 
-def _at_once(sc: SparkContext, halos: Halos) -> int:
+@contextmanager
+def owned_by_workers(sc: SparkContext, parts: int) -> Iterator[Callable[[Callable[[], Any]], list[Any]]]:
+    """Calls a task in each of as many Python workers, which are called by such jobs only."""
+    # Other variables are other Python workers: no more than take part, as Spark calls idle ones in any order.
+    sc.environment["BENCHMARKS_KEPT"] = str(parts)
+    try:
+        yield lambda task: [found for _, found in sc.parallelize(range(parts), parts).barrier().mapPartitions(
+            lambda mine: [(list(mine), task())]).collect()]
+    finally:
+        del sc.environment["BENCHMARKS_KEPT"]
+
+
+def at_once(sc: SparkContext, halos: Halos) -> int:
+    """Into how many partitions all blocks go, where all are to run at once."""
     return min(sc.defaultParallelism, int(np.prod(halos.splits)))

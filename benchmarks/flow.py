@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from pyspark import SparkContext
 
-from benchmarks import peers, solvers
+from benchmarks import peers, solvers, tasks
 from benchmarks.blocks import Made, Stepping, joined, ways
 from benchmarks.flow_peers import (
     DT,
@@ -40,6 +40,7 @@ from vispark import VRDD, Grid, stencil
 
 FIELDS = dict.fromkeys(("u", "v", "p", "u_star", "v_star", "source"), "f4")
 KERNELS = Path(__file__).parent / "kernels" / "flow.cu"
+BARE = "bare CUDA loop, a cell a thread"
 SPARK_SWEEP = "Spark-C: one sweep of the 24 maps, halos by a join, NumPy"
 
 #: Fields read and written by the maps: predict 2 and 2, divergence 2 and 1, a sweep 2 and 1, correct 3 and 2.
@@ -123,12 +124,12 @@ def solver(plane: Plane) -> Solver:
 def expected(plane: Plane, steps: int) -> np.ndarray:
     """A corner of u after some iterations, in float64: what is further away than its maps reach does not count."""
     extents = [min(_CORNER[0].stop + len(PHASES) * steps, cells) for cells in plane.shape]
-    flow = SlicedFlow(np, {name: cells.astype(np.float64) for name, cells in _fields(extents).items()})
+    flow = SlicedFlow(np, {name: cells.astype(np.float64) for name, cells in fields(extents).items()})
     flow.advance(steps)
     return flow.corner(_CORNER)
 
 
-def _fields(shape) -> dict[str, np.ndarray]:
+def fields(shape) -> dict[str, np.ndarray]:
     """The velocities at the start; all else is 0."""
     y, x = np.ogrid[tuple(map(slice, shape))]
     return {name: initial(name)(y, x) for name in ("u", "v")}
@@ -158,20 +159,20 @@ def ours(sc: SparkContext, plane: Plane) -> Way:
 @contextmanager
 def _single(device: Device, plane: Plane, kind: str) -> Iterator[dict[str, Way]]:
     """Ways without Spark, on whole arrays."""
-    fields = _fields(plane.shape)
+    given = fields(plane.shape)
     with ExitStack() as stack:
         arrays = Arrays(device, plane.shape)
         stack.callback(arrays.close)
-        ways = {"bare CUDA loop, a cell a thread": bare(arrays, fields)}
+        ways = {BARE: bare(arrays, given)}
         if kind != "cuda":
-            ways["NumPy"] = _of_arrays(SlicedFlow(np, fields))
+            ways["NumPy"] = _of_arrays(SlicedFlow(np, given))
             if peers.numba is not None:
-                ways["Numba"] = _of_arrays(NumbaFlow(fields))
+                ways["Numba"] = _of_arrays(NumbaFlow(given))
         elif peers.cupy is not None:
-            ways["CuPy"] = _of_arrays(SlicedFlow(peers.cupy, fields))
+            ways["CuPy"] = _of_arrays(SlicedFlow(peers.cupy, given))
             if peers.jax is not None:
-                ways["JAX"] = _of_arrays(JaxFlow(fields))
-        del fields
+                ways["JAX"] = _of_arrays(JaxFlow(given))
+        del given
         yield ways
         ways.clear()
 
@@ -180,14 +181,14 @@ def _of_arrays(flow) -> Way:
     return Way(flow.advance, flow.corner)
 
 
-def bare(arrays: Arrays, fields: dict[str, np.ndarray]) -> Way:
+def bare(arrays: Arrays, given: dict[str, np.ndarray]) -> Way:
     """The kernels of :data:`KERNELS` in a loop."""
     device, (ny, nx) = arrays.device, arrays.shape
     source = Source(KERNELS.read_text(), KERNELS.name, (f"-DNY={ny}", f"-DNX={nx}"))
     kernels = {name: device.compile(source, name) for name in ("predict", "divergence", "sweep", "correct")}
     grid, block = (-(-nx // 32), -(-ny // 8)), (32, 8)
     for name in ("u", "v"):
-        arrays.put(name, fields[name])
+        arrays.put(name, given[name])
     for name in ("p", "next", "u_star", "v_star", "source"):
         arrays.put(name, np.zeros(arrays.shape, np.float32))
     dt, h, nu = np.float32(DT), np.float32(H), np.float32(NU)
@@ -212,15 +213,19 @@ def _by_jobs(sc: SparkContext, plane: Plane, kind: str, group: Group) -> Iterato
 
     The sweep's p and source are as u and v are at the start.
     """
-    grid = Grid(plane.shape, splits=plane.splits, halo=len(PHASES))
-    yield from ways(sc, Stepping(
-        grid, Halos(plane.splits, len(PHASES), corners=True), partial(_stacked, ("u", "v", "p")), itemgetter(0),
-        partial(iterated, np, width=len(PHASES)), partial(iterated, peers.cupy, width=len(PHASES))), kind,
-        group.skipped)
-    sweep = partial(swept, weight=weights()[0])
+    yield from ways(sc, stepping(plane), kind, group.skipped)
+    grid, sweep = Grid(plane.shape, splits=plane.splits, halo=1), partial(swept, weight=weights()[0])
     yield SPARK_SWEEP, partial(joined, sc, Stepping(
         grid, Halos(plane.splits, 1, corners=False), partial(_stacked, ("u", "v")), itemgetter(0), sweep, sweep,
-        {"nbytes": plane.sweep_bytes, "expected": lambda steps: _swept(plane, steps)}), sweep)
+        {"nbytes": plane.sweep_bytes, "expected": lambda steps: _swept(plane, steps)}), partial(tasks.by_numpy, sweep))
+
+
+def stepping(plane: Plane) -> Stepping:
+    """What Spark's tasks do."""
+    return Stepping(
+        Grid(plane.shape, splits=plane.splits, halo=len(PHASES)), Halos(plane.splits, len(PHASES), corners=True),
+        partial(_stacked, ("u", "v", "p")), itemgetter(0), partial(iterated, np, width=len(PHASES)),
+        partial(iterated, peers.cupy, width=len(PHASES)))
 
 
 def _stacked(names: tuple[str, ...], cells: tuple[slice, ...]) -> np.ndarray:
@@ -233,7 +238,7 @@ def _stacked(names: tuple[str, ...], cells: tuple[slice, ...]) -> np.ndarray:
 def _swept(plane: Plane, steps: int) -> np.ndarray:
     """A corner of p after some sweeps, in float64."""
     extents = [min(_CORNER[0].stop + steps, cells) for cells in plane.shape]
-    found = np.stack(list(_fields(extents).values())).astype(np.float64)
+    found = np.stack(list(fields(extents).values())).astype(np.float64)
     for _ in range(steps):
         found = swept(found, {}, weights()[0])
     return found[0][_CORNER]

@@ -140,29 +140,69 @@ def _into(cells: dict[str, Any], name: str, found: Any) -> None:
     cells[name][1:-1, 1:-1] = found
 
 
+@cache
+def _jax_loop() -> Callable[..., Any]:
+    def near(cells, dy, dx):
+        ny, nx = cells.shape
+        return jax.lax.dynamic_slice(jnp.pad(cells, 1), (1 + dy, 1 + dx), (ny, nx))
+
+    def step(_, found):
+        cells = dict(zip(("u", "v", "p"), found, strict=True))
+        _iteration(cells, near, _MAPS, dict.__setitem__, np.float32)
+        return tuple(cells[name] for name in ("u", "v", "p"))
+
+    return jax.jit(lambda cells, steps: jax.lax.fori_loop(0, steps, step, cells), donate_argnums=0)
+
+
 class JaxFlow:
     """A loop that XLA compiles as a whole, its arrays given back to it."""
 
     def __init__(self, fields: dict[str, np.ndarray]):
         empty = np.zeros_like(fields["u"])
-        self._cells = tuple(jnp.asarray(fields.get(name, empty)) for name in ("u", "v", "p"))
-
-        def near(cells, dy, dx):
-            ny, nx = cells.shape
-            return jax.lax.dynamic_slice(jnp.pad(cells, 1), (1 + dy, 1 + dx), (ny, nx))
-
-        def step(_, found):
-            cells = dict(zip(("u", "v", "p"), found, strict=True))
-            _iteration(cells, near, _MAPS, dict.__setitem__, np.float32)
-            return tuple(cells[name] for name in ("u", "v", "p"))
-
-        self._loop = jax.jit(lambda cells, steps: jax.lax.fori_loop(0, steps, step, cells), donate_argnums=0)
+        self._cells = jax.block_until_ready(tuple(jnp.asarray(fields.get(name, empty)) for name in ("u", "v", "p")))
+        self._loop = _jax_loop()
 
     def advance(self, steps: int) -> None:
         self._cells = jax.block_until_ready(self._loop(self._cells, steps))
 
     def corner(self, where: tuple[slice, ...]) -> np.ndarray:
         return np.asarray(self._cells[0][where])
+
+
+@cache
+def _numba_maps() -> tuple[Callable[..., Any], ...]:
+    scalar = {name: numba.njit(fastmath=True)(each) for name, each in _MAPS.items()}
+    u_of, v_of, source_of, sweep_of, correct_of = (scalar[name] for name in _MAPS)
+
+    @numba.njit(parallel=True, fastmath=True)
+    def predict(u, v, u_star, v_star, dt, h, nu):
+        for y in numba.prange(1, u.shape[0] - 1):
+            for x in range(1, u.shape[1] - 1):
+                found = (u[y, x], u[y, x + 1], u[y, x - 1], u[y + 1, x], u[y - 1, x], u[y - 1, x + 1],
+                         v[y, x], v[y, x + 1], v[y, x - 1], v[y + 1, x], v[y - 1, x], v[y + 1, x - 1])
+                u_star[y, x], v_star[y, x] = u_of(*found, dt, h, nu), v_of(*found, dt, h, nu)
+
+    @numba.njit(parallel=True, fastmath=True)
+    def divergence(u, v, source, dt, h):
+        for y in numba.prange(1, u.shape[0] - 1):
+            for x in range(1, u.shape[1] - 1):
+                source[y, x] = source_of(u[y, x], u[y, x + 1], v[y, x], v[y + 1, x], dt, h)
+
+    @numba.njit(parallel=True, fastmath=True)
+    def sweep(p, source, after, weight):
+        for y in numba.prange(1, p.shape[0] - 1):
+            for x in range(1, p.shape[1] - 1):
+                after[y, x] = sweep_of(p[y, x], p[y, x + 1], p[y, x - 1], p[y + 1, x], p[y - 1, x], source[y, x],
+                                       weight)
+
+    @numba.njit(parallel=True, fastmath=True)
+    def correct(u_star, v_star, p, u, v, dt, h):
+        for y in numba.prange(1, p.shape[0] - 1):
+            for x in range(1, p.shape[1] - 1):
+                u[y, x] = correct_of(u_star[y, x], p[y, x], p[y, x - 1], dt, h)
+                v[y, x] = correct_of(v_star[y, x], p[y, x], p[y - 1, x], dt, h)
+
+    return predict, divergence, sweep, correct
 
 
 class NumbaFlow:
@@ -174,38 +214,7 @@ class NumbaFlow:
                                                                       "source")}
         for name, cells in fields.items():
             self._cells[name][1:-1, 1:-1] = cells
-        scalar = {name: numba.njit(fastmath=True)(each) for name, each in _MAPS.items()}
-        u_of, v_of, source_of, sweep_of, correct_of = (scalar[name] for name in _MAPS)
-
-        @numba.njit(parallel=True, fastmath=True)
-        def predict(u, v, u_star, v_star, dt, h, nu):
-            for y in numba.prange(1, u.shape[0] - 1):
-                for x in range(1, u.shape[1] - 1):
-                    found = (u[y, x], u[y, x + 1], u[y, x - 1], u[y + 1, x], u[y - 1, x], u[y - 1, x + 1],
-                             v[y, x], v[y, x + 1], v[y, x - 1], v[y + 1, x], v[y - 1, x], v[y + 1, x - 1])
-                    u_star[y, x], v_star[y, x] = u_of(*found, dt, h, nu), v_of(*found, dt, h, nu)
-
-        @numba.njit(parallel=True, fastmath=True)
-        def divergence(u, v, source, dt, h):
-            for y in numba.prange(1, u.shape[0] - 1):
-                for x in range(1, u.shape[1] - 1):
-                    source[y, x] = source_of(u[y, x], u[y, x + 1], v[y, x], v[y + 1, x], dt, h)
-
-        @numba.njit(parallel=True, fastmath=True)
-        def sweep(p, source, after, weight):
-            for y in numba.prange(1, p.shape[0] - 1):
-                for x in range(1, p.shape[1] - 1):
-                    after[y, x] = sweep_of(p[y, x], p[y, x + 1], p[y, x - 1], p[y + 1, x], p[y - 1, x], source[y, x],
-                                           weight)
-
-        @numba.njit(parallel=True, fastmath=True)
-        def correct(u_star, v_star, p, u, v, dt, h):
-            for y in numba.prange(1, p.shape[0] - 1):
-                for x in range(1, p.shape[1] - 1):
-                    u[y, x] = correct_of(u_star[y, x], p[y, x], p[y, x - 1], dt, h)
-                    v[y, x] = correct_of(v_star[y, x], p[y, x], p[y - 1, x], dt, h)
-
-        self._maps = predict, divergence, sweep, correct
+        self._maps = _numba_maps()
 
     def advance(self, steps: int) -> None:
         cells, (predict, divergence, sweep, correct) = self._cells, self._maps

@@ -109,7 +109,7 @@ def ranks(count: int, halos: Halos) -> Iterator[str]:
             ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(count), sys.executable, "-m",
              "benchmarks.halo_rank", directory, str(int(halos.corners)), *map(str, halos.splits)])
         try:
-            _await(Path(directory), count)
+            _await(Path(directory), count, started)
             yield directory
         finally:
             # Ranks that are killed leave their shared memory behind.
@@ -122,10 +122,10 @@ def ranks(count: int, halos: Halos) -> Iterator[str]:
                 started.kill()
 
 
-def _await(directory: Path, count: int) -> None:
+def _await(directory: Path, count: int, started: subprocess.Popen) -> None:
     end = time.monotonic() + _START_SECONDS
     while len(list(directory.glob("*.sock"))) < count:
-        if time.monotonic() > end:
+        if time.monotonic() > end or started.poll() is not None:
             raise TimeoutError(f"not all of {count} MPI ranks have started")
         time.sleep(0.05)
 

@@ -20,7 +20,7 @@ from benchmarks.hiding import Solver
 from benchmarks.regression import Settings
 from benchmarks.results import Group
 from benchmarks.solvers import OURS, Arrays, Jobs, Problem, Way
-from gpu_worker.device.base import Device, Kernel, Source
+from gpu_worker.device.base import Device, Source
 from vispark import VRDD, Grid, stencil
 
 LISTING = "vispark: halo_extract, halo_shuffle, halo_append, vmap"
@@ -82,23 +82,23 @@ def solver(cube: Cube) -> Solver:
 def _expected(cube: Cube, steps: int) -> np.ndarray:
     """A corner of the cells after some steps, in float64."""
     extent = [slice(0, min(8 + steps, cells)) for cells in cube.shape]
-    cells = initial(*np.ogrid[extent]).astype(np.float64)
+    found = initial(*np.ogrid[extent]).astype(np.float64)
     for _ in range(steps):
-        cells = heated(cells, {}, NUMBER)
-    return cells[:8, :8, :8]
+        found = heated(found, {}, NUMBER)
+    return found[:8, :8, :8]
 
 
-def _cells(cube: Cube) -> np.ndarray:
+def cells(cube: Cube) -> np.ndarray:
     """All cells at the start, made by planes on all cores."""
-    cells = np.empty(cube.shape, np.float32)
+    found = np.empty(cube.shape, np.float32)
     _, y, x = np.ogrid[tuple(map(slice, cube.shape))]
 
     def fill(z: int) -> None:
-        cells[z] = initial(np.int64(z), y[0], x[0])
+        found[z] = initial(np.int64(z), y[0], x[0])
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(fill, range(cube.shape[0])))
-    return cells
+    return found
 
 
 # -- ours -------------------------------------------------------------------------------------------------------------
@@ -136,26 +136,18 @@ def _held(sc: SparkContext, cube: Cube, advance: Callable[[VRDD, int], VRDD]) ->
 @contextmanager
 def _single(device: Device, cube: Cube, kind: str) -> Iterator[dict[str, Way]]:
     """Ways without Spark, on one array."""
-    cells = _cells(cube)
+    made = cells(cube)
     if kind != "cuda":
-        yield {"NumPy": _of_array(peers.NumpyHeat(cells.copy(), NUMBER))} | (
-            {"Numba": _of_array(peers.NumbaHeat(cells.copy(), NUMBER))} if peers.numba is not None else {})
+        yield {"NumPy": _of_array(peers.NumpyHeat(made.copy(), NUMBER))} | (
+            {"Numba": _of_array(peers.NumbaHeat(made.copy(), NUMBER))} if peers.numba is not None else {})
         return
-    source = Source(KERNELS.read_text(), KERNELS.name, tuple(f"-D{name}={cells}" for name, cells in zip(
-        ("NZ", "NY", "NX"), cube.shape, strict=True)))
-    z, y, x = cube.shape
-    grids = {"plain": (-(-x // 32), -(-y // 8), z)}
-    if x % 4 == 0:
-        grids["marching"] = -(-x // 128), -(-y // 8), -(-z // 8)
     stack, ways = ExitStack(), {}
-    for name, grid in grids.items():
+    for name in launches(cube.shape):
         arrays = Arrays(device, cube.shape)
         stack.callback(arrays.close)
-        for each in ("u", "next"):
-            arrays.put(each, cells)
-        ways[LOOPS[name]] = _bare(arrays, device.compile(source, name), grid, (32, 8, 1))
+        ways[LOOPS[name]] = bare(arrays, made, name)
     if peers.cupy is not None:
-        given = peers.cupy.asarray(cells)
+        given = peers.cupy.asarray(made)
         ways["CuPy"] = _of_array(peers.CupyHeat(given, NUMBER))
         if peers.jax is not None:
             ways["JAX"] = _of_array(peers.JaxHeat(given, NUMBER))
@@ -169,11 +161,26 @@ def _of_array(solver: Any) -> Way:
     return Way(solver.advance, solver.corner)
 
 
-def _bare(arrays: Arrays, kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...]) -> Way:
+def launches(shape: tuple[int, int, int]) -> dict[str, tuple[int, ...]]:
+    """The grids of the kernels of :data:`KERNELS` that such a shape allows."""
+    z, y, x = shape
+    grids: dict[str, tuple[int, ...]] = {"plain": (-(-x // 32), -(-y // 8), z)}
+    if x % 4 == 0:
+        grids["marching"] = -(-x // 128), -(-y // 8), -(-z // 8)
+    return grids
+
+
+def bare(arrays: Arrays, given: np.ndarray, name: str) -> Way:
     """A kernel of :data:`KERNELS` in a loop over two arrays."""
+    source = Source(KERNELS.read_text(), KERNELS.name, tuple(f"-D{axis}={extent}" for axis, extent in zip(
+        ("NZ", "NY", "NX"), arrays.shape, strict=True)))
+    kernel, grid = arrays.device.compile(source, name), launches(given.shape)[name]
+    for each in ("u", "next"):
+        arrays.put(each, given)
+
     def advance(steps: int) -> None:
         for _ in range(steps):
-            arrays.launch(kernel, grid, block, "u next", np.float32(NUMBER))
+            arrays.launch(kernel, grid, (32, 8, 1), "u next", np.float32(NUMBER))
             arrays.exchange("u", "next")
         arrays.wait()
 

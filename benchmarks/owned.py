@@ -10,42 +10,44 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.halos import Given, Halos, Position, exchanged
+from benchmarks.halos import Given, Halos, exchanged
+from benchmarks.told import Lap, Told
 
 #: By the run's directory: the rank that this process took, and its blocks.
-_own: dict[str, tuple[int, dict[Position, Any]]] = {}
+_own: dict[str, tuple[int, dict[Any, Any]]] = {}
 
 
-def begin(directory: str, halos: Halos, ranks: int, start: Callable[[Position], Any]) -> None:
-    """Take a rank, and make its blocks.
+def begin(directory: str, run: str, ranks: int, make: Callable[[int], dict[Any, Any]]) -> None:
+    """Take a rank of a run, and make its blocks.
 
     Raises
     ------
     RuntimeError
-        If all ranks are taken: a process was called that had not been before.
+        If all ranks are taken: more processes were called than there are ranks.
     """
-    rank = next((rank for rank in range(ranks) if _took(Path(directory, f"{rank}.taken"))), None)
+    rank = next((rank for rank in range(ranks) if _took(Path(directory, f"{run}.{rank}.taken"))), None)
     if rank is None:
-        raise RuntimeError("a Python worker of Spark's is new: what another one kept is lost")
+        raise RuntimeError(f"all {ranks} ranks are taken")
     _own.clear()
-    _own[directory] = rank, {position: start(position) for position in halos.owned(rank, ranks)}
+    _own[directory] = rank, make(rank)
 
 
-def step(directory: str, halos: Halos, stepped: Callable[[Any, Given], Any]) -> None:
+def step(directory: str, halos: Halos, stepped: Callable[[Any, Given, Lap], Any], told: Told) -> None:
     """Do a step of this process's blocks, with the strips that MPI brings."""
     rank, blocks = _of(directory)
-    given = exchanged(directory, rank, halos, blocks.items())
-    for position, block in blocks.items():
-        blocks[position] = stepped(block, given.get(position, {}))
+    with told.telling() as lap:
+        given = exchanged(directory, rank, halos, blocks.items())
+        lap("exchange")
+        for position, block in blocks.items():
+            blocks[position] = stepped(block, given.get(position, {}), lap)
 
 
-def block(directory: str, position: Position) -> list[Any]:
-    """A block, where this process has it."""
-    _, blocks = _of(directory)
-    return [blocks[position]] if position in blocks else []
+def held(directory: str) -> dict[Any, Any]:
+    """The blocks of this process."""
+    return _of(directory)[1]
 
 
-def _of(directory: str) -> tuple[int, dict[Position, Any]]:
+def _of(directory: str) -> tuple[int, dict[Any, Any]]:
     if directory not in _own:
         raise RuntimeError("a Python worker of Spark's is new: what another one kept is lost")
     return _own[directory]

@@ -45,32 +45,43 @@ def on_device(address: int, shape: tuple[int, ...], dtype: str = "float32") -> A
 
 # -- logistic regression ----------------------------------------------------------------------------------------------
 
-def cupy_gradient(points: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """The gradient over rows of (label, features) as CuPy's users write it: two products and a fused scale between."""
-    y, x = points[:, 0], points[:, 1:]
-
+@cache
+def _cupy_scale() -> Callable[..., Any]:
     @cupy.fuse()
     def scale(margin, label):
         return (1 / (1 + cupy.exp(-label * margin)) - 1) * label
+    return scale
 
-    return lambda w: cupy.asnumpy(scale(x @ cupy.asarray(w), y) @ x)
+
+def cupy_gradient(points: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """The gradient over rows of (label, features) as CuPy's users write it: two products and a fused scale between."""
+    y, x = points[:, 0], points[:, 1:]
+    return lambda w: cupy.asnumpy(_cupy_scale()(x @ cupy.asarray(w), y) @ x)
 
 
 def jax_gradient(points: Any) -> Callable[[np.ndarray], np.ndarray]:
     """The same, compiled by XLA as a whole."""
     data = jax.dlpack.from_dlpack(points)
+    return lambda w: np.asarray(_jax_gradient()(data, w))
 
+
+@cache
+def _jax_gradient() -> Callable[..., Any]:
     @jax.jit
     def gradient(data, w):
         y, x = data[:, 0], data[:, 1:]
         scale = (1 / (1 + jnp.exp(-y * jnp.dot(x, w, precision="highest"))) - 1) * y
         return jnp.dot(scale, x, precision="highest")
-
-    return lambda w: np.asarray(gradient(data, w))
+    return gradient
 
 
 def numba_gradient(points: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     """The same on all cores of the CPU, a loop over rows that LLVM vectorises along the row."""
+    return lambda w: _numba_gradient()(points, w)
+
+
+@cache
+def _numba_gradient() -> Callable[..., Any]:
     threads = numba.get_num_threads()
 
     @numba.njit(parallel=True, fastmath=True)
@@ -87,8 +98,7 @@ def numba_gradient(points: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
                     mine[j] += scale * data[row, 1 + j]
             partials[thread] = mine
         return partials.sum(axis=0)
-
-    return lambda w: gradient(points, w)
+    return gradient
 
 
 # -- K-means ----------------------------------------------------------------------------------------------------------
@@ -113,17 +123,21 @@ def jax_kmeans(points: Any, precision: str) -> Step:
     """The same, compiled by XLA; ``precision`` "highest" is float32, "default" TF32."""
     data = jax.dlpack.from_dlpack(points)
 
+    def run(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        sums, counts = _jax_kmeans(precision)(data, centers)
+        return np.asarray(sums), np.asarray(counts)
+    return run
+
+
+@cache
+def _jax_kmeans(precision: str) -> Callable[..., Any]:
     @jax.jit
     def step(data, c):
         products = jnp.dot(data, c.T, precision=precision)
         labels = ((c * c).sum(axis=1) - 2 * products).argmin(axis=1)
         chosen = jax.nn.one_hot(labels, len(c), dtype=jnp.float32)
         return jnp.dot(chosen.T, data, precision=precision), chosen.sum(axis=0)
-
-    def run(centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        sums, counts = step(data, centers)
-        return np.asarray(sums), np.asarray(counts)
-    return run
+    return step
 
 
 def numpy_kmeans(points: np.ndarray, chunk: int = 4096) -> Step:
@@ -143,6 +157,11 @@ def numpy_kmeans(points: np.ndarray, chunk: int = 4096) -> Step:
 
 def numba_kmeans(points: np.ndarray) -> Step:
     """The same on all cores of the CPU, distances as they are defined."""
+    return lambda centers: _numba_kmeans()(points, centers)
+
+
+@cache
+def _numba_kmeans() -> Callable[..., Any]:
     threads = numba.get_num_threads()
 
     @numba.njit(parallel=True, fastmath=True)
@@ -162,8 +181,7 @@ def numba_kmeans(points: np.ndarray) -> Step:
                 for j in range(data.shape[1]):
                     sums[thread, best, j] += data[row, j]
         return sums.sum(axis=0), counts.sum(axis=0)
-
-    return lambda centers: step(points, centers)
+    return step
 
 
 # -- the heat equation ------------------------------------------------------------------------------------------------
@@ -213,19 +231,24 @@ class CupyHeat(_Padded):
         cupy.cuda.Stream.null.synchronize()
 
 
+@cache
+def _jax_heat(k: float) -> Callable[..., Any]:
+    number = np.float32(k)
+
+    def step(_, u):
+        p = jnp.pad(u, 1)
+        here, above, below, north, south, east, west = around(p)
+        return here + number * (above + below + north + south + east + west - 6 * here)
+
+    return jax.jit(lambda u, steps: jax.lax.fori_loop(0, steps, step, u), donate_argnums=0)
+
+
 class JaxHeat:
     """A loop that XLA compiles as a whole, its arrays given back to it."""
 
     def __init__(self, cells: Any, k: float):
-        self._cells = jnp.array(jax.dlpack.from_dlpack(cells))
-        number = np.float32(k)
-
-        def step(_, u):
-            p = jnp.pad(u, 1)
-            here, above, below, north, south, east, west = around(p)
-            return here + number * (above + below + north + south + east + west - 6 * here)
-
-        self._loop = jax.jit(lambda u, steps: jax.lax.fori_loop(0, steps, step, u), donate_argnums=0)
+        self._cells = jnp.array(jax.dlpack.from_dlpack(cells)).block_until_ready()
+        self._loop = _jax_heat(k)
 
     def advance(self, steps: int) -> None:
         self._cells = self._loop(self._cells, steps).block_until_ready()
@@ -252,23 +275,27 @@ class NumpyHeat(_Padded):
             self._arrays.reverse()
 
 
+@cache
+def _numba_heat(k: float) -> Callable[..., Any]:
+    number = np.float32(k)
+
+    @numba.njit(parallel=True, fastmath=True)
+    def step(u, out):
+        for z in numba.prange(1, u.shape[0] - 1):
+            for y in range(1, u.shape[1] - 1):
+                for x in range(1, u.shape[2] - 1):
+                    total = (u[z + 1, y, x] + u[z - 1, y, x] + u[z, y + 1, x] + u[z, y - 1, x]
+                             + u[z, y, x + 1] + u[z, y, x - 1])
+                    out[z, y, x] = u[z, y, x] + number * (total - 6 * u[z, y, x])
+    return step
+
+
 class NumbaHeat(_Padded):
     """A loop over all cells on all cores."""
 
     def __init__(self, cells: np.ndarray, k: float):
         super().__init__(cells, np)
-        number = np.float32(k)
-
-        @numba.njit(parallel=True, fastmath=True)
-        def step(u, out):
-            for z in numba.prange(1, u.shape[0] - 1):
-                for y in range(1, u.shape[1] - 1):
-                    for x in range(1, u.shape[2] - 1):
-                        total = (u[z + 1, y, x] + u[z - 1, y, x] + u[z, y + 1, x] + u[z, y - 1, x]
-                                 + u[z, y, x + 1] + u[z, y, x - 1])
-                        out[z, y, x] = u[z, y, x] + number * (total - 6 * u[z, y, x])
-
-        self._step = step
+        self._step = _numba_heat(k)
 
     def advance(self, steps: int) -> None:
         for _ in range(steps):

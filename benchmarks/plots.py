@@ -134,8 +134,9 @@ def _whole(results: Iterable[Results]) -> dict[str, list[Group]]:
 
 
 def breakdown(results: Sequence[Results]) -> Figure | None:
-    """What whole programs spend their time on: a bar a way, of the most iterations."""
-    groups = [groups[-1] for groups in _whole(results).values()]
+    """What whole programs spend their time on: a bar a way, of the most iterations that most ways were run with."""
+    groups = [max(groups, key=lambda group: (len(_with_parts(group)), group.parameters["iterations"]))
+              for groups in _whole(results).values()]
     if not groups:
         return None
     figure = Figure(figsize=(7.5, 0.8 + sum(0.6 + 0.3 * len(_with_parts(group)) for group in groups)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,9 +124,13 @@ def table(groups: Iterable[Group], title: str) -> Table:
 
 
 def _remarks(series: Series) -> list[str]:
-    """What was worked out beside the time."""
-    return [f"{name.replace('_', ' ')}: {value:.3g}" for name, value in series.notes.items()
-            if isinstance(value, float)]
+    """What was worked out beside the time, and what it was spent on: parts of a hundredth and more."""
+    found = [f"{name.replace('_', ' ')}: {value:.3g}" for name, value in series.notes.items()
+             if isinstance(value, float)]
+    parts: Any = series.notes.get("parts", {})
+    spent = {kind: statistics.median(samples) for kind, samples in parts.items()}
+    named = [f"{kind} {duration(seconds)}" for kind, seconds in spent.items() if seconds > sum(spent.values()) / 100]
+    return [*found, *([", ".join(named)] if named else [])]
 
 
 def duration(seconds: float) -> str:

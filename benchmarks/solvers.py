@@ -37,11 +37,12 @@ class Way:
     """Does so many steps on from where it is; ``corner`` gives some of the cells that it has.
 
     ``nbytes`` is what one of its steps must move, and ``expected`` what it is compared with, where that is no whole
-    step of the problem.
+    step of the problem. ``blocks`` gives the cells of all blocks, where it has such.
     """
 
     advance: Callable[[int], None]
     corner: Callable[[Slices], np.ndarray]
+    blocks: Callable[[], list[tuple[tuple[int, ...], np.ndarray]]] | None = None
     nbytes: int = 0
     expected: Callable[[int], np.ndarray] | None = None
 

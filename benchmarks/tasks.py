@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -19,6 +18,7 @@ from benchmarks.bare import bytes_of
 from benchmarks.cloud import Cloud
 from benchmarks.halos import Given, edge
 from benchmarks.points import FEATURES, KERNELS, SUM_BLOCK, Fused, Points, gradient
+from benchmarks.told import Lap
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Source
 
@@ -111,28 +111,41 @@ def gradient_by_kernel(block: np.ndarray, w: np.ndarray, kind: str, fused: Fused
         gpu.drop(data)
 
 
-def timed_gradient(block: np.ndarray, w: np.ndarray, kind: str, fused: Fused) -> tuple[np.ndarray, dict[str, float]]:
-    """Spark-G, and the seconds of the copy and of the kernel."""
+def told_gradient(block: np.ndarray, w: np.ndarray, lap: Lap, *, kind: str, fused: Fused) -> np.ndarray:
+    """Spark-G, a lap for the copy and one for the kernel."""
     gpu = _gpu(kind, fused)
-    start = time.perf_counter()
     data = gpu.put(block)
-    copied = time.perf_counter()
+    lap("host-to-device")
     try:
-        found = gpu.gradient(data, w)
-        return found, {"host-to-device": copied - start, "kernel": time.perf_counter() - copied}
+        return gpu.gradient(data, w)
     finally:
+        lap("kernel")
         gpu.drop(data)
 
 
-def timed_kmeans(block: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-    """Spark-G of K-means by CuPy: sums and counts beside each other, and the seconds of the copy and of the kernels."""
-    start = time.perf_counter()
-    data = cupy.asarray(block)
+def put_points(block: np.ndarray, kind: str, fused: Fused) -> Any:
+    """A block on the device, to be kept there."""
+    return _gpu(kind, fused).put(block)
+
+
+def gradient_of_put(data: Any, w: np.ndarray, kind: str, fused: Fused) -> np.ndarray:
+    """The gradient of a block that is on the device."""
+    return _gpu(kind, fused).gradient(data, w)
+
+
+def told_kmeans(block: np.ndarray, centers: np.ndarray, lap: Lap) -> np.ndarray:
+    """Spark-G of K-means by CuPy: sums, with counts in the last column; laps as above."""
+    data = to_gpu(block)
     cupy.cuda.Stream.null.synchronize()
-    copied = time.perf_counter()
-    sums, counts = peers.cupy_kmeans(data)(centers)
-    parts = {"host-to-device": copied - start, "kernel": time.perf_counter() - copied}
-    return np.column_stack([sums, counts.astype(np.float32)]), parts
+    lap("host-to-device")
+    found = flat(peers.cupy_kmeans(data)(centers))
+    lap("kernel")
+    return found
+
+
+def flat(found: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Sums and counts in one array, so that they add as one."""
+    return np.column_stack([found[0], found[1].astype(np.float32)])
 
 
 def gradient_by_kept_kernel(points: Points, partition: int, w: np.ndarray, kind: str,
@@ -186,9 +199,27 @@ def on_host(cells: Any) -> np.ndarray:
     return np.ascontiguousarray(cells) if isinstance(cells, np.ndarray) else cupy.asnumpy(cells)
 
 
-def by_cupy(step: Callable[[Any, Given], Any], block: np.ndarray, given: Given) -> np.ndarray:
+def by_numpy(step: Callable[[Any, Given], Any], block: np.ndarray, given: Given, lap: Lap) -> np.ndarray:
+    """Spark-C of a grid."""
+    found = step(block, given)
+    lap("kernel")
+    return found
+
+
+def by_cupy(step: Callable[[Any, Given], Any], block: np.ndarray, given: Given, lap: Lap) -> np.ndarray:
     """Spark-G of a grid: block and strips go to the GPU, and the block after the step comes back."""
-    return cupy.asnumpy(step(to_gpu(block), given))
+    data, strips = to_gpu(block), {offset: to_gpu(strip) for offset, strip in given.items()}
+    cupy.cuda.Stream.null.synchronize()
+    lap("host-to-device")
+    return cupy.asnumpy(by_kept_cupy(step, data, strips, lap))
+
+
+def by_kept_cupy(step: Callable[[Any, Given], Any], block: Any, given: Given, lap: Lap) -> Any:
+    """Spark-G+ of a grid: the block is on the GPU and stays there."""
+    found = step(block, given)
+    cupy.cuda.Stream.null.synchronize()
+    lap("kernel")
+    return found
 
 
 def heated(block: Any, given: Given, k: float) -> Any:

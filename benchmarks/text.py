@@ -30,9 +30,13 @@ _LINES = 4000
 _PIECE = 1 << 20
 
 
-def write(path: Path, nbytes: int) -> int:
-    """Write points of logistic regression as text, numbers with seven digits between spaces; the bytes."""
-    lines = "".join(" ".join(map("{:.7g}".format, row)) + "\n" for row in Points(_LINES, 1).block(0).tolist()).encode()
+def write(path: Path, nbytes: int, rows: np.ndarray | None = None) -> int:
+    """Write rows as text, over and over, numbers with seven digits between spaces; the bytes.
+
+    Without rows they are points of logistic regression.
+    """
+    found = Points(_LINES, 1).block(0) if rows is None else rows
+    lines = "".join(" ".join(map("{:.7g}".format, row)) + "\n" for row in found.tolist()).encode()
     with path.open("wb") as file:
         for _ in range(-(-nbytes // len(lines))):
             file.write(lines)
@@ -103,6 +107,21 @@ def _stock(sc: SparkContext, path: Path, parts: int) -> RDD[Any]:
 def parse(line: str) -> np.ndarray:
     """A row, as the stock PySpark examples read it."""
     return np.array([float(x) for x in line.split(" ")], np.float32)
+
+
+def numbers(split: Split) -> np.ndarray:
+    """The rows of a split, each read as the stock PySpark examples do."""
+    found, place = [], split.start
+    with open(split.path, "rb") as file:
+        if split.start:     # as the one before it ends with the line that its last byte is in
+            file.seek(split.start - 1)
+            place += len(file.readline()) - 1
+        for line in file:
+            if place >= split.end:
+                break
+            place += len(line)
+            found.append(parse(line.decode()))
+    return np.array(found, np.float32)
 
 
 def _cached(rdd: RDD[Any]) -> float:

@@ -84,7 +84,7 @@ def test_jobs_of_ordinary_rdds_are_broken_down(sc: SparkContext, tmp_path: Path)
     assert found.seconds["python"] > 0.4
     assert sum(found.seconds.values()) == pytest.approx(found.total)
     names = {span["name"] for span in trace(tmp_path / "trace.json", None)}
-    assert any(name.startswith(f"stage {found.jobs[0].stages[0].number}: reduceByKey at ") for name in names)
+    assert any(name.startswith(f"stage {found.jobs[0].stages[0].number}: ") for name in names)
 
 
 def test_jobs_that_spark_has_forgotten_are_counted(sc: SparkContext):

@@ -24,6 +24,7 @@ from benchmarks import (
     measure,
     packing,
     plots,
+    programs,
     text,
     transport,
     whole,
@@ -287,12 +288,12 @@ def test_kept_results_can_be_read(path):
     assert {"machine", "commit", "command", "scale"} <= found.keys()
     assert groups
     for group in groups:
-        # Jobs of seconds, and whole programs, are sampled as often as the group says; all else less than 7 times where
-        # a note tells why.
+        # Jobs of seconds, and whole programs, are sampled as often as the group says, or less where a note of theirs
+        # tells why; all else less than 7 times where one of the file does.
         fewest = min(7, group.parameters.get("samples", 7)) if "samples" in found.get("note", "") else 7
         jobs, least = group.parameters.get("samples_of_jobs", 7), group.parameters.get("whole", fewest)
         assert all(len(series.samples) >= (min(jobs, least) if series.name.startswith("Spark") else least)
-                   for series in group.series), group.name
+                   or "fewer_samples" in series.notes for series in group.series), group.name
 
 
 def test_figures_are_drawn_of_what_there_is(tmp_path):
@@ -319,8 +320,26 @@ def test_figures_are_drawn_of_what_there_is(tmp_path):
     assert again == [path.read_bytes() for path in drawn]
 
 
+def test_whole_programs_take_turns_and_long_ones_are_left_out():
+    def way(each: float, off: float = 0.0) -> Callable[[int], programs.Ran]:
+        return lambda count: programs.Ran(each * count, np.array([1.0, count + off]), {"kernel": each})
+
+    ways = {programs.OURS: way(0.01), "slow": way(0.5), "wrong": way(0.02, off=1.0)}
+    program = programs.Program("p", {"size": 3}, ways, 1e-3, {"absent": "no GPU"})
+    met: list[str] = []
+    few, more, many = whole.measured(program, (1, 4, 100), 3, met.append)
+    assert met[:6] == ["vispark, first run", "vispark", "slow, first run", "slow", "wrong, first run", "wrong"]
+    assert [series.samples for series in few.series] == [(0.01,) * 3, (0.5,) * 3, (0.02,) * 3]
+    assert [len(series.samples) for series in more.series] == [3, 1, 3] and "fewer_samples" in more.series[1].notes
+    assert many.skipped == {"absent": "no GPU", "slow": "it would take about 50 s"}
+    assert few.series[0].notes["parts"] == {"kernel": [0.01] * 3} and few.series[0].against == ("slow", "wrong")
+    assert few.parameters["program"] == "p" and few.parameters["iterations"] == 1
+    with pytest.raises(AssertionError, match=r"^whole program: p, iterations: 4: wrong is off by 0\.25$"):
+        whole.check([more])
+
+
 def test_what_tasks_say_of_their_time_is_kept_by_kind():
-    found = whole._by_kind([{"parse": 1.0}, {"parse": 2.0, "kernel": 3.0}])
+    found = programs.by_kind([{"parse": 1.0}, {"parse": 2.0, "kernel": 3.0}])
     assert found == {"parse": [1.0, 2.0], "kernel": [0.0, 3.0]}
 
 
@@ -330,3 +349,6 @@ def test_the_text_that_is_measured_is_what_the_reader_reads(tmp_path):
     points, = Reader(text.POINTS, 0, True)([split])
     np.testing.assert_allclose(points, Points(4000, 1).block(0), rtol=1e-6)
     assert list(text._read([split])) == [nbytes]
+    cut = [Split(split.path, start, min(start + 50_000, nbytes)) for start in range(0, nbytes, 50_000)]
+    np.testing.assert_array_equal(np.concatenate([text.numbers(each) for each in cut]), text.numbers(split))
+    np.testing.assert_allclose(text.numbers(split), points, rtol=1e-6)

@@ -1,0 +1,98 @@
+"""A whole program, the ways to run it, and what the time of each goes to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pyspark import SparkContext
+
+import vispark
+from benchmarks.told import Lap, Told
+from vispark.profiling import Spent
+
+OURS, PROFILED = "vispark", "vispark, under vispark.profile()"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A program that has run: its seconds, what it gave, and the seconds by kind of work where they were taken down."""
+
+    seconds: float
+    result: np.ndarray
+    parts: dict[str, float] | None = None
+
+
+#: Runs a program of so many iterations.
+Way = Callable[[int], Ran]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program at one size.
+
+    Attributes
+    ----------
+    name : str
+        What it computes.
+    parameters : dict
+        Its sizes.
+    ways : dict of str to callable
+        In the order in which they take turns.
+    tolerance : float
+        How far results of two ways may be apart, as a share of the largest number in them.
+    skipped : dict of str to str
+        Ways that cannot run here, and why.
+    """
+
+    name: str
+    parameters: dict[str, Any]
+    ways: dict[str, Way]
+    tolerance: float
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def both(program: Callable[[int], np.ndarray]) -> dict[str, Way]:
+    """Ours as it is, and under a profile, which waits for each step."""
+    def plain(iterations: int) -> Ran:
+        start = time.perf_counter()
+        result = program(iterations)
+        return Ran(time.perf_counter() - start, result)
+
+    def profiled(iterations: int) -> Ran:
+        with vispark.profile() as found:
+            result = program(iterations)
+        return Ran(found.total, result, found.seconds)
+
+    return {OURS: plain, PROFILED: profiled}
+
+
+def by_spark(sc: SparkContext, program: Callable[[int, Told], np.ndarray]) -> Way:
+    """A program of Spark jobs whose tasks tell what they do; the rest is what Spark notes of them."""
+    def run(iterations: int) -> Ran:
+        told = Told.by(sc)
+        with vispark.profile() as found:
+            result = program(iterations, told)
+            told.tell(found)
+        return Ran(found.total, result, found.seconds)
+    return run
+
+
+def alone(program: Callable[[int, Lap], np.ndarray]) -> Way:
+    """A program of one process, which tells what it does."""
+    def run(iterations: int) -> Ran:
+        spent, start = Spent(), time.perf_counter()
+        result = program(iterations, spent.lap)
+        seconds = time.perf_counter() - start
+        return Ran(seconds, result, {**spent.seconds, "driver": max(0.0, seconds - sum(spent.seconds.values()))})
+    return run
+
+
+def by_kind(parts: Iterable[dict[str, float]]) -> dict[str, list[float]]:
+    """The seconds of each kind of work, a number for each sample."""
+    found = list(parts)
+    kinds = dict.fromkeys(kind for each in found for kind in each)
+    return {kind: [each.get(kind, 0.0) for each in found] for kind in kinds}
