@@ -7,6 +7,7 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,10 @@ class _Host(HostDevice):
             self._light = Compiler.find()
 
     def _load(self, source: Source, name: str) -> HostKernel:
-        self._compiler = self._light if set(AS_ON_GPU) <= set(source.options) else self._careful
-        return super()._load(source, name)
+        on_gpu = set(AS_ON_GPU) <= set(source.options)
+        self._compiler = self._light if on_gpu else self._careful
+        # Threads wait in the headers that a kernel includes; its own text would be compiled in vain as if none did.
+        return super()._load(replace(source, text=f"{source.text}// __syncthreads\n") if on_gpu else source, name)
 
 
 @functools.cache
