@@ -57,7 +57,7 @@ def conduct(u, c, k):
 
 @stencil
 def leaning(u, k):
-    return u[0, 1, -1] + k * (u[0, -1, 1] - u[1, 0, 0]) + coordinate(2) * 0.01 + coordinate(0)
+    return u[0, 1, -1] / 7 + k * (u[0, -1, 1] - u[1, 0, 0]) + coordinate(2) * 0.01 + coordinate(0)
 
 
 def described(fields: Fields) -> list[Field]:
@@ -134,13 +134,16 @@ def cases() -> Iterator:
 def test_steps_at_once_are_the_steps_apart(fn, names, dtype, steps, rims, frame):
     shape = (9, 35, 150)
     fields = {name: values(tuple(n + 2 * steps for n in shape), dtype, seed) for seed, name in enumerate(names)}
+    for array in fields.values():
+        # What leaning divides is taken again here.
+        array[6, 20, 90] = np.inf
     wanted = apart([(fn, (0.1,))] * steps, fields, rims, steps, shape)
     fields, kernel = filled(fields, steps, rims), at_once(fn, fields, (0.1,), steps, rims)
     assert kernel.steps == steps and kernel.halo == ((steps, steps),) * 3 and kernel.shared <= 163 * 1024
     found = grids.run(kernel, kernel.values(trace(fn, (0.1,)), (0.1,)), fields, (steps,) * 3, shape=shape,
                       options=frame)
     for output, array in zip(kernel.outputs, found, strict=True):
-        assert np.array_equal(array, wanted[output.name])
+        assert np.array_equal(array, wanted[output.name], equal_nan=True)
 
 
 #: Of one field; of two, of which the first is made, read and lost on the way; and of one that is only read.

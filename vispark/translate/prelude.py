@@ -189,6 +189,36 @@ template <class T> __device__ __forceinline__ T reciprocal(T a)
     return T(1) / T(2) == T(0) && a == T(0) ? T(0) : T(1) / a;
 }
 
+// Quotients by one number: the product with its reciprocal, q, less what that is too much times the reciprocal, which
+// is rounded as the quotient is where nothing underflows or overflows on the way (docs/decisions/0017 proves it). Where
+// something may, sure becomes false, and the quotient is to be taken again with exact. Written so, nothing is too much
+// of a zero, times a number below zero: it keeps its sign. Of a divisor whose reciprocal is no normal number the bounds
+// are such that nothing is sure, without a branch, which compilers would draw out of loops with all that they hold.
+__device__ __forceinline__ float fused_sum(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double fused_sum(double a, double b, double c) { return fma(a, b, c); }
+template <class T> struct divisor_t {
+    T size, factor, signum, least, zero;
+    __device__ __forceinline__ explicit divisor_t(T b)
+    {
+        const bool single = sizeof(T) == 4;
+        size = fabs(b);
+        factor = 1 / size;
+        signum = copysign(T(1), b);
+        const T large = size * 4, unusual = (large - large) + (factor - factor);
+        least = fmax((T)(single ? 0x1p-125 : 0x1p-1021), factor * (T)(single ? 0x1p-101 : 0x1p-968)) + unusual;
+        zero = fmax(unusual, T(-1));
+    }
+};
+template <bool exact, class T> __device__ __forceinline__ T common_quotient(T a, T b, bool& sure)
+{
+    if (exact) return a / b;
+    const divisor_t<T> by(b);
+    const T q = a * by.factor, found = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
+    // Infinities have become NaN, which is not at least anything; a NaN of the dividend stays one.
+    sure = sure & ((fabs(found) >= by.least) | !(fabs(a) > by.zero));
+    return found * by.signum;
+}
+
 // NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
 template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
 template <class T> __device__ __forceinline__ T minimum(T a, T b) { return a <= b || a != a ? a : b; }

@@ -10,10 +10,12 @@ import math
 import operator
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from vispark.translate.divisors import COMMON_QUOTIENT, by_reciprocal
 from vispark.translate.errors import Refusal
 from vispark.translate.library import UFUNC_C
 from vispark.translate.types import (
@@ -100,6 +102,11 @@ def cast(number: Number, to: Scalar) -> Number:
     Refusal
         If a known Python int does not fit.
     """
+    found = _cast(number, to)
+    return replace(found, common=True) if number.common else found
+
+
+def _cast(number: Number, to: Scalar) -> Number:
     if (number.known and not isinstance(number.value, complex)) or (number.known and to.kind == "c"):
         return _cast_known(number, to)
     if number.type.dtype == to.dtype:
@@ -165,6 +172,11 @@ def truth(number: Number) -> Number:
 
 def binary(symbol: str, a: Number, b: Number) -> Number:
     """``a symbol b``, arithmetic or a comparison, by Python's and NumPy's rules."""
+    found = _binary(symbol, a, b)
+    return replace(found, common=True) if a.common and b.common else found
+
+
+def _binary(symbol: str, a: Number, b: Number) -> Number:
     if a.type.weak and b.type.weak:
         return _python_binary(symbol, a, b)
     if symbol == "**" and b.known and isinstance(b.value, int) and b.value < 0 and a.type.kind in "iu":
@@ -324,6 +336,10 @@ def _wide(number: Number) -> str:
 
 def unary(symbol: str, a: Number) -> Number:
     """``-a``, ``+a``, ``~a`` or ``not a``."""
+    return replace(_unary(symbol, a), common=a.common)
+
+
+def _unary(symbol: str, a: Number) -> Number:
     if symbol == "not":
         found = truth(a)
         return literal(not found.value) if found.known else Number(BOOL, f"!{found.closed}")
@@ -363,15 +379,11 @@ def ufunc(name: str, *operands: Number) -> Number:
     if OPERATOR_OF.get(name) in COMPARISONS and _are_integers(*operands):
         return _compare_integers(OPERATOR_OF[name], *operands)
     casts, found = resolve(name, *(operand.type for operand in operands))
-    numbers = tuple(map(_fitting, operands, casts))
+    numbers = tuple(map(cast, operands, casts))
     if OPERATOR_OF.get(name) in _ORDER and casts[0].kind == "f":
         work = Scalar("float32") if casts[0].dtype == "float16" else casts[0]
         return Number(found, _compare_floats(OPERATOR_OF[name], operands, list(map(_float, numbers)), work), atom=False)
-    return _emit(name, numbers, found)
-
-
-def _fitting(number: Number, to: Scalar) -> Number:
-    return cast(number, to)
+    return replace(_emit(name, numbers, found), common=all(number.common for number in numbers))
 
 
 def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
@@ -440,6 +452,8 @@ def _arithmetic(symbol: str, texts: list[str], kind: Scalar, numbers: tuple[Numb
         return _power(a, b, kind, numbers)
     if symbol in ("//", "%", "<<", ">>"):
         return f"{_FUNCTIONS[symbol]}<{kind.c}>({_bared(a)}, {_bared(b)})"
+    if symbol == "/" and by_reciprocal(*numbers):
+        return f"{COMMON_QUOTIENT}({_bared(a)}, {_bared(b)}, sure)"
     if kind.dtype in ("int32", "int64") and (turned := _turned(symbol, a, b, kind)):
         return f"wrapped_negative<{kind.c}>({_bared(turned)})"
     if kind.kind in "iu" and symbol in "+-*":

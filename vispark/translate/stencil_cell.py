@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from vispark.translate import form
 from vispark.translate.calls import Calls, Returns
+from vispark.translate.divisors import COMMON_QUOTIENT
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition
@@ -41,7 +42,7 @@ _WORDS = """region x y z r l row at at_x first last lane next planes along acros
 inside whole alive s t turn now before other shared warp warp_above warp_below written alive_x alive_row bottom base
 start edges row_2 rows_within ends_within rim_rows rim_ends rows_before rows_behind ends_before ends_behind
 width height below above lower middle upper deep mask done from to row_0 row_1 kept Edges Planes edge vp_region vp_load
-vp_store vp_lanes vp_move vp_copy vp_commit vp_wait vp_pick vp_wrapped"""
+vp_store vp_lanes vp_move vp_copy vp_commit vp_wait vp_pick vp_wrapped exact sure again_from again_to base_at"""
 
 #: What may not run for cells that nobody wants: it may go on for long, or end with a fault.
 _PARTIAL = re.compile(r"\bwhile \(|checked_index|__trap|\bfor \((?!int \w+ = \d+; \w+ < \d+;)")
@@ -116,14 +117,18 @@ class CellWriter(Calls):
 
     def _value(self, place: tuple[str, int], wanted: str, value: Constant) -> Value:
         if place in self.statics:
-            return literal(self.statics[place])
+            return replace(literal(self.statics[place]), common=True)
         name, kind = self.name(wanted.replace(".", "_")), Scalar(scalar_of(value.dtype, wanted).dtype, value.weak)
         pointer = bool(value.shape)
         declared = f"const {kind.c}* __restrict__ {name}" if pointer else f"const {kind.c} {name}"
         self.given[name] = declared, Parameter(place[0], "", place[1], kind.dtype, value.shape, pointer)
         if pointer:
             return stored(name, kind, value.shape)
-        return Number(kind, name, sources=frozenset({place}) if kind == INT else None)
+        return Number(kind, name, sources=frozenset({place}) if kind == INT else None, common=True)
+
+    def _Literal(self, node: form.Literal) -> Value:
+        value = super()._Literal(node)
+        return replace(value, common=True) if isinstance(value, Number) else value
 
     def _variables(self) -> dict[str, Value]:
         """The parameters' values: fields by name, then arguments in order, then defaults."""
@@ -212,7 +217,7 @@ class CellWriter(Calls):
         key = short, 3 - self.dims + axis % self.dims
         if key not in self.places:
             self.places[key] = self.name(f"{short}_{axis % self.dims}")
-        return Number(INT, self.places[key])
+        return Number(INT, self.places[key], common=short == "extent")
 
     # -- what goes out ------------------------------------------------------------------------------------------------
 
@@ -267,12 +272,16 @@ class CellWriter(Calls):
         signature += [f"const long long {places['coordinate', axis]}" for axis in coordinates]
         signature += [f"const long long {places['extent', axis]}" for axis in extents]
         signature += [declared for declared, _ in given.values()]
+        divides = any(COMMON_QUOTIENT in line for line in lines)
         head = f"static __device__ __forceinline__ void {self.title}({', '.join(signature)})"
+        if divides:
+            head = f"template <bool exact> {head[:-1]}, bool& sure)"
         body = "\n".join([*textwrap.wrap(head, 116, subsequent_indent="    "), "{", *lines, "}"]) + "\n"
         helpers = prelude_for(body)
         text = (helpers + "\n" if helpers else "") + body
         cell = Cell(self.title, text, self.dims, reads, writes, tuple(coordinates), tuple(extents),
-                    tuple((declared, name) for name, (declared, _) in given.items()), not _PARTIAL.search(body))
+                    tuple((declared, name) for name, (declared, _) in given.items()), not _PARTIAL.search(body),
+                    divides)
         parameters = tuple(parameter for _, parameter in given.values())
         dtypes = tuple((field.name, np.dtype(field.dtype).newbyteorder("=").name) for field in self.fields)
         return Made(cell, outputs, structure, parameters, self._halo(reads), dtypes)

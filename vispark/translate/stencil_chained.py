@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from vispark.translate import stencil_chain
+from vispark.translate.divisors import COMMON_QUOTIENT
 from vispark.translate.form import Definition, Function
 from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.stencil_cell import Made
@@ -31,7 +32,7 @@ _MOST_KEPT = 152
 _WARPS, _CHUNK = 4, 128
 #: How many instructions a device issues while it moves a byte; those of operations; those around a stencil of a chain.
 _ISSUED = 5.0
-_WEIGHTS = {"/": 14.0, "(": 10.0}
+_WEIGHTS = {"/": 14.0, COMMON_QUOTIENT: 7.0, "(": 10.0}
 _AROUND = 5.0
 #: How much more time than its bytes a pass takes: what is read twice, and streams that drift apart.
 _SLOWER = {"alone": 1.02, "chain": 1.14}
@@ -166,7 +167,7 @@ def _instructions(cell: Cell) -> float:
     """About how many instructions a cell takes."""
     body = cell.text[cell.text.rindex("{"):] if "{" in cell.text else cell.text
     text = re.sub(r"/ (?:\(float\))?[0-9.]+f?\b", "* 1", body)
-    return sum(_WEIGHTS.get(token, 1.0) for token in re.findall(r"[-+*/<>?]|\w\(", text))
+    return sum(_WEIGHTS.get(token, 1.0) for token in re.findall(rf"{COMMON_QUOTIENT}|[-+*/<>?]|\w\(", text))
 
 
 @functools.lru_cache(maxsize=128)

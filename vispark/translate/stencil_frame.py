@@ -111,6 +111,9 @@ class Cell:
         Declaration and name of each further parameter.
     total : bool
         Whether it may be called for cells that nobody wants: it always ends, and never with a fault.
+    divides : bool
+        Whether it has quotients that may not be ``sure``: then it is a template of ``exact``, with which they are, and
+        takes ``sure`` by reference as its last parameter.
     """
 
     name: str
@@ -122,6 +125,7 @@ class Cell:
     extents: tuple[int, ...] = ()
     given: tuple[tuple[str, str], ...] = ()
     total: bool = True
+    divides: bool = False
 
     @property
     def both(self) -> list[Read | Write]:
@@ -129,13 +133,15 @@ class Cell:
         return [*self.reads, *self.writes]
 
     def call(self, target: Callable[[Write], str], neighbour: Callable[[Read, Offset], str],
-             place: Callable[[int], str]) -> str:
+             place: Callable[[int], str], *, exact: bool) -> str:
         """A call: ``target`` is what an output is stored in, ``place`` the cell's index in the grid along an axis."""
         given = [target(write) for write in self.writes]
         given += [neighbour(read, offset) for read in self.reads for offset in read.offsets]
         given += [place(axis) for axis in self.coordinates]
         given += [f"region.shape[{axis}]" for axis in self.extents]
         given += [name for _, name in self.given]
+        if self.divides:
+            return f"{self.name}<{str(exact).lower()}>({', '.join([*given, 'sure'])});"
         return f"{self.name}({', '.join(given)});"
 
     def signature(self, kernel: str, bounds: str) -> list[str]:

@@ -45,7 +45,9 @@ def host_body(cell: Cell, width: int, height: int, lanes: int) -> list[str]:
         return f"{_pointer(read, (*offset[:2], 0))}[{shifted('x', offset[2])}]"
 
     call = cell.call(lambda write: f"{write.name}_to[x]", neighbour,
-                     lambda axis: f"region.origin[{axis}] + {('at' if axis == along else 'row') if axis < 2 else 'x'}")
+                     lambda axis: f"region.origin[{axis}] + {('at' if axis == along else 'row') if axis < 2 else 'x'}",
+                     exact=True)
+    lines += ["        bool sure = true;"] if cell.divides else []
     lines += ["        #pragma GCC ivdep", "        for (int x = left; x < right; ++x)", f"            {call}", "    }"]
     return ["    " + line for line in lines]
 

@@ -148,6 +148,8 @@ class _Marcher:
         self._where()
         self._registers()
         self._loop()
+        if self.cell.divides:
+            self._again()
         tile = (width * self.how.lanes, height * self.how.rows, self.how.lanes)
         return "\n".join([REGION, LOAD, STORE, self.cell.text, *head, "{", ON_HOST,
                           *host_body(self.cell, *tile), "#else", *self.lines, "#endif", "}"]) + "\n"
@@ -223,6 +225,8 @@ class _Marcher:
     # -- every plane --------------------------------------------------------------------------------------------------
 
     def _loop(self) -> None:
+        if self.cell.divides:
+            self.add(1, "int again_from = last, again_to = first;")
         self.add(1, "for (int at = first; at < last;) {")
         for turn in range(self.turns):
             self.add(2, "{")
@@ -252,6 +256,8 @@ class _Marcher:
     def _compute(self, turn: int) -> None:
         how = self.how
         self.add(2, *(f"{write.c} {write.name}_new[{how.rows}][{how.lanes}];" for write in self.cell.writes))
+        if self.cell.divides:
+            self.add(2, "bool sure = true;")
         self.add(2, "#pragma unroll", f"for (int r = 0; r < {how.rows}; ++r)")
         self.add(3, "#pragma unroll", f"for (int l = 0; l < {how.lanes}; ++l)")
         if not self.cell.total:
@@ -264,7 +270,9 @@ class _Marcher:
             lane = shifted("l", offset[2] + field.left)
             return f"{field.name}[{field.slot(offset[self.along], turn)}][{row}][{lane}]"
 
-        self.add(4, self.cell.call(lambda write: f"{write.name}_new[r][l]", neighbour, self._place))
+        self.add(4, self.cell.call(lambda write: f"{write.name}_new[r][l]", neighbour, self._place, exact=False))
+        if self.cell.divides:
+            self.add(2, "if (!sure) {", "    again_from = min(again_from, at);", "    again_to = at + 1;", "}")
 
     def _place(self, axis: int) -> str:
         index = "x + l" if axis == 2 else "at" if axis == self.along else "row + r"
@@ -283,6 +291,24 @@ class _Marcher:
                       for write in self.cell.writes))
         self.add(4, "}")
         self.add(2, "}")
+
+    def _again(self) -> None:
+        """Cells that are not sure are taken again, one after the other, so that the loop has no branches for them."""
+        how, cell = self.how, self.cell
+
+        def neighbour(read: Read, offset: Offset) -> str:
+            base = moved(moved(f"base_at + {offset[2]}", offset[self.across], "across"), offset[self.along], "along")
+            return f"{read.name}_in[{base}]"
+
+        self.add(1, "for (int at = again_from; at < again_to; ++at)", "    #pragma unroll 1",
+                 f"    for (int r = 0; r < {how.rows}; ++r)", "        #pragma unroll 1",
+                 f"        for (int l = 0; l < {how.lanes}; ++l) {{",
+                 f"            if (x + l < region.low[2] || x + l >= region.high[2] || row + r >= "
+                 f"region.high[{self.across}]) continue;",
+                 "            const long long base_at = at * along + (row + r) * across + x + l;",
+                 "            bool sure = true;",
+                 "            " + cell.call(lambda write: f"{write.name}[base_at]", neighbour, self._place, exact=True),
+                 "        }")
 
     def _move_on(self) -> None:
         for field in self.fields.values():

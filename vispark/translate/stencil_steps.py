@@ -336,9 +336,15 @@ class _Fuser:
             index = f"region.origin[{axis}] + {('x + l', 'row + r', f's - {level + 1}')[2 - axis]}"
             return f"vp_wrapped({index}, region.shape[{axis}])" if how.periodic(axis) else index
 
-        self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r)")
-        self.add(4, "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)",
-                 "    " + cell.call(lambda write: f"{made(self.by_field[write.field])}[r][l]", neighbour, place))
+        if cell.divides:
+            self.add(3, "bool sure = true;")
+        for exact in (False, True) if cell.divides else (False,):
+            if exact:
+                self.add(3, "if (!sure)")
+            self.add(3, "#pragma unroll", f"for (int r = 0; r < {rows}; ++r)")
+            self.add(4, "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)",
+                     "    " + cell.call(lambda write: f"{made(self.by_field[write.field])}[r][l]", neighbour, place,
+                                        exact=exact))
         written = [self.by_field[write.field] for write in cell.writes]
         for each in self.fields:
             if each not in written and (each.out if last else each.live[level + 1]):

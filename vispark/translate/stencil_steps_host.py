@@ -75,8 +75,8 @@ def _row(cell: Cell, level: int, fields: Sequence[Carried], how: Steps) -> list[
         index = f"region.origin[{axis}] + {('corner + l', 'top + r', 'at')[2 - axis]}"
         return f"vp_wrapped({index}, region.shape[{axis}])" if how.periodic(axis) else index
 
-    lines += ["#pragma GCC ivdep", "for (int l = from; l < to; ++l)",
-              f"    {cell.call(lambda write: f'{write.name}_made[l]', neighbour, place)}"]
+    lines += [*(["bool sure = true;"] if cell.divides else []), "#pragma GCC ivdep", "for (int l = from; l < to; ++l)",
+              f"    {cell.call(lambda write: f'{write.name}_made[l]', neighbour, place, exact=True)}"]
     for write in cell.writes:
         if by_field[write.field].live[level]:
             kept = f"{write.name}_made[l] = {by_field[write.field].name}[t][middle][r][l];"

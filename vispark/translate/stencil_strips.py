@@ -214,9 +214,15 @@ class _Stripper:
 
         results = {write.field: self._slot(version, 0, turn) for write, version in stage.writes}
         place = shifted("s", -stage.delay)
-        self.add(3, "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)",
-                 "    " + stage.cell.call(lambda write: f"{results[write.field]}[l]", neighbour,
-                                          lambda axis: self.place(axis, "x + l" if axis == X else place)))
+        loop = "#pragma unroll", f"for (int l = 0; l < {lanes}; ++l)"
+        calls = ["    " + stage.cell.call(lambda write: f"{results[write.field]}[l]", neighbour,
+                                          lambda axis: self.place(axis, "x + l" if axis == X else place), exact=exact)
+                 for exact in (False, True)]
+        if stage.cell.divides:
+            self.add(3, "bool sure = true;", *loop, calls[0], "if (!sure)")
+            self.add(4, *loop, calls[1])
+        else:
+            self.add(3, *loop, calls[0])
         for _, version in stage.writes:
             if version in self.settled:
                 self._settle(version, place, turn)

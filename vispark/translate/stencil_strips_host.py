@@ -82,7 +82,7 @@ def _staged(stage: Stage, rim: int, sides: Mapping[str, Sides], place: Callable[
         return f"{_pointer(read, offset[Y])}[{shifted('l', offset[X])}]"
 
     call = stage.cell.call(lambda write: f"{write.name}_to[l]", neighbour,
-                           lambda axis: place(axis, "corner + l" if axis == X else "row"))
+                           lambda axis: place(axis, "corner + l" if axis == X else "row"), exact=True)
     within = f"max({rim}, region.low[2] - corner)", f"min(width - {rim}, region.high[2] - corner)"
     if _passes_on(stage):
         left = max(max(0, -offset[X]) for read, _ in stage.reads for offset in read.offsets)
@@ -90,6 +90,7 @@ def _staged(stage: Stage, rim: int, sides: Mapping[str, Sides], place: Callable[
         begin, end = str(left), shifted("width", -right)
     else:
         begin, end = within
+    inner += ["bool sure = true;"] if stage.cell.divides else []
     inner += [f"const int l_end = {end};", "#pragma GCC ivdep", f"for (int l = {begin}; l < l_end; ++l)",
               f"    {call}"]
     for write, version in stage.writes:

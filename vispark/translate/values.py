@@ -47,6 +47,8 @@ class Number:
         Whether it names a variable that may be assigned again.
     sources : frozenset or None
         The captured or given ints that alone decide it; None where something else does too.
+    common : bool
+        Whether it is known to be the same for all cells of a grid.
     """
 
     type: Scalar
@@ -56,6 +58,7 @@ class Number:
     atom: bool = True
     variable: bool = False
     sources: frozenset[tuple[str, int]] | None = None
+    common: bool = False
 
     @property
     def known(self) -> bool:

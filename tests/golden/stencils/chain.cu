@@ -33,11 +33,41 @@ static __device__ __forceinline__ long long vp_wrapped(long long place, long lon
 }
 
 namespace cells_0 {
-static __device__ __forceinline__ void flux_cell(float& out_w, float& out_v, const float u_0_1, const float u_m1_0,
-    const float u_1_1, const float v_1_m1, const float v_0_0, const double k)
+// Quotients by one number: the product with its reciprocal, q, less what that is too much times the reciprocal, which
+// is rounded as the quotient is where nothing underflows or overflows on the way (docs/decisions/0017 proves it). Where
+// something may, sure becomes false, and the quotient is to be taken again with exact. Written so, nothing is too much
+// of a zero, times a number below zero: it keeps its sign. Of a divisor whose reciprocal is no normal number the bounds
+// are such that nothing is sure, without a branch, which compilers would draw out of loops with all that they hold.
+__device__ __forceinline__ float fused_sum(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double fused_sum(double a, double b, double c) { return fma(a, b, c); }
+template <class T> struct divisor_t {
+    T size, factor, signum, least, zero;
+    __device__ __forceinline__ explicit divisor_t(T b)
+    {
+        const bool single = sizeof(T) == 4;
+        size = fabs(b);
+        factor = 1 / size;
+        signum = copysign(T(1), b);
+        const T large = size * 4, unusual = (large - large) + (factor - factor);
+        least = fmax((T)(single ? 0x1p-125 : 0x1p-1021), factor * (T)(single ? 0x1p-101 : 0x1p-968)) + unusual;
+        zero = fmax(unusual, T(-1));
+    }
+};
+template <bool exact, class T> __device__ __forceinline__ T common_quotient(T a, T b, bool& sure)
+{
+    if (exact) return a / b;
+    const divisor_t<T> by(b);
+    const T q = a * by.factor, found = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
+    // Infinities have become NaN, which is not at least anything; a NaN of the dividend stays one.
+    sure = sure & ((fabs(found) >= by.least) | !(fabs(a) > by.zero));
+    return found * by.signum;
+}
+
+template <bool exact> static __device__ __forceinline__ void flux_cell(float& out_w, float& out_v, const float
+    u_0_1, const float u_m1_0, const float u_1_1, const float v_1_m1, const float v_0_0, const double k, bool& sure)
 {
     out_w = (((float)k) * (u_0_1 - u_m1_0)) + v_1_m1;
-    out_v = (v_0_0 / ((float)k)) - u_1_1;
+    out_v = common_quotient<exact>(v_0_0, (float)k, sure) - u_1_1;
 }
 }
 namespace cells_1 {
@@ -47,10 +77,41 @@ static __device__ __forceinline__ void doubled_cell(float& out_v, const float v)
 }
 }
 namespace cells_2 {
-static __device__ __forceinline__ void placed_cell(float& out_u, float& out_w, const float u_m1_1, const float
-    v_1_0, const float v_0_0, const long long coordinate_0, const long long coordinate_1, const long long extent_1)
+// Quotients by one number: the product with its reciprocal, q, less what that is too much times the reciprocal, which
+// is rounded as the quotient is where nothing underflows or overflows on the way (docs/decisions/0017 proves it). Where
+// something may, sure becomes false, and the quotient is to be taken again with exact. Written so, nothing is too much
+// of a zero, times a number below zero: it keeps its sign. Of a divisor whose reciprocal is no normal number the bounds
+// are such that nothing is sure, without a branch, which compilers would draw out of loops with all that they hold.
+__device__ __forceinline__ float fused_sum(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double fused_sum(double a, double b, double c) { return fma(a, b, c); }
+template <class T> struct divisor_t {
+    T size, factor, signum, least, zero;
+    __device__ __forceinline__ explicit divisor_t(T b)
+    {
+        const bool single = sizeof(T) == 4;
+        size = fabs(b);
+        factor = 1 / size;
+        signum = copysign(T(1), b);
+        const T large = size * 4, unusual = (large - large) + (factor - factor);
+        least = fmax((T)(single ? 0x1p-125 : 0x1p-1021), factor * (T)(single ? 0x1p-101 : 0x1p-968)) + unusual;
+        zero = fmax(unusual, T(-1));
+    }
+};
+template <bool exact, class T> __device__ __forceinline__ T common_quotient(T a, T b, bool& sure)
 {
-    float new_1 = ((u_m1_1 + (0.5f * v_1_0)) + ((float)coordinate_0)) + ((float)((0.25 * ((double)coordinate_1)) / ((double)extent_1)));
+    if (exact) return a / b;
+    const divisor_t<T> by(b);
+    const T q = a * by.factor, found = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
+    // Infinities have become NaN, which is not at least anything; a NaN of the dividend stays one.
+    sure = sure & ((fabs(found) >= by.least) | !(fabs(a) > by.zero));
+    return found * by.signum;
+}
+
+template <bool exact> static __device__ __forceinline__ void placed_cell(float& out_u, float& out_w, const float
+    u_m1_1, const float v_1_0, const float v_0_0, const long long coordinate_0, const long long coordinate_1, const
+    long long extent_1, bool& sure)
+{
+    float new_1 = ((u_m1_1 + (0.5f * v_1_0)) + ((float)coordinate_0)) + ((float)common_quotient<exact>(0.25 * ((double)coordinate_1), (double)extent_1, sure));
     out_u = new_1;
     out_w = new_1 - v_0_0;
 }
@@ -110,9 +171,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float v_2[5];
             for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[0][l];
             v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[0][3], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[4][l], u_2[l + 1], v_2[l], v_v0[5][l], k_0);
+                cells_0::flux_cell<false>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[4][l], u_2[l + 1], v_2[l], v_v0[5][l], k_0, sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_0::flux_cell<true>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[4][l], u_2[l + 1], v_2[l], v_v0[5][l], k_0, sure);
         }
         {
             #pragma unroll
@@ -146,9 +212,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float u_0[5];
             for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[3][l];
             u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[3][0], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[0][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+                cells_2::placed_cell<false>(u_v1[0][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_2::placed_cell<true>(u_v1[0][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
             if (rims) {
                 if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[0][l] = 0x1p-2f;
                 if (rim) {
@@ -206,9 +277,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float v_2[5];
             for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[1][l];
             v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[1][3], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[5][l], u_2[l + 1], v_2[l], v_v0[0][l], k_0);
+                cells_0::flux_cell<false>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[5][l], u_2[l + 1], v_2[l], v_v0[0][l], k_0, sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_0::flux_cell<true>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[5][l], u_2[l + 1], v_2[l], v_v0[0][l], k_0, sure);
         }
         {
             #pragma unroll
@@ -242,9 +318,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float u_0[5];
             for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[4][l];
             u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[4][0], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[1][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+                cells_2::placed_cell<false>(u_v1[1][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_2::placed_cell<true>(u_v1[1][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
             if (rims) {
                 if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[1][l] = 0x1p-2f;
                 if (rim) {
@@ -302,9 +383,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float v_2[5];
             for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[2][l];
             v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[2][3], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[0][l], u_2[l + 1], v_2[l], v_v0[1][l], k_0);
+                cells_0::flux_cell<false>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[0][l], u_2[l + 1], v_2[l], v_v0[1][l], k_0, sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_0::flux_cell<true>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[0][l], u_2[l + 1], v_2[l], v_v0[1][l], k_0, sure);
         }
         {
             #pragma unroll
@@ -338,9 +424,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float u_0[5];
             for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[5][l];
             u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[5][0], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[2][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+                cells_2::placed_cell<false>(u_v1[2][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_2::placed_cell<true>(u_v1[2][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
             if (rims) {
                 if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[2][l] = 0x1p-2f;
                 if (rim) {
@@ -398,9 +489,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float v_2[5];
             for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[3][l];
             v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[3][3], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[1][l], u_2[l + 1], v_2[l], v_v0[2][l], k_0);
+                cells_0::flux_cell<false>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[1][l], u_2[l + 1], v_2[l], v_v0[2][l], k_0, sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_0::flux_cell<true>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[1][l], u_2[l + 1], v_2[l], v_v0[2][l], k_0, sure);
         }
         {
             #pragma unroll
@@ -434,9 +530,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float u_0[5];
             for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[0][l];
             u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[0][0], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[0][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+                cells_2::placed_cell<false>(u_v1[0][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_2::placed_cell<true>(u_v1[0][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
             if (rims) {
                 if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[0][l] = 0x1p-2f;
                 if (rim) {
@@ -494,9 +595,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float v_2[5];
             for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[4][l];
             v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[4][3], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[2][l], u_2[l + 1], v_2[l], v_v0[3][l], k_0);
+                cells_0::flux_cell<false>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[2][l], u_2[l + 1], v_2[l], v_v0[3][l], k_0, sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_0::flux_cell<true>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[2][l], u_2[l + 1], v_2[l], v_v0[3][l], k_0, sure);
         }
         {
             #pragma unroll
@@ -530,9 +636,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float u_0[5];
             for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[1][l];
             u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[1][0], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[1][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+                cells_2::placed_cell<false>(u_v1[1][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_2::placed_cell<true>(u_v1[1][l], w_v1[0][l], u_0[l + 1], v_v2[0][l], v_v2[1][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
             if (rims) {
                 if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[1][l] = 0x1p-2f;
                 if (rim) {
@@ -590,9 +701,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float v_2[5];
             for (int l = 0; l < 4; ++l) v_2[l + 1] = v_v0[5][l];
             v_2[0] = __shfl_up_sync(0xffffffffu, v_v0[5][3], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_0::flux_cell(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[3][l], u_2[l + 1], v_2[l], v_v0[4][l], k_0);
+                cells_0::flux_cell<false>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[3][l], u_2[l + 1], v_2[l], v_v0[4][l], k_0, sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_0::flux_cell<true>(w_v0[0][l], v_v1[0][l], u_1[l + 1], u_v0[3][l], u_2[l + 1], v_2[l], v_v0[4][l], k_0, sure);
         }
         {
             #pragma unroll
@@ -626,9 +742,14 @@ flux_then_doubled_then_placed_then_relax_4_strip(const float* __restrict__ u_v0_
             float u_0[5];
             for (int l = 0; l < 4; ++l) u_0[l + 0] = u_v0[2][l];
             u_0[4] = __shfl_down_sync(0xffffffffu, u_v0[2][0], 1);
+            bool sure = true;
             #pragma unroll
             for (int l = 0; l < 4; ++l)
-                cells_2::placed_cell(u_v1[2][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2]);
+                cells_2::placed_cell<false>(u_v1[2][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
+            if (!sure)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_2::placed_cell<true>(u_v1[2][l], w_v1[1][l], u_0[l + 1], v_v2[1][l], v_v2[0][l], region.origin[1] + s - 2, region.origin[2] + x + l, region.shape[2], sure);
             if (rims) {
                 if (s - 2 >= top) for (int l = 0; l < 4; ++l) u_v1[2][l] = 0x1p-2f;
                 if (rim) {
@@ -708,10 +829,11 @@ flux_then_doubled_then_placed_then_relax_4(const float* __restrict__ u_v0_in, co
                     const float* __restrict__ v_row_1 = v_v0_in + (row + 1) * region.pitch + corner;
                     float* __restrict__ out_w_to = w_v0[(row - base) % 2];
                     float* __restrict__ out_v_to = v_v1[(row - base) % 2];
+                    bool sure = true;
                     const int l_end = width - 1;
                     #pragma GCC ivdep
                     for (int l = 1; l < l_end; ++l)
-                        cells_0::flux_cell(out_w_to[l], out_v_to[l], u_row_0[l + 1], u_row_m1[l], u_row_1[l + 1], v_row_1[l - 1], v_row_0[l], k_0);
+                        cells_0::flux_cell<true>(out_w_to[l], out_v_to[l], u_row_0[l + 1], u_row_m1[l], u_row_1[l + 1], v_row_1[l - 1], v_row_0[l], k_0, sure);
                 }
             }
             {
@@ -740,10 +862,11 @@ flux_then_doubled_then_placed_then_relax_4(const float* __restrict__ u_v0_in, co
                     const float* __restrict__ v_row_1 = v_v2[(row + 1 - base) % 2];
                     float* __restrict__ out_u_to = u_v1[(row - base) % 3];
                     float* __restrict__ out_w_to = w_v1[(row - base) % 2];
+                    bool sure = true;
                     const int l_end = width - 1;
                     #pragma GCC ivdep
                     for (int l = 0; l < l_end; ++l)
-                        cells_2::placed_cell(out_u_to[l], out_w_to[l], u_row_m1[l + 1], v_row_1[l], v_row_0[l], region.origin[1] + row, region.origin[2] + corner + l, region.shape[2]);
+                        cells_2::placed_cell<true>(out_u_to[l], out_w_to[l], u_row_m1[l + 1], v_row_1[l], v_row_0[l], region.origin[1] + row, region.origin[2] + corner + l, region.shape[2], sure);
                     if (row >= top) for (int l = 0; l < width; ++l) out_u_to[l] = 0x1p-2f;
                     for (int l = 0; l < min(start, width); ++l) out_u_to[l] = -0x2p0f;
                     for (int l = max(stop, 0); l < width; ++l) out_u_to[l] = out_u_to[stop - 1];

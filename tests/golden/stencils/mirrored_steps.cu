@@ -75,10 +75,41 @@ static __device__ __forceinline__ void heat_cell(float& out, const float u_0_0_0
 }
 }
 namespace cells_1 {
-static __device__ __forceinline__ void leaning_cell(float& out, const float u_0_1_m1, const float u_0_m1_1, const
-    float u_1_0_0, const long long coordinate_0, const long long coordinate_2, const double k)
+// Quotients by one number: the product with its reciprocal, q, less what that is too much times the reciprocal, which
+// is rounded as the quotient is where nothing underflows or overflows on the way (docs/decisions/0017 proves it). Where
+// something may, sure becomes false, and the quotient is to be taken again with exact. Written so, nothing is too much
+// of a zero, times a number below zero: it keeps its sign. Of a divisor whose reciprocal is no normal number the bounds
+// are such that nothing is sure, without a branch, which compilers would draw out of loops with all that they hold.
+__device__ __forceinline__ float fused_sum(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double fused_sum(double a, double b, double c) { return fma(a, b, c); }
+template <class T> struct divisor_t {
+    T size, factor, signum, least, zero;
+    __device__ __forceinline__ explicit divisor_t(T b)
+    {
+        const bool single = sizeof(T) == 4;
+        size = fabs(b);
+        factor = 1 / size;
+        signum = copysign(T(1), b);
+        const T large = size * 4, unusual = (large - large) + (factor - factor);
+        least = fmax((T)(single ? 0x1p-125 : 0x1p-1021), factor * (T)(single ? 0x1p-101 : 0x1p-968)) + unusual;
+        zero = fmax(unusual, T(-1));
+    }
+};
+template <bool exact, class T> __device__ __forceinline__ T common_quotient(T a, T b, bool& sure)
 {
-    out = ((u_0_1_m1 + (((float)k) * (u_0_m1_1 - u_1_0_0))) + ((float)(((double)coordinate_2) * 0.01))) + ((float)coordinate_0);
+    if (exact) return a / b;
+    const divisor_t<T> by(b);
+    const T q = a * by.factor, found = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
+    // Infinities have become NaN, which is not at least anything; a NaN of the dividend stays one.
+    sure = sure & ((fabs(found) >= by.least) | !(fabs(a) > by.zero));
+    return found * by.signum;
+}
+
+template <bool exact> static __device__ __forceinline__ void leaning_cell(float& out, const float u_0_1_m1, const
+    float u_0_m1_1, const float u_1_0_0, const long long coordinate_0, const long long coordinate_2, const double k,
+    bool& sure)
+{
+    out = ((common_quotient<exact>(u_0_1_m1, 7.0f, sure) + (((float)k) * (u_0_m1_1 - u_1_0_0))) + ((float)(((double)coordinate_2) * 0.01))) + ((float)coordinate_0);
 }
 }
 // A tile's steps; whether cells beyond the grid may be in it: rows and planes, ends of rows.
@@ -209,11 +240,18 @@ heat_then_leaning_3_tile(unsigned char* shared, const float* __restrict__ cells_
                 for (int r = 1; r < 5; ++r)
                     if (r == rows_behind) for (int l = 0; l < 6; ++l) cells_0f_around[r][l] = cells_0f_around[r - 1][l];
             }
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 3; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    cells_1::leaning_cell(cells_0f[2][2][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][2][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1);
+                    cells_1::leaning_cell<false>(cells_0f[2][2][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][2][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1, sure);
+            if (!sure)
+            #pragma unroll
+            for (int r = 0; r < 3; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_1::leaning_cell<true>(cells_0f[2][2][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][2][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1, sure);
             if (rim_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
@@ -340,11 +378,18 @@ heat_then_leaning_3_tile(unsigned char* shared, const float* __restrict__ cells_
                 for (int r = 1; r < 5; ++r)
                     if (r == rows_behind) for (int l = 0; l < 6; ++l) cells_0f_around[r][l] = cells_0f_around[r - 1][l];
             }
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 3; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    cells_1::leaning_cell(cells_0f[2][0][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][0][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1);
+                    cells_1::leaning_cell<false>(cells_0f[2][0][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][0][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1, sure);
+            if (!sure)
+            #pragma unroll
+            for (int r = 0; r < 3; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_1::leaning_cell<true>(cells_0f[2][0][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][0][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1, sure);
             if (rim_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
@@ -471,11 +516,18 @@ heat_then_leaning_3_tile(unsigned char* shared, const float* __restrict__ cells_
                 for (int r = 1; r < 5; ++r)
                     if (r == rows_behind) for (int l = 0; l < 6; ++l) cells_0f_around[r][l] = cells_0f_around[r - 1][l];
             }
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 3; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    cells_1::leaning_cell(cells_0f[2][1][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][1][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1);
+                    cells_1::leaning_cell<false>(cells_0f[2][1][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][1][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1, sure);
+            if (!sure)
+            #pragma unroll
+            for (int r = 0; r < 3; ++r)
+                #pragma unroll
+                for (int l = 0; l < 4; ++l)
+                    cells_1::leaning_cell<true>(cells_0f[2][1][r][l], cells_0f_around[r + 2][l + 0], cells_0f_around[r + 0][l + 2], cells_0f[1][1][r][l], region.origin[0] + s - 2, vp_wrapped(region.origin[2] + x + l, region.shape[2]), k_1, sure);
             if (rim_ends) {
                 const unsigned deep = s - 2 >= bottom && s - 2 < top ? ~0u : 0u;
                 #pragma unroll
@@ -598,9 +650,10 @@ heat_then_leaning_3(const float* __restrict__ cells_0f_in, float* __restrict__ c
                 const bool alive = deep && r >= above && r < below;
                 const int from = alive ? max(left, t + 1) : width - t - 1;
                 const int to = alive ? min(right, width - t - 1) : width - t - 1;
+                bool sure = true;
                 #pragma GCC ivdep
                 for (int l = from; l < to; ++l)
-                    cells_1::leaning_cell(out_made[l], u_row_0_1[l - 1], u_row_0_m1[l + 1], u_row_1_0[l], region.origin[0] + at, vp_wrapped(region.origin[2] + corner + l, region.shape[2]), k_1);
+                    cells_1::leaning_cell<true>(out_made[l], u_row_0_1[l - 1], u_row_0_m1[l + 1], u_row_1_0[l], region.origin[0] + at, vp_wrapped(region.origin[2] + corner + l, region.shape[2]), k_1, sure);
                 for (int l = t + 1; l < min(from, width - t - 1); ++l) out_made[l] = cells_0f[t][middle][r][l];
                 for (int l = max(to, t + 1); l < width - t - 1; ++l) out_made[l] = cells_0f[t][middle][r][l];
             }

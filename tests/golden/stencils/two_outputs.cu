@@ -26,11 +26,42 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     *(vp_lanes<T, n>*)to = lanes;
 }
 
-static __device__ __forceinline__ void two_outputs_cell(float& out_0, float& out_1, const float u_0_0_1, const float
-    u_0_0_m1, const float u_1_0_0, const float u_m1_0_0, const float u_0_1_0, const float u_0_m1_0)
+// Quotients by one number: the product with its reciprocal, q, less what that is too much times the reciprocal, which
+// is rounded as the quotient is where nothing underflows or overflows on the way (docs/decisions/0017 proves it). Where
+// something may, sure becomes false, and the quotient is to be taken again with exact. Written so, nothing is too much
+// of a zero, times a number below zero: it keeps its sign. Of a divisor whose reciprocal is no normal number the bounds
+// are such that nothing is sure, without a branch, which compilers would draw out of loops with all that they hold.
+__device__ __forceinline__ float fused_sum(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double fused_sum(double a, double b, double c) { return fma(a, b, c); }
+template <class T> struct divisor_t {
+    T size, factor, signum, least, zero;
+    __device__ __forceinline__ explicit divisor_t(T b)
+    {
+        const bool single = sizeof(T) == 4;
+        size = fabs(b);
+        factor = 1 / size;
+        signum = copysign(T(1), b);
+        const T large = size * 4, unusual = (large - large) + (factor - factor);
+        least = fmax((T)(single ? 0x1p-125 : 0x1p-1021), factor * (T)(single ? 0x1p-101 : 0x1p-968)) + unusual;
+        zero = fmax(unusual, T(-1));
+    }
+};
+template <bool exact, class T> __device__ __forceinline__ T common_quotient(T a, T b, bool& sure)
+{
+    if (exact) return a / b;
+    const divisor_t<T> by(b);
+    const T q = a * by.factor, found = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
+    // Infinities have become NaN, which is not at least anything; a NaN of the dividend stays one.
+    sure = sure & ((fabs(found) >= by.least) | !(fabs(a) > by.zero));
+    return found * by.signum;
+}
+
+template <bool exact> static __device__ __forceinline__ void two_outputs_cell(float& out_0, float& out_1, const
+    float u_0_0_1, const float u_0_0_m1, const float u_1_0_0, const float u_m1_0_0, const float u_0_1_0, const float
+    u_0_m1_0, bool& sure)
 {
     out_0 = u_0_0_1 - u_0_0_m1;
-    out_1 = (((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1) / 6.0f;
+    out_1 = common_quotient<exact>(((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1, 6.0f, sure);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -54,9 +85,10 @@ two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, fl
             const float* __restrict__ u_row_0_m1 = u_in + place - region.pitch;
             float* __restrict__ out_0_to = out_0 + place;
             float* __restrict__ out_1_to = out_1 + place;
+            bool sure = true;
             #pragma GCC ivdep
             for (int x = left; x < right; ++x)
-                two_outputs_cell(out_0_to[x], out_1_to[x], u_row_0_0[x + 1], u_row_0_0[x - 1], u_row_1_0[x], u_row_m1_0[x], u_row_0_1[x], u_row_0_m1[x]);
+                two_outputs_cell<true>(out_0_to[x], out_1_to[x], u_row_0_0[x + 1], u_row_0_0[x - 1], u_row_1_0[x], u_row_m1_0[x], u_row_0_1[x], u_row_0_m1[x], sure);
         }
 #else
     const long long along = region.plane, across = region.pitch;
@@ -81,6 +113,7 @@ two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, fl
     vp_load<4>(&u[0][2][1], u_2 - along);
     vp_load<4>(&u[1][2][1], u_2);
     vp_load<4>(&u[2][2][1], u_2 + along);
+    int again_from = last, again_to = first;
     for (int at = first; at < last;) {
         {
             const long long next = min(1, last - 1 - at) * along;
@@ -94,11 +127,16 @@ two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, fl
             u[1][2][5] = (u_2)[u_right_4];
             float out_0_new[2][4];
             float out_1_new[2][4];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[1][r + 1][l + 2], u[1][r + 1][l], u[2][r + 1][l + 1], u[0][r + 1][l + 1], u[1][r + 2][l + 1], u[1][r][l + 1]);
+                    two_outputs_cell<false>(out_0_new[r][l], out_1_new[r][l], u[1][r + 1][l + 2], u[1][r + 1][l], u[2][r + 1][l + 1], u[0][r + 1][l + 1], u[1][r + 2][l + 1], u[1][r][l + 1], sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 4 <= region.high[2]) {
                 vp_store<4>(out_0_to, out_0_new[0]);
                 vp_store<4>(out_1_to, out_1_new[0]);
@@ -141,11 +179,16 @@ two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, fl
             u[2][2][5] = (u_2)[u_right_4];
             float out_0_new[2][4];
             float out_1_new[2][4];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[2][r + 1][l + 2], u[2][r + 1][l], u[3][r + 1][l + 1], u[1][r + 1][l + 1], u[2][r + 2][l + 1], u[2][r][l + 1]);
+                    two_outputs_cell<false>(out_0_new[r][l], out_1_new[r][l], u[2][r + 1][l + 2], u[2][r + 1][l], u[3][r + 1][l + 1], u[1][r + 1][l + 1], u[2][r + 2][l + 1], u[2][r][l + 1], sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 4 <= region.high[2]) {
                 vp_store<4>(out_0_to, out_0_new[0]);
                 vp_store<4>(out_1_to, out_1_new[0]);
@@ -188,11 +231,16 @@ two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, fl
             u[3][2][5] = (u_2)[u_right_4];
             float out_0_new[2][4];
             float out_1_new[2][4];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[3][r + 1][l + 2], u[3][r + 1][l], u[0][r + 1][l + 1], u[2][r + 1][l + 1], u[3][r + 2][l + 1], u[3][r][l + 1]);
+                    two_outputs_cell<false>(out_0_new[r][l], out_1_new[r][l], u[3][r + 1][l + 2], u[3][r + 1][l], u[0][r + 1][l + 1], u[2][r + 1][l + 1], u[3][r + 2][l + 1], u[3][r][l + 1], sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 4 <= region.high[2]) {
                 vp_store<4>(out_0_to, out_0_new[0]);
                 vp_store<4>(out_1_to, out_1_new[0]);
@@ -235,11 +283,16 @@ two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, fl
             u[0][2][5] = (u_2)[u_right_4];
             float out_0_new[2][4];
             float out_1_new[2][4];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    two_outputs_cell(out_0_new[r][l], out_1_new[r][l], u[0][r + 1][l + 2], u[0][r + 1][l], u[1][r + 1][l + 1], u[3][r + 1][l + 1], u[0][r + 2][l + 1], u[0][r][l + 1]);
+                    two_outputs_cell<false>(out_0_new[r][l], out_1_new[r][l], u[0][r + 1][l + 2], u[0][r + 1][l], u[1][r + 1][l + 1], u[3][r + 1][l + 1], u[0][r + 2][l + 1], u[0][r][l + 1], sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 4 <= region.high[2]) {
                 vp_store<4>(out_0_to, out_0_new[0]);
                 vp_store<4>(out_1_to, out_1_new[0]);
@@ -271,5 +324,15 @@ two_outputs_kernel(const float* __restrict__ u_in, float* __restrict__ out_0, fl
         }
         if (++at >= last) break;
     }
+    for (int at = again_from; at < again_to; ++at)
+        #pragma unroll 1
+        for (int r = 0; r < 2; ++r)
+            #pragma unroll 1
+            for (int l = 0; l < 4; ++l) {
+                if (x + l < region.low[2] || x + l >= region.high[2] || row + r >= region.high[1]) continue;
+                const long long base_at = at * along + (row + r) * across + x + l;
+                bool sure = true;
+                two_outputs_cell<true>(out_0[base_at], out_1[base_at], u_in[base_at + 1], u_in[base_at + -1], u_in[base_at + 0 + along], u_in[base_at + 0 - along], u_in[base_at + 0 + across], u_in[base_at + 0 - across], sure);
+            }
 #endif
 }

@@ -26,14 +26,44 @@ template <int n, class T> static __device__ __forceinline__ void vp_store(T* to,
     *(vp_lanes<T, n>*)to = lanes;
 }
 
-static __device__ __forceinline__ void wide_cell(double& out, const double u_1_0_0, const double u_m1_0_0, const
-    double u_0_1_0, const double u_0_m1_0, const double u_0_0_1, const double u_0_0_m1, const double u_2_0_0, const
-    double u_m2_0_0, const double u_0_2_0, const double u_0_m2_0, const double u_0_0_2, const double u_0_0_m2, const
-    double u_0_0_0, const double k)
+// Quotients by one number: the product with its reciprocal, q, less what that is too much times the reciprocal, which
+// is rounded as the quotient is where nothing underflows or overflows on the way (docs/decisions/0017 proves it). Where
+// something may, sure becomes false, and the quotient is to be taken again with exact. Written so, nothing is too much
+// of a zero, times a number below zero: it keeps its sign. Of a divisor whose reciprocal is no normal number the bounds
+// are such that nothing is sure, without a branch, which compilers would draw out of loops with all that they hold.
+__device__ __forceinline__ float fused_sum(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double fused_sum(double a, double b, double c) { return fma(a, b, c); }
+template <class T> struct divisor_t {
+    T size, factor, signum, least, zero;
+    __device__ __forceinline__ explicit divisor_t(T b)
+    {
+        const bool single = sizeof(T) == 4;
+        size = fabs(b);
+        factor = 1 / size;
+        signum = copysign(T(1), b);
+        const T large = size * 4, unusual = (large - large) + (factor - factor);
+        least = fmax((T)(single ? 0x1p-125 : 0x1p-1021), factor * (T)(single ? 0x1p-101 : 0x1p-968)) + unusual;
+        zero = fmax(unusual, T(-1));
+    }
+};
+template <bool exact, class T> __device__ __forceinline__ T common_quotient(T a, T b, bool& sure)
+{
+    if (exact) return a / b;
+    const divisor_t<T> by(b);
+    const T q = a * by.factor, found = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
+    // Infinities have become NaN, which is not at least anything; a NaN of the dividend stays one.
+    sure = sure & ((fabs(found) >= by.least) | !(fabs(a) > by.zero));
+    return found * by.signum;
+}
+
+template <bool exact> static __device__ __forceinline__ void wide_cell(double& out, const double u_1_0_0, const
+    double u_m1_0_0, const double u_0_1_0, const double u_0_m1_0, const double u_0_0_1, const double u_0_0_m1, const
+    double u_2_0_0, const double u_m2_0_0, const double u_0_2_0, const double u_0_m2_0, const double u_0_0_2, const
+    double u_0_0_m2, const double u_0_0_0, const double k, bool& sure)
 {
     double near = ((((u_1_0_0 + u_m1_0_0) + u_0_1_0) + u_0_m1_0) + u_0_0_1) + u_0_0_m1;
     double far = ((((u_2_0_0 + u_m2_0_0) + u_0_2_0) + u_0_m2_0) + u_0_0_2) + u_0_0_m2;
-    out = u_0_0_0 + (k * (((1.3333333333333333 * near) - (far / 12.0)) - (7.5 * u_0_0_0)));
+    out = u_0_0_0 + (k * (((1.3333333333333333 * near) - common_quotient<exact>(far, 12.0, sure)) - (7.5 * u_0_0_0)));
 }
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -60,9 +90,10 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
             const double* __restrict__ u_row_0_2 = u_in + place + 2 * region.pitch;
             const double* __restrict__ u_row_0_m2 = u_in + place - 2 * region.pitch;
             double* __restrict__ out_to = out + place;
+            bool sure = true;
             #pragma GCC ivdep
             for (int x = left; x < right; ++x)
-                wide_cell(out_to[x], u_row_1_0[x], u_row_m1_0[x], u_row_0_1[x], u_row_0_m1[x], u_row_0_0[x + 1], u_row_0_0[x - 1], u_row_2_0[x], u_row_m2_0[x], u_row_0_2[x], u_row_0_m2[x], u_row_0_0[x + 2], u_row_0_0[x - 2], u_row_0_0[x], k);
+                wide_cell<true>(out_to[x], u_row_1_0[x], u_row_m1_0[x], u_row_0_1[x], u_row_0_m1[x], u_row_0_0[x + 1], u_row_0_0[x - 1], u_row_2_0[x], u_row_m2_0[x], u_row_0_2[x], u_row_0_m2[x], u_row_0_0[x + 2], u_row_0_0[x - 2], u_row_0_0[x], k, sure);
         }
 #else
     const long long along = region.plane, across = region.pitch;
@@ -93,6 +124,7 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
     vp_load<2>(&u[2][3][2], u_3);
     vp_load<2>(&u[3][3][2], u_3 + along);
     vp_load<2>(&u[4][3][2], u_3 + 2 * along);
+    int again_from = last, again_to = first;
     for (int at = first; at < last;) {
         {
             const long long next = min(1, last - 1 - at) * along;
@@ -111,11 +143,16 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
             u[2][3][4] = (u_3)[u_right_2];
             u[2][3][5] = (u_3)[u_right_3];
             double out_new[2][2];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
-                    wide_cell(out_new[r][l], u[3][r + 2][l + 2], u[1][r + 2][l + 2], u[2][r + 3][l + 2], u[2][r + 1][l + 2], u[2][r + 2][l + 3], u[2][r + 2][l + 1], u[4][r + 2][l + 2], u[0][r + 2][l + 2], u[2][r + 4][l + 2], u[2][r][l + 2], u[2][r + 2][l + 4], u[2][r + 2][l], u[2][r + 2][l + 2], k);
+                    wide_cell<false>(out_new[r][l], u[3][r + 2][l + 2], u[1][r + 2][l + 2], u[2][r + 3][l + 2], u[2][r + 1][l + 2], u[2][r + 2][l + 3], u[2][r + 2][l + 1], u[4][r + 2][l + 2], u[0][r + 2][l + 2], u[2][r + 4][l + 2], u[2][r][l + 2], u[2][r + 2][l + 4], u[2][r + 2][l], u[2][r + 2][l + 2], k, sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 2 <= region.high[2]) {
                 vp_store<2>(out_to, out_new[0]);
             } else {
@@ -160,11 +197,16 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
             u[3][3][4] = (u_3)[u_right_2];
             u[3][3][5] = (u_3)[u_right_3];
             double out_new[2][2];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
-                    wide_cell(out_new[r][l], u[4][r + 2][l + 2], u[2][r + 2][l + 2], u[3][r + 3][l + 2], u[3][r + 1][l + 2], u[3][r + 2][l + 3], u[3][r + 2][l + 1], u[5][r + 2][l + 2], u[1][r + 2][l + 2], u[3][r + 4][l + 2], u[3][r][l + 2], u[3][r + 2][l + 4], u[3][r + 2][l], u[3][r + 2][l + 2], k);
+                    wide_cell<false>(out_new[r][l], u[4][r + 2][l + 2], u[2][r + 2][l + 2], u[3][r + 3][l + 2], u[3][r + 1][l + 2], u[3][r + 2][l + 3], u[3][r + 2][l + 1], u[5][r + 2][l + 2], u[1][r + 2][l + 2], u[3][r + 4][l + 2], u[3][r][l + 2], u[3][r + 2][l + 4], u[3][r + 2][l], u[3][r + 2][l + 2], k, sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 2 <= region.high[2]) {
                 vp_store<2>(out_to, out_new[0]);
             } else {
@@ -209,11 +251,16 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
             u[4][3][4] = (u_3)[u_right_2];
             u[4][3][5] = (u_3)[u_right_3];
             double out_new[2][2];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
-                    wide_cell(out_new[r][l], u[5][r + 2][l + 2], u[3][r + 2][l + 2], u[4][r + 3][l + 2], u[4][r + 1][l + 2], u[4][r + 2][l + 3], u[4][r + 2][l + 1], u[0][r + 2][l + 2], u[2][r + 2][l + 2], u[4][r + 4][l + 2], u[4][r][l + 2], u[4][r + 2][l + 4], u[4][r + 2][l], u[4][r + 2][l + 2], k);
+                    wide_cell<false>(out_new[r][l], u[5][r + 2][l + 2], u[3][r + 2][l + 2], u[4][r + 3][l + 2], u[4][r + 1][l + 2], u[4][r + 2][l + 3], u[4][r + 2][l + 1], u[0][r + 2][l + 2], u[2][r + 2][l + 2], u[4][r + 4][l + 2], u[4][r][l + 2], u[4][r + 2][l + 4], u[4][r + 2][l], u[4][r + 2][l + 2], k, sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 2 <= region.high[2]) {
                 vp_store<2>(out_to, out_new[0]);
             } else {
@@ -258,11 +305,16 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
             u[5][3][4] = (u_3)[u_right_2];
             u[5][3][5] = (u_3)[u_right_3];
             double out_new[2][2];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
-                    wide_cell(out_new[r][l], u[0][r + 2][l + 2], u[4][r + 2][l + 2], u[5][r + 3][l + 2], u[5][r + 1][l + 2], u[5][r + 2][l + 3], u[5][r + 2][l + 1], u[1][r + 2][l + 2], u[3][r + 2][l + 2], u[5][r + 4][l + 2], u[5][r][l + 2], u[5][r + 2][l + 4], u[5][r + 2][l], u[5][r + 2][l + 2], k);
+                    wide_cell<false>(out_new[r][l], u[0][r + 2][l + 2], u[4][r + 2][l + 2], u[5][r + 3][l + 2], u[5][r + 1][l + 2], u[5][r + 2][l + 3], u[5][r + 2][l + 1], u[1][r + 2][l + 2], u[3][r + 2][l + 2], u[5][r + 4][l + 2], u[5][r][l + 2], u[5][r + 2][l + 4], u[5][r + 2][l], u[5][r + 2][l + 2], k, sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 2 <= region.high[2]) {
                 vp_store<2>(out_to, out_new[0]);
             } else {
@@ -307,11 +359,16 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
             u[0][3][4] = (u_3)[u_right_2];
             u[0][3][5] = (u_3)[u_right_3];
             double out_new[2][2];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
-                    wide_cell(out_new[r][l], u[1][r + 2][l + 2], u[5][r + 2][l + 2], u[0][r + 3][l + 2], u[0][r + 1][l + 2], u[0][r + 2][l + 3], u[0][r + 2][l + 1], u[2][r + 2][l + 2], u[4][r + 2][l + 2], u[0][r + 4][l + 2], u[0][r][l + 2], u[0][r + 2][l + 4], u[0][r + 2][l], u[0][r + 2][l + 2], k);
+                    wide_cell<false>(out_new[r][l], u[1][r + 2][l + 2], u[5][r + 2][l + 2], u[0][r + 3][l + 2], u[0][r + 1][l + 2], u[0][r + 2][l + 3], u[0][r + 2][l + 1], u[2][r + 2][l + 2], u[4][r + 2][l + 2], u[0][r + 4][l + 2], u[0][r][l + 2], u[0][r + 2][l + 4], u[0][r + 2][l], u[0][r + 2][l + 2], k, sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 2 <= region.high[2]) {
                 vp_store<2>(out_to, out_new[0]);
             } else {
@@ -356,11 +413,16 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
             u[1][3][4] = (u_3)[u_right_2];
             u[1][3][5] = (u_3)[u_right_3];
             double out_new[2][2];
+            bool sure = true;
             #pragma unroll
             for (int r = 0; r < 2; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
-                    wide_cell(out_new[r][l], u[2][r + 2][l + 2], u[0][r + 2][l + 2], u[1][r + 3][l + 2], u[1][r + 1][l + 2], u[1][r + 2][l + 3], u[1][r + 2][l + 1], u[3][r + 2][l + 2], u[5][r + 2][l + 2], u[1][r + 4][l + 2], u[1][r][l + 2], u[1][r + 2][l + 4], u[1][r + 2][l], u[1][r + 2][l + 2], k);
+                    wide_cell<false>(out_new[r][l], u[2][r + 2][l + 2], u[0][r + 2][l + 2], u[1][r + 3][l + 2], u[1][r + 1][l + 2], u[1][r + 2][l + 3], u[1][r + 2][l + 1], u[3][r + 2][l + 2], u[5][r + 2][l + 2], u[1][r + 4][l + 2], u[1][r][l + 2], u[1][r + 2][l + 4], u[1][r + 2][l], u[1][r + 2][l + 2], k, sure);
+            if (!sure) {
+                again_from = min(again_from, at);
+                again_to = at + 1;
+            }
             if (x >= region.low[2] && x + 2 <= region.high[2]) {
                 vp_store<2>(out_to, out_new[0]);
             } else {
@@ -389,5 +451,15 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
         }
         if (++at >= last) break;
     }
+    for (int at = again_from; at < again_to; ++at)
+        #pragma unroll 1
+        for (int r = 0; r < 2; ++r)
+            #pragma unroll 1
+            for (int l = 0; l < 2; ++l) {
+                if (x + l < region.low[2] || x + l >= region.high[2] || row + r >= region.high[1]) continue;
+                const long long base_at = at * along + (row + r) * across + x + l;
+                bool sure = true;
+                wide_cell<true>(out[base_at], u_in[base_at + 0 + along], u_in[base_at + 0 - along], u_in[base_at + 0 + across], u_in[base_at + 0 - across], u_in[base_at + 1], u_in[base_at + -1], u_in[base_at + 0 + 2 * along], u_in[base_at + 0 - 2 * along], u_in[base_at + 0 + 2 * across], u_in[base_at + 0 - 2 * across], u_in[base_at + 2], u_in[base_at + -2], u_in[base_at + 0], k, sure);
+            }
 #endif
 }
