@@ -1,6 +1,7 @@
 """What a device process was doing when it died.
 
-A file of a session, mapped by its device process: a header, slots of 1 KiB, and a verdict. A thread that runs a kernel
+A file of a session, mapped by its device process: a header, in which kernels on the host report an index that ended
+them, slots of 1 KiB, and a verdict. A thread that runs a kernel
 holds a slot, which says where it is and for which request; the slot outlives the process, however it ends, and the
 daemon reads it then.
 
@@ -24,6 +25,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_worker.device.reports import REPORT, reported
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import DeadlineExceeded, KernelFault, Place, ProtocolError
 from gpu_worker.protocol.messages import Failure
@@ -38,6 +40,8 @@ FREE, RUNNING, CULPRIT, LATE = range(4)
 
 _MAGIC = b"vispark2"
 _HEADER = struct.Struct("=8sq")
+#: Where kernels on the host report an index that ends them, in the header's part of the file.
+_REPORT = 64
 _SLOT = struct.Struct("=iiddiQ")
 _STATE = struct.Struct("=ii")
 _LENGTH = struct.Struct("=i")
@@ -47,6 +51,12 @@ _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 _WATCH_SECONDS = 0.1
 
 _thread = threading.local()
+_reports: list[int] = []
+
+
+def report_address() -> int:
+    """Where kernels on the host report an index that ends them (:mod:`gpu_worker.device.reports`); 0 without a box."""
+    return _reports[-1] if _reports else 0
 
 
 def current_slot() -> int:
@@ -76,6 +86,7 @@ class BlackBox:
         _HEADER.pack_into(self._memory, 0, _MAGIC, epoch)
         self._exported = ctypes.c_char.from_buffer(self._memory)
         self.address = ctypes.addressof(self._exported)
+        _reports.append(self.address + _REPORT)
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for slot in range(SLOTS):
             self._free.put(SLOT_BYTES * (1 + slot))
@@ -132,6 +143,7 @@ class BlackBox:
     def close(self) -> None:
         """Unmap the file, which stays."""
         self._closed.set()
+        _reports.remove(self.address + _REPORT)
         del self._exported
         self._memory.close()
 
@@ -213,10 +225,11 @@ def _verdict(data: bytes) -> Failure | None:
 
 
 def _suspect(data: bytes, death_signal: int) -> Failure | None:
+    said = reported(data[_REPORT:_REPORT + REPORT.size])
     slots = [(_SLOT.unpack_from(data, start), start) for start in range(SLOT_BYTES, _VERDICT, SLOT_BYTES)]
     for (state, number, started, deadline, length, request), start in slots:
         if state == CULPRIT:
-            return failure_of(KernelFault(f"a kernel ended its process with {_name(number)}",
+            return failure_of(KernelFault(f"a kernel ended its process with {_name(number)}{said}",
                                           _place(data, start, length)), request)
         if state == LATE:
             return failure_of(DeadlineExceeded(
@@ -226,7 +239,7 @@ def _suspect(data: bytes, death_signal: int) -> Failure | None:
     if death_signal in _FAULTS and len(running) == 1:
         # No handler had its say, but nothing else was running.
         length, request, start = running[0]
-        return failure_of(KernelFault(f"a kernel ended its process with {_name(death_signal)}",
+        return failure_of(KernelFault(f"a kernel ended its process with {_name(death_signal)}{said}",
                                       _place(data, start, length)), request)
     return None
 

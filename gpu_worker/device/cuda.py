@@ -28,6 +28,7 @@ from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, ch
 from gpu_worker.device.cuda_graph import Graph
 from gpu_worker.device.cuda_launch import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
 from gpu_worker.device.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
+from gpu_worker.device.reports import reported, variables
 from gpu_worker.protocol.errors import (
     CompileError,
     DeviceUnavailable,
@@ -146,9 +147,7 @@ class CudaDevice(Device):
         super().__init__(f"cuda:{ordinal}")
         self.ordinal = ordinal
         self._cache = cache
-        self._used = 0
-        self._fault = ""
-        self._closed = False
+        self._used, self._fault, self._closed = 0, "", False
         self._kernels: OrderedDict[tuple[Source, str], CudaKernel] = OrderedDict()
         self._compiling = threading.Lock()
         self._idle: deque[Any] = deque()
@@ -157,6 +156,7 @@ class CudaDevice(Device):
         self._reached: set[int] = set()
         self._active = _Active(self)
         self._home: Any = None
+        self._report = np.zeros(4, np.int64)
         try:
             self._open(memory, room)
         except (pycuda_driver.Error, VisparkError) as error:
@@ -181,6 +181,7 @@ class CudaDevice(Device):
         self._context = native.retain_primary_context()
         with self._active:
             self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32))
+            self._report = pycuda_driver.pagelocked_zeros(4, np.int64)
             self._pool = check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
             check(bindings.cuMemPoolSetAttribute(
                 self._pool, bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
@@ -357,8 +358,8 @@ class CudaDevice(Device):
         return kernel
 
     def _fill(self, module: Any, source: Source, symbols: dict[str, str]) -> None:
-        for name, data in source.constants:
-            address, nbytes = module.get_global(symbols[name])
+        for name, symbol, data in variables(source, symbols, self._report):
+            address, nbytes = module.get_global(symbol)
             if len(data) > nbytes:
                 raise CompileError(f"__constant__ {name} of {source.file} holds {nbytes} bytes, {len(data)} were given")
             if data:
@@ -457,7 +458,7 @@ class CudaDevice(Device):
             code = bindings.cuStreamQuery(self._home.handle)[0].name
         if code in FATAL:
             self._fault = (f"{self.name}: CUDA reports {code} ({error}); a kernel has failed, and this process can use "
-                           "the device no more and must end")
+                           f"the device no more and must end{reported(self._report)}")
             return KernelFault(self._fault)
         if isinstance(error, pycuda_driver.MemoryError) or code == "CUDA_ERROR_OUT_OF_MEMORY":
             return OutOfMemory(f"{self.name}: {error}; {self._used:,} of {self._total:,} bytes are in use")

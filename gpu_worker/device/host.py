@@ -26,6 +26,7 @@ from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch
 from gpu_worker.device.cuda_on_host.compiler import SHARED_BYTES, Compiler
 from gpu_worker.device.cuda_on_host.memory import HostMemory
+from gpu_worker.device.reports import POINTER
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
 
 LIMITS = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, SHARED_BYTES)
@@ -140,6 +141,8 @@ class HostDevice(Device):
         unit = library.vispark_unit(ctypes.c_void_p(self._runtime.vispark_runtime()))
         for place, (constant, data) in enumerate(source.constants):
             _fill(library, place, constant, data, source)
+        if POINTER in source.text:
+            ctypes.c_void_p.in_dll(library, POINTER).value = blackbox.report_address()
         return HostKernel(self, source, name, unit, [library.vispark_size(i) for i in range(library.vispark_count())])
 
     def check(self, call: Call) -> None:

@@ -93,6 +93,15 @@ def test_an_illegal_address_names_kernel_and_partition(short: SparkContext):
     assert other.collect() == [5.0]
 
 
+def test_an_index_that_is_out_of_range_names_its_subscript(short: SparkContext):
+    rows = short.parallelize([np.arange(4.0)] * 100_000, 2).cache("GPU")
+    for index, function in ((9, lambda p, k: p[int(p[0]) + k]), (-7, lambda p, k: p[1] + p[int(p[2]) + k])):
+        with pytest.raises(KernelFault, match=rf"index {index + (index < 0) * 2} is out of range for an axis of length "
+                           r"4 .*\n.*\n.*test_session.py\", line \d+, column \d+, in lambda"):
+            rows.vmap(function, index).collect()
+    assert rows.vmap(lambda p, k: p[int(p[0]) + k], 3).take(2) == [3.0, 3.0]
+
+
 def test_an_endless_kernel_meets_its_deadline(short: SparkContext):
     numbers = short.parallelize([1.0, 2.0, 3.0], 3).cache("GPU")
     assert numbers.count() == 3

@@ -240,6 +240,16 @@ def test_a_kernel_that_faults(sc: SparkContext, other: Bystander, how: str):
         assert vrdd.count() == 4 and vrdd.collect()[-1] == 3
 
 
+def test_an_index_that_is_out_of_range(sc: SparkContext, other: Bystander):
+    rows = in_partitions(sc, [[np.array([0.0, 1.0])], [np.array([1.0, 2.0])]]).cache("GPU")
+    assert rows.count() == 2
+    shifted = rows.vmap(lambda p, k: p[int(p[0]) + k], 1)
+    refused(shifted.collect, KernelFault, "vmap lambda", "host:0", "index 2 is out of range for an axis of length 2",
+            'test_bad_input.py", line ', "column 38, in lambda", "^" * len("p[int(p[0]) + k]"))
+    other.check_rebuilt()
+    assert rows.vmap(lambda p, k: p[int(p[0]) + k], 0).collect() == [0.0, 2.0]
+
+
 def test_python_functions_fail_as_ever(sc: SparkContext, other: Bystander):
     with pytest.raises(Py4JJavaError, match="ZeroDivisionError"):
         floats(sc).cache("GPU").map(lambda x: 1 // 0).collect()

@@ -8,6 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
+from gpu_worker.device.base import Source
+from gpu_worker.device.nvrtc import compile_cubin
 from tests.golden.case import F32, rows
 from tests.golden.harness import difference, launch, plain, translated
 from vispark.translate import Call, Field, Function, Record, fuse, specialise, stencil, trace, translate
@@ -130,7 +132,10 @@ def test_rows_of_all_sizes_through_shared_memory(dtype: str, length: int):
 
 def test_an_index_outside_ends_the_kernel():
     source = translate(lambda p, i: p[i], 3, record=Record((Field("", "f4", (4,)),)))
-    assert "checked_index<4>(i_1)" in source and "__trap()" in source
+    assert "checked_index<4>(i_1, 0x" in source and "__trap()" in source
+    # What a worker fills in, so that the kernel says which subscript it was.
+    for arch in ("sm_80", "sm_90a"):
+        assert b"\0vispark_report\0" in compile_cubin(Source(source, "p.cu"), "lambda_kernel", arch).code
 
 
 def test_a_stencil_is_the_plain_function_when_called():

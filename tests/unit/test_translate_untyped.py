@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gpu_worker.device.reports import REPORT, reported
 from vispark.errors import KernelFault, Place
-from vispark.translate import TranslationError, indexing, trace
+from vispark.translate import Field, Record, TranslationError, indexing, trace, translate
 
 
 def _unbound(x):
@@ -160,3 +162,24 @@ def test_a_kernels_fault_tells_where_its_function_indexes_by_computed_numbers():
     assert faults[0].detail.splitlines()[1:-1] == \
         [f'  File "{__file__}", line {line}, in _picked: rest[int(p[0]) + k]']
     assert "out of range" in str(faults[0]) and not faults[1].detail
+
+
+def _twice(p):
+    return p[int(p[0])] + (lambda q: q[int(q[1])] * q[int(q[1])])(p)
+
+
+def test_a_kernels_fault_tells_the_subscript_that_the_kernel_reported():
+    definition = trace(_twice).definition
+    indexing.remember("vmap _twice", definition)
+    numbers = [int(text, 16) for text in re.findall(r"checked_index<\d+>\(.*?, (0x[0-9a-f]+)\)", translate(
+        _twice, record=Record((Field("", "f8", (4,)),))))]
+    assert len(set(numbers)) == 3
+    columns = []
+    for number in numbers:
+        message = "a kernel ended" + reported(REPORT.pack(1, -9, 4, number))
+        fault = KernelFault(message, Place(operation="vmap _twice in one of the partitions 0, 1"))
+        indexing.tell(fault)
+        assert fault.message == "a kernel ended; index -9 is out of range for an axis of length 4"
+        line = f'File "{__file__}", line {_twice.__code__.co_firstlineno + 1}, column '
+        columns.append(int(fault.detail.partition(line)[2].partition(",")[0]))
+    assert columns == [12, 38, 53]

@@ -157,7 +157,7 @@ class Assignments(Expressions):
             number = self.fixed(self.as_number(value, "where a mask selects, a number"))
             self._store_masked(array, mask, lambda _: number)
             return
-        place: Any = self.indexed(array, target.indices)
+        place: Any = self.indexed(array, target)
         if isinstance(place, Number):
             number = self.as_number(value, "a number")
             self.line(f"{place.text} = {scalars.cast(number, array.type).text};")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from vispark.translate import composed, form, scalars, signatures
+from vispark.translate import composed, form, indexing, scalars, signatures
 from vispark.translate.errors import Refusal, TranslationError
 from vispark.translate.iterables import Iterables
 from vispark.translate.library import METHODS, OPERATORS, PROPERTIES
@@ -330,24 +330,24 @@ class Expressions(Iterables):
         if not isinstance(value, Array):
             raise Refusal(f"{describe(value)} has no items")
         if len(node.indices) > 1 or isinstance(node.indices[0], form.Slice | form.Literal):
-            return self.indexed(value, node.indices)
+            return self.indexed(value, node)
         index = self.expression(node.indices[0])
         if isinstance(index, List) or (isinstance(index, Array) and index.type.kind in "iu"):
-            return self.gathered(value, index)
-        return self.indexed(value, node.indices, index)
+            return self.gathered(value, index, node)
+        return self.indexed(value, node, index)
 
-    def gathered(self, array: Array, index: List | Array) -> Value:
+    def gathered(self, array: Array, index: List | Array, node: form.Index) -> Value:
         """``array[[1, 4]]``: the items at these places along the first axis."""
         extent = array.shape[0]
         if isinstance(index, List):
-            places = [self.index(self.plain(one), extent) for one in index.items]
+            places = [self.index(self.plain(one), extent, node) for one in index.items]
             return self.library("numpy.array", (List(tuple(self.element_of(array, place) for place in places)),), {})
         if not index.cheap:
             index = self.materialised(index, "places")
-        axes, kept = len(index.shape), index
+        axes, kept, subscript = len(index.shape), index, self._subscript(node)
 
         def where(*indices: str) -> tuple[str, ...]:
-            return f"checked_index<{extent}>({kept.at(*indices[:axes]).text})", *indices[axes:]
+            return f"checked_index<{extent}>({kept.at(*indices[:axes]).text}, {subscript})", *indices[axes:]
 
         return dataclasses.replace(reindexed(array, (*index.shape, *array.shape[1:]), where), cheap=False, fresh=True)
 
@@ -360,11 +360,11 @@ class Expressions(Iterables):
             raise Refusal(f"a tuple of {len(value.items)} has no item {position}")
         return value.items[position]
 
-    def indexed(self, array: Array, nodes: tuple[form.Expression, ...], only: Value | None = None) -> Value:
+    def indexed(self, array: Array, subscript: form.Index, only: Value | None = None) -> Value:
         """``array[...]`` by numbers, slices, None and ``...``; ``only`` is the one index's value, if it is known."""
         axis, shape = 0, list[int]()
         maps: list[Any] = []
-        for node in self._expanded(array, nodes):
+        for node in self._expanded(array, subscript.indices):
             if isinstance(node, form.Literal) and node.value is None:
                 shape.append(1)
                 maps.append(None)
@@ -376,7 +376,7 @@ class Expressions(Iterables):
                 maps.append((start, step, len(shape)))
                 shape.append(count)
             else:
-                maps.append(self.index(self._index_of(node, only), extent))
+                maps.append(self.index(self._index_of(node, only), extent, subscript))
         places = [entry for entry in maps if entry is not None]
 
         def where(*indices: str) -> tuple[str, ...]:
@@ -412,7 +412,11 @@ class Expressions(Iterables):
         with self.told_at(node):
             return self.as_number(value, "an index")
 
-    def index(self, number: Number, extent: int) -> str:
+    def _subscript(self, node: form.Index) -> str:
+        """What a kernel calls a subscript that ends it."""
+        return f"{indexing.subscript(self.frame.definition, node):#x}"
+
+    def index(self, number: Number, extent: int, node: form.Index) -> str:
         """A C++ index expression; outside the array is an error where it is known, a fault where it is not."""
         if number.type.kind not in "iu":
             raise Refusal(f"an index is {number.type}; it must be an integer")
@@ -428,7 +432,8 @@ class Expressions(Iterables):
             return self.fixed(number, "i").text if number.variable or not _simple(number.text) else number.text
         if -extent <= low and high < 0:
             return plus(self.fixed(number, "i").text, extent)
-        return self.keep(Number(INT, f"checked_index<{extent}>({number.text})", bounds=(0, extent - 1)), "i").text
+        checked = f"checked_index<{extent}>({number.text}, {self._subscript(node)})"
+        return self.keep(Number(INT, checked, bounds=(0, extent - 1)), "i").text
 
     def _range_of(self, node: form.Slice, extent: int) -> tuple[int, int, int]:
         """Start, count and step of a slice."""

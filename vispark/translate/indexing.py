@@ -1,16 +1,26 @@
-"""Where a function indexes by numbers that it computes, for the errors of kernels that such an index ended."""
+"""Where a function indexes by numbers that it computes, for the errors of kernels that such an index ended.
+
+A kernel says which of its subscripts ended it by a number that follows from the function alone, not from where it
+stands in a file: the same function in two places is one kernel.
+"""
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 
 from vispark.errors import KernelFault, VisparkError
 from vispark.translate import form, liveness
+from vispark.translate.text import complain
 
 #: The most functions, and the most of a function's places, that are told of.
 _FUNCTIONS, _PLACES = 64, 6
+
+#: What the worker's message says of such an index.
+_REPORTED = re.compile(r"is out of range for an axis of length \d+(?P<where>, at the subscript "
+                       r"(?P<subscript>[0-9a-f]+))")
 
 _known: OrderedDict[tuple[str, form.Definition], None] = OrderedDict()
 
@@ -30,12 +40,52 @@ def tell(error: VisparkError) -> None:
     operation = str(error)
     definitions = [definition for label, definition in list(_known)
                    if re.search(rf"{re.escape(label)}(?!\w)", operation)]
+    reported = _REPORTED.search(operation)
+    if reported:
+        shown = next((text for definition in definitions
+                      if (text := _at(definition, int(reported["subscript"], 16)))), "")
+        if shown and not error.detail:
+            error.args = error.message.replace(reported["where"], ""), error.place, shown
+        return
     places = list(dict.fromkeys(place for definition in definitions for place in computed(definition)))
     if not places or error.detail:
         return
     shown = "\n".join(places[:_PLACES]) + ("\n  ..." if len(places) > _PLACES else "")
     error.args = (error.message, error.place, "so ends a function of vmap whose index is out of range; it indexes by "
                   f"computed numbers in\n{shown}\nCalled in Python on the same elements it raises IndexError there")
+
+
+def subscript(definition: form.Definition, node: form.Index) -> int:
+    """The number of a function's subscript, by what it says and how often the function says it before; never 0.
+
+    Examples
+    --------
+    >>> from vispark.translate import trace
+    >>> function = trace(lambda p: p[int(p[1])]).definition
+    >>> node = next(node for node in _nodes(function.body) if isinstance(node, form.Index))
+    >>> subscript(function, node) == subscript(function, node) > 0
+    True
+    """
+    before = 0
+    for each in _nodes(definition.body):
+        if each is node:
+            break
+        before += each == node
+    else:
+        before = 0          # one that the translator made of the function's
+    return zlib.crc32(f"{definition.name} {node!r}".encode()) << 8 | before % 255 + 1
+
+
+def _at(definition: form.Definition, wanted: int) -> str:
+    """The subscript of that number in a function or one that it calls, as errors show places; empty if it has none."""
+    for node in _nodes(definition.body):
+        if isinstance(node, form.Called):
+            found = _at(node.definition, wanted)
+            if found:
+                return found
+        elif isinstance(node, form.Index) and subscript(definition, node) == wanted:
+            return str(complain("in Python it raises IndexError here:", node.at, definition.text, definition.name))
+    return ""
 
 
 def computed(definition: form.Definition) -> Iterator[str]:

@@ -402,11 +402,38 @@ __device__ __forceinline__ bool mixed_equal(unsigned long long a, long long b)
     return b >= 0 && a == (unsigned long long)b;
 }
 
-// An index that counts from the end if it is negative. Outside the array the kernel ends with a fault.
-template <int length> __device__ __forceinline__ int checked_index(long long i)
+// Ends the kernel. In a place that outlives it, which its worker gave it, the first thread says which index it was, of
+// how long an axis, and at which subscript of the function.
+#ifdef __CUDA_ON_HOST__
+VISPARK_EXPORT long long* vispark_report = nullptr;
+#else
+extern "C" { __device__ long long* vispark_report; }
+#endif
+static __device__ unsigned vispark_reports;
+static __device__ __noinline__ __attribute__((noreturn)) void
+index_outside(long long index, long long length, long long subscript)
 {
-    if (i < 0) i += length;
-    if (i < 0 || i >= length) __trap();
+    if (vispark_report) {
+        if (atomicCAS(&vispark_reports, 0u, 1u) == 0u) {
+            volatile long long* const report = vispark_report;
+            report[1] = index;
+            report[2] = length;
+            report[3] = subscript;
+            __threadfence_system();
+            report[0] = 1;
+            __threadfence_system();
+            atomicExch(&vispark_reports, 2u);
+        } else {
+            for (int turn = 0; turn < 1 << 20 && *(volatile unsigned*)&vispark_reports != 2u; ++turn) {}
+        }
+    }
+    __trap();
+}
+// An index that counts from the end if it is negative. Outside the array the kernel ends with a fault.
+template <int length> __device__ __forceinline__ int checked_index(long long index, long long subscript)
+{
+    const long long i = index < 0 ? index + length : index;
+    if (i < 0 || i >= length) index_outside(index, length, subscript);
     return (int)i;
 }
 
@@ -450,7 +477,8 @@ struct half_t {
 };
 """ + COMPLEX
 
-_NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?(?:struct|__device__ __forceinline__ [\w<> ]+?)\s+"
+_NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?"
+                   r"(?:struct|__device__ __forceinline__ [\w<> ]+?|static __device__ __noinline__ [\w() ]+)\s+"
                    r"(operator(?:[=!<>]=|[-+*/<>])|\w+)", re.M)
 
 

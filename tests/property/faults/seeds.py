@@ -84,8 +84,8 @@ FAULTS = (
           "return (T)((unsigned long long)a << (by % (8 * sizeof(T))));"),
     Fault("conversions to integers wrap", "prelude.py", "if (sizeof(I) < 4) return (I)to_integer<int>(a);",
           "if (sizeof(I) < 4) return (I)(int)(a + 1);"),
-    Fault("negative indices are not counted from the end", "prelude.py", "if (i < 0) i += length;",
-          "if (i < 0) i = 0;"),
+    Fault("negative indices are not counted from the end", "prelude.py", "index < 0 ? index + length : index",
+          "index < 0 ? 0 : index"),
     Fault("half precision rounds down", "prelude.py", "0xfffu + (magnitude >> 13 & 1u)) >> 13", "0u) >> 13"),
     Fault("sign of NaN is 0", "prelude.py", "T sign(T a) { return a != a ? a :", "T sign(T a) { return"),
     # -- expressions --------------------------------------------------------------------------------------------------

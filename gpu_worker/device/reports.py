@@ -1,0 +1,46 @@
+"""What a kernel says of the index that ended it, in memory that outlives the kernel.
+
+A module whose kernels check indices has a variable of the name :data:`POINTER`. Where it points to, the first thread
+that is outside leaves four integers of 64 bits: 1, the index, the axis's length, and the number of the subscript, from
+which the driver knows the user's line.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.device.base import Source
+
+#: The variable of a module that points to a report.
+POINTER = "vispark_report"
+
+REPORT = struct.Struct("=qqqq")
+
+
+def reported(data: Any) -> str:
+    """What a report says, to be added to an error's message; empty if nothing was reported.
+
+    Examples
+    --------
+    >>> reported(REPORT.pack(1, 7, 5, 0xabc01))
+    '; index 7 is out of range for an axis of length 5, at the subscript abc01'
+    >>> reported(REPORT.pack(0, 0, 0, 0))
+    ''
+    """
+    said, index, length, subscript = REPORT.unpack_from(data)
+    if not said:
+        return ""
+    return f"; index {index} is out of range for an axis of length {length}, at the subscript {subscript:x}"
+
+
+def variables(source: Source, symbols: Mapping[str, str], report: np.ndarray) -> list[tuple[str, str, bytes]]:
+    """Name, symbol and value of what is filled in where a module is loaded on a GPU: its constants, and its pointer.
+
+    ``report`` is pinned memory, which has one address for the host and the device.
+    """
+    found = [(name, symbols[name], data) for name, data in source.constants]
+    return found + ([(POINTER, POINTER, struct.pack("=Q", report.ctypes.data))] if POINTER in source.text else [])
