@@ -74,11 +74,13 @@ class CudaStream(Stream):
     """A stream of PyCUDA, and the same handle for cuda-bindings.
 
     ``progress`` is a word of pinned memory, into which the stream itself writes the number of each mark that it passes.
+    ``event`` is what other streams wait for that wait for this one, recorded anew each time.
     """
 
-    def __init__(self, native: Any, progress: np.ndarray):
+    def __init__(self, native: Any, progress: np.ndarray, event: Any):
         super().__init__()
         self.native = native
+        self.event = event
         self.handle = bindings.CUstream(native.handle)
         self._progress = progress
         self._progress[0] = 0
@@ -180,7 +182,7 @@ class CudaDevice(Device):
         self._multiprocessor = _multiprocessor(native)
         self._context = native.retain_primary_context()
         with self._active:
-            self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32))
+            self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32), None)
             self._report = pycuda_driver.pagelocked_zeros(4, np.int64)
             self._pool = check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
             check(bindings.cuMemPoolSetAttribute(
@@ -201,7 +203,8 @@ class CudaDevice(Device):
             parts = self._idle.popleft()
         except IndexError:
             with self._active:
-                parts = pycuda_driver.Stream(_NON_BLOCKING), pycuda_driver.pagelocked_empty(1, np.uint32)
+                parts = (pycuda_driver.Stream(_NON_BLOCKING), pycuda_driver.pagelocked_empty(1, np.uint32),
+                         pycuda_driver.Event(pycuda_driver.event_flags.DISABLE_TIMING))
         stream = CudaStream(*parts)
         weakref.finalize(stream, self._idle.append, parts).atexit = False
         return stream
@@ -403,16 +406,12 @@ class CudaDevice(Device):
         return number
 
     def order(self, other: Any, *, stream: Any, of: Any) -> None:
-        # An event belongs to the context of the stream that it is recorded on.
+        # An event belongs to the context of the stream that it is recorded on. Whoever waits for it waits for what was
+        # recorded last, and goes on to do so when it is recorded anew.
         with of._active:
-            event = check(bindings.cuEventCreate(bindings.CUevent_flags.CU_EVENT_DISABLE_TIMING))
-            try:
-                check(bindings.cuEventRecord(event, other.handle))
-                with self._active:
-                    check(bindings.cuStreamWaitEvent(stream.handle, event, 0))
-            finally:
-                # It goes when it is complete.
-                bindings.cuEventDestroy(event)
+            other.event.record(other.native)
+        with self._active:
+            stream.native.wait_for_event(other.event)
 
     def reaches(self, other: Device) -> bool:
         if not isinstance(other, CudaDevice):
