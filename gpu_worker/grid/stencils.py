@@ -82,16 +82,16 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
 
 def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Operation],
               rims: Mapping[tuple[Device, int], Stream], desk: Desk) -> list[Operation]:
-    """All operations; streams beside begin where a device's own one was before the early ones."""
-    begun = [partial(device.wait, desk.stream(device), stream=stream, of=device)
-             for (device, _), stream in rims.items()]
+    """All operations. What brings late ghost cells comes behind all that a device's own stream has had, and so do the
+    streams beside, which wait for it.
+    """
     came = []
     for each in exchanged.came:
         waiting = [stream for (device, _), stream in rims.items() if device is each.device]
         came += [each.on(stream) for stream in waiting or [desk.stream(each.device)]]
     ended = [partial(device.wait, stream, stream=desk.stream(device), of=device)
              for (device, _), stream in rims.items()]
-    return [*exchanged.first, *exchanged.beside, *begun, *early, *exchanged.after, *came, *late, *ended,
+    return [*exchanged.first, *exchanged.beside, *early, *exchanged.after, *came, *late, *ended,
             *exchanged.settled]
 
 

@@ -337,8 +337,8 @@ def test_interiors_are_computed_while_halos_travel(box):
     machine.become(machine.steps.iterate(loop(case, 4), machine.values))
     calls = [call[0] if call[0] != "launch" else (call[1], int(call[4][2]["high"][0] - call[4][2]["low"][0]))
              if call[1] == "around" else call[1] for call in devices[0].calls if call[0] in ("launch", "wait")]
-    # Two waits of the stream for copies, then that of the rim for what comes before, for the ghosts, and for the rim.
-    step = ["wait", "wait", "copy_boxes", "wait", ("around", 4), "wait", ("around", 2), "wait", "wait"]
+    # Two waits of the stream for copies, that of the rim for the ghosts, those for the rim and for the copies' source.
+    step = ["wait", "wait", "copy_boxes", ("around", 4), "wait", ("around", 2), "wait", "wait"]
     assert calls[-len(step):] == step
     machine.close()
 
