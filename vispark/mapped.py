@@ -28,6 +28,7 @@ from vispark.records import Layout
 from vispark.tables import Given, ModuleTable, SlotTable
 from vispark.translate import Field as ElementField
 from vispark.translate import Function, Parameter, Record, indexing
+from vispark.translate.errors import TranslationError
 from vispark.translate.folding import Folding
 from vispark.translate.form import Constant, Definition
 from vispark.translate.fusion import fuse
@@ -145,8 +146,14 @@ def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *,
         If the block's fields differ in their leading extent.
     """
     leading(calls[0][1], signature)
-    kernel = fuse([FusedCall(spec.function, spec.values) for _, spec in calls], _record(layout.kind, signature),
-                  wanted=wanted, folding=folding, room=room)
+    try:
+        kernel = fuse([FusedCall(spec.function, spec.values) for _, spec in calls], _record(layout.kind, signature),
+                      wanted=wanted, folding=folding, room=room)
+    except TranslationError as error:
+        if layout.keyed:
+            error.args = (f"{error.message}\n  The records are pairs: as with mapValues, the function gets the value, "
+                          "and the key stays beside what it gives", *error.args[1:])
+        raise
     passed = {origin for origin in _origins(kernel, calls) if origin is not None}
     whole = {Given(position, kind, number) for position, spec in calls
              for kind, values in (("argument", spec.arguments), ("capture", spec.captured))

@@ -445,6 +445,20 @@ case("np.tril, np.triu, np.diag", P)(
     lambda p: (np.tril(np.outer(p, p)), np.triu(np.outer(p, p), 1), np.diag(np.outer(p, p)), np.diag(p[:2])))
 case("functools.reduce", P)(
     lambda p: (functools.reduce(lambda a, b: a * 0.5 + b, p), functools.reduce(lambda a, b: max(a, b), p, 0.5)))
+
+
+def _windows(p, wide):
+    found = np.zeros(len(p) - wide + 1)
+    for i in range(len(found)):
+        found[i] = p[i:i + wide] @ np.array([0.25, 0.5, 0.25])
+    return found
+
+
+case("math.gcd, lcm, isqrt, factorial, comb", TIES)(
+    lambda p: (math.gcd(p[0], p[5], 12), math.lcm(int(p[1]), 4), math.isqrt(abs(p[2]) * 7), math.comb(9, abs(p[4])),
+               math.factorial(abs(p[3]) % 7)))
+case("slices that move along a row", P, tolerance=2)(
+    lambda p: (_windows(p, 3), np.array([p[j + 1:j + 3].sum() for j in range(len(p) - 2)])))
 case("np.std, np.var with ddof", BLOCKS, tolerance=2)(
     lambda b: (np.std(b, ddof=1), b.var(axis=0, ddof=1)))
 case("a sum over a range", P)(lambda p: (sum(range(1, len(p) + 1)) * p[0], max(range(3)) + min(range(2, 5))))

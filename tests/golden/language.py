@@ -106,7 +106,7 @@ def _functions() -> str:
     linalg = [f"linalg.{name}" for name in library.LINALG]
     return "\n".join([
         "### Functions", "", "| from | functions |", "|---|---|", f"| Python | {listed(library.BUILTINS)} |",
-        f"| `math` | {listed((*library.MATH, *library.MATH_OTHER))}; constants such as `math.pi` |",
+        f"| `math` | {listed((*library.MATH, *library.MATH_OTHER, *composed.MATH))}; constants such as `math.pi` |",
         "| `functools` | `reduce`; `partial` and `cache` around a function |",
         f"| `operator` | {listed(name for name in library.OPERATORS if name != 'abs')} |",
         f"| `numpy`, ufuncs | {listed((*library.UFUNC_C, *library.UFUNC_OTHER))} |",

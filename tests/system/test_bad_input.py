@@ -22,6 +22,7 @@ from vispark import (
     LaunchError,
     PlanError,
     RecordError,
+    TranslationError,
     VisparkError,
 )
 
@@ -238,6 +239,12 @@ def test_a_kernel_that_faults(sc: SparkContext, other: Bystander, how: str):
     other.check_rebuilt()
     if how != "sent":
         assert vrdd.count() == 4 and vrdd.collect()[-1] == 3
+
+
+def test_a_function_of_pairs_is_told_that_it_gets_the_value(sc: SparkContext, other: Bystander):
+    pairs = sc.parallelize([(1, 2.0), (2, 3.0)], 1).cache("GPU")
+    error = refused(pairs.vmap(lambda pair: (pair[0], pair[1] * 2)).collect, TranslationError, "float64 has no items")
+    assert "The records are pairs: as with mapValues, the function gets the value, and the key stays" in str(error)
 
 
 def test_an_index_that_is_out_of_range(sc: SparkContext, other: Bystander):

@@ -36,7 +36,8 @@ def _parameters(found: inspect.Signature) -> list[inspect.Parameter]:
 
 def _compared() -> list[str]:
     names = {name for name in library._NAMES.values() if not name.startswith(("operator.", "grid."))}
-    names |= {f"numpy.{name}" for name in composed.NUMPY} | {"functools.reduce"}
+    names |= {f"numpy.{name}" for name in composed.NUMPY} | {f"math.{name}" for name in composed.MATH}
+    names |= {"functools.reduce"}
     types = {f"numpy.{np.dtype(getattr(np, name)).name}" for name in library.TYPES}
     return sorted(name for name in names - types - {"numpy.einsum", "float"} if _theirs(name) is not None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -63,10 +64,54 @@ def reduce(function, sequence, initial=None):
     return found
 
 
+def gcd(*integers):
+    found = 0
+    for one in integers:
+        rest = abs(int(one))
+        while rest != 0:
+            found, rest = rest, found % rest
+    return found
+
+
+def lcm(*integers):
+    found = 1
+    for one in integers:
+        found = found // gcd(found, one) * abs(int(one)) if found != 0 else 0
+    return found
+
+
+def isqrt(n):
+    n = int(n)
+    root = min(int(math.sqrt(n)), 3037000499)
+    while root * root > n:
+        root -= 1
+    while root < 3037000499 and (root + 1) * (root + 1) <= n:
+        root += 1
+    return root
+
+
+def factorial(n):
+    found = 1
+    for i in range(2, int(n) + 1):
+        found *= i
+    return found
+
+
+def comb(n, k):
+    n, k = int(n), int(k)
+    found = 1 if k <= n else 0
+    for i in range(1, min(k, n - k) + 1):
+        found = found * (n - i + 1) // i
+    return found
+
+
+#: By their names in math.
+MATH: dict[str, Callable[..., Any]] = {one.__name__: one for one in (gcd, lcm, isqrt, factorial, comb)}
 #: By their names in NumPy, of which an older one lacks some.
 NUMPY: dict[str, Callable[..., Any]] = {one.__name__: one for one in (
     trapezoid, gradient, select, quantile, percentile, tril, triu, diag)}
-_WRITTEN = {getattr(np, name): one for name, one in NUMPY.items() if hasattr(np, name)} | {functools.reduce: reduce}
+_WRITTEN = {getattr(np, name): one for name, one in NUMPY.items() if hasattr(np, name)} | {
+    getattr(math, name): one for name, one in MATH.items()} | {functools.reduce: reduce}
 
 
 def written(value: object, _: object = None) -> Callable[..., Any] | None:

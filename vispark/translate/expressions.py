@@ -10,7 +10,6 @@ from typing import Any
 
 from vispark.translate import composed, form, indexing, scalars, signatures
 from vispark.translate.errors import Refusal, TranslationError
-from vispark.translate.iterables import Iterables
 from vispark.translate.library import METHODS, OPERATORS, PROPERTIES
 from vispark.translate.scalars import literal
 from vispark.translate.text import complain
@@ -34,6 +33,7 @@ from vispark.translate.values import (
     times,
     type_of,
 )
+from vispark.translate.windows import Windows
 from vispark.translate.writer import same
 
 
@@ -49,7 +49,7 @@ class Frame:
     jumps: bool = False
 
 
-class Expressions(Iterables):
+class Expressions(Windows):
     """Expressions of the function whose frame is current."""
 
     frame: Frame
@@ -380,7 +380,8 @@ class Expressions(Iterables):
         places = [entry for entry in maps if entry is not None]
 
         def where(*indices: str) -> tuple[str, ...]:
-            return tuple(place if isinstance(place, str) else plus(times(indices[place[2]], place[1]), place[0])
+            return tuple(place if isinstance(place, str) else f"{indices[place[2]]} + {place[0]}"
+                         if isinstance(place[0], str) else plus(times(indices[place[2]], place[1]), place[0])
                          for place in places)
 
         if not shape:
@@ -435,8 +436,11 @@ class Expressions(Iterables):
         checked = f"checked_index<{extent}>({number.text}, {self._subscript(node)})"
         return self.keep(Number(INT, checked, bounds=(0, extent - 1)), "i").text
 
-    def _range_of(self, node: form.Slice, extent: int) -> tuple[int, int, int]:
+    def _range_of(self, node: form.Slice, extent: int) -> tuple[int | str, int, int]:
         """Start, count and step of a slice."""
+        window = self.window(node, extent)
+        if window is not None:
+            return *window, 1
         found = range(*slice(*self._slice_parts(node)).indices(extent))
         return found.start, len(found), found.step
 

@@ -36,6 +36,8 @@ WRITTEN = {
     "math.atan2": "y x /", "math.pow": "x y /", "math.fmod": "x y /", "math.copysign": "x y /",
     "math.remainder": "x y /", "math.hypot": "*coordinates", "math.log": "x base= /",
     "math.prod": "iterable / * start=", "math.dist": "p q /", "math.isclose": "a b * rel_tol= abs_tol=",
+    "math.gcd": "*integers", "math.lcm": "*integers", "math.comb": "n k /", "math.isqrt": "n /",
+    "math.factorial": "x /",
     "grid.coordinate": "axis", "grid.extent": "axis",
     "numpy.dot": "a b out!", "numpy.sum": _SUM, "numpy.prod": _SUM, "numpy.argmin": _PLACE, "numpy.argmax": _PLACE,
     "numpy.mean": "a axis= dtype= out! keepdims! * where!", "numpy.min": _EXTREME, "numpy.max": _EXTREME,
@@ -215,7 +217,8 @@ def check(function: form.Expression, arguments: Sequence[form.Expression], keywo
         name, given = METHODS[function.name], [function.value, *given]
     elif isinstance(function, form.Called) and function.definition.text.file == composed.__file__:
         short = function.definition.name
-        name = f"numpy.{short}" if short in composed.NUMPY else f"functools.{short}"
+        module = "numpy" if short in composed.NUMPY else "math" if short in composed.MATH else "functools"
+        name = f"{module}.{short}"
     for one in arguments:
         if isinstance(one, form.Each) and name not in ("sum", "min", "max", "any", "all"):
             raise Refusal(f"a generator cannot be given to {shown(name) if name else 'a function'}; it can be to sum, "
