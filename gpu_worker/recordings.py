@@ -14,7 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -248,7 +248,8 @@ class Recording:
         """
         started, vrdd, placed, passages = time.monotonic(), request.vrdds[self.slot], 0, self.passages
         try:
-            with box.running(self._place, started + request.seconds):
+            current = self._streams[0][0].active() if self._streams else nullcontext()
+            with box.running(self._place, started + request.seconds), current:
                 if names.is_coming(vrdd):
                     for device, stream in self._streams:
                         device.order(line.stream(device, MAIN), stream=stream, of=device)

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import index
 from pathlib import Path
@@ -275,6 +275,10 @@ class Device(ABC):
         self.compiling = 0.0
         self.clusters = False
         self.lock = threading.Lock()
+
+    def active(self) -> AbstractContextManager[None]:
+        """Within it, calls of this thread need not make the device current, where that is to be done."""
+        return nullcontext()
 
     @abstractmethod
     def stream(self) -> Stream:
