@@ -114,9 +114,9 @@ def measured(program: Program, iterations: Iterable[int], samples: int, done: Ca
 
 
 def _expected(medians: dict[int, float], count: int) -> float:
-    """Seconds of so many iterations, from what the two before took; 0 where that is not known."""
+    """Seconds of so many iterations, from what the two before took; or at least, where there is but one; 0 without."""
     if len(medians) < 2:
-        return 0.0
+        return max(medians.values(), default=0.0)
     (few, short), (more, long) = list(medians.items())[-2:]
     return long + (long - short) / (more - few) * (count - more)
 
