@@ -324,15 +324,16 @@ def test_whole_programs_take_turns_and_long_ones_are_left_out():
     def way(each: float, off: float = 0.0) -> Callable[[int], programs.Ran]:
         return lambda count: programs.Ran(each * count, np.array([1.0, count + off]), {"kernel": each})
 
-    ways = {programs.OURS: way(0.01), "slow": way(0.5), "wrong": way(0.02, off=1.0)}
+    ways = {programs.OURS: way(0.06), "slow": way(0.5), "wrong": way(0.02, off=1.0)}
     program = programs.Program("p", {"size": 3}, ways, 1e-3, {"absent": "no GPU"})
     met: list[str] = []
     few, more, many = whole.measured(program, (1, 4, 100), 3, met.append)
     assert met[:6] == ["vispark, first run", "vispark", "slow, first run", "slow", "wrong, first run", "wrong"]
-    assert [series.samples for series in few.series] == [(0.01,) * 3, (0.5,) * 3, (0.02,) * 3]
+    assert [series.samples for series in few.series] == [(0.06,) * 3, (0.5,) * 3, (0.02,) * 3]
     assert [len(series.samples) for series in more.series] == [3, 1, 3] and "fewer_samples" in more.series[1].notes
+    assert [series.name for series in many.series] == ["vispark", "wrong"]
     assert many.skipped == {"absent": "no GPU", "slow": "it would take about 50 s"}
-    assert few.series[0].notes["parts"] == {"kernel": [0.01] * 3} and few.series[0].against == ("slow", "wrong")
+    assert few.series[0].notes["parts"] == {"kernel": [0.06] * 3} and few.series[0].against == ("slow", "wrong")
     assert few.parameters["program"] == "p" and few.parameters["iterations"] == 1
     with pytest.raises(AssertionError, match=r"^whole program: p, iterations: 4: wrong is off by 0\.25$"):
         whole.check([more])
