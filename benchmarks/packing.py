@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.measure import Case, interleave
 from benchmarks.points import FEATURES
 from benchmarks.results import Group
-from gpu_worker.protocol.messages import Run
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.messages import Piece, Run
+from gpu_worker.protocol.payload import MARK_BYTES, Payload
 from vispark.pieces import Pieces, room
 from vispark.records import Rows, pack
 
@@ -21,16 +21,23 @@ _LARGE = 8
 
 
 class _Nobody:
-    """Takes pieces as a worker's client would, and copies none of them."""
+    """Takes pieces as a worker's client would, and copies none of them.
+
+    Parameters
+    ----------
+    memory : Payload
+        Where they lie.
+    """
+
+    def __init__(self, memory: Payload):
+        self._memory = memory
 
     def next_number(self) -> int:
         return 0
 
-    def send(self, message: object, descriptors: Sequence[int]) -> None:
-        """Nothing: there is no worker."""
-
-    def receive(self, number: int) -> None:
-        """Nothing: what is packed is used up at once."""
+    def send(self, piece: Piece, descriptors: Sequence[int]) -> None:
+        """What is packed is used up at once."""
+        self._memory.view(piece.mark, MARK_BYTES)[:] = 0
 
 
 def run(nbytes: int, samples: int, done: Callable[[str], None]) -> Group:
@@ -58,7 +65,7 @@ def run(nbytes: int, samples: int, done: Callable[[str], None]) -> Group:
 
 def _packed(records: Any, memory: Payload, start: int) -> None:
     packed = pack(records() if callable(records) else records, seal=bytes)
-    pieces = Pieces(_Nobody(), Run(0, 0, 0.0, b"", b"", (), ()), memory, start)     # type: ignore[arg-type]
+    pieces = Pieces(_Nobody(memory), Run(0, 0, 0.0, b"", b"", (), ()), memory, start)     # type: ignore[arg-type]
     packed.write_blocks(pieces, 0)
     pieces.finish(packed.block_bytes)
 

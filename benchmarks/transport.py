@@ -144,27 +144,30 @@ def _send(credentials: Credentials, number: int, to_device: bool, how: str = "")
 def _timed(client: Client) -> Iterator[dict[str, float]]:
     """What a client takes meanwhile to send messages, to wait until pieces are copied, and for its plan's answer."""
     spent: dict[str, float] = defaultdict(float)
-    pieces: set[int] = set()
-    send, receive = client.send, client.receive
+    send, receive, wait_until = client.send, client.receive, client.wait_until
 
     def timed_send(message: Piece | Run, descriptors: Sequence[int] = ()) -> None:
         start = time.monotonic()
-        if isinstance(message, Piece):
-            pieces.add(message.number)
         send(message, descriptors)
         spent["messages"] += time.monotonic() - start
 
     def timed_receive(number: int) -> tuple:
         start = time.monotonic()
         found = receive(number)
-        spent["waiting for pieces" if number in pieces else "answer"] += time.monotonic() - start
+        spent["answer"] += time.monotonic() - start
         return found
 
-    client.send, client.receive = timed_send, timed_receive     # type: ignore[method-assign]
+    def timed_wait(done: Callable[[], bool]) -> None:
+        start = time.monotonic()
+        wait_until(done)
+        spent["waiting for pieces"] += time.monotonic() - start
+
+    client.send, client.receive, client.wait_until = (      # type: ignore[method-assign]
+        timed_send, timed_receive, timed_wait)
     try:
         yield spent
     finally:
-        del client.send, client.receive
+        del client.send, client.receive, client.wait_until
 
 
 class Processes:

@@ -14,7 +14,7 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -56,6 +56,9 @@ from gpu_worker.tcp.visitor import visit
 _log = logging.getLogger(__name__)
 
 _RENEWAL_SECONDS = 1.0
+
+#: The number of no request: what comes then can only say what went wrong.
+_NOBODY = -1
 
 
 @dataclass(frozen=True)
@@ -200,6 +203,11 @@ class Client:
             self.close()
             raise ProtocolError(f"a reply to request {reply.number} came, not to {number}")
         return reply, descriptors
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until the worker has done what it gives no answer to. Raises as :meth:`request` does."""
+        if not self._connection.wait_until(done):
+            self.receive(_NOBODY)
 
     def _lost(self, error: WorkerLost) -> WorkerLost:
         """The loss of the process, with what became of it as far as can be told from here."""

@@ -23,7 +23,7 @@ NAMES = {
     "handed-over": "daemon: the process has taken the connection",
     "welcomed": "process: a client has its Welcome",
     "piece-sent": "task: a piece of a partition was sent, others are not packed",
-    "piece-copied": "process: a piece of a partition is on its device, nothing is answered",
+    "piece-taken": "process: a piece of a partition was handed to its device, others are to come",
     "packed": "task: a plan and its payload are ready, nothing is sent",
     "sent": "task: a plan was sent, nothing is answered",
     "request-received": "process: a request was read, nothing is done",

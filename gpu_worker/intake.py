@@ -1,13 +1,17 @@
 """A partition that comes in pieces, ahead of the plan that starts from it.
 
 While a client packs a piece, the one before is copied to the device, and the memory that both share is of two pieces'
-size. What has come has no name and belongs to the connection that it came by: it goes with that, or when something else
-comes in its place.
+size. A piece is only handed to the device: behind it, the device itself tells the client that it is copied, by a mark
+in that memory, since many threads that wait, wake and answer would take longer than the copies, one at a time as they
+hold the interpreter's lock. What has come has no name and belongs to the connection that it came by: it goes with that,
+or when something else comes in its place.
 """
 
 from __future__ import annotations
 
 import time
+
+import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.failpoints import failpoint
@@ -15,7 +19,7 @@ from gpu_worker.grid.patches import device_for
 from gpu_worker.plans import Prepared
 from gpu_worker.protocol.errors import PlanError, ProtocolError, VisparkError
 from gpu_worker.protocol.messages import Input, Piece, Plan, Put, Signature
-from gpu_worker.protocol.payload import Data, aligned, field_bytes, field_offsets
+from gpu_worker.protocol.payload import MARK_BYTES, Data, aligned, field_bytes, field_offsets
 from gpu_worker.streams import StreamPool, Streams
 
 
@@ -30,11 +34,13 @@ class Intake:
         The plan.
     pool : StreamPool
         Devices and streams.
+    memory : Data
+        Where the pieces lie, until :meth:`wait` or :meth:`close`.
 
     Attributes
     ----------
     seconds : float
-        What the copies took.
+        What it took to hand the pieces to the device, and to wait for those that were not copied when the plan came.
 
     Raises
     ------
@@ -44,13 +50,14 @@ class Intake:
         If the device has no room for the blocks.
     """
 
-    def __init__(self, key: bytes, prepared: Prepared, pool: StreamPool):
+    def __init__(self, key: bytes, prepared: Prepared, pool: StreamPool, memory: Data):
         plan = prepared.plan
         if not plan.steps or not isinstance(plan.steps[0], Put) or len(plan.inputs) != 1:
             raise PlanError("a plan whose records come in pieces starts with Put, and has one partition")
         self.key = key
         self.prepared = prepared
         self.seconds = 0.0
+        self._memory = memory
         self._streams = Streams(pool, lanes=1)
         self._device = device_of(plan, plan.inputs[0], self._streams)
         self._buffers: list[Buffer] = []
@@ -67,6 +74,8 @@ class Intake:
 
     def _allocate(self, signatures: list[Signature]) -> None:
         stream = self._streams.main(self._device)
+        self._zero = self._device.allocate(MARK_BYTES, stream=stream)
+        self._device.copy_in(self._zero, np.zeros(MARK_BYTES, np.uint8), stream=stream)
         for signature in signatures:
             for described, start in field_offsets(signature, self._whole):
                 self._buffers.append(self._device.allocate(field_bytes(described), stream=stream))
@@ -78,8 +87,8 @@ class Intake:
         """Whether all pieces have come."""
         return self._came == self._whole
 
-    def take(self, piece: Piece, payload: Data) -> None:
-        """Copy a piece to the device; the memory that it lies in may be written to again then.
+    def take(self, piece: Piece) -> None:
+        """Have a piece copied to the device, and then its mark cleared.
 
         Raises
         ------
@@ -91,7 +100,7 @@ class Intake:
             raise ProtocolError(f"a piece has bytes {piece.offset} to {stop} of a partition of {self._whole}, of which "
                                 f"{self._came} have come")
         started, stream = time.monotonic(), self._streams.main(self._device)
-        given = payload.view(piece.place, piece.nbytes)
+        given, mark = self._memory.view(piece.place, piece.nbytes), self._memory.view(piece.mark, MARK_BYTES)
         while self._filled < len(self._buffers):
             buffer, start = self._buffers[self._filled], self._starts[self._filled]
             first, last = max(start, piece.offset), min(start + buffer.nbytes, stop)
@@ -101,11 +110,23 @@ class Intake:
             if start + buffer.nbytes > stop:
                 break
             self._filled += 1
-        # Who looks whether it is copied takes a processor from a task that packs.
-        self._device.synchronize_asleep(stream=stream)
+        self._device.copy_out(mark, self._zero, stream=stream)
         self._came = stop
         self.seconds += time.monotonic() - started
-        failpoint("piece-copied")
+        failpoint("piece-taken")
+
+    def wait(self) -> None:
+        """Wait until what has come is copied.
+
+        Raises
+        ------
+        KernelFault
+            If a kernel of this process has failed.
+        """
+        started = time.monotonic()
+        # Who looks whether it is copied takes a processor from a task that packs.
+        self._device.synchronize_asleep(stream=self._streams.main(self._device))
+        self.seconds += time.monotonic() - started
 
     def release(self) -> list[Buffer]:
         """The buffers of the blocks' fields, in order, now the caller's."""
@@ -115,7 +136,7 @@ class Intake:
     def close(self) -> None:
         """Give back what nobody took."""
         self._streams.settle()
-        for buffer in self.release():
+        for buffer in (self._zero, *self.release()):
             buffer.close()
         self._streams.close()
 

@@ -74,23 +74,35 @@ class Payloads:
         """Whether memory is kept."""
         return self._kept is not None
 
-    def take(self, piece: Piece, begin: Callable[[], Intake]) -> None:
-        """Add a piece, which lies in the last payload, to the blocks that come so; the first ``begin`` others.
+    def begin(self, descriptor: int, begun: Callable[[Payload], Intake]) -> None:
+        """Have the pieces of a partition come, which lie in this memory.
+
+        Raises
+        ------
+        ProtocolError, OutOfMemory
+            As :meth:`Payload.receive`.
+        """
+        self.drop()
+        memory = self.receive(descriptor)
+        try:
+            self._intake = begun(memory)
+        finally:
+            self.done(again=True)
+
+    def take(self, piece: Piece) -> None:
+        """Add a piece to the blocks that come so.
 
         Raises
         ------
         ProtocolError
             If it is not the next one.
         """
-        if not piece.offset:
-            self.drop()
-            self._intake = begin()
         if self._intake is None or self._intake.key != piece.key:
             raise ProtocolError(f"a piece came from byte {piece.offset} on without those before it")
-        self._intake.take(piece, self._current)
+        self._intake.take(piece)
 
     def blocks(self, request: Run) -> Intake | None:
-        """The blocks that a plan starts from, where they came in pieces; others go.
+        """The blocks that a plan starts from, where they came in pieces, all copied; others go.
 
         Raises
         ------
@@ -101,6 +113,8 @@ class Payloads:
             self.drop()
         elif self._intake is None or self._intake.key != request.key or not self._intake.is_complete:
             raise ProtocolError("a plan came without all pieces of the partition that it starts from")
+        else:
+            self._intake.wait()
         return self._intake
 
     def drop(self) -> None:
@@ -115,7 +129,16 @@ class Payloads:
         self.rest()
 
     def rest(self) -> None:
-        """Let go of the memory that is kept. Whoever uses a part of it still has that."""
+        """Let go of the memory that is kept, unless pieces lie in it. Whoever uses a part of it still has that.
+
+        Raises
+        ------
+        KernelFault
+            If pieces can be copied no more, which nobody else may wait for.
+        """
+        if self._intake is not None:
+            self._intake.wait()
+            return
         payload, self._kept = self._kept, None
         self._drop(payload)
 

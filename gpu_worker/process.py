@@ -267,8 +267,7 @@ class Service:
                         self._lingering = connection
                         connection.linger(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
                     while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
-                        payloads.rest()
-                        worker.rest(KEPT_SECONDS)
+                        worker.rest(KEPT_SECONDS, payloads)
         except WorkerLost:
             raise
         except VisparkError as error:
@@ -322,6 +321,9 @@ def _answer(connection: Connection, asked: tuple[Request, list[int]], worker: Wo
     request, descriptors = asked
     with _Handling(request.number) as handling:
         failpoint("request-received")
+        if isinstance(request, Piece):
+            worker.take(request, descriptors, payloads)
+            return
         begun = worker.begin(request, descriptors, payloads)
         if isinstance(begun, Flight):
             ahead.add(begun)

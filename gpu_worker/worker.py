@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from typing import NoReturn
 
 from gpu_worker.blackbox import BlackBox
@@ -128,14 +129,12 @@ class Worker:
             instead, since its device can no longer be trusted.
         """
         self._requests += 1
-        wanted = (0, 1) if isinstance(request, Run) else (1,) if isinstance(request, HoldCopy | Piece) else (0,)
-        if len(descriptors) not in wanted:
-            close_all(descriptors)
-            raise ProtocolError(f"{type(request).__name__} came with {len(descriptors)} descriptors")
+        _check_count(request, descriptors, (0, 1) if isinstance(request, Run) else (1,) if
+                     isinstance(request, HoldCopy) else (0,))
         try:
             if isinstance(request, HoldCopy):
                 return self._hold_copy(request, *descriptors)
-            if not isinstance(request, Run | Piece):
+            if not isinstance(request, Run):
                 return self._handlers[type(request)](request)
             if payloads is None:
                 with closing(self.payloads()) as payloads:
@@ -146,9 +145,24 @@ class Worker:
         finally:
             self._running.discard(request.number)
 
-    def _served(self, request: Run | Piece, descriptors: list[int], payloads: Payloads) -> Answer | Flight:
-        if isinstance(request, Piece):
-            return self._piece(request, payloads, *descriptors)
+    def take(self, piece: Piece, descriptors: list[int], payloads: Payloads) -> None:
+        """Have a piece copied to its device; there is no answer. What came of the partition goes where one cannot be.
+
+        Arguments and errors are those of :meth:`begin`.
+        """
+        self._requests += 1
+        _check_count(piece, descriptors, (0,) if piece.offset else (1,))
+        try:
+            for descriptor in descriptors:
+                payloads.begin(descriptor, partial(self._intake, piece))
+            payloads.take(piece)
+        except KernelFault as fault:
+            self._end(fault, piece.number)
+        except VisparkError:
+            payloads.drop()
+            raise
+
+    def _served(self, request: Run, descriptors: list[int], payloads: Payloads) -> Answer | Flight:
         self._running.add(request.number)
         with self._box.serving(request.number):
             return self._run(request, payloads, *descriptors)
@@ -172,8 +186,13 @@ class Worker:
         """Another daemon has come, which lacks what was left with the one before."""
         self._snapshots.adopted()
 
-    def rest(self, seconds: float) -> None:
-        """Give back memory that loops worked in which did not go on for some seconds."""
+    def rest(self, seconds: float, payloads: Payloads | None = None) -> None:
+        """Give back memory that loops worked in which did not go on for some seconds, and a connection's."""
+        if payloads is not None:
+            try:
+                payloads.rest()
+            except KernelFault as fault:
+                self._end(fault, 0)
         self._plans.rest(seconds)
 
     @property
@@ -212,18 +231,9 @@ class Worker:
 
     # -- one method per request ---------------------------------------------------------------------------------------
 
-    def _piece(self, request: Piece, payloads: Payloads, descriptor: int) -> Answer:
-        """Copy a piece of a partition to its device; what came of the partition goes where one cannot be."""
-        payloads.receive(descriptor)
-        try:
-            self._names.admit(request.epoch)
-            payloads.take(request, lambda: Intake(request.key, self._plans.get(request.key, request.plan), self._pool))
-        except VisparkError:
-            payloads.drop()
-            raise
-        finally:
-            payloads.done(again=True)
-        return Done(request.number), []
+    def _intake(self, piece: Piece, memory: Payload) -> Intake:
+        self._names.admit(piece.epoch)
+        return Intake(piece.key, self._plans.get(piece.key, piece.plan), self._pool, memory)
 
     def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Flight:
         payload = None if descriptor is None else payloads.receive(descriptor)
@@ -409,3 +419,10 @@ class Worker:
 
     def _report(self, request: Report) -> tuple[Reply, list[int]]:
         return self.report(request.number), []
+
+
+def _check_count(request: Request, descriptors: list[int], wanted: tuple[int, ...]) -> None:
+    """Refuse a request with another number of descriptors."""
+    if len(descriptors) not in wanted:
+        close_all(descriptors)
+        raise ProtocolError(f"{type(request).__name__} came with {len(descriptors)} descriptors")

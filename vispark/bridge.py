@@ -27,7 +27,7 @@ from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
 from vispark import plan
 from vispark.content import Content
-from vispark.errors import Fenced, OutOfMemory, PartitionMissing, RecordError, WorkerError, WorkerLost
+from vispark.errors import Fenced, OutOfMemory, PartitionMissing, RecordError, VisparkError, WorkerError, WorkerLost
 from vispark.grid.lowering import lowering
 from vispark.options import Options
 from vispark.pieces import PIECES_FROM, Pieces, room
@@ -217,6 +217,10 @@ def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = No
                 forget(client)
                 # Not where it could not be sent: it has done nothing yet.
                 blame(client, shipment, request.number)
+                raise
+            except VisparkError:
+                if pieces:
+                    forget(client)      # if a piece was refused, so are those behind it, which says it again
                 raise
             if payload and not reply.retained:
                 client.recycle(payload)

@@ -48,7 +48,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
 )
 
 #: Both sides must speak the same one.
-VERSION = 8
+VERSION = 9
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
@@ -116,14 +116,15 @@ class Run:
     pieces: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Piece:
     """A piece of the blocks of the one partition that a plan starts from, to be copied to their device.
 
     The blocks lie one behind the other as in a payload, and the pieces come in order, ``offset`` being that of the
-    first byte among them; the first one brings the plan. The bytes lie at ``place`` of the payload, and are copied when
-    the answer comes. The blocks have no name before the plan comes by the same connection, as a :class:`Run`, and go
-    with the connection if it does not.
+    first byte among them; the first one brings the plan and the payload. The bytes lie at ``place`` of it. A piece has
+    no answer, unless it is refused: once it is copied, the :data:`~gpu_worker.protocol.payload.MARK_BYTES` at ``mark``
+    of the payload are zero. The blocks have no name before the plan comes by the same connection, as a :class:`Run`,
+    and go with the connection if it does not.
     """
 
     number: int
@@ -133,6 +134,7 @@ class Piece:
     offset: int
     nbytes: int
     place: int
+    mark: int
 
 
 # -- requests to a device process and their replies -------------------------------------------------------------------

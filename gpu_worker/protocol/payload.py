@@ -25,6 +25,8 @@ ALIGNMENT = 256
 INLINE_BYTES = 64 << 10
 #: A payload of at most this many bytes is used again for the next request, by both sides.
 RECYCLED_BYTES = 512 << 20
+#: Bytes that tell whether a piece of a partition is copied; see :class:`~gpu_worker.protocol.messages.Piece`.
+MARK_BYTES = 8
 #: Bytes from which an array is written rather than stored.
 WRITE_FROM = 1 << 16
 #: MADV_POPULATE_WRITE, of Linux 5.14 on.

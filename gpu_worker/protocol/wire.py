@@ -33,6 +33,9 @@ PATIENT_SECONDS = 0.01
 LINGER_PROCESSORS = 4
 _FREE_SECONDS = 0.02
 
+#: After how long whoever waits for what nobody tells of looks again, in seconds.
+_NAP_SECONDS = 5e-5
+
 Sockets = Iterable[socket.socket]
 
 _LENGTH = struct.Struct("!I")
@@ -129,6 +132,21 @@ class Connection:
         looking = select.poll()
         looking.register(self.socket, select.POLLIN)
         return bool(looking.poll(1000 * seconds))
+
+    def wait_until(self, done: Callable[[], bool]) -> bool:
+        """Wait until something is done that nobody tells of, or there is input; whether it is done.
+
+        It is looked for again and again, for as long as an answer is where processors are to spare, else after naps.
+        """
+        looking = select.poll()
+        looking.register(self.socket, select.POLLIN)
+        until = time.monotonic() + PATIENT_SECONDS
+        while not done():
+            if looking.poll(0):
+                return False
+            if time.monotonic() > until or not _processors_are_free():
+                time.sleep(_NAP_SECONDS)
+        return True
 
     def _length(self, descriptors: list[int]) -> int:
         """The length of the next frame; the descriptors beside its first byte go with the others."""

@@ -50,7 +50,7 @@ class Large(Loader):
         return large(partition)
 
 
-@pytest.mark.parametrize("point", ["piece-sent", "piece-copied"])
+@pytest.mark.parametrize("point", ["piece-sent", "piece-taken"])
 def test_a_kill_between_pieces_leaves_nothing_of_them(arena: Arena, point: str):
     loader = Large(arena.loader().directory)
     points = arena.sc.parallelize(range(2), 2).mapPartitionsWithIndex(loader).send().htod().cache()

@@ -17,7 +17,7 @@ from gpu_worker.client import Client
 from gpu_worker.process import Ahead, _answer
 from gpu_worker.protocol.errors import OutOfMemory, PlanError, ProtocolError, WorkerLost
 from gpu_worker.protocol.messages import Fold, Input, Keep, Piece, Plan, Put, Request, Run, ToDevice, Variant, Welcome
-from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.payload import MARK_BYTES, Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.worker import Worker
@@ -116,11 +116,11 @@ class Sender:
         self.process = worker.process
         self.kept = self.process.payloads()
         self.request = request_for(packed)
-        self.memory = Payload.create(2 * PIECE)
+        self.memory = Payload.create(2 * PIECE + MARK_BYTES)
 
     def send(self, offset: int, **changes) -> None:
-        piece = Piece(1, 1, self.request.key, self.request.plan, offset, PIECE, 0)
-        self.process.handle(replace(piece, **changes), [os.dup(self.memory.descriptor)], self.kept)
+        piece = Piece(1, 1, self.request.key, self.request.plan, offset, PIECE, 0, 2 * PIECE)
+        self.process.take(replace(piece, **changes), [] if offset else [os.dup(self.memory.descriptor)], self.kept)
 
     def run(self) -> None:
         self.process.handle(self.request, [os.dup(self.memory.descriptor)], self.kept)
@@ -136,12 +136,13 @@ def sender(null: Bench) -> Iterator[Sender]:
 
 @pytest.mark.parametrize(("offset", "changes"), [
     (PIECE, {}), (2 * PIECE, {"plan": b""}), (PIECE, {"nbytes": 2 * PIECE + 1}), (PIECE, {"nbytes": 0}),
-    (PIECE, {"place": PIECE + 1}), (PIECE, {"nbytes": -1}), (PIECE, {"key": b"another"})])
+    (PIECE, {"place": PIECE + MARK_BYTES + 1}), (PIECE, {"mark": 2 * PIECE + 1}), (PIECE, {"nbytes": -1}),
+    (PIECE, {"key": b"another"})])
 def test_a_piece_that_is_not_the_next_is_refused_and_those_before_it_go(null: Bench, sender: Sender, offset: int,
                                                                         changes: dict):
     if changes:
         sender.send(0)
-        assert used(null) == 3 * PIECE
+        assert used(null) == 3 * PIECE + MARK_BYTES
     with pytest.raises(ProtocolError):
         sender.send(offset, **changes)
     assert not used(null)
@@ -165,7 +166,7 @@ def test_a_plan_needs_all_pieces_and_takes_them(null: Bench, sender: Sender):
 def test_what_has_no_plan_goes_with_its_connection_or_when_another_partition_comes(null: Bench, sender: Sender):
     sender.send(0)
     sender.send(0)
-    assert used(null) == 3 * PIECE
+    assert used(null) == 3 * PIECE + MARK_BYTES
     sender.kept.rest()
     sender.send(PIECE)
     sender.process.handle(replace(sender.request, pieces=False), [Payload.create(3 * PIECE).release()], sender.kept)
