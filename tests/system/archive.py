@@ -17,6 +17,10 @@ import platformdirs
 import pyspark
 from pyspark.find_spark_home import _find_spark_home
 
+#: "no" where so few JVMs start that the archive would cost more than it saves.
+WANTED = "VISPARK_TEST_ARCHIVE"
+#: What makes a JVM quick to start rather than quick to run.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 #: Seconds that making the archive may take on a busy machine.
 _PATIENCE = 300.0
 
@@ -35,7 +39,9 @@ gateway.proc.wait()
 
 @functools.cache
 def options() -> str:
-    """The options of a JVM that make it use the archive; none where this Java cannot make one."""
+    """The options of a JVM that make it use the archive; none where this Java cannot make one, or none is wanted."""
+    if os.environ.get(WANTED) == "no":
+        return ""
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
     version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     key = hashlib.sha256("\n".join([version, pyspark.__version__, _find_spark_home()]).encode()).hexdigest()[:16]
@@ -53,7 +59,9 @@ def options() -> str:
 def _make(archive: Path) -> None:
     """Make an archive; an empty file, where this Java cannot, so that it is tried once."""
     made = archive.with_suffix(".new")
-    arguments = f'--conf spark.ui.enabled=false --driver-java-options "-XX:ArchiveClassesAtExit={made}" pyspark-shell'
+    arguments = ("--conf spark.ui.enabled=false "
+                 f'--conf "spark.executor.extraJavaOptions={QUICK}" '
+                 f'--driver-java-options "{QUICK} -XX:ArchiveClassesAtExit={made}" pyspark-shell')
     subprocess.run([sys.executable, "-c", _PROGRAM], env=os.environ | {"PYSPARK_SUBMIT_ARGS": arguments},
                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=_PATIENCE,
                    check=False)

@@ -258,7 +258,7 @@ def _home() -> Path:
 
 def jvm_options() -> str:
     """What makes JVMs quick to start rather than quick to run."""
-    return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archive.options()}".rstrip()
+    return f"{archive.QUICK} {archive.options()}".rstrip()
 
 
 def _common_conf() -> dict[str, str]:
