@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError, PlanError
+from gpu_worker.protocol.filled import filled
 
 
 class UnknownKernel(PlanError, AttributeError):
@@ -25,6 +26,7 @@ class UnknownKernel(PlanError, AttributeError):
 
 # -- arrays by value --------------------------------------------------------------------------------------------------
 
+@filled
 @dataclass(frozen=True)
 class ArrayValue:
     """An array's content at one moment: hashable, equal by content.

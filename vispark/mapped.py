@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpu_worker.protocol.filled import filled
 from gpu_worker.protocol.messages import (
     Argument,
     Array,
@@ -47,6 +48,7 @@ class MapShape(NamedTuple):
     arguments: tuple[tuple[str, tuple[int, ...], bool], ...]
 
 
+@filled
 @dataclass(frozen=True)
 class MapSpec:
     """One recorded call of ``vmap``; hashable, equal by content.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from gpu_worker.protocol.filled import filled
 from vispark.errors import PlanError
 from vispark.fold import FoldSpec
 from vispark.grid.recorded import LoopSpec, reaches_out
@@ -166,6 +167,7 @@ class Cached:
         return f"{self.number} {self.name}"
 
 
+@filled
 @dataclass(frozen=True)
 class Node:
     """One operation of a chain, where its result is kept if it is, and the snapshot that was begun of it."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpu_worker.protocol.filled import filled
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Output, Run, Save
 from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
@@ -95,6 +96,7 @@ def value_of(nodes: Chain, origin: Given) -> ArrayValue:
     raise AssertionError(f"{nodes[origin.position].op} has no values")
 
 
+@filled
 @dataclass(frozen=True)
 class Shipment:
     """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, whether to profile it,

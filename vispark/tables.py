@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gpu_worker.protocol.filled import filled
 from gpu_worker.protocol.messages import Constant, Module
 from gpu_worker.protocol.payload import Payload, aligned
 from vispark.kernels import ArrayValue, Kernels
@@ -51,6 +52,7 @@ class SlotTable:
         return tuple(self._slots)
 
 
+@filled
 @dataclass(frozen=True)
 class Values:
     """The values of one pass, by slot: the smallest travel in the message, the others in the payload."""

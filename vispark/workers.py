@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from gpu_worker.client import Client, Lease, connect, finish, open_lease
 from gpu_worker.protocol import messages
+from gpu_worker.protocol.filled import filled
 from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
 from vispark.bridge import Credentials, Home, blame, contents
@@ -54,6 +55,7 @@ Carried = tuple[int, Any, bytes] | None
 Relayed = Callable[[Relay | Ask], Carried]
 
 
+@filled
 @dataclass(frozen=True)
 class Sent:
     """A plan that was sent to a worker: over a lane, or to go with a Spark task."""

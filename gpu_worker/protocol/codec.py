@@ -157,7 +157,7 @@ def _written(of: type, names: list[str], plain: list[int], rest: list, careful: 
     They take two thirds of what loops over the fields do, and a plan that comes again is four messages' work. What is
     not right is left to the ``careful`` one, which says where.
     """
-    known: dict[str, typing.Any] = {"of": of, "new": object.__new__, "careful": careful, "Mismatch": _Mismatch}
+    known: dict[str, typing.Any] = {"of": of, "careful": careful, "Mismatch": _Mismatch}
     fields = [f"v{place}" for place in range(len(names))]
     packed, read = [f"value.{name}" for name in names], []
     for place, (packer, unpacker), nothing in rest:
@@ -167,16 +167,12 @@ def _written(of: type, names: list[str], plain: list[int], rest: list, careful: 
     hints = typing.get_type_hints(of)
     wrong = [f"type(raw) is not tuple or len(raw) != {len(names)}"]
     wrong += [f"type(raw[{place}]) is not {hints[names[place]].__name__}" for place in plain]
-    if hasattr(of, "__post_init__") or hasattr(of, "__slots__"):
-        made = [f"    return of({', '.join(fields)})"]
-    else:       # frozen dataclasses set their fields one by one, through object.__setattr__
-        made = ["    found = new(of)", "    values = found.__dict__",
-                *[f"    values[{name!r}] = {one}" for name, one in zip(names, fields, strict=True)], "    return found"]
     exec("\n".join([
         "def pack(value):", f"    return [{', '.join(packed)}]",
         "def unpack(raw):", f"    if {' or '.join(wrong)}: return careful(raw)",
         *([f"    {', '.join(fields)}, = raw"] if names else []),
-        *(["    try:", *read, "    except Mismatch: return careful(raw)"] if read else []), *made]), known)
+        *(["    try:", *read, "    except Mismatch: return careful(raw)"] if read else []),
+        f"    return of({', '.join(fields)})"]), known)
     return known["pack"], known["unpack"]
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_worker.protocol.filled import filled
 from gpu_worker.protocol.grids import Iterated, World
 from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     Argument,
@@ -53,7 +54,8 @@ VERSION = 9
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True, slots=True)
+@filled
+@dataclass(frozen=True)
 class Constant:
     """The value of an argument: its bytes here, or at ``offset`` of the payload when they are many."""
 
@@ -88,7 +90,8 @@ class Save:
     copy: CopyTo | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@filled
+@dataclass(frozen=True)
 class Run:
     """Run a plan with the VRDDs and values of one pass.
 
@@ -219,7 +222,8 @@ class Output:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@filled
+@dataclass(frozen=True)
 class FoldedField:
     """A folded field in the reply's data or payload: one record's, or one for each key.
 
@@ -234,7 +238,8 @@ class FoldedField:
     ordered: bool
 
 
-@dataclass(frozen=True, slots=True)
+@filled
+@dataclass(frozen=True)
 class Folded:
     """The result of a :class:`Fold` or :class:`FoldByKey`. Without records it has no fields and ``count`` is 0.
 
@@ -246,7 +251,8 @@ class Folded:
     counts: int
 
 
-@dataclass(frozen=True, slots=True)
+@filled
+@dataclass(frozen=True)
 class Times:
     """Seconds spent in the worker: in all, and compiling.
 
@@ -272,7 +278,8 @@ class Saved:
     copied: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@filled
+@dataclass(frozen=True)
 class Ran:
     """A plan's result. ``retained`` says that the worker goes on using the request's payload.
 

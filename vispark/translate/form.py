@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_worker.protocol.filled import filled
 from vispark.hashed import hashed_once
 
 
@@ -49,6 +50,7 @@ class Statement(Node):
 
 # -- values -----------------------------------------------------------------------------------------------------------
 
+@filled
 @dataclass(frozen=True)
 class Constant:
     """A number or an array at one moment.
@@ -82,6 +84,7 @@ class Constant:
         return scalar.item() if self.weak else scalar
 
 
+@filled
 @dataclass(frozen=True)
 class Capture:
     """A closure's or a module's variable by value, under the name that the function has for it."""
@@ -378,6 +381,7 @@ class Definition:
         return sum(not parameter.keyword_only for parameter in self.parameters)
 
 
+@filled
 @dataclass(frozen=True)
 class Function:
     """A traced function: what a plan carries. Hashable, picklable, equal by content.
