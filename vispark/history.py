@@ -110,7 +110,8 @@ class History(RDD[Any]):
         while each is not None:
             yield Node(each._op, each._residency.cached if each._residency else None)
             last, each = each, each._before
-        yield from [Node(op) for op in last._earlier()]
+        for op in last._earlier():      # a long loop has many, of which few are wanted
+            yield Node(op)
 
     def _waiting(self) -> list[Residency]:
         """What is to be kept and not there yet, behind the last that is, and that; nothing where none is.
