@@ -8,6 +8,7 @@ there are two cases: as it is, and under a profile, which waits for each step.
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -30,6 +31,10 @@ from gpu_worker.device import open_devices
 #: Seconds that the samples of a way may take together in a group, of which there is always one, and the seconds that a
 #: program may be expected to take: what takes longer is left out.
 _SAMPLES_SECONDS, _LONGEST = 2.0, 5.0
+
+
+#: Spark ends Python workers that had nothing to do for a minute.
+_IDLE = 45.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,8 @@ def _programs(here: Here, programs: Programs, directory: Path) -> Iterator[Abstr
 
 
 def measured(program: Program, iterations: Iterable[int], samples: int, done: Callable[[str], None]) -> Iterator[Group]:
-    """A group for each number of iterations; all ways run once before the first one, and then in turn."""
+    """A group for each number of iterations; ways run in turn, and once before where they have not for a while."""
+    ended: dict[str, float] = {}
     medians: dict[str, dict[int, float]] = {name: {} for name in program.ways}
     for count in iterations:
         group = Group(f"whole program: {program.name}, iterations: {count}", {
@@ -99,13 +105,15 @@ def measured(program: Program, iterations: Iterable[int], samples: int, done: Ca
         runs: dict[str, list[Ran]] = {name: [] for name in ways}
         for turn in range(samples):
             for name, way in ways.items():
-                # Ours may make other kernels of more steps.
-                if turn == 0 and (name == OURS or not medians[name]):
-                    done(f"{name}, first run")
-                    way(count)
-                if sum(ran.seconds for ran in runs[name]) < _SAMPLES_SECONDS:
-                    runs[name].append(way(count))
-                    done(name)
+                if sum(ran.seconds for ran in runs[name]) >= _SAMPLES_SECONDS:
+                    continue
+                is_cold = time.monotonic() - ended.get(name, float("-inf")) > _IDLE
+                if is_cold or (name == OURS and turn == 0):     # ours may make other kernels of more steps
+                    done(f"{name}, to be warm")
+                    way(count if name == OURS else min(medians[name], default=count))
+                runs[name].append(way(count))
+                done(name)
+                ended[name] = time.monotonic()
         group.series = [_series(name, found, samples, tuple(runs)) for name, found in runs.items()]
         for series in group.series:
             medians[series.name][count] = series.median

@@ -328,7 +328,7 @@ def test_whole_programs_take_turns_and_long_ones_are_left_out():
     program = programs.Program("p", {"size": 3}, ways, 1e-3, {"absent": "no GPU"})
     met: list[str] = []
     few, more, many = whole.measured(program, (1, 4, 100), 3, met.append)
-    assert met[:6] == ["vispark, first run", "vispark", "slow, first run", "slow", "wrong, first run", "wrong"]
+    assert met[:6] == [f"{name}{what}" for name in ways for what in (", to be warm", "")]
     assert [series.samples for series in few.series] == [(0.06,) * 3, (0.5,) * 3, (0.02,) * 3]
     assert [len(series.samples) for series in more.series] == [3, 1, 3] and "fewer_samples" in more.series[1].notes
     assert [series.name for series in many.series] == ["vispark", "wrong"]
