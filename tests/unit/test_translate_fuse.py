@@ -118,7 +118,20 @@ def test_a_dict_after_a_tuple_keeps_nothing_of_the_input():
 
 def test_a_chain_tells_which_function_has_no_such_field():
     with pytest.raises(TranslationError, match="no parameter of doubled is named after a field"):
-        fuse(calls_of(pair, doubled), record_of(rows(3, 2)))
+        fuse(calls_of(lambda p: {"a": p[0]}, doubled), record_of({"p": rows(3, 2)}))
+
+
+def test_a_function_gets_the_tuple_that_the_one_before_it_gives():
+    data = rows(30, 4)
+    found = chained(pair, lambda t: (t[0] + t[1][1], t[1][0][1:]), data=data)
+    np.testing.assert_array_equal(found["0"], (data[:, 0] > 0) + 1)
+    np.testing.assert_array_equal(found["1"], data[:, 1:] * np.float32(0.1))
+    # What a worker holds of such records has their items as fields.
+    found = chained(lambda t: {"s": t[0] * np.sum(t[1][0])}, data={"0": data[:, 0], "1.0": data})
+    assert list(found) == ["s"]
+    np.testing.assert_allclose(found["s"], data[:, 0] * data.sum(axis=1), rtol=1e-5)
+    with pytest.raises(TranslationError, match="a tuple"):
+        fuse(calls_of(pair, doubled), record_of(data))
 
 
 @pytest.mark.parametrize("options", WAYS)

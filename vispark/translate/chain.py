@@ -214,8 +214,9 @@ class ChainWriter(Products):
                                   "result")
                 outputs: list[Output] = []
                 structure = self._structure(kind, "", outputs)
-                merge = merge and structure.kind == "dict"
-                if structure.kind != "dict":
+                stays = structure.kind == "dict" and not _is_tuple(fields)
+                merge = merge and stays
+                if not stays:
                     fields = {}
                 if number < len(self.links) - 1:
                     value = self.called(definition, variables, None)
@@ -266,6 +267,8 @@ class ChainWriter(Products):
             found[many] = Tuple(first_of := (self._taken(many, fields[""]),))
         elif "" in fields:
             found[taken[0].name] = self._taken(taken[0].name, fields[""])
+        elif _is_tuple(fields):
+            found[taken[0].name] = self._tuple_of(taken[0].name, fields)
         names = {parameter.name for parameter in definition.parameters if not parameter.many}
         found |= {name: self._taken(name, field) for name, field in fields.items() if name in names}
         if not found:
@@ -284,6 +287,16 @@ class ChainWriter(Products):
             if parameter.name not in found:
                 found[parameter.name] = self._default(definition, parameter, fields)
         return found
+
+    def _tuple_of(self, wanted: str, fields: dict[str, Value | Field]) -> Tuple:
+        """The fields of a record that is a tuple, which may hold tuples."""
+        items = list[Value]()
+        for number in range(1 + max(int(name.partition(".")[0]) for name in fields)):
+            inner = {name.partition(".")[2]: field for name, field in fields.items()
+                     if name.partition(".")[0] == str(number)}
+            name = f"{wanted}_{number}"
+            items.append(self._taken(name, inner[""]) if "" in inner else self._tuple_of(name, inner))
+        return Tuple(tuple(items))
 
     def _default(self, definition: Definition, parameter: form.Parameter, fields: dict[str, Value | Field]) -> Value:
         if parameter.default is None:
@@ -430,6 +443,11 @@ class ChainWriter(Products):
             if known == name and parameter.pointer:
                 return "matrix", Scalar(parameter.dtype)
         return None
+
+
+def _is_tuple(fields: dict[str, Value | Field]) -> bool:
+    """Whether a record's fields are the items of a tuple."""
+    return bool(fields) and all(name.replace(".", "0").isdecimal() for name in fields)
 
 
 def _words(lines: Sequence[str]) -> set[str]:
