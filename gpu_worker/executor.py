@@ -191,7 +191,8 @@ class Execution:
     def _record(self, recording: Recording, outputs: tuple[Output, ...], data: Data | None) -> None:
         """Let the recording keep what was done, and bind what it makes of what the plan keeps."""
         fold = self.plan.fold
-        recording.iterated = tuple(self.grid.iterated) if self.grid else ()
+        if self.grid is not None:
+            recording.iterated, recording.has_filled = tuple(self.grid.iterated), self.grid.has_filled
         if isinstance(recording, Branching):
             recording.path = self.grid.path
         if self.pending:

@@ -109,6 +109,8 @@ class Recording:
         self._after: dict[Buffer, tuple | None] = {}
         #: Whether it turned out not to be of use.
         self.refused = False
+        #: Whether the plan filled ghost cells that are there from now on: then it is noted once more, without that.
+        self.has_filled = False
         #: Whether what it keeps lies where others were to work.
         self.has_kept_lent = False
 
@@ -216,7 +218,7 @@ class Recording:
         """Whether the plan can be done so with these values, while nothing else does; then :meth:`run` must follow, or
         :meth:`begin` where it keeps something.
         """
-        if _shapes(request.values) != self._shapes:
+        if self.has_filled or _shapes(request.values) != self._shapes:
             return False
         # Loops, as these are empty in nearly all plans, and an empty generator takes half a microsecond.
         for slot, data in self._fixed.items():

@@ -15,7 +15,7 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Entry, Source
 from gpu_worker.grid.course import Asked, Course, Pass, Path, Shape, State, Stretch, questions
 from gpu_worker.grid.desk import Desk, Operation
-from gpu_worker.grid.exchange import Around, Continued, exchange
+from gpu_worker.grid.exchange import Around, Continued, Exchange, exchange
 from gpu_worker.grid.patches import Cells, Domain
 from gpu_worker.grid.readings import Reading
 from gpu_worker.grid.stencils import launches
@@ -53,6 +53,8 @@ class Stepper:
     owned: dict[str, list[Cells]] = field(default_factory=dict)
     tags: dict[Buffer, tuple] = field(default_factory=dict)
 
+    #: Whether something was filled that sides give, as it was not there yet.
+    has_filled: bool = False
     #: How fields continue, by the halos of a phase, which stay the plan's.
     _sides: dict[tuple, list[Continued]] = field(default_factory=dict)
 
@@ -65,7 +67,7 @@ class Stepper:
 
     def exchange(self, halos: Sequence[Halo]) -> list[Operation]:
         """Fill ghost cells."""
-        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
+        made = self._exchanged(halos)
         came = [each.on(self.desk.stream(each.device)) for each in made.came]
         return [*made.filled, *made.first, *made.beside, *made.after, *came, *made.settled]
 
@@ -75,11 +77,16 @@ class Stepper:
 
         Of the operations, the first ones are done before the others, and need not be done again.
         """
-        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
+        made = self._exchanged(halos)
         results = {described.name: self._target(described, protected) for described in kernel.launch.outputs}
         operations = launches(kernel.launch, kernel.source, self.domain, self.content, results, made, self.desk)
         self.content = self.content | results if kernel.launch.merge else results
         return made.filled, operations
+
+    def _exchanged(self, halos: Sequence[Halo]) -> Exchange:
+        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
+        self.has_filled |= bool(made.filled)
+        return made
 
     def _continued(self, halos: Sequence[Halo]) -> list[Continued]:
         key = id(halos), *(self.content[halo.field].dtype for halo in halos)

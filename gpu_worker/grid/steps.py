@@ -73,6 +73,8 @@ class GridSteps:
         #: An exchange that waits to be done together with the stencil after it.
         self._waiting: tuple[Halo, ...] = ()
         self.iterated: list[Iterated] = []
+        #: Whether steps outside of loops filled what sides give, which need not be done when they come again.
+        self.has_filled = False
         #: The way that the last loop has gone.
         self.path: Path | None = None
 
@@ -273,6 +275,7 @@ class GridSteps:
             halos, self._waiting = self._waiting, ()
             stepper = self._stepper(values)
             self._do("exchange", values, stepper.exchange(halos))
+            self.has_filled |= stepper.has_filled
             for cells in stepper.finish().values():
                 cells.close()
 
@@ -282,6 +285,7 @@ class GridSteps:
         stepper = self._stepper(values)
         filled, each = stepper.phase(halos, self._kernel(step.launch))
         self._do(step.label, values, [*filled, *each])
+        self.has_filled |= stepper.has_filled
         return self._windows(values, stepper.finish())
 
     def iterate(self, step: Iterate, values: Sequence[Partition]) -> Blocks:

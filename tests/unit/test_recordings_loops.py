@@ -15,7 +15,7 @@ from gpu_worker.device.base import Buffer, Stream
 from gpu_worker.device.null import NullDevice
 from gpu_worker.names import Names
 from gpu_worker.protocol.errors import NotFinite
-from gpu_worker.protocol.grids import Iterate, Phase, Window
+from gpu_worker.protocol.grids import Exchange, Iterate, Phase, Stencil, Window
 from gpu_worker.protocol.messages import Fetch, Keep, Plan, Release, ToDevice, Value
 from gpu_worker.recordings import Recordings
 from tests.unit.late import late_bench
@@ -90,6 +90,18 @@ def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
     assert device.memory().used == one
     null.worker.process.handle(Release(1, (12,)), [])
     assert device.memory().used == 0
+
+
+def test_steps_one_by_one_fill_what_sides_give_once(null: GridBench):
+    null.put(1, FULL)
+    plan = null.plan(ToDevice(), Exchange("halo_append", (HALO,)), Stencil("spread", 0), Keep(1, "u", "device"))
+    device, found = null.worker.process._pool.devices[0], []
+    for vrdd in range(1, 16):
+        device.calls.clear()
+        null.worker.run(plan, (vrdd, vrdd + 1))
+        null.worker.process.handle(Release(1, (vrdd,)), [])
+        found.append([call[:2] for call in device.calls])
+    assert found[-2:] == [[("launch", "copy_boxes"), ("launch", "spread")]] * 2
 
 
 def test_what_is_kept_where_others_would_work_stays_as_it_is(real: GridBench, plain: GridBench,
