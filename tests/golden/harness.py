@@ -7,7 +7,6 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,14 @@ AS_ON_HOPPER = (*AS_ON_GPU, "-DVISPARK_AS_ON_HOPPER")
 Data = np.ndarray | Mapping[str, np.ndarray]
 
 
+class _Waiting(Compiler):
+    """Takes it that threads wait, as they do on a GPU's way, and compiles nothing in vain as if they did not."""
+
+    def _compile(self, source: Source, name: str, options: Sequence[str], directory: str, waits: bool,
+                 cache: KernelCache) -> dict[str, bool]:
+        return super()._compile(source, name, options, directory, True, cache)
+
+
 class _Host(HostDevice):
     """Compiles what takes a GPU's way lightly: its code is the kernel's, only less of it is moved about."""
 
@@ -37,13 +44,11 @@ class _Host(HostDevice):
         with pytest.MonkeyPatch.context() as patch:
             # Multiplications and additions are fused by the optimisations that the first level leaves out.
             patch.setenv("CXX", LIGHT.format("1 -fexpensive-optimizations"))
-            self._light = Compiler.find()
+            self._light = _Waiting(**vars(Compiler.find()))
 
     def _load(self, source: Source, name: str) -> HostKernel:
-        on_gpu = set(AS_ON_GPU) <= set(source.options)
-        self._compiler = self._light if on_gpu else self._careful
-        # Threads wait in the headers that a kernel includes; its own text would be compiled in vain as if none did.
-        return super()._load(replace(source, text=f"{source.text}// __syncthreads\n") if on_gpu else source, name)
+        self._compiler = self._light if set(AS_ON_GPU) <= set(source.options) else self._careful
+        return super()._load(source, name)
 
 
 @functools.cache
