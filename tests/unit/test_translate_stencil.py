@@ -175,6 +175,31 @@ def test_the_halo_of_functions_that_are_given_a_field():
     assert definition.halo == ((1, 3), (0, 1))
 
 
+def test_locals_may_be_called_as_the_kernels_own_names():
+    @stencil
+    def bare(u):
+        u_1 = u[1] + 10
+        return u_1 + u[1] + u[-1]
+
+    @stencil
+    def in_a_branch(u):
+        found = 0.0
+        if u[0] > 0:
+            u_1 = u[1] + 10
+            coordinate_0 = coordinate(0) + 1
+            found = u_1 + u[1] + coordinate_0 * coordinate(0)
+        return found
+
+    u = values((14,))
+    found, = grids.translated(bare, {"": u}, (1,))
+    assert np.array_equal(found, (u[2:] + 10 + u[2:]) + u[:-2])
+    found, = grids.translated(in_a_branch, {"": u}, (1,), origin=(3,), shape=(100,))
+    at = np.arange(3, 15)
+    wanted = np.where(u[1:-1] > 0, (u[2:] + 10 + u[2:]).astype("float64") + at * (at + 1), 0)
+    assert (u[1:-1] > 0).any()
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_a_stencil_may_call_a_stencil():
     @stencil
     def inner(u):

@@ -284,12 +284,6 @@ class Products(Calls):
             return stored(self.products[key].name, kind, (width,), cheap=True, fresh=True)
         return None
 
-    def lasting(self, wanted: str) -> str:
-        """A name that nothing else gets, whatever is written again."""
-        found = self.name(wanted)
-        self.reserved.add(found)
-        return found
-
     def assigned_product(self, loop: form.For, steps: Steps, after: frozenset[str]) -> bool:
         """Writes a loop that assigns the items of a product to those of an array, or adds them; False of others."""
         found = _as_items(loop)

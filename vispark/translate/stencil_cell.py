@@ -178,7 +178,7 @@ class CellWriter(Calls):
         if key not in self.reads:
             local = self.locals[field.name]
             self.reads[key] = local if self.definition.halo is None else \
-                self.name(offset_name(local, key[1], self.dims))
+                self.lasting(offset_name(local, key[1], self.dims))
         return Number(kind, self.reads[key])
 
     def _Index(self, node: form.Index) -> Value:
@@ -216,7 +216,7 @@ class CellWriter(Calls):
             raise Refusal(f"the grid has {self.dims} axes, and no axis {axis}")
         key = short, 3 - self.dims + axis % self.dims
         if key not in self.places:
-            self.places[key] = self.name(f"{short}_{axis % self.dims}")
+            self.places[key] = self.lasting(f"{short}_{axis % self.dims}")
         return Number(INT, self.places[key], common=short == "extent")
 
     # -- what goes out ------------------------------------------------------------------------------------------------

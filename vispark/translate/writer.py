@@ -123,6 +123,12 @@ class Writer:
         self.taken.add(found)
         return found
 
+    def lasting(self, wanted: str) -> str:
+        """A name that nothing else gets, whatever is written again."""
+        found = self.name(wanted)
+        self.reserved.add(found)
+        return found
+
     # -- variables ----------------------------------------------------------------------------------------------------
 
     def fixed(self, number: Number, name: str = "value") -> Number:
