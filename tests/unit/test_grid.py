@@ -185,7 +185,7 @@ def test_an_index_means_the_cells_that_it_means_for_the_whole_array(data):
 
 
 def test_an_index_that_means_no_cells_of_the_grid_is_refused():
-    for index in (4, -5, (0, 0), slice(None, None, -1), [0, 1], "x", None, (..., ...), 1.0, np.ones(4, bool)):
+    for index in (4, -5, True, (0, 0), slice(None, None, -1), [0, 1], "x", None, (..., ...), 1.0, np.ones(4, bool)):
         with pytest.raises(PlanError, match="cells="):
             Cells.of(index, (4,))
 

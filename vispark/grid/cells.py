@@ -92,7 +92,7 @@ def _range(item: Any, extent: int, axis: int) -> tuple[int, int, int]:
         if item.step is not None and item.step < 1:
             raise PlanError(f"cells= has a step of {item.step} along axis {axis}; steps are 1 or more")
         return item.indices(extent)
-    if isinstance(item, int | np.integer) and -extent <= item < extent:
+    if isinstance(item, int | np.integer) and not isinstance(item, bool) and -extent <= item < extent:
         at = int(item) % extent
         return at, at + 1, 1
     raise PlanError(f"cells= has {item!r} along axis {axis} of {extent} cells; it takes slices and whole numbers that "
