@@ -6,8 +6,21 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.cuda import CudaDevice
+from gpu_worker.protocol.messages import FieldFold
+from tests.golden.harness import launch
+from tests.unit.test_nearest_beside import made, nearest_and_cost
 from tests.unit.test_nearest_roles import check
-from tests.unit.test_translate_nearest import CENTRES, all_equal, between, far_rows, nan_centre, not_finite, points
+from tests.unit.test_translate_nearest import (
+    CENTRES,
+    all_equal,
+    between,
+    by_key,
+    exact,
+    far_rows,
+    nan_centre,
+    not_finite,
+    points,
+)
 
 
 @pytest.mark.parametrize(("centres", "columns"), [(40, 784), (10, 784), (2, 784), (33, 516), (60, 532), (3, 420),
@@ -68,3 +81,20 @@ def test_sums_are_exact_where_floats_are(device: CudaDevice):
         centres = np.random.default_rng(10).integers(0, 4, (count, 784)).astype(np.float32)
         centres[1::2] = centres[::2]
         check([data], centres, tiles=300, on=device, way=way)
+
+
+@pytest.mark.parametrize(("centres", "columns", "dtype"), [(40, 784, "float32"), (160, 784, "float64"),
+                                                           (CENTRES, 48, "float32")])
+def test_what_is_computed_beside_labels(device: CudaDevice, centres: int, columns: int, dtype: str):
+    data, around = points(9_011, columns, 3).astype(dtype), points(centres, columns, 1).astype(dtype)
+    distances = exact(data, around)
+    labels, least = distances.argmin(axis=1), distances.min(axis=1)
+    rest, calls = made(nearest_and_cost, around, data)
+    found = launch(rest, calls, [data], tiles=9, on=device)[0]
+    assert rest.name == "nearest_rest" and found["0"].tolist() == labels.tolist()
+    np.testing.assert_allclose(found["1"], least, rtol=1e-5 if dtype == "float32" else 1e-13)
+    fold, calls = made(nearest_and_cost, around, data, by_key(centres, (FieldFold("1", "maximum"),)))
+    left = launch(fold, calls, [data], tiles=9, on=device)
+    assert sum(each["0"] for each in left).tolist() == np.bincount(labels, minlength=centres).tolist()
+    greatest = [max(least[labels == k], default=-np.inf) for k in range(centres)]
+    np.testing.assert_allclose(np.max([each["1"] for each in left], axis=0), greatest, rtol=1e-5)
