@@ -227,7 +227,7 @@ def alone(kind: str, cores: int, nbytes: int, samples: int, done: Callable[[str]
         cases = [case for processes in among for case in _cases(processes, credentials, nbytes)]
         if kind == "cuda":
             cases += _to_device(stack, nbytes)
-        for found in in_rounds(cases, samples, warm_up=2, done=done, seconds=_ALONE_SECONDS):
+        for found in in_rounds(cases, samples, warm_up=1, done=done, seconds=_ALONE_SECONDS):
             for series in found:
                 for processes in among:
                     series.notes.update(processes.notes(series.name))
