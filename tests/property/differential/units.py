@@ -33,7 +33,7 @@ except ImportError:
 #: Light compilations: the code is that of the kernel, only less of it is moved about, or next to nothing.
 LIGHT = "sh -c 'exec g++ \"$@\" -O{}' g++"
 _INCLUDE = '#include "vispark/products.h"\n'
-_ROW = re.compile(r"^(?:#ifndef VISPARK_ON_HOST\nstatic |static )", re.M)
+_ROW = re.compile(r"^(?:#ifndef VISPARK_ON_HOST\n)?static __device__ (?!unsigned |__noinline__ __attribute__)", re.M)
 _GLOBAL = re.compile(r'extern "C" __global__ void __launch_bounds__\([\d, ]+\)\s+(\w+)\(')
 
 
