@@ -319,14 +319,12 @@ def _compare_integers(symbol: str, a: Number, b: Number) -> Number:
         a, b = (known, other) if b is other else (other, known)
     wide = {a.type.dtype, b.type.dtype}
     if "uint64" in wide and len(wide) > 1:
-        name = {"<": "mixed_less", ">=": "!mixed_less", "==": "mixed_equal", "!=": "!mixed_equal"}
-        swapped = {">": "mixed_less", "<=": "!mixed_less"}
-        first, second = (b, a) if symbol in swapped else (a, b)
-        function = (name | swapped)[symbol]
+        first, second = (b, a) if symbol in (">", "<=") else (a, b)
+        function = f"{'!' if symbol in ('>=', '<=', '!=') else ''}mixed_{'equal' if symbol in ('==', '!=') else 'less'}"
         return Number(NUMPY_BOOL, f"{function}({', '.join(_wide(n) for n in (first, second))})")
     if a.type.dtype != b.type.dtype:
         return Number(NUMPY_BOOL, f"(long long){a.closed} {symbol} (long long){b.closed}", atom=False)
-    text = f"opaque<{a.c}>({a.text})" if a.type.numpy.itemsize == _SHORT and not a.type.weak else a.closed
+    text = f"opaque<int>({a.text})" if a.type.numpy.itemsize <= _SHORT and not a.type.weak else a.closed
     return Number(NUMPY_BOOL, f"{text} {symbol} {b.closed}", atom=False)
 
 
@@ -451,7 +449,10 @@ def _arithmetic(symbol: str, texts: list[str], kind: Scalar, numbers: tuple[Numb
     if symbol == "**":
         return _power(a, b, kind, numbers)
     if symbol in ("//", "%", "<<", ">>"):
-        return f"{_FUNCTIONS[symbol]}<{kind.c}>({_bared(a)}, {_bared(b)})"
+        # Where CUDA 13.0 optimises least, it shifts the sign of 16 bits wrongly.
+        wide = symbol in ("//", "%") and kind.kind == "i" and kind.numpy.itemsize < 4
+        text = f"{_FUNCTIONS[symbol]}<{'int' if wide else kind.c}>({_bared(a)}, {_bared(b)})"
+        return f"({kind.c}){text}" if wide else text
     if symbol == "/" and by_reciprocal(*numbers):
         return f"{COMMON_QUOTIENT}({_bared(a)}, {_bared(b)}, sure)"
     if kind.dtype in ("int32", "int64") and (turned := _turned(symbol, a, b, kind)):
@@ -515,9 +516,9 @@ def _call(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], st
 
 
 def extreme(function: str, texts: list[str], kind: Scalar) -> str:
-    """The lesser or greater of two; those of 16 bits are compared in 32: opaque() in the prelude says why."""
+    """The lesser or greater of two; those of 8 and 16 bits are compared in 32: opaque() in the prelude says why."""
     a, b = texts
-    if kind.kind in "iu" and kind.numpy.itemsize == _SHORT:
+    if kind.kind in "iu" and kind.numpy.itemsize <= _SHORT:
         return f"({kind.c}){function}<int>(opaque<int>({_bared(a)}), {_bared(b)})"
     return f"{function}<{kind.c}>({_bared(a)}, {_bared(b)})"
 

@@ -40,13 +40,6 @@ template <class T> __device__ __forceinline__ T opaque(T a)
 #endif
     return a;
 }
-template <> __device__ __forceinline__ short opaque<short>(short a)
-{
-#ifndef __CUDA_ON_HOST__
-    asm("" : "+h"(a));
-#endif
-    return a;
-}
 template <> __device__ __forceinline__ long long opaque<long long>(long long a)
 {
 #ifndef __CUDA_ON_HOST__
@@ -78,8 +71,8 @@ template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
 static __device__ __forceinline__ void plain_cells_cell(float& out_a, short& out_c, const float a, const short b,
     const long long k)
 {
-    out_a = (opaque<short>(b) > 0) ? (a * ((float)k)) : (-a);
-    out_c = floor_divide<short>(b, 2);
+    out_a = (opaque<int>(b) > 0) ? (a * ((float)k)) : (-a);
+    out_c = (short)floor_divide<int>(b, 2);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
