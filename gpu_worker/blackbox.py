@@ -25,11 +25,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_worker.device.reports import REPORT, reported
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import DeadlineExceeded, KernelFault, Place, ProtocolError
 from gpu_worker.protocol.messages import Failure
 from gpu_worker.protocol.wire import failure_of
+from gpu_worker.reports import REPORT, reported
 
 SLOT_BYTES = 1024
 SLOTS = 256
@@ -55,7 +55,7 @@ _reports: list[int] = []
 
 
 def report_address() -> int:
-    """Where kernels on the host report an index that ends them (:mod:`gpu_worker.device.reports`); 0 without a box."""
+    """Where kernels on the host report an index that ends them (:mod:`gpu_worker.reports`); 0 without a box."""
     return _reports[-1] if _reports else 0
 
 

@@ -28,7 +28,7 @@ from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, ch
 from gpu_worker.device.cuda_graph import Graph
 from gpu_worker.device.cuda_launch import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
 from gpu_worker.device.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
-from gpu_worker.device.reports import reported, variables
+from gpu_worker.device.variables import variables
 from gpu_worker.protocol.errors import (
     CompileError,
     DeviceUnavailable,
@@ -37,6 +37,7 @@ from gpu_worker.protocol.errors import (
     OutOfMemory,
     VisparkError,
 )
+from gpu_worker.reports import reported
 
 try:
     import pycuda.driver as pycuda_driver

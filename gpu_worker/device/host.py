@@ -26,8 +26,8 @@ from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda_launch import Limits, Parameters, check_fits, check_launch
 from gpu_worker.device.cuda_on_host.compiler import SHARED_BYTES, Compiler
 from gpu_worker.device.cuda_on_host.memory import HostMemory
-from gpu_worker.device.reports import POINTER
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
+from gpu_worker.reports import POINTER
 
 LIMITS = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, SHARED_BYTES)
 

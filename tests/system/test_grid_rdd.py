@@ -98,6 +98,8 @@ def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):
     blocks = grid.scatter(sc, array)
     Grid.save(blocks, tmp_path / "whole" / "u.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "whole" / "u.npy", mmap_mode="r"), array)
+    with pytest.raises(PlanError, match=r"does not end in \.npy"):
+        Grid.save(blocks, tmp_path / "whole" / "v")
     Grid.save(blocks, tmp_path / "parts", per_block=True)
     assert len(list((tmp_path / "parts").iterdir())) == 12
     np.testing.assert_array_equal(np.load(tmp_path / "parts" / "block-1-2-0.npy"), array[grid.block(1, 2, 0).slices])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpu_worker.device.reports import REPORT, reported
+from gpu_worker.reports import REPORT, reported
 from vispark.errors import KernelFault, Place
 from vispark.translate import Field, Record, TranslationError, indexing, trace, translate
 

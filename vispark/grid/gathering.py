@@ -98,6 +98,9 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
     grid = blocks.keys().first().grid
     first = _windowed(blocks, Cells.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
     if not isinstance(first, dict):
+        if not path.endswith(".npy"):
+            raise PlanError(f"{path} does not end in .npy, by which scatter knows a file from a directory; give "
+                            f"{path}.npy, or per_block=True for a directory of blocks")
         _save_field(blocks, grid.description, path, None, first.dtype)
         return
     for name, block in first.items():

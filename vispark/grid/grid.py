@@ -210,15 +210,15 @@ class Grid:
         blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
             All blocks of a grid.
         path : str or path
-            One file for the whole grid, or a directory with one for each field or, with ``per_block``, for each block,
-            below a directory for each field. A URL such as ``s3://bucket/u.npy`` is written through fsspec.
+            One ``.npy`` file for the whole grid, or a directory with one for each field or, with ``per_block``, for
+            each block, below a directory for each field. A URL such as ``s3://bucket/u.npy`` is written through fsspec.
         per_block : bool
             Whether Spark's tasks write a file for each block, rather than the driver one file in pieces.
 
         Raises
         ------
         PlanError
-            As for :meth:`gather`.
+            As for :meth:`gather`, or if the file's name does not end in ``.npy``.
         """
         gathering.save(blocks, path, per_block=per_block)
 

@@ -8,12 +8,7 @@ which the driver knows the user's line.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
-
-from gpu_worker.device.base import Source
 
 #: The variable of a module that points to a report.
 POINTER = "vispark_report"
@@ -35,12 +30,3 @@ def reported(data: Any) -> str:
     if not said:
         return ""
     return f"; index {index} is out of range for an axis of length {length}, at the subscript {subscript:x}"
-
-
-def variables(source: Source, symbols: Mapping[str, str], report: np.ndarray) -> list[tuple[str, str, bytes]]:
-    """Name, symbol and value of what is filled in where a module is loaded on a GPU: its constants, and its pointer.
-
-    ``report`` is pinned memory, which has one address for the host and the device.
-    """
-    found = [(name, symbols[name], data) for name, data in source.constants]
-    return found + ([(POINTER, POINTER, struct.pack("=Q", report.ctypes.data))] if POINTER in source.text else [])
