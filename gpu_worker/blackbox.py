@@ -1,9 +1,8 @@
 """What a device process was doing when it died.
 
 A file of a session, mapped by its device process: a header, in which kernels on the host report an index that ended
-them, slots of 1 KiB, and a verdict. A thread that runs a kernel
-holds a slot, which says where it is and for which request; the slot outlives the process, however it ends, and the
-daemon reads it then.
+them, slots of 1 KiB, and a verdict. A thread that runs a kernel holds a slot, which says where it is and for which
+request; the slot outlives the process, however it ends, and the daemon reads it then.
 
 A slot starts with two 32-bit integers, its state and a signal's number, at :func:`current_slot`; a signal handler
 written in C sets them to :data:`CULPRIT` and the signal before it lets the process die.

@@ -74,7 +74,7 @@ def test_a_loop_without_actions_runs_ahead_and_takes_no_jobs(sc: SparkContext):
     assert plans.made <= made + 1
 
 
-def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext):
+def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext, monkeypatch: pytest.MonkeyPatch):
     data = [np.zeros((64, 1024)) for _ in range(2)]
     x = sc.parallelize(data, 2).cache("GPU")
     assert x.count() == 2
@@ -85,6 +85,11 @@ def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext):
     assert held is not None and len(x._waiting()) <= BATCH
     np.testing.assert_allclose(x.collect()[0], 2.0)
     assert len(operations(x._lineage)) <= 3 * BATCH and x._before is None
+    with monkeypatch.context() as patch:
+        seen, nodes = [0], Lineage.nodes
+        patch.setattr(Lineage, "nodes", lambda lineage: (seen.append(0) or node for node in nodes(lineage)))
+        x._end = None
+        assert len(x.vmap(halved, 1.0)._recent()) == 2 and len(seen) < 10       # and not all 501
     del held
     settled(sc)
     assert len(report(sc).vrdds) == 1

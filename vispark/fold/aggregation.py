@@ -17,7 +17,6 @@ from vispark.fold.reading import BINARY, LIBRARY, Leaf, Unreadable
 from vispark.fold.spec import FoldSpec, fold_of
 from vispark.translate import Function, TranslationError, form, trace
 from vispark.translate.form import Definition, Expression
-from vispark.translate.stencil import nodes_of
 
 #: What never raises, of numbers that Python has, and of NumPy's.
 _ARITHMETIC = ("+", "-", "*")
@@ -128,7 +127,7 @@ class _Splitter:
         self.definition = definition
         self.names: dict[str, _Value] = {definition.parameters[0].name: _Total()}
         self.body: list[form.Statement] = []
-        self.used = {node.name for node in nodes_of(definition.body) if isinstance(node, form.Local)}
+        self.used = {node.name for node in form.nodes_of(definition.body) if isinstance(node, form.Local)}
 
     def split(self) -> _Split:
         for statement in self.definition.body:
@@ -163,8 +162,8 @@ class _Splitter:
 
     def _plain(self, statement: form.Statement) -> None:
         """A statement about the record alone."""
-        written = {node.name for node in nodes_of((statement,)) if isinstance(node, form.Local)}
-        if written & self.names.keys() or any(isinstance(node, form.Return) for node in nodes_of((statement,))):
+        written = {node.name for node in form.nodes_of((statement,)) if isinstance(node, form.Local)}
+        if written & self.names.keys() or any(isinstance(node, form.Return) for node in form.nodes_of((statement,))):
             raise Unreadable(_NOT_JOINED)
         self.body.append(statement)
 
@@ -182,7 +181,7 @@ class _Splitter:
                 raise Unreadable(_NOT_JOINED)
 
     def _mentions(self, node: Any) -> bool:
-        return any(isinstance(part, form.Local) and part.name in self.names for part in nodes_of((node,)))
+        return any(isinstance(part, form.Local) and part.name in self.names for part in form.nodes_of((node,)))
 
     def _value(self, expression: Expression) -> _Value:
         if not self._mentions(expression):
@@ -243,7 +242,7 @@ def _item(value: _Value, index: int) -> _Value:
 def _risks(definition: Definition) -> tuple[bool, bool]:
     """Whether there is arithmetic in a function, and whether there is what may raise for Python's numbers."""
     calculates = divides = False
-    for node in nodes_of(definition.body):
+    for node in form.nodes_of(definition.body):
         match node:
             case form.Binary(operator) | form.Augment(_, operator):
                 calculates = True

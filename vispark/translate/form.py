@@ -13,7 +13,8 @@ comparisons, so a function that is defined twice is one function.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -401,3 +402,28 @@ class Function:
     def name(self) -> str:
         """The function's name."""
         return self.definition.name
+
+
+# -- going over it ----------------------------------------------------------------------------------------------------
+
+def parts(node: Node) -> Iterator[Any]:
+    """The nodes that a node is made of, those in tuples too; of a function that is called none."""
+    for each in fields(node):
+        yield from _direct(getattr(node, each.name))
+
+
+def _direct(value: object) -> Iterator[Node]:
+    if isinstance(value, tuple):
+        for one in value:
+            yield from _direct(one)
+    elif isinstance(value, Node):
+        yield value
+
+
+def nodes_of(part: object, *, called: bool = False) -> Iterator[Any]:
+    """A node, or several in a tuple, and all under them; if wanted, those of functions that are called, too."""
+    for node in _direct(part):
+        yield node
+        yield from nodes_of(tuple(parts(node)), called=called)
+        if called and isinstance(node, Called):
+            yield from nodes_of(node.definition.body, called=True)

@@ -62,12 +62,12 @@ def subscript(definition: form.Definition, node: form.Index) -> int:
     --------
     >>> from vispark.translate import trace
     >>> function = trace(lambda p: p[int(p[1])]).definition
-    >>> node = next(node for node in _nodes(function.body) if isinstance(node, form.Index))
+    >>> node = next(node for node in form.nodes_of(function.body) if isinstance(node, form.Index))
     >>> subscript(function, node) == subscript(function, node) > 0
     True
     """
     before = 0
-    for each in _nodes(definition.body):
+    for each in form.nodes_of(definition.body):
         if each is node:
             break
         before += each == node
@@ -78,7 +78,7 @@ def subscript(definition: form.Definition, node: form.Index) -> int:
 
 def _at(definition: form.Definition, wanted: int) -> str:
     """The subscript of that number in a function or one that it calls, as errors show places; empty if it has none."""
-    for node in _nodes(definition.body):
+    for node in form.nodes_of(definition.body):
         if isinstance(node, form.Called):
             found = _at(node.definition, wanted)
             if found:
@@ -98,7 +98,7 @@ def computed(definition: form.Definition) -> Iterator[str]:
     [' p[int(p[1])]']
     """
     turns = set(_turns(definition.body))
-    for node in _nodes(definition.body):
+    for node in form.nodes_of(definition.body):
         if isinstance(node, form.Called):
             yield from computed(node.definition)
         elif isinstance(node, form.Index) and any(_is_computed(index, turns) for index in node.indices):
@@ -116,21 +116,8 @@ def _is_computed(index: form.Expression, turns: set[str]) -> bool:
     return not isinstance(index, form.Literal | form.Slice)
 
 
-def _nodes(part: object) -> Iterator[form.Node]:
-    """All nodes of a part of a function, without those of functions that it calls."""
-    if isinstance(part, tuple):
-        for one in part:
-            yield from _nodes(one)
-    elif isinstance(part, form.Node):
-        yield part
-        if not isinstance(part, form.Called):
-            for name, one in vars(part).items():
-                if name != "at":
-                    yield from _nodes(one)
-
-
 def _turns(body: form.Block) -> Iterator[str]:
     """The variables of loops, which stay inside what they go over."""
-    for node in _nodes(body):
+    for node in form.nodes_of(body):
         if isinstance(node, form.For | form.Each | form.Listed):
             yield from liveness.stored(node.target)

@@ -163,7 +163,7 @@ class _Parting(Run):
 
     def value(self, node: form.Expression, values: dict[str, object]) -> object:
         """A value; what is not understood is unknown if it saw nothing of the centres."""
-        for part in _parts(node):
+        for part in form.parts(node):
             self.notes.pop(id(part), None)
         found = self._nearest_item(node, values)
         if found is None:
@@ -189,7 +189,7 @@ class _Parting(Run):
     def _unknown(self, node: form.Expression, values: dict[str, object]) -> object:
         if isinstance(node, form.Local) and node.name not in values:
             raise Open
-        parts = list(_parts(node))
+        parts = list(form.parts(node))
         if isinstance(node, form.Call) and isinstance(node.function, form.Called):
             parts.remove(node.function)
             self._closed((node.function,), values)
@@ -205,7 +205,7 @@ class _Parting(Run):
     def _closed(self, nodes: Sequence[object], values: dict[str, object]) -> None:
         """That nodes mention nothing of the centres."""
         for node in nodes:
-            for each in _within(node):
+            for each in form.nodes_of(node, called=True):
                 if (each == form.Captured(self.centres[1], "") and self.centres[0] == "capture") or \
                         (isinstance(each, form.Local) and _open(values.get(each.name))):
                     raise Open
@@ -449,28 +449,13 @@ def _has_label(value: object) -> bool:
     return isinstance(value, Nearest) or (isinstance(value, tuple) and any(map(_has_label, value)))
 
 
-def _parts(node: form.Expression) -> Iterator[form.Expression]:
-    """The expressions that an expression is made of."""
-    for name, value in vars(node).items():
-        if name != "at":
-            yield from _expressions(value)
-
-
-def _expressions(value: object) -> Iterator[form.Expression]:
-    if isinstance(value, tuple):
-        for each in value:
-            yield from _expressions(each)
-    elif isinstance(value, form.Expression):
-        yield value
-
-
 def _parts_of_target(target: form.Expression) -> Iterator[form.Expression]:
     """What an assignment to an item reads."""
     if isinstance(target, form.TupleOf):
         for item in target.items:
             yield from _parts_of_target(item)
     elif not isinstance(target, form.Local):
-        yield from _parts(target)
+        yield from form.parts(target)
 
 
 def _base(target: form.Expression) -> str:
@@ -480,29 +465,14 @@ def _base(target: form.Expression) -> str:
     return target.name if isinstance(target, form.Local) else ""
 
 
-def _within(part: object) -> Iterator[form.Node]:
-    """All nodes of a part of a function, and of what it calls."""
-    if isinstance(part, tuple):
-        for one in part:
-            yield from _within(one)
-    elif isinstance(part, form.Node):
-        yield part
-        if isinstance(part, form.Called):
-            yield from _within(part.definition.body)
-        else:
-            for name, one in vars(part).items():
-                if name != "at":
-                    yield from _within(one)
-
-
 def _mentions(definition: form.Definition, centres: tuple[str, int]) -> bool:
-    return centres[0] == "capture" and form.Captured(centres[1], "") in _within(definition.body)
+    return centres[0] == "capture" and form.Captured(centres[1], "") in form.nodes_of(definition.body, called=True)
 
 
 def _names(definition: form.Definition) -> Iterator[str]:
     """All names of a function and of those that it calls."""
     yield from (parameter.name for parameter in definition.parameters)
-    for node in _within(definition.body):
+    for node in form.nodes_of(definition.body, called=True):
         if isinstance(node, form.Local):
             yield node.name
         elif isinstance(node, form.Called):
@@ -515,11 +485,11 @@ def _needed(body: form.Block) -> form.Block:
     after = liveness.NONE
     for statement in reversed(body):
         if isinstance(statement, form.Assign | form.Augment | form.For):
-            changed = {name for each in _within(statement) if isinstance(each, form.Assign | form.Augment)
+            changed = {name for each in form.nodes_of(statement, called=True)
+                       if isinstance(each, form.Assign | form.Augment)
                        for target in (each.targets if isinstance(each, form.Assign) else (each.target,))
                        for name in (_base(target), *liveness.stored(target))}
-            returns = any(isinstance(each, form.Return) for each in _within(_unless_called(statement)))
-            if not changed & after and not returns and not (isinstance(statement, form.For)
+            if not changed & after and not _returns(statement) and not (isinstance(statement, form.For)
                                                             and liveness.stored(statement.target) & after):
                 continue
         after = liveness.live((statement,), after)
@@ -527,8 +497,8 @@ def _needed(body: form.Block) -> form.Block:
     return tuple(kept)
 
 
-def _unless_called(statement: form.Statement) -> tuple[form.Statement, ...]:
-    """The statements within a statement, without those of functions that it calls."""
+def _returns(statement: form.Statement) -> bool:
+    """Whether a statement may return from the function that it stands in."""
     if isinstance(statement, form.For | form.If | form.While):
-        return (*(each for inner in (*statement.body, *statement.orelse) for each in _unless_called(inner)),)
-    return (statement,) if isinstance(statement, form.Return) else ()
+        return any(_returns(inner) for inner in (*statement.body, *statement.orelse))
+    return isinstance(statement, form.Return)

@@ -123,7 +123,7 @@ def _all_offsets(definition: Definition) -> list[tuple[str, tuple[int, ...], for
 def _offsets(definition: Definition, grids: dict[str, str],
              inside: bool) -> Iterator[tuple[str, tuple[int, ...], form.At]]:
     """The reads in a function, whose parameters that may be fields the stencil calls ``grids``."""
-    for node in nodes_of(definition.body):
+    for node in form.nodes_of(definition.body):
         if isinstance(node, form.Index) and isinstance(node.value, form.Local) and node.value.name in grids:
             offset = tuple(index.value for index in node.indices
                            if isinstance(index, form.Literal) and type(index.value) is int)
@@ -138,7 +138,7 @@ def _offsets(definition: Definition, grids: dict[str, str],
 
 def _calls(definition: Definition, grids: dict[str, str]) -> Iterator[tuple[Definition, dict[str, str]]]:
     """The functions that are given what may be fields, with their names for them."""
-    for node in nodes_of(definition.body):
+    for node in form.nodes_of(definition.body):
         if isinstance(node, form.Call) and isinstance(node.function, form.Called):
             inner = node.function.definition
             given = dict(zip([one.name for one in inner.parameters], node.arguments, strict=False))
@@ -146,15 +146,3 @@ def _calls(definition: Definition, grids: dict[str, str]) -> Iterator[tuple[Defi
                       if isinstance(value, form.Local) and value.name in grids}
             if passed:
                 yield inner, passed
-
-
-def nodes_of(node: object) -> Iterator[Any]:
-    """A node and all under it."""
-    if isinstance(node, tuple):
-        for item in node:
-            yield from nodes_of(item)
-    elif isinstance(node, form.Node):
-        yield node
-        for part in dataclasses.fields(node):
-            if part.name != "at":
-                yield from nodes_of(getattr(node, part.name))
