@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from vispark.translate import numbers, scalars, signatures
+from vispark.translate.casts import cast, literal, text_of
 from vispark.translate.errors import Refusal
 from vispark.translate.library import FUNCTIONS, TYPES, UFUNC_C, UFUNC_OTHER
 from vispark.translate.reductions import Reductions
-from vispark.translate.scalars import literal
 from vispark.translate.types import FLOAT, Scalar
 from vispark.translate.values import (
     Array,
@@ -64,7 +64,7 @@ class Arrays(Reductions):
         def element(*indices: str) -> str:
             found = operation(*(part if isinstance(part, Number) else part.at(*stretched(part.shape, indices))
                                 for part in settled))
-            return scalars.cast(found, kind.strong).closed
+            return cast(found, kind.strong).closed
 
         arrays = [part for part in settled if isinstance(part, Array)]
         sample = element(*("0",) * len(shape))
@@ -120,7 +120,7 @@ class Arrays(Reductions):
         kind = Scalar(kind.dtype, weak=name in _PYTHON_TYPES)
         given = (*arguments, *keywords.values())
         if len(given) == 2:
-            re, im = (scalars.cast(self._float_argument(name, value), FLOAT) for value in given)
+            re, im = (cast(self._float_argument(name, value), FLOAT) for value in given)
             return Number(kind, f"{kind.c}({re.text}, {im.text})")
         value = self.plain(given[0])
         if isinstance(value, Array):
@@ -152,7 +152,7 @@ class Arrays(Reductions):
         if not isinstance(number, Number):
             raise Refusal(".item() is of an array of one element; index it")
         return Number(Scalar(_python_type(number.type), weak=True),
-                      scalars.cast(number, Scalar(_python_type(number.type))).text, atom=False)
+                      cast(number, Scalar(_python_type(number.type))).text, atom=False)
 
     # -- Python's functions -------------------------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class Arrays(Reductions):
         return self._filled(shape, literal(fill), self.dtype(dtype, model.type.dtype))
 
     def _filled(self, shape: tuple[int, ...], fill: Number, kind: Scalar) -> Value:
-        number = self.fixed(scalars.cast(fill, kind))
+        number = self.fixed(cast(fill, kind))
         return Array(kind, shape, lambda *indices: number.closed, fresh=True) if shape else number
 
     def _shape(self, value: Value) -> tuple[int, ...]:
@@ -311,7 +311,7 @@ class Arrays(Reductions):
 
         def element(index: str) -> str:
             text = f"{found.start} + {found.step} * {index}" if (found.start, found.step) != (0, 1) else index
-            return f"({kind.c})({text})" if not text.isdigit() else scalars.text_of(int(text), kind)
+            return f"({kind.c})({text})" if not text.isdigit() else text_of(int(text), kind)
 
         return Array(kind, (len(found),), element, fresh=True)
 

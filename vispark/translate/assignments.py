@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from vispark.translate import form, scalars
+from vispark.translate import form
 from vispark.translate.arrays import stretched
+from vispark.translate.casts import cast
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Expressions
 from vispark.translate.liveness import Names
@@ -160,7 +161,7 @@ class Assignments(Expressions):
         place: Any = self.indexed(array, target)
         if isinstance(place, Number):
             number = self.as_number(value, "a number")
-            self.line(f"{place.text} = {scalars.cast(number, array.type).text};")
+            self.line(f"{place.text} = {cast(number, array.type).text};")
             return
         source = value if isinstance(value, Number) else self.plain(value)
         if isinstance(source, Array) and source.volatile:
@@ -168,7 +169,7 @@ class Assignments(Expressions):
         whole: Any = self.elementwise(lambda number: number, source)
         with self.over(place.shape) as indices:
             one = whole if isinstance(whole, Number) else whole.at(*stretched(whole.shape, indices))
-            self.line(f"{place.element(*indices)} = {scalars.cast(one, array.type).text};")
+            self.line(f"{place.element(*indices)} = {cast(one, array.type).text};")
 
     def _mask(self, array: Array, indices: tuple[form.Expression, ...]) -> Array | None:
         """The bools that an array of its shape is indexed by, as they are now; None for other indices."""
@@ -184,7 +185,7 @@ class Assignments(Expressions):
         """Assign to the items that a mask selects what becomes of each."""
         with self.over(array.shape) as indices:
             one = array.at(*indices)
-            self.line(f"if ({mask.element(*indices)}) {one.text} = {scalars.cast(value(one), array.type).text};")
+            self.line(f"if ({mask.element(*indices)}) {one.text} = {cast(value(one), array.type).text};")
 
     def _held(self, node: form.Expression) -> tuple[Array, ...]:
         """The array of the function's own that an expression is an item or a slice of."""

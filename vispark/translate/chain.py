@@ -16,12 +16,12 @@ import numpy as np
 from vispark.translate import dead, form
 from vispark.translate.calls import Returns
 from vispark.translate.capture import argument
+from vispark.translate.casts import cast, literal
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition
 from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure
 from vispark.translate.products import Product, Products, Stage
-from vispark.translate.scalars import cast, literal
 from vispark.translate.types import INT, Scalar, scalar_of
 from vispark.translate.values import (
     Array,

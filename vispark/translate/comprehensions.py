@@ -10,9 +10,9 @@ from typing import Any
 
 from vispark.translate import form, liveness, numbers, scalars
 from vispark.translate.arrays import broadcast, stretched
+from vispark.translate.casts import cast, literal
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
-from vispark.translate.scalars import literal
 from vispark.translate.types import BOOL, INT, Scalar
 from vispark.translate.values import Array, ArrayType, List, Number, Steps, Type, Value, join_types, shown, type_of
 from vispark.translate.ways import UNROLLED, Ways
@@ -76,7 +76,7 @@ class Comprehensions(Ways):
             noted = self.noted(functools.partial(self._text_at, node, steps, here, count), count, kind)
             if noted is not None:
                 return noted
-        total = self.variable(kind, "sum", scalars.cast(start, kind))
+        total = self.variable(kind, "sum", cast(start, kind))
         self._turns_of_each(node, steps, lambda value: self._add(total, value))
         return replace(total, variable=False)
 
@@ -95,7 +95,7 @@ class Comprehensions(Ways):
         return text
 
     def _add(self, total: Number, value: Value) -> None:
-        found = scalars.cast(scalars.binary("+", total, self.as_number(value)), total.type).text
+        found = cast(scalars.binary("+", total, self.as_number(value)), total.type).text
         plain = f"{total.text} + "
         self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and total.type.kind == "f"
                   else f"{total.text} = {found};")
@@ -108,7 +108,7 @@ class Comprehensions(Ways):
         shape = broadcast(*(one.shape for one in (start, whole) if isinstance(one, Array | ArrayType)))
         if self.dealt(int(shape[0]) if shape else 1):
             raise Serial
-        total = self.materialised(Array(kind, shape, lambda *indices: scalars.cast(
+        total = self.materialised(Array(kind, shape, lambda *indices: cast(
             start.at(*stretched(start.shape, indices)) if isinstance(start, Array) else start, kind).text), "sum", True)
         self._turns_of_each(node, steps, lambda value: self.copy(total, self.elementwise(
             lambda a, b: scalars.binary("+", a, b), total, value)))
@@ -120,8 +120,8 @@ class Comprehensions(Ways):
 
         def step(value: Value) -> None:
             one = self.fixed(self.as_number(value))
-            self.line(f"{best.text} = {first} ? {scalars.cast(one, kind).closed} : "
-                      f"{scalars.cast(numbers.extreme(name, best, one), kind).text};")
+            self.line(f"{best.text} = {first} ? {cast(one, kind).closed} : "
+                      f"{cast(numbers.extreme(name, best, one), kind).text};")
             self.line(f"{first} = false;")
 
         self._turns_of_each(node, steps, step)
@@ -143,8 +143,8 @@ class Comprehensions(Ways):
             size = self.fixed(self.as_number(self.call(key, (one,), {})))
             test = self.truth(self.compare("<" if name == "min" else ">", size, beyond))
             with self.block(f"if ({first} || {test.closed})"):
-                self.line(f"{best.text} = {scalars.cast(one, kind).text};")
-                self.line(f"{beyond.text} = {scalars.cast(size, beyond.type).text};")
+                self.line(f"{best.text} = {cast(one, kind).text};")
+                self.line(f"{beyond.text} = {cast(size, beyond.type).text};")
             self.line(f"{first} = false;")
 
         self._turns_of_each(node, steps, step)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from vispark.translate import composed, form, indexing, scalars, signatures
+from vispark.translate.casts import cast, literal, range_of, truth
 from vispark.translate.errors import Refusal, TranslationError
-from vispark.translate.library import METHODS, OPERATORS, PROPERTIES
-from vispark.translate.scalars import literal
+from vispark.translate.library import COMPARISONS, METHODS, OPERATORS, PROPERTIES, UFUNC_OF
 from vispark.translate.text import complain
 from vispark.translate.types import BOOL, INT
 from vispark.translate.values import (
@@ -159,7 +159,7 @@ class Expressions(Windows):
         if isinstance(left, Tuple | List) and type(left) is type(right) and symbol in ("==", "!="):
             return self._compare_tuples(symbol, left, right)
         if isinstance(left, Array) or isinstance(right, Array):
-            return self.elementwise(lambda a, b: scalars.ufunc(scalars.UFUNC_OF[symbol], a, b), left, right)
+            return self.elementwise(lambda a, b: scalars.ufunc(UFUNC_OF[symbol], a, b), left, right)
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
 
     def _within(self, value: Value, container: Value) -> Number:
@@ -204,10 +204,10 @@ class Expressions(Windows):
         if isinstance(value, Tuple | List):
             return literal(bool(value.items))
         if isinstance(value, Array) and value.size == 1:
-            return scalars.truth(value.at(*("0",) * len(value.shape)))
+            return truth(value.at(*("0",) * len(value.shape)))
         if isinstance(value, Array):
             raise Refusal(f"an array of {value.size} elements is neither true nor false; use np.any() or np.all()")
-        return scalars.truth(self.as_number(value))
+        return truth(self.as_number(value))
 
     def condition(self, node: form.Expression) -> Number:
         """``bool(expression)``: of ``and`` and ``or``, whose operands may be of any types then, only the truth."""
@@ -266,7 +266,7 @@ class Expressions(Windows):
             bounds = None
             if kind == INT and yes.bounds and no.bounds:
                 bounds = min(yes.bounds[0], no.bounds[0]), max(yes.bounds[1], no.bounds[1])
-            a, b = scalars.cast(yes, kind), scalars.cast(no, kind)
+            a, b = cast(yes, kind), cast(no, kind)
             if kind == INT and bounds is not None:
                 a, b = yes, no
             return Number(kind, f"{test.closed} ? {a.closed} : {b.closed}", bounds=bounds, atom=False)
@@ -425,7 +425,7 @@ class Expressions(Windows):
             raise Refusal(f"index {number.value} is outside an axis of length {extent}")
         if number.known:
             return str(number.value % extent)
-        low, high = number.bounds or scalars.range_of(number.type)
+        low, high = number.bounds or range_of(number.type)
         if (number.bounds and high < -extent) or low >= extent:
             raise Refusal(f"the index is at least {low} here, outside an axis of length {extent}" if low >= extent else
                           f"the index is at most {high} here, outside an axis of length {extent}")
@@ -507,7 +507,7 @@ class Expressions(Windows):
             return scalars.unary("not", self.truth(arguments[0]))
         if len(arguments) == 1:
             return self.elementwise(lambda a: scalars.unary(symbol, a), *arguments)
-        if symbol in scalars.COMPARISONS:
+        if symbol in COMPARISONS:
             return self.compare(symbol, *arguments)
         return self.operate(symbol, *arguments)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from vispark.translate.casts import literal
 from vispark.translate.errors import Refusal
-from vispark.translate.scalars import NeedsStatic, literal
+from vispark.translate.scalars import NeedsStatic
 from vispark.translate.subscripts import Subscripts
 from vispark.translate.values import Array, List, Number, Steps, Tuple, Value, describe, plus, reindexed
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from types import BuiltinFunctionType
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,21 @@ OPERATORS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//
              "lshift": "<<", "rshift": ">>", "and_": "&", "or_": "|", "xor": "^", "matmul": "@", "lt": "<", "le": "<=",
              "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neg": "-", "pos": "+", "invert": "~", "not_": "not",
              "inv": "~", "abs": "abs"}
+
+#: Operators with two operands to the ufuncs of NumPy that they are.
+UFUNC_OF = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "floor_divide", "%": "remainder",
+            "**": "power", "<<": "left_shift", ">>": "right_shift", "&": "bitwise_and", "|": "bitwise_or",
+            "^": "bitwise_xor", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal",
+            "!=": "not_equal"}
+OPERATOR_OF = {name: symbol for symbol, name in UFUNC_OF.items()}
+ORDER = ("<", "<=", ">", ">=")
+COMPARISONS = (*ORDER, "==", "!=")
+#: The same to the functions of Python that they are.
+FUNCTION_OF: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_,
+    "|": operator.or_, "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne}
 
 #: Functions of ``math``: of a float, giving a float.
 MATH = {name: name for name in (

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from vispark.translate import numbers, scalars
+from vispark.translate.casts import literal
 from vispark.translate.errors import Refusal
 from vispark.translate.ordering import Ordering
 from vispark.translate.reductions import squared
-from vispark.translate.scalars import literal
 from vispark.translate.types import Scalar
 from vispark.translate.values import Array, Nothing, Number, Value
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math as python_math
 
 from vispark.translate import library, scalars
+from vispark.translate.casts import cast, literal, truth
+from vispark.translate.comparisons import compared_as_scalars
 from vispark.translate.errors import Refusal
-from vispark.translate.scalars import cast, literal
 from vispark.translate.types import BOOL, FLOAT, INT, NUMPY_BOOL, Scalar, join, resolve
 from vispark.translate.values import Number
 
@@ -56,7 +57,7 @@ def extreme(name: str, a: Number, b: Number) -> Number:
         raise Refusal(f"Python has no {name}() of complex numbers; compare abs(), .real or .imag")
     if a.known and b.known:
         return literal({"min": min, "max": max}[name](a.value, b.value))
-    if "c" in (a.type.kind, b.type.kind) and not scalars.compared_as_scalars(b, a):
+    if "c" in (a.type.kind, b.type.kind) and not compared_as_scalars(b, a):
         raise Refusal(f"{name}() of {a.type} and {b.type} is not supported; convert one to the other's type, or both "
                       "to np.complex128")
     kind = join(a.type, b.type)
@@ -80,7 +81,7 @@ def where(test: Number, yes: Number, no: Number) -> Number:
     """``np.where`` of numbers: of NumPy's type, also for two Python numbers."""
     kind = resolve("add", yes.type, no.type)[1] if not yes.type.kind == no.type.kind == "b" else Scalar("bool")
     a, b = cast(yes, kind), cast(no, kind)
-    return Number(kind, f"{scalars.truth(test).closed} ? {a.closed} : {b.closed}", atom=False)
+    return Number(kind, f"{truth(test).closed} ? {a.closed} : {b.closed}", atom=False)
 
 
 def part(number: Number, name: str) -> Number:

@@ -10,8 +10,8 @@ import numpy as np
 
 from vispark.translate import numbers, scalars
 from vispark.translate.arrays import Arrays
+from vispark.translate.casts import cast, literal, truth
 from vispark.translate.errors import Refusal
-from vispark.translate.scalars import literal
 from vispark.translate.types import BOOL, FLOAT, Scalar
 from vispark.translate.values import Array, List, Nothing, Number, Tuple, Value, describe, reindexed
 from vispark.translate.writer import Serial
@@ -46,7 +46,7 @@ class Numerical(Arrays):
         self.line(f"{result.element('0')} = {total.text};")
         with self.over((array.size - 1,)) as (index,):
             one = wide.at(f"{index} + 1")
-            self.line(f"{total.text} = {scalars.cast(scalars.binary(symbol, total, one), kind).text};")
+            self.line(f"{total.text} = {cast(scalars.binary(symbol, total, one), kind).text};")
             self.line(f"{result.element(f'{index} + 1')} = {total.text};")
         return result
 
@@ -96,7 +96,7 @@ class Numerical(Arrays):
         total = self._nansum(a, axis)
         here = self.library("numpy.logical_not", (self.library("numpy.isnan", (a,), {}),), {})
         count = self.library("numpy.sum", (here,), {} if axis is None else {"axis": axis})
-        return self.elementwise(lambda a, b: scalars.ufunc("divide", a, scalars.cast(b, scalars.ufunc(
+        return self.elementwise(lambda a, b: scalars.ufunc("divide", a, cast(b, scalars.ufunc(
             "divide", a, literal(1)).type)), total, count)
 
     def _without_nan(self, name: str, instead: float, value: Value, axis: Value | None) -> Value:
@@ -107,13 +107,13 @@ class Numerical(Arrays):
         if array.type.kind == "c" and name != "sum":
             raise Refusal(f"np.nan{name} of complex numbers is not supported; use .real, .imag or abs()")
         fill = literal(instead)
-        kept = self.elementwise(lambda a: numbers.where(scalars.ufunc("isnan", a), scalars.cast(fill, a.type), a),
+        kept = self.elementwise(lambda a: numbers.where(scalars.ufunc("isnan", a), cast(fill, a.type), a),
                                 array)
         if name == "sum":
             return self.library("numpy.sum", (kept,), given)
         # Of nothing but NaN it is NaN.
         none = self.library("numpy.all", (self.library("numpy.isnan", (array,), {}),), given)
-        return self.elementwise(lambda test, found: numbers.where(test, scalars.cast(literal(math.nan), found.type),
+        return self.elementwise(lambda test, found: numbers.where(test, cast(literal(math.nan), found.type),
                                                                   found), none,
                                 self.library(f"numpy.{name}", (kept,), given))
 
@@ -125,7 +125,7 @@ class Numerical(Arrays):
         kind = scalars.ufunc("divide", scalars.ufunc("subtract", high, low), literal(1.0)).type.strong
         if kind.kind != "f":
             raise Refusal(f"np.linspace from {low.type} to {high.type} is not supported; make them floats")
-        low, high = (self.fixed(scalars.cast(number, kind)) for number in (low, high))
+        low, high = (self.fixed(cast(number, kind)) for number in (low, high))
         step = self.fixed(scalars.binary("/", scalars.binary("-", high, low), literal(max(1, count - 1))))
 
         def element(index: str) -> str:
@@ -201,7 +201,7 @@ class Numerical(Arrays):
     def _at_least(self, value: Value, axes: int) -> Array:
         found = self.plain(value)
         if isinstance(found, Number):
-            number = self.fixed(scalars.cast(found, found.type.strong))
+            number = self.fixed(cast(found, found.type.strong))
             found = Array(number.type, (1,), lambda index: number.closed)
         while len(found.shape) < axes:
             found = reindexed(found, (1, *found.shape), lambda first, *rest: rest)
@@ -298,7 +298,7 @@ class Numerical(Arrays):
 
         def one(a: Number, b: Number) -> Number:
             if b.type.kind in "biu" and not a.type.weak:
-                b = scalars.cast(b, scalars.ufunc("multiply", b, literal(1.0)).type)
+                b = cast(b, scalars.ufunc("multiply", b, literal(1.0)).type)
             apart = numbers.absolute(scalars.binary("-", a, b))
             room = scalars.binary("+", least, scalars.binary("*", near, numbers.absolute(b)))
             within, alike = scalars.binary("<=", apart, room), scalars.binary("==", a, b)
@@ -346,7 +346,7 @@ class Numerical(Arrays):
         return found
 
     def _math_hypot(self, *coordinates: Value) -> Value:
-        given = [scalars.cast(self._number(value, "math.hypot"), FLOAT) for value in coordinates]
+        given = [cast(self._number(value, "math.hypot"), FLOAT) for value in coordinates]
         if len(given) == 2:
             return numbers.math("hypot", tuple(given))
         if not given:
@@ -357,13 +357,13 @@ class Numerical(Arrays):
 
     def _math_dist(self, p: Value, q: Value) -> Value:
         pairs = list(zip(*(self._several(value, "math.dist") for value in (p, q)), strict=True))
-        return self._math_hypot(*(scalars.binary("-", *(scalars.cast(self._number(one, "math.dist"), FLOAT)
+        return self._math_hypot(*(scalars.binary("-", *(cast(self._number(one, "math.dist"), FLOAT)
                                                         for one in pair)) for pair in pairs))
 
     def _math_isclose(self, a: Any, b: Any, *, rel_tol: Value | None = None,
                       abs_tol: Value | None = None) -> Value:
-        a, b = (self.fixed(scalars.cast(self._number(value, "math.isclose"), FLOAT)) for value in (a, b))
-        near, least = (scalars.cast(literal(default) if given is None else self._number(given, "math.isclose"), FLOAT)
+        a, b = (self.fixed(cast(self._number(value, "math.isclose"), FLOAT)) for value in (a, b))
+        near, least = (cast(literal(default) if given is None else self._number(given, "math.isclose"), FLOAT)
                        for given, default in ((rel_tol, 1e-9), (abs_tol, 0.0)))
         apart = f"fabs({a.text} - {b.text})"
         room = f"fmax({near.closed} * fmax(fabs({a.text}), fabs({b.text})), {least.closed})"
@@ -401,7 +401,7 @@ class Numerical(Arrays):
 
     def truth_of(self, value: Any) -> Number:
         """``bool(value)`` of a number."""
-        return scalars.truth(self.plain(value))
+        return truth(self.plain(value))
 
 
 #: Powers of ten up to this one are floats.
@@ -423,12 +423,12 @@ def _rounded(number: Number, digits: int) -> Number:
     if number.type.kind == "b" or (number.type.kind in "iu" and digits < 0):
         raise Refusal(f"rounding {number.type} to {digits} digits is not supported")
     if number.type.kind in "iu":
-        return scalars.cast(number, number.type.strong)
+        return cast(number, number.type.strong)
     if number.type.kind == "c":
         kind = number.type.strong
-        parts = (_rounded(numbers.part(scalars.cast(number, kind), name), digits).text for name in ("re", "im"))
+        parts = (_rounded(numbers.part(cast(number, kind), name), digits).text for name in ("re", "im"))
         return Number(kind, f"{kind.c}({', '.join(parts)})")
-    number = scalars.cast(number, number.type.strong)
+    number = cast(number, number.type.strong)
     if not digits:
         return scalars.ufunc("rint", number)
     power = literal(10.0 ** abs(digits))

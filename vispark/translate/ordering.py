@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from vispark.translate import scalars
+from vispark.translate.casts import cast, literal
 from vispark.translate.errors import Refusal
 from vispark.translate.numerical import Numerical
-from vispark.translate.scalars import literal
 from vispark.translate.types import Scalar
 from vispark.translate.values import Array, List, Nothing, Number, Value, describe, reindexed
 from vispark.translate.writer import Serial
@@ -103,7 +103,7 @@ class Ordering(Numerical):
 
         def one(number: Number) -> Number:
             kind = scalars.ufunc("add", Number(array.type, "x"), Number(number.type.strong, "x")).type
-            text = f"place_of<{after}>({scalars.cast(number, kind).text}, {array.size}, {self._read(array, kind)})"
+            text = f"place_of<{after}>({cast(number, kind).text}, {array.size}, {self._read(array, kind)})"
             return Number(Scalar("int64"), f"(long long){text}", atom=False)
 
         return self.elementwise(one, value)
@@ -112,7 +112,7 @@ class Ordering(Numerical):
         """What gives an item by its place."""
         place = self.name("place")
         self.taken.discard(place)
-        return f"[&](int {place}) {{ return {scalars.cast(array.at(place), kind).text}; }}"
+        return f"[&](int {place}) {{ return {cast(array.at(place), kind).text}; }}"
 
     def _interp(self, x: Value, xp: Value, fp: Value, left: Value | None = None, right: Value | None = None) -> Value:
         """In float64, as NumPy does."""
@@ -122,13 +122,13 @@ class Ordering(Numerical):
         if "c" in (places.type.kind, values.type.kind):
             raise Refusal("np.interp of complex numbers is not supported; interpolate .real and .imag")
         kind = Scalar("float64")
-        ends = [self.fixed(scalars.cast(values.at(place) if given is None or isinstance(given, Nothing) else
+        ends = [self.fixed(cast(values.at(place) if given is None or isinstance(given, Nothing) else
                                         self._number(given, "np.interp"), kind)).text
                 for given, place in ((left, "0"), (right, str(values.size - 1)))]
 
         def one(number: Number) -> Number:
             reads = [self._read(array, kind) for array in (places, values)]
-            at = scalars.cast(number, kind).text
+            at = cast(number, kind).text
             return Number(kind, f"interpolate({', '.join([at, str(places.size), *reads, *ends])})")
 
         return self.elementwise(one, x)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from vispark.translate import numbers, scalars
+from vispark.translate.casts import cast, literal, text_of, truth
 from vispark.translate.errors import Refusal
-from vispark.translate.scalars import literal
 from vispark.translate.sums import Sums
 from vispark.translate.types import BOOL, NUMPY_BOOL, Scalar
 from vispark.translate.values import Array, List, Nothing, Number, Tuple, Value, describe, reindexed
@@ -62,7 +62,7 @@ class Reductions(Sums):
         symbol, start = ("+", 0) if name == "sum" else ("*", 1)
         total = self._fold(self.astype(array, wide), lambda a, b: scalars.binary(symbol, a, b), name, wide,
                            numbers.convert(literal(start), wide))
-        return scalars.cast(total, kind)
+        return cast(total, kind)
 
     def _along(self, name: str, array: Array, axis: Value, less: int = 0) -> Value:
         """Along one axis: an array of the others, kept, as each element is a loop."""
@@ -96,8 +96,8 @@ class Reductions(Sums):
         kind = array.type if array.type.kind in "fc" else Scalar("float64")
         wide = Scalar("float32") if kind.dtype == "float16" else kind
         total = self._whole("sum", self.astype(array, wide))
-        count = Number(wide, scalars.text_of(max(0, array.size - less), wide))
-        return scalars.cast(scalars.ufunc("divide", total, count), kind)
+        count = Number(wide, text_of(max(0, array.size - less), wide))
+        return cast(scalars.ufunc("divide", total, count), kind)
 
     def _spread(self, name: str, array: Array, less: int) -> Number:
         kind = array.type if array.type.kind in "fc" else Scalar("float64")
@@ -106,7 +106,7 @@ class Reductions(Sums):
         apart = self.elementwise(lambda a: squared(scalars.binary("-", a, middle)), self.astype(array, wide))
         kind = apart.type if kind.kind == "c" else kind
         found = self._mean(apart, less)
-        return scalars.cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
+        return cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
 
     # -- loops --------------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Reductions(Sums):
             return replace(self.in_blocks(array, step, name, kind, start), variable=False)
         skip = start is None
         first = array.at(*("0",) * len(array.shape)) if start is None else start
-        total = self.variable(kind, name, scalars.cast(first, kind))
+        total = self.variable(kind, name, cast(first, kind))
         if skip and array.size == 1:
             return replace(total, variable=False)
         loops = reindexed(array, (array.shape[0] - 1,), lambda i: (f"{i} + 1",)) if skip and len(array.shape) == 1 \
@@ -139,13 +139,13 @@ class Reductions(Sums):
         if self.drifts(array, name, kind):
             total = self.in_blocks(array, step, name, kind, None)
         else:
-            total = self.variable(kind, name, scalars.cast(array.at(*self.unflattened("lane", array.shape)), kind))
+            total = self.variable(kind, name, cast(array.at(*self.unflattened("lane", array.shape)), kind))
             with self.along(array.shape, 1) as indices:
                 self.step(total, step(total, array.at(*indices)))
         with self._joining() as apart:
             self.step(total, step(total, self._other(total, apart)))
         if start is not None:
-            self.step(total, step(total, scalars.cast(start, kind)))
+            self.step(total, step(total, cast(start, kind)))
         return replace(total, variable=False)
 
     @contextlib.contextmanager
@@ -165,7 +165,7 @@ class Reductions(Sums):
     def _truths(self, name: str, array: Array) -> Number:
         total, sign = self.variable(BOOL, f"{name}_true", literal(name == "all")), "&&" if name == "all" else "||"
         with self.along(array.shape) as indices:
-            self.line(f"{total.text} = {total.text} {sign} {scalars.truth(array.at(*indices)).closed};")
+            self.line(f"{total.text} = {total.text} {sign} {truth(array.at(*indices)).closed};")
         if self.dealt(array.size):
             with self._joining() as apart:
                 self.line(f"{total.text} = {total.text} {'&' if name == 'all' else '|'} "
@@ -215,7 +215,7 @@ class Reductions(Sums):
         kind = scalars.binary("+", start, array.at("0")).type
         if kind.dtype == "float16" and self.drifts(array, name, kind):
             wide = Scalar("float32")
-            return scalars.cast(self.python_fold(name, self.astype(array, wide), scalars.cast(start, wide)), kind)
+            return cast(self.python_fold(name, self.astype(array, wide), cast(start, wide)), kind)
         return self._fold(array, lambda a, b: scalars.binary("+", a, b), name, kind, start)
 
     # -- products -----------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ class Reductions(Sums):
         a, b = self.plain(a), self.plain(b)
         if isinstance(a, Number) or isinstance(b, Number):
             # NumPy makes arrays of Python's numbers here, which are not weak.
-            a, b = (scalars.cast(part, part.type.strong) if isinstance(part, Number) else part for part in (a, b))
+            a, b = (cast(part, part.type.strong) if isinstance(part, Number) else part for part in (a, b))
             return self.elementwise(lambda x, y: scalars.ufunc("multiply", x, y), a, b)
         if len(a.shape) > 2 or len(b.shape) > 2:
             raise Refusal("dot of arrays of more than two axes is not supported")
@@ -273,7 +273,7 @@ class Reductions(Sums):
         wide = Scalar("float32") if kind.dtype == "float16" else kind
         total = self._fold(self.astype(terms, wide) if wide != kind else terms,
                            lambda x, y: scalars.binary("+", x, y), "dot", wide, numbers.convert(literal(0), wide))
-        return scalars.cast(total, kind)
+        return cast(total, kind)
 
     def _inner(self, a: Any, b: Any) -> Value:
         a, b = self.plain(a), self.plain(b)

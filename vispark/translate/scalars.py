@@ -8,164 +8,25 @@ from __future__ import annotations
 
 import math
 import operator
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from vispark.translate.casts import INT64, SHORT, cast, computed, literal, text_of, truth
+from vispark.translate.comparisons import (
+    are_integers,
+    compare_floats,
+    compare_integers,
+    compare_python,
+    compared_as_scalars,
+)
 from vispark.translate.divisors import COMMON_QUOTIENT, by_reciprocal
 from vispark.translate.errors import Refusal
-from vispark.translate.library import UFUNC_C
-from vispark.translate.types import (
-    BOOL,
-    FLOAT,
-    INT,
-    NUMPY_BOOL,
-    Scalar,
-    python_arithmetic,
-    resolve,
-    weak_of,
-)
-from vispark.translate.values import INT32, Number
+from vispark.translate.library import COMPARISONS, FUNCTION_OF, OPERATOR_OF, ORDER, UFUNC_C, UFUNC_OF
+from vispark.translate.types import BOOL, FLOAT, INT, Scalar, python_arithmetic, resolve
+from vispark.translate.values import INT32, Number, bared, is_call
 
-UFUNC_OF = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "floor_divide", "%": "remainder",
-            "**": "power", "<<": "left_shift", ">>": "right_shift", "&": "bitwise_and", "|": "bitwise_or",
-            "^": "bitwise_xor", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal",
-            "!=": "not_equal"}
-OPERATOR_OF = {name: symbol for symbol, name in UFUNC_OF.items()}
-_ORDER = ("<", "<=", ">", ">=")
-COMPARISONS = (*_ORDER, "==", "!=")
-_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_,
-    "|": operator.or_, "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
-    "==": operator.eq, "!=": operator.ne}
 _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
-_INT64 = -(2**63), 2**63 - 1
-#: Bytes of the integers that a GPU's compiler negates and compares wrongly: opaque() in the prelude says how.
-_SHORT = 2
-
-
-# -- constants and casts ----------------------------------------------------------------------------------------------
-
-def literal(value: Any) -> Number:
-    """A Python number that is known."""
-    found = weak_of(value)
-    if found == INT:
-        if not _INT64[0] <= value <= _INT64[1]:
-            raise Refusal(f"{value} does not fit 64 bits")
-        return Number(INT, _int_text(value, INT32[0] <= value <= INT32[1]), value, (value, value), atom=value >= 0)
-    return Number(found, text_of(value, found), value, atom=found == BOOL or not str(value).startswith("-"))
-
-
-def text_of(value: Any, found: Scalar) -> str:
-    """A value of a type as a C++ constant."""
-    if found.kind == "b":
-        return "true" if value else "false"
-    if found.kind == "c":
-        part = Scalar("float32" if found.dtype == "complex64" else "float64")
-        value = complex(value)
-        return f"{found.c}({text_of(value.real, part)}, {text_of(value.imag, part)})"
-    if found.kind == "f":
-        return _float_text(float(value), found)
-    suffix = {"int64": "LL", "uint64": "ULL", "uint32": "u"}.get(found.dtype, "")
-    if value == -2**63:
-        return "(-9223372036854775807LL - 1)"
-    return f"{int(value)}{suffix}" if value != -2**31 or suffix else "(-2147483647 - 1)"
-
-
-def _int_text(value: int, narrow: bool) -> str:
-    return text_of(value, Scalar("int32" if narrow else "int64"))
-
-
-def _float_text(value: float, found: Scalar) -> str:
-    if found.dtype == "float16":
-        return f"half_t({_float_text(float(np.float16(value)), Scalar('float32'))})"
-    single = found.dtype == "float32"
-    with np.errstate(over="ignore"):
-        value = float(np.float32(value)) if single else value
-    if not math.isfinite(value):
-        bits = "0x7ff8000000000000LL" if math.isnan(value) else "0x7ff0000000000000LL"
-        text = f"{'(float)' if single else ''}__longlong_as_double({bits})"
-        return f"-{text}" if value < 0 else text
-    text = str(np.float32(value)) if single else repr(value)
-    return f"{text}f" if single else text
-
-
-def cast(number: Number, to: Scalar) -> Number:
-    """A number as another type, converted as NumPy and C do.
-
-    Raises
-    ------
-    Refusal
-        If a known Python int does not fit.
-    """
-    found = _cast(number, to)
-    return replace(found, common=True) if number.common else found
-
-
-def _cast(number: Number, to: Scalar) -> Number:
-    if (number.known and not isinstance(number.value, complex)) or (number.known and to.kind == "c"):
-        return _cast_known(number, to)
-    if number.type.dtype == to.dtype:
-        text = f"(long long){number.closed}" if number.c == "int" and to.dtype == "int64" and not to.weak else None
-        if text is None:
-            return Number(to, number.text, bounds=number.bounds if to == INT else None, atom=number.atom,
-                          sources=number.sources)
-        return Number(to, text, atom=False)
-    if to.kind == "b":
-        return Number(to, truth(number).text, atom=False)
-    if number.type.kind == "c" and to.kind != "c":
-        raise Refusal(f"{number.type} does not become {to} by itself; take .real, .imag or abs()")
-    if to.kind == "c" or to.dtype == "float16":
-        part = "float" if to.dtype == "complex64" else "double"
-        inner = f"({part}){number.closed}" if to.kind == "c" and number.type.kind != "c" else number.text
-        return Number(to, f"{to.c}({inner})")
-    if number.type.kind == "f" and to.kind in "iu":
-        return Number(to, f"to_integer<{to.c}>({_float(number)})")
-    if to.kind in "iu" and to.numpy.itemsize == _SHORT < number.type.numpy.itemsize and not _fits(number, to):
-        return Number(to, f"({to.c})opaque<int>((int){number.closed})", atom=False)
-    return Number(to, f"({to.c}){_float(number) if number.type.dtype == 'float16' else number.closed}", atom=False,
-                  bounds=None)
-
-
-def _fits(number: Number, to: Scalar) -> bool:
-    """Whether an integer is known to be one of a type's."""
-    low, high = range_of(to)
-    return number.bounds is not None and low <= number.bounds[0] <= number.bounds[1] <= high
-
-
-def _cast_known(number: Number, to: Scalar) -> Number:
-    if to.kind in "iu":
-        value = int(number.value)
-        limits = np.iinfo(to.numpy)
-        if number.type.kind != "f" and not limits.min <= value <= limits.max:
-            raise Refusal(f"{value} does not fit {to}")
-        if to == INT:
-            return literal(value)
-        return Number(to, text_of(value, to), atom=value >= 0)
-    if to.weak:
-        return literal({"b": bool, "f": float, "c": complex}[to.kind](number.value))
-    text = text_of(number.value, to)
-    return Number(to, text, atom=not text.startswith("-"))
-
-
-def _float(number: Number) -> str:
-    """A number's text where C++ computes with it: half precision as float."""
-    return f"(float){number.closed}" if number.type.dtype == "float16" else number.closed
-
-
-def truth(number: Number) -> Number:
-    """``bool(number)``."""
-    if number.known:
-        return literal(bool(number.value))
-    if number.type.kind == "b":
-        return number
-    if number.type.kind == "c":
-        return Number(BOOL, f"{number.closed} != {number.type.c}(0)", atom=False)
-    return Number(BOOL, f"{_float(number)} != 0", atom=False)
 
 
 # -- operators --------------------------------------------------------------------------------------------------------
@@ -181,31 +42,21 @@ def _binary(symbol: str, a: Number, b: Number) -> Number:
         return _python_binary(symbol, a, b)
     if symbol == "**" and b.known and isinstance(b.value, int) and b.value < 0 and a.type.kind in "iu":
         raise Refusal(f"an integer to the power {b.value} is an error in NumPy; write float(x) ** {b.value}")
-    if symbol in _ORDER and "c" in (a.type.kind, b.type.kind):
+    if symbol in ORDER and "c" in (a.type.kind, b.type.kind):
         casts, found = resolve(UFUNC_OF[symbol], a.type, b.type)
         if compared_as_scalars(a, b):
             return Number(found, f"{cast(a, casts[0]).closed} {symbol} {cast(b, casts[1]).closed}", atom=False)
     return ufunc(UFUNC_OF[symbol], a, b)
 
 
-def compared_as_scalars(a: Number, b: Number) -> bool:
-    """Whether NumPy's scalars order two numbers, one of them complex, by themselves: where one's type holds the other.
-
-    Else its ufuncs do, to whom a NaN in either part is neither before nor behind anything.
-    """
-    if a.type.weak or b.type.weak:
-        return True
-    return a.type.kind != "b" and resolve("less", a.type, b.type)[0][0] in (a.type, b.type)
-
-
 def _python_binary(symbol: str, a: Number, b: Number) -> Number:
     if a.known and b.known:
         try:
-            return literal(_PYTHON[symbol](a.value, b.value))
+            return literal(FUNCTION_OF[symbol](a.value, b.value))
         except (ArithmeticError, TypeError, ValueError) as error:
             raise Refusal(f"{a.value} {symbol} {b.value}: {error}") from error
     if symbol in COMPARISONS:
-        return _python_compare(symbol, a, b)
+        return compare_python(symbol, a, b)
     found = python_arithmetic(symbol, a.type, b.type)
     if symbol == "**" and found == INT:
         found = _power_type(b)
@@ -225,34 +76,6 @@ def _power_type(exponent: Number) -> Scalar:
                                    "is not known here; write float(x) ** n")
 
 
-def _python_compare(symbol: str, a: Number, b: Number) -> Number:
-    if a.type.kind == "c" or b.type.kind == "c":
-        if symbol not in ("==", "!="):
-            raise Refusal(f"Python has no {symbol} of complex numbers; compare abs(), .real or .imag")
-        return Number(BOOL, ufunc(UFUNC_OF[symbol], a, b).text, atom=False)
-    if a.type.kind == "f" or b.type.kind == "f":
-        return Number(BOOL, _compare_floats(symbol, (a, b), [cast(n, FLOAT).closed for n in (a, b)], FLOAT), atom=False)
-    return Number(BOOL, f"{a.closed} {symbol} {b.closed}", atom=False)
-
-
-def _compare_floats(symbol: str, given: Sequence[Number], texts: list[str], kind: Scalar) -> str:
-    """A comparison, of which a compiler for GPUs that knows one side makes what is not so of NaN or of -0.
-
-    Where 0 would pass, float32 is compared with NaN in mind; of a zero that does not pass nothing may be known: less()
-    and opaque() in the prelude say why.
-    """
-    known = [position for position, number in enumerate(given) if number.known]
-    if len(known) == 1 and symbol in _ORDER and kind.kind == "f":
-        value = float(given[known[0]].value)
-        passes = _PYTHON[symbol](*((value, 0.0) if known == [0] else (0.0, value)))
-        if passes and kind.dtype == "float32":
-            a, b = map(_bared, texts if symbol in ("<", "<=") else texts[::-1])
-            return f"{'less_equal' if '=' in symbol else 'less'}<float>({a}, {b})"
-        if value == 0 and not passes:
-            texts[known[0]] = f"opaque<{kind.c}>({_bared(texts[known[0]])})"
-    return f"{texts[0]} {symbol} {texts[1]}"
-
-
 def _python_int(symbol: str, a: Number, b: Number) -> Number:
     """Python ints: in 32 bits where the result is known to fit, else in 64."""
     bounds = _bounds(symbol, _int_bounds(a), _int_bounds(b))
@@ -267,7 +90,7 @@ def _python_int(symbol: str, a: Number, b: Number) -> Number:
         text = f"{x} {symbol[0]} {y}"
     elif symbol in _FUNCTIONS:
         wide = "int" if result.narrow and a.narrow and b.narrow else "long long"
-        text = f"{_FUNCTIONS[symbol]}<{wide}>({_bare(x)}, {_bare(y)})"
+        text = f"{_FUNCTIONS[symbol]}<{wide}>({x}, {y})"
     else:
         text = f"{x} {symbol} {y}"
     if result.narrow and not (a.c in ("int", "bool") and b.c in ("int", "bool")):
@@ -277,10 +100,6 @@ def _python_int(symbol: str, a: Number, b: Number) -> Number:
 
 _FUNCTIONS = {"//": "floor_divide", "%": "floor_remainder", "**": "integer_power", "<<": "shift_left",
               ">>": "shift_right"}
-
-
-def _bare(text: str) -> str:
-    return text
 
 
 def _int_bounds(number: Number) -> tuple[int, int] | None:
@@ -293,43 +112,13 @@ def _bounds(symbol: str, a: tuple[int, int] | None, b: tuple[int, int] | None) -
     if a is None or b is None:
         return None
     if symbol in "+-*":
-        corners = [_PYTHON[symbol](x, y) for x in a for y in b]
+        corners = [FUNCTION_OF[symbol](x, y) for x in a for y in b]
     elif symbol == "//" and b[0] > 0:
         corners = [x // y for x in a for y in b]
     else:
         return None
     found = min(corners), max(corners)
-    return found if found[0] >= _INT64[0] and found[1] <= _INT64[1] else None
-
-
-def _are_integers(a: Number, b: Number) -> bool:
-    return a.type.kind in "iu" and b.type.kind in "iu" and not (a.type.weak and b.type.weak)
-
-
-def _compare_integers(symbol: str, a: Number, b: Number) -> Number:
-    """Integers of any two types compare by their values, as in NumPy 2."""
-    known = a if a.known else b if b.known else None
-    other = b if known is a else a
-    if known is not None and not other.type.weak:
-        limits = np.iinfo(other.type.numpy)
-        if not limits.min <= known.value <= limits.max:
-            answer = _PYTHON[symbol](*((known.value, 0) if known is a else (0, known.value)))
-            return Number(NUMPY_BOOL, text_of(answer, NUMPY_BOOL))
-        known = cast(known, other.type)
-        a, b = (known, other) if b is other else (other, known)
-    wide = {a.type.dtype, b.type.dtype}
-    if "uint64" in wide and len(wide) > 1:
-        first, second = (b, a) if symbol in (">", "<=") else (a, b)
-        function = f"{'!' if symbol in ('>=', '<=', '!=') else ''}mixed_{'equal' if symbol in ('==', '!=') else 'less'}"
-        return Number(NUMPY_BOOL, f"{function}({', '.join(_wide(n) for n in (first, second))})")
-    if a.type.dtype != b.type.dtype:
-        return Number(NUMPY_BOOL, f"(long long){a.closed} {symbol} (long long){b.closed}", atom=False)
-    text = f"opaque<int>({a.text})" if a.type.numpy.itemsize <= _SHORT and not a.type.weak else a.closed
-    return Number(NUMPY_BOOL, f"{text} {symbol} {b.closed}", atom=False)
-
-
-def _wide(number: Number) -> str:
-    return number.text if number.type.dtype == "uint64" else f"(long long){number.closed}"
+    return found if found[0] >= INT64[0] and found[1] <= INT64[1] else None
 
 
 def unary(symbol: str, a: Number) -> Number:
@@ -374,13 +163,14 @@ class NeedsStatic(Exception):
 
 def ufunc(name: str, *operands: Number) -> Number:
     """A NumPy ufunc of scalars."""
-    if OPERATOR_OF.get(name) in COMPARISONS and _are_integers(*operands):
-        return _compare_integers(OPERATOR_OF[name], *operands)
+    if OPERATOR_OF.get(name) in COMPARISONS and are_integers(*operands):
+        return compare_integers(OPERATOR_OF[name], *operands)
     casts, found = resolve(name, *(operand.type for operand in operands))
     numbers = tuple(map(cast, operands, casts))
-    if OPERATOR_OF.get(name) in _ORDER and casts[0].kind == "f":
+    if OPERATOR_OF.get(name) in ORDER and casts[0].kind == "f":
         work = Scalar("float32") if casts[0].dtype == "float16" else casts[0]
-        return Number(found, _compare_floats(OPERATOR_OF[name], operands, list(map(_float, numbers)), work), atom=False)
+        text = compare_floats(OPERATOR_OF[name], operands, list(map(computed, numbers)), work)
+        return Number(found, text, atom=False)
     return replace(_emit(name, numbers, found), common=all(number.common for number in numbers))
 
 
@@ -389,12 +179,12 @@ def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
     kind = numbers[0].type
     half = kind.dtype == "float16"
     work = Scalar("float32") if half else kind
-    texts = [_float(number) for number in numbers]
+    texts = [computed(number) for number in numbers]
     if kind.kind == "b" and name in _LOGIC:
         text = f"{texts[0]} {_LOGIC[name]} {texts[1]}"
     elif kind.kind == "c" and name in _OF_COMPLEX:
         function, swapped = _OF_COMPLEX[name]
-        text = f"{function}({', '.join(map(_bared, texts[::-1] if swapped else texts))})"
+        text = f"{function}({', '.join(map(bared, texts[::-1] if swapped else texts))})"
     elif name in OPERATOR_OF and OPERATOR_OF[name] in COMPARISONS:
         text = f"{texts[0]} {OPERATOR_OF[name]} {texts[1]}"
     elif name in UFUNC_C:
@@ -405,7 +195,7 @@ def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
         text = _arithmetic(OPERATOR_OF[name], texts, work, numbers)
     if half and found.dtype == "float16":
         return Number(found, f"half_t({text})")
-    return Number(found, text, atom=_is_call(text))
+    return Number(found, text, atom=is_call(text))
 
 
 #: What orders complex numbers, and sign and rint: a C++ function, and whether its operands are swapped.
@@ -416,32 +206,13 @@ _LOGIC = {"add": "|", "multiply": "&", "maximum": "|", "minimum": "&", "bitwise_
           "bitwise_xor": "^", "fmax": "|", "fmin": "&"}
 
 
-def _is_call(text: str) -> bool:
-    """Whether a text is one identifier, literal or call, which needs no parentheses."""
-    if not re.match(r"\w+(<[\w ]+>)?\(", text):
-        return text.isidentifier()
-    depth = 0
-    for position, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if depth == 0 and character == ")":
-            return position == len(text) - 1
-    return False
-
-
 def _c_function(name: str, texts: list[str], kind: Scalar) -> str:
     if kind.kind == "c":
         return f"complex_{name}({', '.join(texts)})"
     suffix = "f" if kind.dtype == "float32" else ""
     if name == "fmod" and kind.kind in "iu":
         return f"c_remainder<{kind.c}>({', '.join(texts)})"
-    return f"{name}{suffix}({', '.join(map(_bared, texts))})"
-
-
-def _bared(text: str) -> str:
-    """A text without parentheses around all of it."""
-    if text.startswith("(") and text.endswith(")") and _is_call(f"f{text}"):
-        return text[1:-1]
-    return text
+    return f"{name}{suffix}({', '.join(map(bared, texts))})"
 
 
 def _arithmetic(symbol: str, texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
@@ -451,20 +222,20 @@ def _arithmetic(symbol: str, texts: list[str], kind: Scalar, numbers: tuple[Numb
     if symbol in ("//", "%", "<<", ">>"):
         # Where CUDA 13.0 optimises least, it shifts the sign of 16 bits wrongly.
         wide = symbol in ("//", "%") and kind.kind == "i" and kind.numpy.itemsize < 4
-        text = f"{_FUNCTIONS[symbol]}<{'int' if wide else kind.c}>({_bared(a)}, {_bared(b)})"
+        text = f"{_FUNCTIONS[symbol]}<{'int' if wide else kind.c}>({bared(a)}, {bared(b)})"
         return f"({kind.c}){text}" if wide else text
     if symbol == "/" and by_reciprocal(*numbers):
-        return f"{COMMON_QUOTIENT}({_bared(a)}, {_bared(b)}, sure)"
+        return f"{COMMON_QUOTIENT}({bared(a)}, {bared(b)}, sure)"
     if kind.dtype in ("int32", "int64") and (turned := _turned(symbol, a, b, kind)):
-        return f"wrapped_negative<{kind.c}>({_bared(turned)})"
+        return f"wrapped_negative<{kind.c}>({bared(turned)})"
     if kind.kind in "iu" and symbol in "+-*":
         return _wrapping(symbol, a, b, kind)
     if kind.dtype == "int32" and symbol == "^" and not a.isdigit() and not b.isdigit():
         # (a ^ s) - s is a choice of a and its negation where s is a >> 31.
-        return f"opaque<int>({_bared(a)}) ^ {b}"
+        return f"opaque<int>({bared(a)}) ^ {b}"
     if kind.kind in "iu" and kind.numpy.itemsize < 4:
         text = f"({kind.c})({a} {symbol} {b})"
-        return f"opaque<{kind.c}>({text})" if symbol == "^" and kind.numpy.itemsize == _SHORT else text
+        return f"opaque<{kind.c}>({text})" if symbol == "^" and kind.numpy.itemsize == SHORT else text
     return f"{a} {symbol} {b}"
 
 
@@ -473,14 +244,14 @@ def _turned(symbol: str, a: str, b: str, kind: Scalar) -> str:
     if symbol == "-":
         return b if a == text_of(0, kind) else ""
     minus = text_of(-1, kind)
-    return "" if symbol != "*" else b if _bared(a) == minus else a if _bared(b) == minus else ""
+    return "" if symbol != "*" else b if bared(a) == minus else a if bared(b) == minus else ""
 
 
 def _wrapping(symbol: str, a: str, b: str, kind: Scalar) -> str:
     """Integer arithmetic that wraps; signed overflow is undefined in C++, so it is done without signs."""
     if kind.dtype in ("uint32", "uint64"):
         return f"{a} {symbol} {b}"
-    if kind.numpy.itemsize == _SHORT:
+    if kind.numpy.itemsize == SHORT:
         return _wrapping_short(symbol, a, b, kind)
     if kind.numpy.itemsize < 4:
         return f"({kind.c})({a} {symbol} {b})"
@@ -502,25 +273,25 @@ def _wrapping_short(symbol: str, a: str, b: str, kind: Scalar) -> str:
 
 def _power(a: str, b: str, kind: Scalar, numbers: tuple[Number, ...]) -> str:
     if kind.kind in "iu":
-        return f"integer_power<{kind.c}>({_bared(a)}, {_bared(b)})"
+        return f"integer_power<{kind.c}>({bared(a)}, {bared(b)})"
     if kind.kind == "c":
-        return f"complex_power({_bared(a)}, {_bared(b)})"
+        return f"complex_power({bared(a)}, {bared(b)})"
     small = {text_of(exponent, kind): exponent for exponent in (2, 3, 4)}.get(b)
     if small:
-        return f"power{small}({_bared(a)})"
-    return f"pow{'f' if kind.dtype == 'float32' else ''}({_bared(a)}, {_bared(b)})"
+        return f"power{small}({bared(a)})"
+    return f"pow{'f' if kind.dtype == 'float32' else ''}({bared(a)}, {bared(b)})"
 
 
 def _call(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
-    return lambda texts, kind, numbers: f"{function}<{kind.c}>({', '.join(map(_bared, texts))})"
+    return lambda texts, kind, numbers: f"{function}<{kind.c}>({', '.join(map(bared, texts))})"
 
 
 def extreme(function: str, texts: list[str], kind: Scalar) -> str:
     """The lesser or greater of two; those of 8 and 16 bits are compared in 32: opaque() in the prelude says why."""
     a, b = texts
-    if kind.kind in "iu" and kind.numpy.itemsize <= _SHORT:
-        return f"({kind.c}){function}<int>(opaque<int>({_bared(a)}), {_bared(b)})"
-    return f"{function}<{kind.c}>({_bared(a)}, {_bared(b)})"
+    if kind.kind in "iu" and kind.numpy.itemsize <= SHORT:
+        return f"({kind.c}){function}<int>(opaque<int>({bared(a)}), {bared(b)})"
+    return f"{function}<{kind.c}>({bared(a)}, {bared(b)})"
 
 
 def _extreme(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], str]:
@@ -531,7 +302,7 @@ def _rounding(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]]
     def emit(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
         if kind.kind != "f":
             return texts[0]
-        return f"{function}{'f' if kind.dtype == 'float32' else ''}({_bared(texts[0])})"
+        return f"{function}{'f' if kind.dtype == 'float32' else ''}({bared(texts[0])})"
     return emit
 
 
@@ -543,19 +314,19 @@ def _absolute(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> st
     if kind.kind in "bu":
         return texts[0]
     if kind.kind == "f":
-        return f"fabs{'f' if kind.dtype == 'float32' else ''}({_bared(texts[0])})"
-    return f"absolute<{kind.c}>({_bared(texts[0])})" if kind.kind == "i" else f"complex_absolute({_bared(texts[0])})"
+        return f"fabs{'f' if kind.dtype == 'float32' else ''}({bared(texts[0])})"
+    return f"absolute<{kind.c}>({bared(texts[0])})" if kind.kind == "i" else f"complex_absolute({bared(texts[0])})"
 
 
 def _negative(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
     if kind.kind in "iu":
-        return f"wrapped_negative<{kind.c}>({_bared(texts[0])})"
+        return f"wrapped_negative<{kind.c}>({bared(texts[0])})"
     return f"-{texts[0]}"
 
 
 def _invert(texts: list[str], kind: Scalar, numbers: tuple[Number, ...]) -> str:
     text = f"!{texts[0]}" if kind.kind == "b" else f"({kind.c})~{texts[0]}"
-    known = kind.numpy.itemsize != _SHORT and (kind.kind != "i" or numbers[0].bounds is not None)
+    known = kind.numpy.itemsize != SHORT and (kind.kind != "i" or numbers[0].bounds is not None)
     return text if known or kind.dtype == "int8" else f"opaque<{kind.c}>({text})"
 
 
@@ -567,7 +338,7 @@ def _classify(function: str, integer: str) -> Callable[[list[str], Scalar, tuple
             return joined.join(f"{function}<{part}>({numbers[0].closed}.{name})" for name in ("re", "im"))
         if kind.kind != "f":
             return integer if "{" not in integer else integer.format(texts[0])
-        return f"{function}<{kind.c}>({_bared(texts[0])})"
+        return f"{function}<{kind.c}>({bared(texts[0])})"
     return emit
 
 
@@ -591,9 +362,3 @@ _EMIT: dict[str, Callable[[list[str], Scalar, tuple[Number, ...]], str]] = {
     "logical_not": lambda texts, kind, numbers: f"!{truth(numbers[0]).closed}",
     "conjugate": lambda texts, kind, numbers: f"conjugate({texts[0]})" if kind.kind == "c" else texts[0],
 }
-
-
-def range_of(found: Scalar) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
-    limits = np.iinfo(found.numpy)
-    return int(limits.min), int(limits.max)

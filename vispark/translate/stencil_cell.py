@@ -12,13 +12,13 @@ import numpy as np
 
 from vispark.translate import form
 from vispark.translate.calls import Calls, Returns
+from vispark.translate.casts import cast, literal
 from vispark.translate.divisors import COMMON_QUOTIENT
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition
 from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.prelude import prelude_for
-from vispark.translate.scalars import cast, literal
 from vispark.translate.stencil import COMPUTED, Halo
 from vispark.translate.stencil_frame import Cell, Offset, Read, Write, offset_name
 from vispark.translate.types import C_TYPES, INT, Scalar, scalar_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from vispark.translate import scalars
+from vispark.translate.casts import cast, literal
 from vispark.translate.errors import Refusal
 from vispark.translate.norms import Norms
-from vispark.translate.scalars import literal
 from vispark.translate.values import Array, Number, Value, describe, reindexed
 
 _SUBSCRIPTS = re.compile(r"([a-zA-Z]*(?:,[a-zA-Z]*)*)(->[a-zA-Z]*)?")
@@ -39,7 +39,7 @@ class Subscripts(Norms):
         row = self._python_reshape(terms, *map(literal, rest), literal(-1)) if len(terms.shape) > kept + 1 else terms
         found = self.library("numpy.sum", (row,), {"axis": literal(kept)})
         found = self.plain(found)
-        return self.astype(found, terms.type) if isinstance(found, Array) else scalars.cast(found, terms.type)
+        return self.astype(found, terms.type) if isinstance(found, Array) else cast(found, terms.type)
 
 
 def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
@@ -73,6 +73,6 @@ def _extents(inputs: list[str], operands: list[Number | Array]) -> dict[str, int
 def _spread(operand: Number | Array, named: str, letters: list[str], shape: tuple[int, ...]) -> Array:
     """An operand with an axis for each letter."""
     if isinstance(operand, Number):
-        return Array(operand.type.strong, shape, lambda *indices: scalars.cast(operand, operand.type.strong).closed)
+        return Array(operand.type.strong, shape, lambda *indices: cast(operand, operand.type.strong).closed)
     places = [letters.index(letter) for letter in named]
     return reindexed(operand, shape, lambda *indices: tuple(indices[place] for place in places))

@@ -10,8 +10,8 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 
-from vispark.translate import numbers, scalars
-from vispark.translate.scalars import literal
+from vispark.translate import numbers
+from vispark.translate.casts import cast, literal
 from vispark.translate.types import Scalar
 from vispark.translate.values import Array, Number
 from vispark.translate.writer import Writer
@@ -39,7 +39,7 @@ class Sums(Writer):
 
     def step(self, total: Number, found: Number) -> None:
         """Give a variable its next value."""
-        text, plain = scalars.cast(found, total.type).text, f"{total.text} + "
+        text, plain = cast(found, total.type).text, f"{total.text} + "
         self.line(f"{total.text} += {text[len(plain):]};" if text.startswith(plain) and total.type.kind == "f"
                   else f"{total.text} = {text};")
 
@@ -61,7 +61,7 @@ class Sums(Writer):
     def in_blocks(self, array: Array, step: Step, name: str, kind: Scalar, start: Number | None) -> Number:
         """The variable of a sum that drifts; of the lanes of a row each has the sum of its own numbers."""
         zero, parts = numbers.convert(literal(0), kind), self.name(f"{name}_parts")
-        first = zero if start is None else scalars.cast(start, kind)
+        first = zero if start is None else cast(start, kind)
         self.line(f"sum_of_parts<{kind.c}> {parts} = {{{first.text}, {zero.text}}};")
         if self.dealt(array.size):
             with self._sum_blocks(str(-(-array.size // self.lanes)), str(_BLOCK)) as turns, \

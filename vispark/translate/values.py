@@ -6,6 +6,7 @@ stored for ``2 * p[1:]`` until someone needs the storage, so row expressions bec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -79,6 +80,25 @@ class Number:
     def closed(self) -> str:
         """The expression, in parentheses if it needs them."""
         return self.text if self.atom else f"({self.text})"
+
+
+def is_call(text: str) -> bool:
+    """Whether a text is one identifier, literal or call, which needs no parentheses."""
+    if not re.match(r"\w+(<[\w ]+>)?\(", text):
+        return text.isidentifier()
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and character == ")":
+            return position == len(text) - 1
+    return False
+
+
+def bared(text: str) -> str:
+    """A text without parentheses around all of it."""
+    if text.startswith("(") and text.endswith(")") and is_call(f"f{text}"):
+        return text[1:-1]
+    return text
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 
 from vispark.translate import form, liveness, scalars
 from vispark.translate.assignments import Assignments
+from vispark.translate.casts import cast, literal
 from vispark.translate.errors import Refusal
 from vispark.translate.liveness import NONE, Names
-from vispark.translate.scalars import literal
 from vispark.translate.types import BOOL, INT
 from vispark.translate.values import (
     Array,
@@ -342,14 +342,14 @@ class Ways(Assignments):
                 kind = join_types(kind, type_of(item))
             array = self.storage(kind, (len(steps.items),), "items")
             for number, item in enumerate(steps.items):
-                self.line(f"{array.element(str(number))} = {scalars.cast(item, kind).text};")
+                self.line(f"{array.element(str(number))} = {cast(item, kind).text};")
             return Steps("array", (array,))
         if steps.kind in ("array", "range"):
             return steps
         return Steps(steps.kind, tuple(map(self.as_arrays, steps.items)))
 
     def _python_int(self, number: Number) -> Number:
-        return number if number.type == INT else scalars.cast(number, INT)
+        return number if number.type == INT else cast(number, INT)
 
     def count_of(self, steps: Steps) -> int | None:
         """How many turns there are, where it is known."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from vispark.translate import form, scalars
+from vispark.translate import form
+from vispark.translate.casts import range_of
 from vispark.translate.errors import Refusal
 from vispark.translate.iterables import Iterables
 from vispark.translate.values import Number, plus
@@ -37,7 +38,7 @@ class Windows(Iterables):
         number = self.number(start, "a slice's end")
         if number.known or number.type.kind not in "iu" or last < first:
             return None
-        low, high = number.bounds or scalars.range_of(number.type)
+        low, high = number.bounds or range_of(number.type)
         if low + first < 0 or high + last > extent:
             if number.sources:
                 return None         # a number that can be compiled in

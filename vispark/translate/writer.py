@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from vispark.translate import scalars
+from vispark.translate.casts import cast
 from vispark.translate.errors import Refusal
 from vispark.translate.prelude import NAMES
 from vispark.translate.types import Scalar
@@ -146,7 +146,7 @@ class Writer:
         """Declare what holds values of a type; arrays are indexed storage."""
         if isinstance(kind, Scalar):
             found = self.name(name)
-            start = f" = {scalars.cast(initial, kind).text}" if isinstance(initial, Number) else ""
+            start = f" = {cast(initial, kind).text}" if isinstance(initial, Number) else ""
             self.line(f"{kind.c} {found}{start};")
             return Number(kind, found, variable=True)
         if isinstance(kind, ArrayType):
@@ -165,7 +165,7 @@ class Writer:
     def assign(self, target: Any, value: Any) -> None:
         """Store a value in what :meth:`variable` declared."""
         if isinstance(target, Number):
-            text = scalars.cast(value, target.type).text
+            text = cast(value, target.type).text
             if text != target.text:
                 self.line(f"{target.text} = {text};")
         elif isinstance(target, Array):
@@ -212,7 +212,7 @@ class Writer:
         """Store an array's elements."""
         self.settle(target)
         with self.along(target.shape) as indices:
-            found = scalars.cast(value.at(*indices), target.type)
+            found = cast(value.at(*indices), target.type)
             self.line(f"{target.element(*indices)} = {found.text};")
         self.settle(target)
 
