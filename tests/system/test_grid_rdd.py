@@ -9,7 +9,7 @@ import pytest
 from pyspark import SparkContext
 
 from tests.system.topology import Topology
-from vispark import BlockKey, Grid, PlanError
+from vispark import BlockKey, Grid, NotFinite, PlanError
 from vispark.spark import SPARK_JOB_FAILED
 
 
@@ -83,13 +83,34 @@ def test_what_cannot_be_scattered_is_said(sc: SparkContext):
                             (grid, {1: array}, "must have names"),
                             (fields, array, "the grid has the fields u, v"),
                             (fields, {"u": array}, "what is scattered has u"),
-                            (fields, {"u": array, "v": array.astype("f8")}, "is of dtype float64, and fields= says")]:
+                            (fields, {"u": array, "v": array.astype("f8")}, "is of dtype float64, and fields= says"),
+                            (Grid((4, 6), fields={"n": "i1"}), {"n": 300}, "field 'n' is 300, which its int8 cannot"),
+                            (fields, {"u": array, "v": -1e300}, "'v' is -1e[+]300, which its float32 cannot")]:
         with pytest.raises(PlanError, match=said):
             one.scatter(sc, what)
     with pytest.raises(PlanError, match="partitions=5"):
         grid.scatter(sc, array, partitions=5)
     with pytest.raises(Exception, match=r"has shape \(3,\), and its cells \(2, 3\)|has shape"):
         grid.scatter(sc, lambda y, x: np.zeros((5, 5))).collect()
+    with pytest.raises(SPARK_JOB_FAILED, match=r"in block \(0, 1\) is 130 at cell \(3, 4\), which the field's int8"):
+        Grid((4, 6), (1, 2), fields={"n": "i1"}).scatter(sc, {"n": lambda y, x: 10 * x + 30 * y}).collect()
+
+
+def test_scattered_cells_that_are_not_finite_are_found_on_request(sc: SparkContext, tmp_path: Path):
+    grid, array = Grid((4, 6), (2, 2)), np.zeros((4, 6), "f4")
+    array[1, 3], array[3, 5] = np.nan, np.inf
+    np.save(tmp_path / "u.npy", array)
+    np.testing.assert_array_equal(Grid.gather(grid.scatter(sc, array)), array)
+    said = r"cell \(1, 3\) of {}, in block \(0, 1\), is NaN or infinite where it is scattered"
+    for what, name in ((array, "the grid"), ({"n": 1, "v": array}, "v")):
+        with pytest.raises(NotFinite, match=said.format(name)):
+            grid.scatter(sc, what, check=True)
+    with pytest.raises(NotFinite, match=r"cell \(0, 0\) of the grid, in block \(0, 0\)"):
+        grid.scatter(sc, float("nan"), check=True)
+    for what in (lambda y, x: np.where((y == 1) & (x == 3), np.nan, x), tmp_path / "u.npy"):
+        with pytest.raises(SPARK_JOB_FAILED, match=said.format("the grid")):
+            grid.scatter(sc, what, partitions=4, check=True).collect()
+    assert Grid.gather(grid.scatter(sc, {"n": 1, "u": lambda y, x: x}, check=True))["u"][2, 5] == 5
 
 
 def test_files_of_a_grid_and_of_its_blocks(sc: SparkContext, tmp_path: Path):

@@ -77,7 +77,8 @@ def test_what_no_grid_can_be_is_said(arguments, said):
 
 def test_a_grid_is_hashable_equal_by_content_and_pickles_with_its_functions():
     wall = 3.0
-    grid = Grid((6, 4), (2, 2), 1, ((lambda y, x: wall * x, "mirrored"), "periodic"), {"u": "f4", "solid": bool})
+    grid = Grid((6, 4), (2, 2), 1, {"u": ((lambda y, x: wall * x, "mirrored"), "periodic")},
+                {"u": "f4", "solid": bool})
     wall = 5.0
     again = pickle.loads(cloudpickle.dumps(grid))
     assert again == grid and hash(again) == hash(grid) and again.fields == grid.fields
@@ -125,14 +126,44 @@ def position(*at):
     return sum((each + 1) * 100**place for place, each in enumerate(at))
 
 
-def test_a_function_outside_that_fails_or_gives_no_numbers_is_named():
-    for function, said in [(lambda x: x.nothing, "no attribute"), (lambda y, x: x, "failed"),
-                           (lambda x: "wall", "cells hold numbers"), (lambda x: 1j * x, "does not hold"),
-                           (lambda x: np.zeros(7), "has shape (7,)")]:
-        grid = Grid(4, boundary=function)
-        with pytest.raises((PlanError, AttributeError)) as error:
-            boundary_values(grid.description, "", 1, "<f4")
-        assert said in str(error.value)
+NAN = float("nan")
+
+
+def at_ten(y, x):
+    """NaN at the cell (-1, 10), and in none of the grid's."""
+    return np.where((y == -1) & (x == 10), NAN, 0.5 * x)
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    ({"boundary": NAN}, "the boundary below axis 0 is NaN"),
+    ({"boundary": ("periodic", (0, complex(0, NAN)))}, "the boundary above axis 1 is NaN"),
+    ({"boundary": {"u": 0, "v": ("mirrored", np.float32(NAN))}}, "the boundary below axis 1 of field 'v' is NaN"),
+    ({"boundary": at_ten}, "the boundary below axis 0 is NaN at cell (-1, 10), beside block (0, 1)"),
+    ({"boundary": at_ten, "fields": {"u": "f4"}}, "axis 0 of field 'u' is NaN at cell (-1, 10), beside block (0, 1)"),
+    ({"boundary": 300, "fields": {"u": "i1"}}, "the boundary of field 'u' is 300, which its int8 cannot hold"),
+    ({"boundary": 0.5, "fields": {"u": "f4", "n": "i4"}}, "the boundary of field 'n' is 0.5, which its int32 cannot"),
+    ({"boundary": lambda y, x: 20 * x, "fields": {"u": "i1"}}, "is 140 at cell (-1, 7), which the field's int8 cannot"),
+    ({"boundary": lambda y, x: 1e300 * y, "fields": {"u": "f4"}}, "-1e+300 at cell (-1, -1), which the field's float"),
+    ({"boundary": lambda y, x: x.nothing}, "no attribute"),
+    ({"boundary": lambda x: x}, "failed"),
+    ({"boundary": lambda y, x: "wall"}, "cells hold numbers"),
+    ({"boundary": lambda y, x: 1j * x, "fields": {"u": "f4"}}, "does not hold"),
+    ({"boundary": lambda y, x: np.zeros(7)}, "has shape (7,)"),
+])
+def test_a_value_outside_that_fields_cannot_have_is_an_error_where_the_grid_is_made(arguments, said):
+    with pytest.raises((PlanError, AttributeError)) as error:
+        Grid((6, 12), (2, 2), **arguments)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("arguments", [
+    {"boundary": NAN, "nan_outside": True}, {"boundary": at_ten, "nan_outside": True, "fields": {"u": "f4"}},
+    {"boundary": at_ten, "halo": 0}, {"boundary": {"u": float("inf"), "n": -1}, "fields": {"u": "f4", "n": "i1"}},
+    {"boundary": {"u": 0.5}, "fields": {"u": "f4", "n": "i4"}}, {"boundary": 300},
+])
+def test_values_outside_that_are_meant_or_never_read_are_taken(arguments):
+    grid = Grid((6, 12), (2, 2), **arguments)
+    assert pickle.loads(cloudpickle.dumps(grid)) == grid
 
 
 @pytest.mark.parametrize(("number", "dtype", "holds"), [

@@ -18,6 +18,7 @@ from pyspark import cloudpickle
 from gpu_worker.protocol.errors import PlanError
 from vispark.captured import capture
 from vispark.grid.description import FUNCTION, MIRRORED, NUMBER, PERIODIC, Description, Edge, FieldEdges
+from vispark.grid.values import evaluate, first_cell, held
 
 _RULES = (PERIODIC, MIRRORED)
 _FORMS = ('"periodic", "mirrored", a number, or a function of the position; one for all, or a tuple with one for each '
@@ -129,6 +130,22 @@ def boundary_values(description: Description, field: str, side: int, dtype: str)
     PlanError
         If the function fails, or gives what the field cannot hold.
     """
+    return _evaluated(description, field, side, dtype)
+
+
+def _evaluated(description: Description, field: str, side: int, dtype: str | None) -> np.ndarray:
+    edges, coordinates = description.edges_of(field), _coordinates(description, field, side)
+    shape = tuple(map(len, coordinates))
+    return evaluate(_function(edges[side].function), np.ix_(*coordinates), shape, dtype, _side(field, side))
+
+
+def _side(field: str, side: int) -> str:
+    """What errors call the boundary at a side."""
+    return f"the boundary {'above' if side % 2 else 'below'} axis {side // 2}{f' of field {field!r}' if field else ''}"
+
+
+def _coordinates(description: Description, field: str, side: int) -> list[np.ndarray]:
+    """The positions along each axis that a function is asked for at a side."""
     axis, above = divmod(side, 2)
     edges = description.edges_of(field)
     coordinates = []
@@ -139,9 +156,7 @@ def boundary_values(description: Description, field: str, side: int, dtype: str)
         else:
             cells = _led(cells, extent, edges[2 * other].rule, edges[2 * other + 1].rule)
         coordinates.append(cells)
-    shape = tuple(len(cells) for cells in coordinates)
-    name = f"the boundary {'above' if above else 'below'} axis {axis}"
-    return evaluate(_function(edges[side].function), np.ix_(*coordinates), shape, dtype, name)
+    return coordinates
 
 
 def _led(cells: np.ndarray, extent: int, below: str, above: str) -> np.ndarray:
@@ -155,56 +170,53 @@ def _led(cells: np.ndarray, extent: int, below: str, above: str) -> np.ndarray:
     return found
 
 
-def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], shape: tuple[int, ...],
-             dtype: str | None, name: str) -> np.ndarray:
-    """What a function of the position gives for cells.
+# -- what a grid is refused for ---------------------------------------------------------------------------------------
+
+def check_boundary(description: Description, fields: Sequence[tuple[str, str]], nan_outside: bool) -> None:
+    """See to it that the values given outside are numbers, and of the fields' dtypes where these are known.
 
     Parameters
     ----------
-    function : callable
-        Of one integer array for each axis, which broadcast against each other.
-    coordinates : sequence of ndarray
-        Those arrays.
-    shape : tuple of int
-        Of the result.
-    dtype : str or None
-        Of the result; None for what the function gives.
-    name : str
-        What an error calls it.
+    description : Description
+        The grid.
+    fields : sequence of (str, str)
+        The names and dtypes of its fields; none where they are not known.
+    nan_outside : bool
+        Whether values may be NaN.
 
     Raises
     ------
     PlanError
-        If the result has another shape, is no numbers, or is not of a kind that ``dtype`` holds.
+        If a value is NaN or one that the field's dtype cannot hold, or a function fails.
     """
-    try:
-        given = np.asarray(function(*coordinates))
-    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise PlanError(f"the function that gives {name} failed: {type(error).__name__}: {error}; it is called with "
-                        f"one integer array for each of the {len(shape)} axes, which broadcast against each "
-                        "other") from error
-    return fitted(given, shape, dtype, name)
+    for field, dtype in fields or [(each.field, None) for each in description.edges]:
+        for side, edge in enumerate(description.edges_of(field)):
+            if edge.rule == NUMBER:
+                if dtype is not None:
+                    number_for(edge, dtype, field)
+                if np.isnan(edge.number) and not nan_outside:
+                    raise PlanError(f"{_side(field, side)} is NaN, {_MEANT}")
+            elif edge.rule == FUNCTION and description.halo[side // 2]:
+                _check_function(description, field, side, dtype, nan_outside)
 
 
-def fitted(given: np.ndarray, shape: tuple[int, ...], dtype: str | None, name: str) -> np.ndarray:
-    """Values broadcast to a shape, contiguous and of a dtype.
-
-    Raises
-    ------
-    PlanError
-        If they cannot be.
-    """
-    if given.dtype.kind not in "biufc":
-        raise PlanError(f"{name} is of dtype {given.dtype}; cells hold numbers")
-    if dtype is not None and not np.can_cast(given.dtype, dtype, "same_kind"):
-        raise PlanError(f"{name} is of dtype {given.dtype}, which the field's {np.dtype(dtype)} does not hold")
-    try:
-        return np.asarray(np.broadcast_to(given, shape), dtype, order="C")
-    except ValueError as error:
-        raise PlanError(f"{name} has shape {given.shape}, and its cells {shape}") from error
+_MEANT = "and so would be what is computed of it; where that is meant, say nan_outside=True"
 
 
-def number_for(edge: Edge, dtype: str, name: str) -> bytes:
+def _check_function(description: Description, field: str, side: int, dtype: str | None, nan_outside: bool) -> None:
+    # With a dtype these are the values that exchanges take later on, which are kept.
+    values = _evaluated(description, field, side, None) if dtype is None else boundary_values(
+        description, field, side, dtype)
+    if nan_outside or values.dtype.kind not in "fc":
+        return
+    coordinates = _coordinates(description, field, side)
+    cell = first_cell(np.isnan(values), coordinates)
+    if cell is not None:
+        block = description.block_beside(cell)
+        raise PlanError(f"{_side(field, side)} is NaN at cell {cell}, beside block {block}, {_MEANT}")
+
+
+def number_for(edge: Edge, dtype: str, field: str) -> bytes:
     """A fixed value outside as little-endian bytes of a field's dtype.
 
     Raises
@@ -212,20 +224,4 @@ def number_for(edge: Edge, dtype: str, name: str) -> bytes:
     PlanError
         If the dtype cannot hold it.
     """
-    number, kind = edge.number, np.dtype(dtype)
-    if kind.kind in "biu":
-        integral = np.isrealobj(number) and float(number).is_integer()
-        low, high = (0, 1) if kind.kind == "b" else (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
-        if not integral or not low <= int(number) <= high:
-            raise PlanError(f"the boundary of {name} is {number}, which its {kind} cannot hold")
-        return np.array(int(number), kind).tobytes()
-    if kind.kind == "f" and np.iscomplexobj(number):
-        raise PlanError(f"the boundary of {name} is {number}, which its {kind} cannot hold")
-    with np.errstate(over="ignore"):
-        found = np.asarray(number).astype(kind)
-    if np.isfinite(number) and not np.isfinite(found):
-        raise PlanError(f"the boundary of {name} is {number}, which its {kind} cannot hold")
-    return found.tobytes()
-
-
-__all__ = ["NUMBER", "boundary_values", "evaluate", "fitted", "functions_of", "learn", "number_for", "read_boundary"]
+    return held(edge.number, dtype, f"the boundary of {f'field {field!r}' if field else 'the grid'}").tobytes()

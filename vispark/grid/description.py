@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,6 +132,11 @@ class Description:
     def positions(self) -> Iterator[tuple[int, ...]]:
         """All blocks, in the order of their numbers."""
         return itertools.product(*map(range, self.splits))
+
+    def block_beside(self, cell: Sequence[int]) -> tuple[int, ...]:
+        """The block that has a cell, or for a cell outside of the grid the block beside it."""
+        return tuple(bisect_right(self.cuts(axis), min(max(at, 0), self.shape[axis] - 1)) - 1
+                     for axis, at in enumerate(cell))
 
     def number_of(self, position: tuple[int, ...]) -> int:
         """A block's number: its place in C order among all."""

@@ -12,7 +12,7 @@ from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError
 from vispark.grid import gathering, scattering
-from vispark.grid.boundary import functions_of, learn, read_boundary
+from vispark.grid.boundary import check_boundary, functions_of, learn, read_boundary
 from vispark.grid.description import Description
 from vispark.grid.key import BlockKey
 
@@ -44,12 +44,15 @@ class Grid:
         that are not named have 0.
     fields : dict of str to dtype, optional
         The names and dtypes of the fields, where there are several or where what is scattered is to be converted.
+    nan_outside : bool
+        Whether the boundary may be NaN, as where a stencil tells by it what lies outside. Infinities always may.
 
     Raises
     ------
     PlanError
         If the splits are more than the cells, the halo is wider than a block or than 32 cells, an axis has 2**31 cells
-        or about as many, or something is not of its kind.
+        or about as many, something is not of its kind, or a value of the boundary is NaN or, of a field of ``fields``,
+        one that its dtype cannot hold. Functions are called for all cells outside.
 
     Examples
     --------
@@ -65,7 +68,7 @@ class Grid:
 
     def __init__(self, shape: int | tuple[int, ...], splits: int | tuple[int, ...] | None = None,
                  halo: int | tuple[int, ...] = 1, boundary: Any = 0.0,
-                 fields: Mapping[str, Any] | None = None) -> None:
+                 fields: Mapping[str, Any] | None = None, *, nan_outside: bool = False) -> None:
         extents = _extents("shape", shape, 1)
         ndim = len(extents)
         if not 1 <= ndim <= 3:
@@ -84,6 +87,7 @@ class Grid:
         if self.fields and unknown:
             raise PlanError(f"boundary= is given for {', '.join(sorted(unknown))}; the grid's fields are "
                             + ", ".join(name for name, _ in self.fields))
+        check_boundary(description, self.fields, nan_outside)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.description, self.fields, functions_of(self.description))
@@ -133,7 +137,7 @@ class Grid:
         """The keys of all blocks, in C order."""
         return (BlockKey(self, position) for position in self.description.positions())
 
-    def scatter(self, sc: SparkContext, what: Any, partitions: int | None = None) -> RDD[Any]:
+    def scatter(self, sc: SparkContext, what: Any, partitions: int | None = None, *, check: bool = False) -> RDD[Any]:
         """Make an RDD of the grid's blocks.
 
         Parameters
@@ -148,6 +152,8 @@ class Grid:
         partitions : int, optional
             Of the RDD, each a box of neighbouring blocks. Left out: as many as Spark runs tasks at once, and no more
             than blocks.
+        check : bool
+            Whether to look for NaN and infinities.
 
         Returns
         -------
@@ -156,10 +162,13 @@ class Grid:
         Raises
         ------
         PlanError
-            If an array is not of the grid's shape or a field's dtype, or, where tasks run in this process's machine
-            alone (a master ``local``), a file is missing. Where a function or a file is at fault otherwise, at the
-            action: behind ``cache("GPU")`` as this error, of the RDD itself as Spark's own error with this one in
-            its text.
+            If an array is not of the grid's shape or a field's dtype, a number is none of that dtype, or, where tasks
+            run in this process's machine alone (a master ``local``), a file is missing. Where a function or a file is
+            at fault otherwise, at the action: behind ``cache("GPU")`` as this error, of the RDD itself as Spark's own
+            error with this one in its text.
+        NotFinite
+            If ``check`` finds a cell that is NaN or infinite: at once in an array or a number, and in what functions
+            and files give as above. The message names field, cell and block.
 
         Examples
         --------
@@ -170,7 +179,7 @@ class Grid:
         array([[23, 24, 25],
                [33, 34, 35]])
         """
-        return scattering.scatter(self, sc, what, partitions)
+        return scattering.scatter(self, sc, what, partitions, check)
 
     @staticmethod
     def gather(blocks: RDD[Any], cells: Any = ...) -> Any:

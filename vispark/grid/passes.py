@@ -167,7 +167,7 @@ def _side(edge: Edge, name: str, dtype: str) -> str | None:
         return None
     if edge.rule != NUMBER:
         return edge.rule
-    number = np.frombuffer(number_for(edge, dtype, f"field {name!r}" if name else "the grid"), dtype)[0]
+    number = np.frombuffer(number_for(edge, dtype, name), dtype)[0]
     if number.dtype.kind == "f" and number.itemsize >= np.float32().itemsize and np.isfinite(number):
         return float(number).hex() + ("f" if number.dtype.itemsize == np.float32().itemsize else "")
     if number.dtype.kind in "iu" and abs(int(number)) < 2**31:

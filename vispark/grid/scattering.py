@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pyspark import RDD, SparkContext
 
-from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.errors import NotFinite, PlanError
 from vispark.captured import UserFunction, capture
 from vispark.grid import files
-from vispark.grid.boundary import evaluate, fitted
+from vispark.grid.values import evaluate, first_cell, fitted, held
 
 if TYPE_CHECKING:
     from vispark.grid.grid import BlockKey, Grid
 
 
-def scatter(grid: Grid, sc: SparkContext, what: Any, partitions: int | None = None) -> RDD[Any]:
+def scatter(grid: Grid, sc: SparkContext, what: Any, partitions: int | None, check: bool) -> RDD[Any]:
     """See :meth:`vispark.Grid.scatter`."""
-    sources = _sources(grid, what)
+    sources = _sources(grid, what, check)
     count = min(grid.description.blocks, sc.defaultParallelism) if partitions is None else partitions
     if not 1 <= count <= grid.description.blocks:
         raise PlanError(f"partitions={count}; a grid of {grid.description.blocks} blocks has 1 to that many")
@@ -57,6 +57,7 @@ class _Piece:
     array: np.ndarray | None = None
     function: UserFunction | None = None
     path: str = ""
+    checked: bool = False
 
     def block(self, key: BlockKey) -> np.ndarray:
         """The block's array, contiguous.
@@ -65,20 +66,28 @@ class _Piece:
         ------
         PlanError
             If function or file do not give one of the block's shape and the field's dtype.
+        NotFinite
+            If they give a cell that is NaN or infinite, and are to be checked.
         """
-        what = f"field {self.name!r}" if self.name else "the grid"
+        coordinates = _coordinates(key)
         if self.array is not None:
-            return fitted(self.array, key.shape, self.dtype, what)
+            return fitted(self.array, key.shape, self.dtype, _called(self.name), coordinates)
         if self.function is not None:
-            coordinates = np.ix_(*(np.arange(part.start, part.stop) for part in key.slices))
-            return evaluate(self.function.function, coordinates, key.shape, self.dtype,
-                            f"{what} in block {key.position}")
+            found = evaluate(self.function.function, coordinates, key.shape, self.dtype,
+                             f"{_called(self.name)} in block {key.position}")
+        else:
+            found = self._read(key, coordinates)
+        if self.checked:
+            _check_finite(found, key, self.name)
+        return found
+
+    def _read(self, key: BlockKey, coordinates: tuple[np.ndarray, ...]) -> np.ndarray:
         found = files.read(self.path)
         if found.shape == key.grid.shape and found.shape != key.shape:
             found = found[key.slices]
         if found.shape != key.shape:
             raise PlanError(f"{self.path} has shape {found.shape}; block {key.position} has {key.shape}")
-        return fitted(found, key.shape, self.dtype, f"{what} in {self.path}")
+        return fitted(found, key.shape, self.dtype, f"{_called(self.name)} in {self.path}", coordinates)
 
 
 @dataclass(frozen=True)
@@ -88,19 +97,46 @@ class _Source:
     name: str
     dtype: str | None
     given: Any
+    checked: bool
 
     def piece(self, key: BlockKey) -> _Piece:
-        """What one block of it is made of."""
+        """What one block of it is made of.
+
+        Raises
+        ------
+        NotFinite
+            If an array has a cell that is NaN or infinite, and is to be checked.
+        """
         if isinstance(self.given, np.ndarray):
             # A copy, so that not the whole array is pickled for a view of it.
-            return _Piece(self.name, self.dtype, np.array(self.given[key.slices] if self.given.ndim else self.given))
+            part = np.array(self.given[key.slices] if self.given.ndim else self.given)
+            if self.checked:
+                _check_finite(part, key, self.name)
+            return _Piece(self.name, self.dtype, part)
         if isinstance(self.given, UserFunction):
-            return _Piece(self.name, self.dtype, function=self.given)
-        whole = self.given.endswith(".npy")
-        return _Piece(self.name, self.dtype, path=self.given if whole else files.block_path(self.given, key.position))
+            return _Piece(self.name, self.dtype, function=self.given, checked=self.checked)
+        path = self.given if self.given.endswith(".npy") else files.block_path(self.given, key.position)
+        return _Piece(self.name, self.dtype, path=path, checked=self.checked)
 
 
-def _sources(grid: Grid, what: Any) -> list[_Source]:
+def _called(field: str) -> str:
+    return f"field {field!r}" if field else "the grid"
+
+
+def _check_finite(values: np.ndarray, key: BlockKey, field: str) -> None:
+    """Raise NotFinite where a cell of a block is NaN or infinite; one value stands for all cells."""
+    if values.dtype.kind in "fc":
+        cell = first_cell(~np.isfinite(np.broadcast_to(values, key.shape)), _coordinates(key))
+        if cell is not None:
+            raise NotFinite(f"cell {cell} of {field or 'the grid'}, in block {key.position}, is NaN or infinite where "
+                            "it is scattered")
+
+
+def _coordinates(key: BlockKey) -> tuple[np.ndarray, ...]:
+    return np.ix_(*(np.arange(part.start, part.stop) for part in key.slices))
+
+
+def _sources(grid: Grid, what: Any, check: bool) -> list[_Source]:
     dtypes = dict(grid.fields)
     if isinstance(what, str | os.PathLike) and not os.fspath(what).endswith(".npy"):
         names = list(dtypes) or files.saved_fields(what, (0,) * len(grid.splits))
@@ -108,7 +144,7 @@ def _sources(grid: Grid, what: Any) -> list[_Source]:
     if not isinstance(what, Mapping):
         if dtypes:
             raise PlanError(f"the grid has the fields {', '.join(dtypes)}; scatter a dict with a value for each")
-        return [_Source("", None, _given(grid, "", what, None))]
+        return [_Source("", None, _given(grid, "", what, None), check)]
     if not what:
         raise PlanError("scatter was given a dict without fields")
     for name in what:
@@ -116,7 +152,7 @@ def _sources(grid: Grid, what: Any) -> list[_Source]:
             raise PlanError(f"scatter was given a dict with the key {name!r}; fields must have names of type str")
     if dtypes and set(dtypes) != set(what):
         raise PlanError(f"the grid has the fields {', '.join(dtypes)}, and what is scattered has {', '.join(what)}")
-    return [_Source(name, dtypes.get(name), _given(grid, name, what[name], dtypes.get(name)))
+    return [_Source(name, dtypes.get(name), _given(grid, name, what[name], dtypes.get(name)), check)
             for name in dtypes or what]
 
 
@@ -126,7 +162,10 @@ def _given(grid: Grid, name: str, value: Any, dtype: str | None) -> Any:
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
     if isinstance(value, Number | np.generic):
-        return fitted(np.asarray(value), (), dtype, what)
+        number = np.asarray(value)
+        if number.dtype.kind not in "biufc":
+            raise PlanError(f"{what} is {value!r}; cells hold numbers of at most 64 bits")
+        return number if dtype is None else held(number[()], dtype, what)
     if isinstance(value, np.ndarray):
         if value.shape != grid.shape:
             raise PlanError(f"{what} has shape {value.shape}, the grid {grid.shape}")

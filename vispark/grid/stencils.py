@@ -176,7 +176,7 @@ class Ghosts:
             values = ArrayValue.of(boundary_values(self.description, name, side, dtype), "a boundary's values")
             return Side("given", zero, self.slots.slot(values))
         if edge.rule == NUMBER and width:
-            return Side("given", number_for(edge, dtype, f"field {name!r}" if name else "the grid"), -1)
+            return Side("given", number_for(edge, dtype, name), -1)
         return Side("given" if edge.rule in (NUMBER, FUNCTION) else edge.rule, zero, -1)
 
 

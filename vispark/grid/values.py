@@ -1,0 +1,113 @@
+"""Values of cells as ones of a field's dtype: what that cannot hold is an error that names the cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.errors import PlanError
+
+
+def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], shape: tuple[int, ...],
+             dtype: str | None, name: str) -> np.ndarray:
+    """What a function of the position gives for cells.
+
+    Parameters
+    ----------
+    function : callable
+        Of one integer array for each axis, which broadcast against each other.
+    coordinates : sequence of ndarray
+        Those arrays.
+    shape : tuple of int
+        Of the result.
+    dtype : str or None
+        Of the result; None for what the function gives.
+    name : str
+        What an error calls it.
+
+    Raises
+    ------
+    PlanError
+        If the result has another shape, is no numbers, or is not of a kind that ``dtype`` holds, or a cell's value is
+        beyond what it holds.
+    """
+    try:
+        given = np.asarray(function(*coordinates))
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise PlanError(f"the function that gives {name} failed: {type(error).__name__}: {error}; it is called with "
+                        f"one integer array for each of the {len(shape)} axes, which broadcast against each "
+                        "other") from error
+    return fitted(given, shape, dtype, name, coordinates)
+
+
+def fitted(given: np.ndarray, shape: tuple[int, ...], dtype: str | None, name: str,
+           coordinates: Sequence[np.ndarray]) -> np.ndarray:
+    """Values broadcast to a shape, contiguous and of a dtype.
+
+    Parameters as for :func:`evaluate`.
+
+    Raises
+    ------
+    PlanError
+        If they cannot be.
+    """
+    if given.dtype.kind not in "biufc":
+        raise PlanError(f"{name} is of dtype {given.dtype}; cells hold numbers")
+    if dtype is not None and not np.can_cast(given.dtype, dtype, "same_kind"):
+        raise PlanError(f"{name} is of dtype {given.dtype}, which the field's {np.dtype(dtype)} does not hold")
+    try:
+        whole = np.broadcast_to(given, shape)
+    except ValueError as error:
+        raise PlanError(f"{name} has shape {given.shape}, and its cells {shape}") from error
+    with np.errstate(over="ignore"):
+        found = np.asarray(whole, dtype, order="C")
+    if not np.can_cast(whole.dtype, found.dtype, "safe"):
+        lost = found != whole if found.dtype.kind in "iu" else np.isfinite(whole) & ~np.isfinite(found)
+        cell = first_cell(lost, coordinates)
+        if cell is not None:
+            raise PlanError(f"{name} is {whole[np.unravel_index(lost.argmax(), shape)]} at cell {cell}, which the "
+                            f"field's {found.dtype} cannot hold")
+    return found
+
+
+def held(number: Any, dtype: str, name: str) -> np.ndarray:
+    """A number as one of a dtype.
+
+    Raises
+    ------
+    PlanError
+        If the dtype cannot hold it.
+    """
+    kind = np.dtype(dtype)
+    refused = PlanError(f"{name} is {number}, which its {kind} cannot hold")
+    if kind.kind in "biu":
+        integral = np.isrealobj(number) and float(number).is_integer()
+        low, high = (0, 1) if kind.kind == "b" else (int(np.iinfo(kind).min), int(np.iinfo(kind).max))
+        if not integral or not low <= int(number) <= high:
+            raise refused
+        return np.array(int(number), kind)
+    if kind.kind == "f" and np.iscomplexobj(number):
+        raise refused
+    with np.errstate(over="ignore"):
+        found = np.asarray(number).astype(kind)
+    if np.isfinite(number) and not np.isfinite(found):
+        raise refused
+    return found
+
+
+def first_cell(marked: np.ndarray, coordinates: Sequence[np.ndarray]) -> tuple[int, ...] | None:
+    """The position of the first of the cells that are marked; None where none is.
+
+    Parameters
+    ----------
+    marked : ndarray of bool
+        With an axis for each of the grid's.
+    coordinates : sequence of ndarray
+        The positions along each axis, as for :func:`evaluate`.
+    """
+    if not marked.any():
+        return None
+    at = np.unravel_index(int(marked.argmax()), marked.shape)
+    return tuple(int(along.ravel()[place]) for along, place in zip(coordinates, at, strict=True))
