@@ -11,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -122,6 +123,19 @@ class Lane:
         """Let the worker forget VRDDs, after what it was sent before."""
         with self.lock:
             self._sent(Release(self.client.next_number(), numbers), None, [])
+
+    def ask(self, request: Callable[[Client], Request]) -> Any:
+        """The answer to a small request, after those on their way, as to a release that another thread just sent.
+
+        Raises
+        ------
+        VisparkError
+            What the worker says went wrong.
+        """
+        with self.lock:
+            while self._waiting:
+                self._take()
+            return self.client.request(request(self.client))[0]
 
     def _sent(self, request: Request, shipment: Shipment | None, descriptors: list[int]) -> Ticket:
         self.client.send(request, descriptors)

@@ -433,7 +433,7 @@ class Session:
             return found
         values = ready.shares[0][1].values(nodes)
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
-        released = self.released.take()
+        released = self._unused()
         epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
         worlds = self.worlds.of(epochs, nodes)
         saves = self._saves(loader, ready, nodes, residency.tokens)
@@ -454,6 +454,14 @@ class Session:
                 if all(worker is not other for other, _, _ in found):
                     worker.release(released)
         return found
+
+    def _unused(self) -> tuple[int, ...]:
+        """What workers may forget before the next plan: not what plans that other threads sent start from, not yet."""
+        released = self.released.take()
+        later = {number for number in released if any(worker.uses(number) for worker in self.workers.known())}
+        for number in later:
+            self.released.put(number)
+        return tuple([number for number in released if number not in later])
 
     def _saves(self, loader, ready: Ready, nodes: Chain, tokens: RDD | None) -> dict[Home, Save]:
         """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.

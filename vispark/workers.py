@@ -271,12 +271,20 @@ class Worker:
         with self._lock:
             busy = list(self._busy.values())
         for lane in busy:
-            if any(lane.uses(number) for number in numbers):
-                with suppress(WorkerError):
-                    lane.release(numbers)
-                return
+            used = tuple([number for number in numbers if lane.uses(number)])
+            numbers = tuple([number for number in numbers if number not in used])
+            with suppress(WorkerError):
+                if used:
+                    lane.release(used)
         with suppress(WorkerError):
-            self._ask(lambda client: Release(client.next_number(), numbers))
+            if numbers:
+                self._ask(lambda client: Release(client.next_number(), numbers))
+
+    def uses(self, number: int) -> bool:
+        """Whether a plan on its way that another thread sent starts from a VRDD: what is sent now may overtake it."""
+        with self._lock:
+            others = [lane for thread, lane in self._busy.items() if thread != threading.get_ident()]
+        return any(lane.uses(number) for lane in others)
 
     def _defer(self, numbers: tuple[int, ...]) -> None:
         with self._lock:
@@ -350,8 +358,8 @@ class Worker:
         attempts = self._credentials.options.attempts
         while True:
             try:
-                with self._borrowed() as client:
-                    return client.epoch, client.request(request(client))[0]
+                with self._borrowed() as lane:
+                    return lane.client.epoch, lane.ask(request)
             except WorkerLost:
                 attempts -= 1
                 if attempts < 0 or self.gone:
@@ -423,13 +431,13 @@ class Worker:
             each.close()
 
     @contextmanager
-    def _borrowed(self) -> Iterator[Client]:
+    def _borrowed(self) -> Iterator[Lane]:
         """A connection for one request; closed where that fails."""
         with self._lock:
             lane = self._idle.pop() if self._idle else None
         lane = lane or self._open()
         try:
-            yield lane.client
+            yield lane
         except (WorkerLost, Fenced):
             self._drop(lane)
             raise

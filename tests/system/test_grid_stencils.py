@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -314,3 +315,22 @@ def test_a_result_is_unharmed_by_what_comes_after(sc: SparkContext):
     Grid.gather(two)
     np.testing.assert_array_equal(Grid.gather(blocks), array)
     np.testing.assert_array_equal(Grid.gather(one), first)
+
+
+def test_loops_of_several_threads_keep_what_each_starts_from(sc: SparkContext, caplog: pytest.LogCaptureFixture):
+    """What one thread lets go of goes along with no plan of another thread that may overtake its own."""
+    blocks = Grid((12, 10), (3, 2), 1, "periodic").scatter(sc, numbered((12, 10), "f8")).cache("GPU")
+    expected = Grid.gather(blocks.iterate(corners_of_one, steps=15))
+
+    def work(_: int) -> np.ndarray:
+        result = blocks
+        for _ in range(5):
+            result = result.iterate(corners_of_one, steps=3)
+            result.count()
+        return Grid.gather(result)
+
+    for _ in range(12):
+        with ThreadPoolExecutor(3) as pool:
+            for found in pool.map(work, range(3)):
+                np.testing.assert_array_equal(found, expected)
+    assert "lost" not in caplog.text

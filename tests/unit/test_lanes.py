@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from gpu_worker.client import Client
-from gpu_worker.protocol.messages import Folded, Ran, Reply, Request, Times, Welcome
+from gpu_worker.protocol.messages import Done, Folded, Ran, Release, Reply, Request, Times, Welcome
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection, close_all
 from vispark.kernels import ArrayValue
@@ -65,6 +66,19 @@ def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(lane: tupl
         sending.wait(ticket)
     # A thread that sees it unused lets the worker release it, maybe before the plan has begun.
     assert sending.client.used == [True, True] and not sending.uses(7) and sending.idle
+
+
+def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way(lane: tuple[Lane, Connection]):
+    sending, worker = lane
+    sending.release((7,))                                   # as the keeper's thread does
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(sending.ask, lambda client: Release(client.next_number(), (8,)))
+        numbers = []
+        for _ in range(2):
+            request, _ = worker.receive(Request)
+            numbers.append(request.number)
+            worker.send(Done(request.number), Reply)
+        assert asked.result(10).number == numbers[1] and sending.idle
 
 
 def test_large_values_travel_in_the_same_memory_once_it_is_free(lane: tuple[Lane, Connection]):
