@@ -23,7 +23,7 @@ from benchmarks.bare import CopyIn
 from benchmarks.measure import Case, Series, in_rounds
 from benchmarks.results import Group
 from benchmarks.session import IN_JVM
-from gpu_worker.client import Client, open_lease
+from gpu_worker.client import Client, machine, open_lease
 from gpu_worker.device import open_devices
 from gpu_worker.protocol.messages import Piece, Release, Report, Run
 from gpu_worker.protocol.payload import Payload
@@ -221,7 +221,7 @@ def alone(kind: str, cores: int, nbytes: int, samples: int, done: Callable[[str]
     group = Group("transport alone", {"processes": counts, "bytes_each": nbytes, "samples": samples, "device": kind})
     with ExitStack() as stack:
         credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), "benchmarks",
-                                  Options.read([("spark.vispark.device", kind)]))
+                                  Options.read([("spark.vispark.device", kind)]), machine=machine())
         stack.enter_context(open_lease(credentials.hello("lease", 0)))
         among = [stack.enter_context(closing(Processes(count, nbytes))) for count in counts]
         cases = [case for processes in among for case in _cases(processes, credentials, nbytes)]

@@ -142,9 +142,10 @@ class Plans:
         if reason:
             return Ready((), None, reason, ())
         prepared = tuple([(home, work.prepare(here)) for home, here in shares.items()])
+        whole = len(partitions) == len(homes) and prepared      # an RDD may have no partitions
         kept = tuple([self.shape(homes, {partition: content for _, share in prepared
                                          for partition, content in share.kept[number].items()})
-                      for number in range(len(prepared[0][1].kept))]) if len(partitions) == len(homes) else ()
+                      for number in range(len(prepared[0][1].kept))]) if whole else ()
         assert not isinstance(work.fold, str)
         return Ready(prepared, work.fold, "", kept)
 

@@ -218,7 +218,7 @@ class Session:
         *before, last = chain
         start = next((node.cached for node in reversed(before) if node.cached), None)
         residency = self.residencies.get(start.number) if start else None
-        if profiling.current() or residency is None or len(residency.contents) < len(partitions):
+        if not partitions or profiling.current() or residency is None or len(residency.contents) < len(partitions):
             return
         try:
             together = plan.together(chain, start)

@@ -495,11 +495,11 @@ class VRDD(History, FoldActions, GridOperations):
         return list(work.results().values())
 
     def tokens(self) -> RDD[Any] | None:
-        """Make sure of the nearest cached result; an RDD with the token of each of its partitions. None if not cached.
+        """Make sure of the nearest cached result; an RDD with the token of each of its partitions.
 
-        For the RDDs that :meth:`recv` gives.
+        For the RDDs that :meth:`recv` gives. None if nothing is cached, or there are no partitions.
         """
-        if not self._is_held():
+        if not self._is_held() or not self.getNumPartitions():
             return None
         self._contents()
         return Session.of(self.ctx).tokens(self._chain())

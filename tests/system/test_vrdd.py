@@ -259,6 +259,21 @@ def test_results_are_the_callers_own(sc: SparkContext):
     assert exact(rows.collect()) == exact([np.float32([1, 2])])
 
 
+def test_an_rdd_without_partitions_is_ordinary(sc: SparkContext):
+    plain = sc.emptyRDD()
+    numbers = plain.cache("GPU")
+    looped = numbers
+    for _ in range(3):
+        looped = looped.vmap(lambda x: 2 * x).cache()
+    for each in (numbers, numbers.vmap(lambda x: 2 * x), looped):
+        assert each.getNumPartitions() == 0
+        assert each.collect() == each.take(2) == each.recv().collect() == []
+        assert each.count() == each.sum() == plain.sum() == 0
+        with pytest.raises(ValueError, match="empty"):
+            each.reduce(operator.add)
+    assert numbers.vmap(lambda x: (0, x)).reduceByKey(operator.add, numKeys=2).collect() == []
+
+
 def test_partitions_with_signatures_of_their_own(sc: SparkContext):
     data = [[np.float32([[1, 2]]), np.float32([[3], [4]])], [], [np.ones((3, 2), np.float32)]]
     blocks = in_partitions(sc, data).cache("GPU")

@@ -86,6 +86,16 @@ def test_a_bad_line_is_named(tmp_path: Path, monkeypatch, line, fault, name):
     assert f"{path}, line 82: {fault}" in str(raised.value)
 
 
+@pytest.mark.parametrize(("given", "message"), [
+    ({"skip": -1}, "skip=-1; it is how many lines"), ({"skip": "a"}, "skip='a'; it is how many lines"),
+    ({"minPartitions": "x"}, "minPartitions='x'; it is a whole number"), ({"dtype": "U3"}, "cannot be read as <U3"),
+    ({"delimiter": "::"}, "one character, and not '::'")])
+def test_arguments_that_say_nothing_are_refused_without_spark(tmp_path: Path, given, message):
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(PlanError, match=message):
+        reader.read_text(None, tmp_path / "empty.txt", **{"minPartitions": 1, **given})
+
+
 def test_rows_are_packed_as_the_records_they_stand_for():
     rng = np.random.default_rng(1)
     for arrays in ([rng.random((5, 3), np.float32), rng.random((2, 3), np.float32)], [rng.integers(9, size=4)],

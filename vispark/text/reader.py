@@ -84,13 +84,17 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
     """
     require()
     name, parts = os.fspath(path), sc.defaultMinPartitions if minPartitions is None else minPartitions
-    found = splits(name, parts)
-    if not found:
-        return sc.emptyRDD()
+    if not isinstance(skip, int | np.integer) or skip < 0:
+        raise PlanError(f"skip={skip!r}; it is how many lines at the begin of each file are no data, 0 or more")
+    if not isinstance(parts, int | np.integer):
+        raise PlanError(f"minPartitions={parts!r}; it is a whole number")
     if np.dtype(dtype).name not in DTYPES:
         raise PlanError(f"text cannot be read as {np.dtype(dtype)}; there are {', '.join(DTYPES)}")
     if delimiter is not None and (len(delimiter) != 1 or delimiter in "\r\n\""):
         raise PlanError(f"delimiter= is one character, and not {delimiter!r}; leave it out for spaces and tabs")
+    found = splits(name, parts)
+    if not found:
+        return sc.emptyRDD()
     given = Format("" if delimiter in (None, " ") else delimiter or "", np.dtype(dtype).name, 1, ())
     width = _width(dict.fromkeys(split.path for split in found), given, skip)
     format = Format(given.delimiter, given.dtype, width, _fields(columns, width))
