@@ -9,6 +9,10 @@ import numpy as np
 
 from gpu_worker.protocol.errors import PlanError
 
+#: What functions of users raise.
+_OF_A_FUNCTION = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, OSError, RuntimeError,
+                  TypeError, ValueError)
+
 
 def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], shape: tuple[int, ...],
              dtype: str | None, name: str) -> np.ndarray:
@@ -35,7 +39,7 @@ def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], sh
     """
     try:
         given = np.asarray(function(*coordinates))
-    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+    except _OF_A_FUNCTION as error:
         raise PlanError(f"the function that gives {name} failed: {type(error).__name__}: {error}; it is called with "
                         f"one integer array for each of the {len(shape)} axes, which broadcast against each "
                         "other") from error
