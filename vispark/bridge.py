@@ -31,7 +31,7 @@ from vispark.errors import Fenced, OutOfMemory, PartitionMissing, RecordError, V
 from vispark.grid.lowering import lowering
 from vispark.options import Options
 from vispark.pieces import PIECES_FROM, Pieces, room
-from vispark.plan import Cached, Chain
+from vispark.plan import Cached, Chain, Past
 from vispark.prepared import Shipment
 from vispark.profiling import Spent
 from vispark.records import Keyring, Layout, Packed, pack
@@ -346,22 +346,36 @@ class Receive:
     It starts from the nearest result that is held: where ``places`` say (as the driver knew them, with what is there),
     or in the worker of its node. Where there is none, it starts from the records, and keeps what the chain says on the
     way unless that is held elsewhere.
+
+    Attributes
+    ----------
+    chain : Chain
+        From a result on that was held, if one was.
+    past : Past
+        All of it, for the case that this is lost.
     """
 
     credentials: Credentials
     chain: Chain
     places: dict[int, dict[int, tuple[Home, Content]]]
+    past: Past
 
     def __call__(self, partition: int, records: Iterable) -> Iterator:
-        kept = [node.cached for node in reversed(self.chain) if node.cached]
-        for cached in kept:
-            if plan.together(self.chain, cached):
-                raise PartitionMissing(f"partition {partition} of {cached} is not held any more, and needs neighbours "
-                                       "to be computed: use the VRDD's own actions")
-            with suppress(PartitionMissing):
-                return self._from(cached, partition,
-                                  *self.places.get(cached.number, {}).get(partition, (None, None)))
-        return self._from_records(partition, records)
+        for chain in self._chains():
+            for cached in [node.cached for node in reversed(chain) if node.cached]:
+                if plan.together(chain, cached):
+                    raise PartitionMissing(f"partition {partition} of {cached} is not held any more, and needs "
+                                           "neighbours to be computed: use the VRDD's own actions")
+                with suppress(PartitionMissing):
+                    return self._from(chain, cached, partition,
+                                      *self.places.get(cached.number, {}).get(partition, (None, None)))
+        return self._from_records(chain, partition, records)
+
+    def _chains(self) -> Iterator[Chain]:
+        """The chain; once what it begins with is lost, all of it."""
+        yield self.chain
+        if plan.is_cut(self.chain):
+            yield tuple([node for nodes, times in self.past for _ in range(times) for node in nodes])
 
     def from_token(self, partition: int, tokens: Iterable[Token]) -> Iterator:
         """Take what is held where a token says.
@@ -373,9 +387,10 @@ class Receive:
         """
         token, = tokens
         last = next(node.cached for node in reversed(self.chain) if node.cached)
-        return self._from(last, partition, token.home, token.contents.get(last.number))
+        return self._from(self.chain, last, partition, token.home, token.contents.get(last.number))
 
-    def _from(self, start: Cached, partition: int, home: Home | None, content: Content | None = None) -> Iterator:
+    def _from(self, chain: Chain, start: Cached, partition: int, home: Home | None,
+              content: Content | None = None) -> Iterator:
         """Start from what is held; what it looks like is asked of the worker where it is not known."""
         runtime_dir = home.runtime_dir if home and home.here else None
         if content is None:
@@ -384,13 +399,13 @@ class Receive:
         if content is None:
             raise PartitionMissing(f"partition {partition} of VRDD {start.number} is not held here")
         client = local_client(self.credentials, runtime_dir)
-        shipment = _lowered(client, self.chain, start, FETCH, partition, content)
+        shipment = _lowered(client, chain, start, FETCH, partition, content)
         return self._records(shipment, run(self.credentials, shipment, runtime_dir=runtime_dir))
 
-    def _from_records(self, partition: int, records: Iterable) -> Iterator:
-        packed = _packed(self.credentials, self.chain, partition, records)
+    def _from_records(self, chain: Chain, partition: int, records: Iterable) -> Iterator:
+        packed = _packed(self.credentials, chain, partition, records)
         chain = tuple([plan.Node(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
-                       for node in self.chain])
+                       for node in chain])
         shipment = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),
                             _addresses())
         return self._records(shipment, run(self.credentials, shipment, packed))

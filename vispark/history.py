@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pyspark import RDD
 
 from vispark import plan
-from vispark.plan import Chain, Lineage, Node
+from vispark.bridge import Receive
+from vispark.plan import Cached, Chain, Lineage, Node, Past
+from vispark.replay import is_held
 from vispark.residency import Residency
 from vispark.session import Session
 
@@ -23,16 +25,32 @@ class History(RDD[Any]):
     _residency: Residency | None
     #: The chain's end up to here, while this is kept.
     _end: Chain | None = None
+    #: How often the start of some lineage was set anew, by a checkpoint: in all, and when the origin was looked up.
+    _starts = 0
+    _looked_up: int = 0
 
-    def _chain(self) -> Chain:
+    def _chain(self, is_enough: Callable[[Node], bool] | None = None) -> Chain:
+        """The operations up to here: from the send on, or from the last one on whose result is enough to start from,
+        and from before that as far as it says where the result lies.
+        """
         nodes: list[Node] = []
+        found = False
+        for node in self._nodes():
+            nodes.append(node)
+            found = found or (is_enough is not None and is_enough(node))
+            if found and not isinstance(node.op, plan.MOVING):
+                return tuple(reversed(nodes))
+        return plan.verify(tuple(reversed(nodes)))
+
+    def _nodes(self) -> Iterator[Node]:
+        """The operations, with what is kept and saved of them, the last one first."""
         each: History | None = self
         while each is not None:
             residency = each._residency
-            nodes.append(Node(each._op, residency.cached, residency.saved) if residency else Node(each._op))
+            yield Node(each._op, residency.cached, residency.saved) if residency else Node(each._op)
             last, each = each, each._before
-        nodes.extend(last._lineage.nodes() if last._lineage else ())
-        return plan.verify(tuple(reversed(nodes)))
+        if last._lineage is not None:
+            yield from last._lineage.nodes()
 
     def _is_narrowed(self) -> bool:
         """Whether keys or values were taken of the records already: of what is left, Spark takes them."""
@@ -58,10 +76,35 @@ class History(RDD[Any]):
     @property
     def _loader(self) -> RDD[Any]:
         """The RDD that was sent; once an input is checkpointed, what was saved of that."""
+        if self._before is not None and self._looked_up != History._starts:
+            self._origin, self._looked_up = self._first._origin, History._starts
+        return self._origin
+
+    def _past(self) -> Past:
+        """All operations in short, with what is kept of them."""
+        return (*(self._first._lineage.past() if self._first._lineage else ()), (tuple(self._since()), 1))
+
+    def _since(self) -> list[Node]:
+        """The operations that are no mere lineage, with what is kept of them."""
+        nodes = []
+        each: History | None = self
+        while each is not None:
+            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
+            each = each._before
+        return nodes[::-1]
+
+    @property
+    def _first(self) -> History:
+        """The first one that is not forgotten."""
         each = self
         while each._before is not None:
             each = each._before
-        return each._origin
+        return each
+
+    def _reaches(self) -> bool:
+        """Whether some operation takes neighbours' cells."""
+        lineage = self._first._lineage
+        return (lineage is not None and lineage.reaches) or any(plan.reaches(node.op) for node in self._since())
 
     def _link(self) -> Lineage:
         """The operations up to this one, without anything that is kept."""
@@ -112,6 +155,23 @@ class History(RDD[Any]):
             last, each = each, each._before
         for op in last._earlier():      # a long loop has many, of which few are wanted
             yield Node(op)
+
+    def _nearest(self) -> Cached:
+        """The nearest result that is kept, of which there is one."""
+        each: History = self
+        while each._residency is None:
+            each = each._before
+        return each._residency.cached
+
+    def _held(self) -> Chain:
+        """The chain, from the last operation on whose result is held."""
+        session, everything = Session.of(self.ctx), range(self.getNumPartitions())
+        return self._chain(lambda node: is_held(session, node, everything))
+
+    def _receive(self, chain: Chain) -> Receive:
+        """The task that gives a partition's records to Spark, from what the chain begins with, or else from all."""
+        session = Session.of(self.ctx)
+        return Receive(session.credentials, chain, session.places(self._since()), self._past())
 
     def _waiting(self) -> list[Residency]:
         """What is to be kept and not there yet, behind the last that is, and that; nothing where none is.

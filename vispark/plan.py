@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 from gpu_worker.protocol.filled import filled
 from vispark.errors import PlanError
@@ -184,6 +185,20 @@ class Node:
 
 Chain = tuple[Node, ...]
 
+
+#: A whole chain, in short: nodes, and how many times they come, from the send on.
+Past = tuple[tuple[Chain, int], ...]
+
+
+class Trail(Protocol):
+    """The way back from a result: gives the chain up to it."""
+
+    def __call__(self, is_enough: Callable[[Node], bool] | None = None, /) -> Chain:
+        """From the send on; or from the last node on of which it is said that this is enough, and from before that as
+        far as it says where the result lies. Nodes are asked about from the last one back, and none before that one.
+        """
+
+
 #: Operations that leave the place of what they are given to those before them.
 MOVING = Keys, Values, ToDevice, ToHost
 
@@ -205,6 +220,12 @@ class Lineage:
     before: Lineage | None = None
     times: int = 1
     saved: Cached | None = None
+    #: Whether an operation, or one before these, takes neighbours' cells.
+    reaches: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found = any(map(reaches, self.ops)) or (self.before is not None and self.before.reaches)
+        object.__setattr__(self, "reaches", found)
 
     def then(self, ops: tuple[Op, ...], saved: Cached | None = None,
              is_there: Callable[[Cached], bool] = lambda saved: True) -> Lineage:
@@ -249,9 +270,23 @@ class Lineage:
             yield Node(link.ops[0], saved=link.saved)
             link = link.before
 
+    def past(self) -> Past:
+        """The operations in short."""
+        found = []
+        link: Lineage | None = self
+        while link is not None:
+            found.append((tuple([Node(op) for op in link.ops]), link.times))
+            link = link.before
+        return tuple(reversed(found))
+
     def backwards(self) -> Iterator[Op]:
         """All operations, the last one first."""
         return (node.op for node in self.nodes())
+
+
+def reaches(op: Op) -> bool:
+    """Whether an operation takes neighbours' cells, or has them come."""
+    return isinstance(op, HaloAppend) or needs_neighbours((Node(op),), 0)
 
 
 def place_of(chain: Sequence[Node]) -> str:
@@ -286,6 +321,16 @@ def together(chain: Sequence[Node], start: Cached | None) -> bool:
     """Whether what comes after ``start`` in a chain needs neighbours."""
     first = next((index for index, node in enumerate(chain) if start is not None and node.cached == start), 0)
     return any(needs_neighbours(chain, position) for position in range(first + 1, len(chain)))
+
+
+def upto(chain: Chain, wanted: Cached) -> Chain:
+    """The chain up to the node that is kept under a number."""
+    return chain[:next(at for at, node in enumerate(chain) if node.cached and node.cached.number == wanted.number) + 1]
+
+
+def is_cut(chain: Chain) -> bool:
+    """Whether a chain does not begin with the send."""
+    return not isinstance(chain[0].op, Send)
 
 
 def loops(chain: Sequence[Node]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,24 @@ log = logging.getLogger(__name__)
 
 #: The operations that are computed at once, but for loops.
 _AT_ONCE = 32
+
+
+def enough(session: Session, wanted: Cached, partitions: Sequence[int]) -> Callable[[Node], bool]:
+    """Says of nodes, the last one first, whether some partitions of one that is wanted can be had from there."""
+    is_before = False
+
+    def is_enough(node: Node) -> bool:
+        nonlocal is_before
+        is_before = is_before or (node.cached is not None and node.cached.number == wanted.number)
+        return is_before and (is_held(session, node, partitions) or session.snapshots.find(node.saved) is not None)
+
+    return is_enough
+
+
+def is_held(session: Session, node: Node, partitions: Sequence[int]) -> bool:
+    """Whether workers hold a node's result in some partitions, as far as is known."""
+    residency = session.residencies.get(node.cached.number) if node.cached else None
+    return residency is not None and not session.missing(residency, partitions)
 
 
 @dataclass(frozen=True)
@@ -59,31 +78,39 @@ class Replay:
     loader : RDD
         The RDD before the send.
     chain : Chain
-        From the send. Its last node is to be kept, and something on the way needs neighbours.
+        From the send, or from what is held or saved. Its last node is to be kept, and something on the way needs
+        neighbours.
     """
 
     def __init__(self, session: Session, loader: RDD, chain: Chain):
         self._session = session
         self._loader = loader
-        self._chain = chain
         self._everything = range(loader.getNumPartitions())
-        self._first = next(position for position in range(len(chain)) if plan.needs_neighbours(chain, position))
-        #: The last node that was there once; what comes behind it is not computed anew.
-        self._was_there = max((index for index, node in enumerate(chain) if self._has_been(node)), default=-1)
+        self._take(chain)
         self._base: Residency | None = None
         self._point: Point | None = None
         self._marks: list[Mark] = []
         self._pace = Pace()
 
-    def run(self) -> None:
+    def _take(self, chain: Chain) -> None:
+        self._chain = chain
+        #: The first node that may be started from in all partitions alone.
+        self._first = 0 if plan.is_cut(chain) else next(
+            position for position in range(len(chain)) if plan.needs_neighbours(chain, position))
+        #: The last node that was there once; what comes behind it is not computed anew.
+        self._was_there = max((index for index, node in enumerate(chain) if self._has_been(node)), default=-1)
+
+    def run(self, whole: Callable[[], Chain]) -> None:
         """Compute it; after an error this may be called again, and goes on as far as it was.
+
+        ``whole`` gives the chain from the send on, for the case that what it begins with is lost, too.
 
         Raises
         ------
         VisparkError
             If something is lost under it, or fails.
         """
-        point = self._start()
+        point = self._start(whole)
         while point.position < len(self._chain) - 1:
             point = self._point = self._advanced(point)
             self._session.parts += 1
@@ -94,10 +121,18 @@ class Replay:
 
     # -- where to start -----------------------------------------------------------------------------------------------
 
-    def _start(self) -> Point:
+    def _start(self, whole: Callable[[], Chain]) -> Point:
         """The latest point whose content is there, or can be had from a snapshot; else what the RDD's records give."""
         if self._point is not None and not self._is_missing(self._point.residency):
             return self._point
+        found = self._latest()
+        if found is None and plan.is_cut(self._chain):
+            self._point, self._marks = None, []         # nothing of which can be had
+            self._take(whole())
+            found = self._latest()
+        return found or self._loaded()
+
+    def _latest(self) -> Point | None:
         for position in range(len(self._chain) - 1, self._first - 1, -1):
             node = self._chain[position]
             for mark in reversed(self._marks):
@@ -111,7 +146,7 @@ class Replay:
             restored = self._restored(node.saved, residency, node)
             if restored is not None:
                 return Point(position, 0, restored)
-        return self._loaded()
+        return None
 
     def _has_been(self, node: Node) -> bool:
         residency = self._session.residencies.get(node.cached.number) if node.cached else None
@@ -171,7 +206,7 @@ class Replay:
         if not kept:
             self._base = self._base or session.residency("the grid before its neighbours are needed")
             chain = (*chain[:last], Node(chain[last].op, self._base.cached))
-        session.materialise(self._loader, chain[:last + 1], chain[last].cached, self._everything)
+        session.materialise(self._loader, lambda _=None: chain[:last + 1], chain[last].cached, self._everything)
         return Point(last, 0, session.residencies[chain[last].cached.number])
 
     # -- parts --------------------------------------------------------------------------------------------------------

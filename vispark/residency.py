@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark import RDD
 
@@ -49,6 +49,9 @@ class Residency:
         What computes it anew; there until that is done.
     """
 
+    #: How often some content came, of any number.
+    came: ClassVar[int] = 0
+
     def __init__(self, released: Released, cached: Cached):
         self.iterated: Iterated | None = None
         self.pace: Pace | None = None
@@ -70,6 +73,7 @@ class Residency:
     def bind(self, home: Home, epoch: int, contents: Mapping[int, Content]) -> None:
         """Take note of where some partitions are."""
         self._shape, self.pending = None, ()
+        Residency.came += 1
         self.places.update(dict.fromkeys(contents, (home, epoch)))
         self.contents.update(contents)
         self._changes += 1

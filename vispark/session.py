@@ -35,12 +35,12 @@ from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnav
 from vispark.grid.loop import Pace
 from vispark.lanes import Ticket
 from vispark.options import Options
-from vispark.plan import Cached, Chain
+from vispark.plan import Cached, Chain, Node, Trail
 from vispark.plans import Plans, Ready
 from vispark.prepared import Prepared, Shipment
 from vispark.relay import Ask, Relay
 from vispark.released import Released
-from vispark.replay import Replay
+from vispark.replay import Replay, enough, is_held
 from vispark.residency import Residency
 from vispark.rewrite import KEEP, Goal, after_start
 from vispark.snapshots import Snapshots
@@ -146,8 +146,7 @@ class Session:
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
-    def evaluate(self, loader, chain: Chain, partitions: Sequence[int], goal: Goal,
-                 whole: Callable[[], Chain] | None = None) -> Answer:
+    def evaluate(self, loader, chain: Chain, partitions: Sequence[int], goal: Goal, trail: Trail) -> Answer:
         """Run a chain that passes through cached content, and bring the result to the driver.
 
         Parameters
@@ -155,12 +154,14 @@ class Session:
         loader : RDD
             The RDD before the send.
         chain : Chain
-            At least one of its nodes is cached. From the send, or, where ``whole`` gives that, from the operation on
-            that says where the content of the last cached node lies.
+            At least one of its nodes is cached. From the operation on that says where the content of the last cached
+            node lies.
         partitions : sequence of int
             The partitions wanted.
         goal : Goal
             What is wanted of them.
+        trail : Trail
+            The way back from the result, for what is not there.
 
         Raises
         ------
@@ -173,25 +174,24 @@ class Session:
         def once() -> None:
             todo = [each for each in partitions if each not in answer.done] if answer.done else partitions
             if self.missing(self.residencies[start.number], todo):
-                self.materialise(loader, whole() if whole else chain, start, todo)
+                self.materialise(loader, trail, start, todo)
             self._round(loader, chain, start, goal, todo, answer)
 
         self._until_done(once)
         return answer
 
-    def ensure(self, loader, chain: Chain, partitions: Sequence[int]) -> dict[int, Content]:
-        """Materialise the last cached node of a chain in some partitions; what it looks like there."""
-        start = next(node.cached for node in reversed(chain) if node.cached)
+    def ensure(self, loader, start: Cached, partitions: Sequence[int], trail: Trail) -> dict[int, Content]:
+        """Materialise what is to be kept under a number in some partitions; what it looks like there."""
         residency = self.residencies[start.number]
-        self.complete(loader, residency, partitions, lambda: chain)
+        self.complete(loader, residency, partitions, trail)
         return {partition: residency.contents[partition] for partition in partitions}
 
-    def complete(self, loader, residency: Residency, partitions: Sequence[int], whole: Callable[[], Chain]) -> None:
-        """Wait for what is to be kept, and materialise it where it did not come; ``whole`` gives the chain up to it."""
+    def complete(self, loader, residency: Residency, partitions: Sequence[int], trail: Trail) -> None:
+        """Wait for what is to be kept, and materialise it where it did not come."""
         def once() -> None:
             self._settle_pending(residency)
             if self.missing(residency, partitions):
-                self.materialise(loader, whole(), residency.cached, partitions)
+                self.materialise(loader, trail, residency.cached, partitions)
 
         self._until_done(once)
 
@@ -203,7 +203,7 @@ class Session:
             paces.popitem(last=False)
         return paces[shape]
 
-    def submit(self, loader, chain: Chain, partitions: Sequence[int], whole: Callable[[], Chain]) -> None:
+    def submit(self, loader, chain: Chain, partitions: Sequence[int], trail: Trail) -> None:
         """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
 
         Whatever is wrong with it is told by the first action that needs it. While a profile is taken nothing begins
@@ -212,7 +212,7 @@ class Session:
 
         Parameters
         ----------
-        loader, chain, partitions, whole
+        loader, chain, partitions, trail
             As for :meth:`evaluate`.
         """
         *before, last = chain
@@ -228,12 +228,12 @@ class Session:
             if not self.missing(residency, partitions):
                 self._begin(loader, chain, start, residency, self.residencies[last.cached.number], partitions)
             elif together:
-                self.ensure(loader, whole(), partitions)
+                self.ensure(loader, last.cached, partitions, trail)
         except LOST as error:
             log.warning("lost under a loop: %s", error)
             if together:
                 with suppress(VisparkError):
-                    self.ensure(loader, whole(), partitions)
+                    self.ensure(loader, last.cached, partitions, trail)
         except VisparkError as error:
             log.debug("not begun before it is needed: %s", error)
 
@@ -242,15 +242,14 @@ class Session:
         """Whether some worker is relayed to."""
         return not all(worker.direct for worker in self.workers.known())
 
-    def catch_up(self, loader, whole: Callable[[], Chain], partitions: Sequence[int], waiting: Sequence[Residency]
-                 ) -> None:
+    def catch_up(self, loader, trail: Trail, partitions: Sequence[int], waiting: Sequence[Residency]) -> None:
         """Compute what waits to be kept, where it has become much: relayed plans do not run ahead, but in batches.
 
         Whatever is wrong with it is told by the first action that needs it.
 
         Parameters
         ----------
-        loader, whole, partitions
+        loader, trail, partitions
             As for :meth:`evaluate`.
         waiting : sequence of Residency
             What is to be kept, the last one first, behind what is there, which is the last in the sequence.
@@ -261,7 +260,7 @@ class Session:
         nbytes = sum(content.nbytes for content in there.contents.values())
         if len(coming) >= BATCH or len(coming) * nbytes > _BATCH_BYTES:
             try:
-                self.ensure(loader, whole(), partitions)
+                self.ensure(loader, coming[0].cached, partitions, trail)
             except VisparkError as error:
                 log.debug("not computed before it is needed: %s", error)
 
@@ -318,7 +317,7 @@ class Session:
     def _last(self, chain: Chain) -> Residency:
         return self.residencies[next(node.cached for node in reversed(chain) if node.cached).number]
 
-    def places(self, chain: Chain) -> dict[int, dict[int, tuple[Home, Content]]]:
+    def places(self, chain: Sequence[Node]) -> dict[int, dict[int, tuple[Home, Content]]]:
         """Where the partitions of a chain's cached nodes are and what they look like, as far as is known, by number."""
         found = {}
         for node in chain:
@@ -367,30 +366,36 @@ class Session:
             for home in self.worlds.end(shipment.world):
                 self.workers.at(home).abandon(shipment.world.key)
 
-    def materialise(self, loader, chain: Chain, wanted: Cached, partitions: Sequence[int]) -> None:
-        """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job."""
+    def materialise(self, loader, trail: Trail, wanted: Cached, partitions: Sequence[int]) -> None:
+        """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job.
+
+        What came before the last that is held in these partitions, or of which there is a snapshot, is not looked at.
+        """
         residency = self.residencies[wanted.number]
         with residency.lock:
             missing = self.missing(residency, partitions)
             if not missing:
                 return
-            upto = chain[:next(index for index, node in enumerate(chain) if node.cached == wanted) + 1]
-            if plan.together(upto, None):
-                residency.replay = residency.replay or Replay(self, loader, upto)
-                residency.replay.run()
+            chain = plan.upto(trail(enough(self, wanted, missing)), wanted)
+            if plan.together(chain, None) or (
+                    plan.is_cut(chain) and not any(is_held(self, node, missing) for node in chain)):
+                residency.replay = residency.replay or Replay(self, loader, chain)
+                residency.replay.run(lambda: plan.upto(trail(), wanted))
                 residency.replay = None
                 return
-            for node in reversed(upto[:-1]):
+            for node in reversed(chain[:-1]):
                 earlier = self.residencies.get(node.cached.number) if node.cached else None
                 if earlier is None:
                     continue
                 absent = set(self.missing(earlier, missing))
                 here = [partition for partition in missing if partition not in absent]
                 if here:
-                    self.computed(loader, upto, earlier.cached, here)
+                    self.computed(loader, chain, earlier.cached, here)
                 missing = self.missing(residency, missing)
+            if missing and plan.is_cut(chain):
+                raise PartitionMissing(f"what {wanted} is computed from was lost meanwhile")
             if missing:
-                self._load(loader, upto, missing)
+                self._load(loader, chain, missing)
 
     def computed(self, loader, chain: Chain, start: Cached, partitions: Sequence[int]) -> None:
         """Have what a chain keeps computed from a node that is held."""

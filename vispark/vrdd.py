@@ -20,7 +20,6 @@ from pyspark.serializers import Serializer
 from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark import plan
 from vispark.actions import FoldActions
-from vispark.bridge import Receive
 from vispark.content import Content
 from vispark.errors import PlanError
 from vispark.explain import Explained, content_of, explain
@@ -55,7 +54,7 @@ class VRDD(History, FoldActions, GridOperations):
         self.has_resource_profile = False
         self.partitioner = loader.partitioner if not isinstance(op, plan.Keys | plan.Values) else None
         self._bypass_serializer = False
-        self._origin = loader
+        self._origin, self._looked_up = loader, History._starts
         self._op = op
         self._before = before
         self._lineage: Lineage | None = None
@@ -435,9 +434,7 @@ class VRDD(History, FoldActions, GridOperations):
     def _received_by(self, source: VRDD) -> ReceivedRDD:
         """What :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""
         self._compute_grid()
-        session, chain = Session.of(self.ctx), self._chain()
-        task = Receive(session.credentials, chain, session.places(chain))
-        received = ReceivedRDD(self._loader, task, self.partitioner is not None, source)
+        received = ReceivedRDD(self._loader, self._receive(self._held()), self.partitioner is not None, source)
         return received if self._profile is None else received.withResources(self._profile)
 
     def _inner(self) -> ReceivedRDD:
@@ -446,8 +443,8 @@ class VRDD(History, FoldActions, GridOperations):
         It does not keep this VRDD alive: that is for what :meth:`recv` gives.
         """
         with self._lock:
-            chain = self._chain()
-            held = tuple((number, len(known)) for number, known in Session.of(self.ctx).places(chain).items())
+            chain, places = self._held(), Session.of(self.ctx).places(self._since())
+            held = tuple((number, len(known)) for number, known in places.items())
             if self._received is None or self._received[0] != (chain, held):
                 self._received = (chain, held), self._received_by(weakref.proxy(self))
             return self._received[1]
@@ -480,16 +477,14 @@ class VRDD(History, FoldActions, GridOperations):
         """What each partition of the nearest cached result looks like, materialised."""
         session = Session.of(self.ctx)
         self._run_loops()
-        contents = session.ensure(self._loader, self._chain(), range(self.getNumPartitions()))
+        contents = session.ensure(self._loader, self._nearest(), range(self.getNumPartitions()), self._chain)
         self._let_go_of_inputs()
         return contents
 
     def _results(self) -> list[Content]:
         """What each partition of the result will look like."""
-        chain = self._recent()
-        start = next(node.cached for node in reversed(chain) if node.cached)
         contents = self._contents()
-        work = lowering(chain, start, FETCH, contents.values(), Session.of(self.ctx).workers.room)
+        work = lowering(self._recent(), self._nearest(), FETCH, contents.values(), Session.of(self.ctx).workers.room)
         for partition, content in contents.items():
             work.add(partition, content)
         return list(work.results().values())
@@ -502,11 +497,11 @@ class VRDD(History, FoldActions, GridOperations):
         if not self._is_held() or not self.getNumPartitions():
             return None
         self._contents()
-        return Session.of(self.ctx).tokens(self._chain())
+        return Session.of(self.ctx).tokens(self._recent())
 
     def forget_places(self) -> None:
         """Ask the workers anew where the nearest cached result is; a plan did not find it where it should be."""
-        Session.of(self.ctx).find(self._chain())
+        Session.of(self.ctx).find(self._recent())
 
     def _begin(self) -> None:
         """Let the workers begin with what is to be kept, where they hold what it is made of."""
@@ -557,7 +552,8 @@ class VRDD(History, FoldActions, GridOperations):
         # Not saved.count(): that would take what workers hold, and save nothing.
         Session.of(self.ctx).job(saved._jrdd.count)
         with self._lock:
-            on_host = plan.place_of(self._chain()) == "host"
+            on_host = plan.place_of(self._recent()) == "host"
+            History._starts += 1
             self._origin, self._before, self._end = saved, None, None
             self._op, self._lineage = (plan.Send(), None) if on_host else (plan.ToDevice(), Lineage((plan.Send(),)))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import operator
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -13,7 +15,8 @@ from pyspark import SparkContext
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report, used
 from tests.system.worker_tools import eventually
-from vispark import IN, CompileError, Kernels
+from vispark import IN, CompileError, Kernels, history, plan, replay, vrdd
+from vispark.grid import operations
 from vispark.lanes import AHEAD
 from vispark.plan import Lineage, Op
 from vispark.session import BATCH, Session
@@ -41,9 +44,9 @@ def settled(sc: SparkContext) -> None:
     assert eventually(lambda: Session.of(sc).errands.idle)
 
 
-def operations(lineage: Lineage | None) -> list[Op]:
+def operations_of(lineage: Lineage | None) -> list[Op]:
     """The operations that a lineage holds, each as often as it does."""
-    return [*lineage.ops, *operations(lineage.before)] if lineage else []
+    return [*lineage.ops, *operations_of(lineage.before)] if lineage else []
 
 
 def test_a_loop_without_actions_runs_ahead_and_takes_no_jobs(sc: SparkContext):
@@ -84,7 +87,7 @@ def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext, monk
         x = x.vmap(halved, 1.0).cache()
     assert held is not None and len(x._waiting()) <= BATCH
     np.testing.assert_allclose(x.collect()[0], 2.0)
-    assert len(operations(x._lineage)) <= 3 * BATCH and x._before is None
+    assert len(operations_of(x._lineage)) <= 3 * BATCH and x._before is None
     with monkeypatch.context() as patch:
         seen, nodes = [0], Lineage.nodes
         patch.setattr(Lineage, "nodes", lambda lineage: (seen.append(0) or node for node in nodes(lineage)))
@@ -95,6 +98,38 @@ def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext, monk
     assert len(report(sc).vrdds) == 1
     # Tables of launches are small; the second buffer goes when the loop has rested.
     assert used(sc) < 2.1 * before and eventually(lambda: used(sc) == before)
+
+
+def lines_run(action: Callable[[], object]) -> int:
+    """How many lines of what goes along the steps of a loop an action runs in this thread: a look at one takes some."""
+    count, files = 0, {module.__file__ for module in (history, plan, replay, vrdd, operations)}
+
+    def local(frame, event: str, _):
+        nonlocal count
+        count += event == "line"
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, *_: local if frame.f_code.co_filename in files else None)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_an_action_does_not_look_at_the_steps_before_the_last_one(sc: SparkContext):
+    """Nor does a step; of those alike there is one link of the lineage, here each is a link of its own."""
+    x, found = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU"), {}
+    assert x.count() == 6
+    for number in range(1, 1001):
+        after = x.vmap(halved, float(number))
+        step = lines_run(after.cache)
+        x = after
+        if number % 100 == 0:
+            actions = (x.count, lambda x=x: x.take(1), lambda x=x: x.reduce(operator.add), x.tokens)
+            found[number] = step, *map(lines_run, actions)
+    assert found[100] == found[1000] and 0 < max(found[1000]) < 1000
 
 
 def test_what_is_wrong_is_told_by_the_action_that_needs_it(sc: SparkContext):

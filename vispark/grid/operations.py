@@ -18,6 +18,7 @@ from vispark.grid.description import Description
 from vispark.grid.loop import Loop, progress, run_parts
 from vispark.grid.recorded import LoopSpec, reaches_out, record_loop
 from vispark.mapped import MapSpec
+from vispark.residency import Residency
 from vispark.rewrite import FETCH, Goal
 from vispark.session import Answer, Session
 
@@ -53,6 +54,8 @@ class GridOperations(RDD[Any]):
     _shuffled = False
     _progress: bool | None = None
     _loop: Loop | None = None
+    #: How much had come when nothing was known of what it was made of.
+    _unknown = -1
 
     def halo_extract(self) -> Halos:
         """Take the outermost cells of each block, for the neighbours' halos: faces, edges and corners.
@@ -189,11 +192,12 @@ class GridOperations(RDD[Any]):
 
     def _known(self) -> list[Content]:
         """What is known of the partitions that the blocks were made of, without asking for any."""
-        each: VRDD | None = self._itself()
-        while each is not None:
+        each, came = self._itself(), Residency.came         # type: VRDD | None, int
+        while each is not None and each._unknown != came:
             if each._residency is not None and each._residency.contents:
                 return list(each._residency.contents.values())
             each = each._before if isinstance(each._op, _SAME_GRID) else None
+        self._unknown = came        # so that steps of a loop of which nothing has run do not look all the way back
         return []
 
     def _check_for_a_grid(self, operation: str) -> None:
@@ -277,8 +281,7 @@ class GridOperations(RDD[Any]):
 
     def _compute_grid(self) -> None:
         """Compute what needs neighbours: Spark's tasks, each for a partition, cannot."""
-        if any(plan.needs_neighbours((plan.Node(op),), 0) or isinstance(op, plan.HaloAppend)
-               for op in self._backwards()):
+        if self._reaches():
             self._run_loops()
             self._keep_together()
             self._contents()
@@ -350,7 +353,10 @@ class GridOperations(RDD[Any]):
     def _then(self, op: plan.Op) -> VRDD: ...
 
     @abstractmethod
-    def _chain(self) -> plan.Chain: ...
+    def _chain(self, is_enough: Callable[[plan.Node], bool] | None = None) -> plan.Chain: ...
+
+    @abstractmethod
+    def _reaches(self) -> bool: ...
 
     @abstractmethod
     def _recent(self) -> plan.Chain: ...
