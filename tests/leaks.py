@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import re
 import signal
 import threading
 import time
@@ -70,7 +71,8 @@ class Snapshot:
             *(f"descriptor: {name} (+{count})" for name, count in (now.descriptors - self.descriptors).items()),
             *(f"mapping: {name} (+{count})" for name, count in (now.mappings - self.mappings).items()),
             *(f"thread: {thread.name}" for thread in now.threads - self.threads),
-            *(f"child {process}" for process in children() if process.pid not in self.children),
+            *(f"child {process}" for process in (children() if now.children - self.children else [])
+              if process.pid not in self.children),
             *(f"/dev/shm/{name}" for name in _of_no_other_run(now.shared_memory - self.shared_memory)),
         ]
 
@@ -81,19 +83,20 @@ def processes(wanted: Callable[[Process, str], bool], parent: int | None = None)
 
     ``environment`` is what the process was started with, each variable ended by a zero character.
     """
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+    found, mine = [], str(os.getpid())
+    # Every test looks twice, at each process of the machine: what pathlib would take for that is seconds of all tests.
+    for pid in os.listdir("/proc"):
+        if not pid.isdigit() or pid == mine:
             continue
         try:
-            state, above = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+            state, above = _read(f"/proc/{pid}/stat").rpartition(")")[2].split(maxsplit=2)[:2]
             if parent not in (None, int(above)):
                 continue
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            environment = (entry / "environ").read_bytes().decode(errors="replace")
+            command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+            environment = _read(f"/proc/{pid}/environ")
         except OSError:  # It ended meanwhile, or is another user's.
             continue
-        process = Process(int(entry.name), int(above), command)
+        process = Process(int(pid), int(above), command)
         if state != "Z" and wanted(process, environment + "\0"):
             found.append(process)
     return found
@@ -169,28 +172,39 @@ def _pooled_by_spark() -> set[str]:
         ports.add(SparkContext._gateway.gateway_parameters.port)
     if SparkContext._active_spark_context is not None:
         ports.add(SparkContext._active_spark_context._accumulatorServer.server_address[1])
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for row in Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]:
-            columns = row.split()
-            if {int(end.rpartition(":")[2], 16) for end in columns[1:3]} & ports:
-                found.add(f"socket:[{columns[9]}]")
-    return found
+    if not ports:
+        return set()
+    ends = re.compile("|".join(f":{port:04X} " for port in ports))
+    return {f"socket:[{row.split()[9]}]" for table in ("tcp", "tcp6")
+            for row in _read(f"/proc/self/net/{table}").splitlines() if ends.search(row)}
 
 
 def _of_no_other_run(names: frozenset[str]) -> frozenset[str]:
-    """Those of /dev/shm's files that no living process of another test run, or of another program, has mapped."""
+    """Those of /dev/shm's files that no living process of another test run, or of another program, has mapped.
+
+    They are known by their numbers, since the C library makes a semaphore under another name than it gets.
+    """
     if not names:
         return names
+    numbers = {}
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            numbers[os.stat(f"/dev/shm/{name}").st_ino] = name
     mark = f"\0VISPARK_TEST_RUN={os.environ['VISPARK_TEST_RUN']}\0"
     for process in processes(lambda _, environment: mark not in "\0" + environment):
         with contextlib.suppress(OSError):  # It ended meanwhile.
-            maps = Path(f"/proc/{process.pid}/maps").read_text()
-            names = frozenset(name for name in names if f"/dev/shm/{name}\n" not in maps)
-    return names
+            for row in _read(f"/proc/{process.pid}/maps").splitlines():
+                if "/dev/shm/" in row:
+                    numbers.pop(int(row.split()[4]), None)
+    return frozenset(numbers.values())
+
+
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        return file.read().decode(errors="replace")
 
 
 def _mappings() -> Counter[str]:
     """The memfds that are mapped."""
-    rows = [row.split(maxsplit=5) for row in Path("/proc/self/maps").read_text().splitlines()]
+    rows = [row.split(maxsplit=5) for row in _read("/proc/self/maps").splitlines() if "/memfd:" in row]
     return Counter(row[5] for row in rows if len(row) == 6 and row[5].startswith("/memfd:"))

@@ -68,15 +68,17 @@ def test_shared_memory(before):
 
 
 def test_shared_memory_of_another_run(before):
-    code = ("import mmap, sys; file = open(sys.argv[1], 'x+b'); file.truncate(4096); "
-            "held = mmap.mmap(file.fileno(), 0); print(flush=True); sys.stdin.read()")
+    code = ("import mmap, multiprocessing, sys; file = open(sys.argv[1], 'x+b'); file.truncate(4096); "
+            "held = mmap.mmap(file.fileno(), 0); semaphore = multiprocessing.get_context('spawn').Semaphore(); "
+            "print(semaphore._semlock.name, flush=True); sys.stdin.read()")
     path = f"/dev/shm/leaked-{uuid.uuid4().hex}"
     environment = os.environ | {"VISPARK_TEST_RUN": "another"}
     with subprocess.Popen([sys.executable, "-c", code, path], env=environment, stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
+                          stdout=subprocess.PIPE, text=True) as process:
+        semaphore = f"/dev/shm/sem.{process.stdout.readline().strip().removeprefix('/')}"
         try:
-            assert path not in _left(before)
+            assert os.path.exists(semaphore)
+            assert path not in (left := _left(before)) and semaphore not in left
             process.kill()
             process.wait()
             assert path in _left(before)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from gpu_worker.client import administer
@@ -91,6 +91,31 @@ def test_kernels_are_made_for_the_shared_memory_there_is(local: Topology):
                 "0 to 49152 are possible")
 
 
+# -- what keeps a session from beginning ------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def idle(local: Topology) -> Iterator[SparkContext]:
+    """A context in which no session stays."""
+    with local.context() as sc:
+        yield sc
+
+
+@contextlib.contextmanager
+def set_to(sc: SparkContext, variables: Mapping[str, object] | None = None, **options: object) -> Iterator[None]:
+    """A context with options of vispark's own, and environment variables of its tasks, as if it had begun with them."""
+    conf = SparkConf(loadDefaults=False).setAll(sc.getConf().getAll())
+    for name, value in options.items():
+        conf.set(f"spark.vispark.{name}", str(value))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sc, "_conf", conf)
+        for name, value in (variables or {}).items():
+            patch.setitem(sc.environment, name, str(value))
+        try:
+            yield
+        finally:
+            Session.end(sc)
+
+
 @pytest.mark.parametrize(("name", "value", "words"), [
     ("divice", "host", ("there is no option spark.vispark.divice", "spark.vispark.device")),
     ("device", "tpu", ("spark.vispark.device = 'tpu'", "auto, cuda, host, null")),
@@ -99,18 +124,18 @@ def test_kernels_are_made_for_the_shared_memory_there_is(local: Topology):
     ("attempts", "-2", ("spark.vispark.attempts", "0 or more")),
     ("sharedMemory", "20k", ("spark.vispark.sharedMemory = '20k'", "48k or more")),
 ])
-def test_options(local: Topology, name: str, value: str, words: tuple[str, ...]):
-    with local.context({f"spark.vispark.{name}": value}) as sc:
-        numbers = sc.parallelize([1.0, 2.0], 2)
+def test_options(idle: SparkContext, name: str, value: str, words: tuple[str, ...]):
+    with set_to(idle, **{name: value}):
+        numbers = idle.parallelize([1.0, 2.0], 2)
         refused(lambda: numbers.cache("GPU").count(), OptionError, *words)
         refused(lambda: numbers.send().collect(), OptionError, *words)
         assert numbers.sum() == 3.0 and numbers.cache().count() == 2
 
 
 @pytest.mark.skipif(bool(list(Path("/dev").glob("nvidia[0-9]*"))), reason="there is a CUDA device")
-def test_a_device_that_is_not_here(local: Topology):
-    with local.context({"spark.vispark.device": "cuda"}) as sc:
-        numbers = sc.parallelize([1.0, 2.0], 2)
+def test_a_device_that_is_not_here(idle: SparkContext):
+    with set_to(idle, device="cuda"):
+        numbers = idle.parallelize([1.0, 2.0], 2)
         refused(lambda: numbers.cache("GPU").count(), DeviceUnavailable, "cuda")
         refused(lambda: numbers.send().collect(), DeviceUnavailable, "cuda")
         assert numbers.sum() == 3.0
@@ -125,41 +150,38 @@ def place() -> Iterator[Path]:
         yield Path(directory)
 
 
-def start_in(topology: Topology, runtime_dir: Path, variables: Mapping[str, str] | None = None
-             ) -> contextlib.AbstractContextManager[SparkContext]:
-    settings = {"spark.executorEnv.VISPARK_RUNTIME_DIR": str(runtime_dir), "spark.vispark.device": "host",
-                "spark.vispark.startTimeout": "20"}
-    settings |= {f"spark.executorEnv.{name}": value for name, value in (variables or {}).items()}
-    return topology.context(settings)
+def starting_in(sc: SparkContext, runtime_dir: Path, **variables: str) -> contextlib.AbstractContextManager[None]:
+    """A context whose worker would start in a directory."""
+    return set_to(sc, {"VISPARK_RUNTIME_DIR": runtime_dir} | variables, device="host", startTimeout=20)
 
 
-def test_a_socket_path_that_is_too_long(local: Topology, tmp_path: Path):
+def test_a_socket_path_that_is_too_long(idle: SparkContext, tmp_path: Path):
     deep = tmp_path / ("d" * 100)
     deep.mkdir(mode=0o700)
-    with start_in(local, deep) as sc:
-        numbers = sc.parallelize([1.0, 2.0], 2)
+    with starting_in(idle, deep):
+        numbers = idle.parallelize([1.0, 2.0], 2)
         refused(lambda: numbers.cache("GPU").count(), WorkerUnavailable, "socket path", str(deep), "bytes")
         refused(lambda: numbers.send().collect(), WorkerUnavailable, "socket path")
         assert numbers.sum() == 3.0
 
 
-def test_a_runtime_directory_that_cannot_be_made(local: Topology, place: Path):
+def test_a_runtime_directory_that_cannot_be_made(idle: SparkContext, place: Path):
     (place / "file").touch()
-    with start_in(local, place / "file" / "rt") as sc:
-        refused(lambda: sc.parallelize([1.0], 1).cache("GPU").count(), WorkerUnavailable, "cannot be made",
+    with starting_in(idle, place / "file" / "rt"):
+        refused(lambda: idle.parallelize([1.0], 1).cache("GPU").count(), WorkerUnavailable, "cannot be made",
                 str(place / "file" / "rt"))
 
 
-def test_a_runtime_directory_that_others_can_read(local: Topology, place: Path):
+def test_a_runtime_directory_that_others_can_read(idle: SparkContext, place: Path):
     (place / "rt").mkdir()
     (place / "rt").chmod(0o755)
-    with start_in(local, place / "rt") as sc, pytest.raises(ConnectionError, match="has mode 0755"):
-        sc.parallelize([1.0], 1).cache("GPU").count()
+    with starting_in(idle, place / "rt"), pytest.raises(ConnectionError, match="has mode 0755"):
+        idle.parallelize([1.0], 1).cache("GPU").count()
 
 
-def test_no_compiler(local: Topology, place: Path):
-    with start_in(local, place / "rt", {"CXX": "/nowhere/g++"}) as sc:
-        numbers = sc.parallelize([1.0, 2.0], 2)
+def test_no_compiler(idle: SparkContext, place: Path):
+    with starting_in(idle, place / "rt", CXX="/nowhere/g++"):
+        numbers = idle.parallelize([1.0, 2.0], 2)
         refused(lambda: numbers.cache("GPU").count(), DeviceUnavailable, "compiler", "/nowhere/g++")
         assert numbers.sum() == 3.0
     subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], timeout=30, check=True, capture_output=True,
