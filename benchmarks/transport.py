@@ -106,7 +106,7 @@ def _fill() -> Done:
     return _after_all(fill)
 
 
-def _send(credentials: Credentials, number: int, to_device: bool, how: str = "") -> Done:
+def send_block(credentials: Credentials, number: int, to_device: bool, how: str = "") -> Done:
     """What a task does: read the records, write them into shared memory, and ask the worker to keep them.
 
     ``how`` may be "first", for memory as new as for a process's first request, where else it is used again from one
@@ -257,7 +257,7 @@ def _cases(processes: Processes, credentials: Credentials, nbytes: int) -> list[
 
     def sending(name: str, *how: object, against: tuple[str, ...] = (copies, PINNED)) -> Case:
         return replace(case(name, against=against),
-                       run=lambda: processes.seconds(name, _send, credentials, next(numbers), *how))
+                       run=lambda: processes.seconds(name, send_block, credentials, next(numbers), *how))
 
     return [
         case(copies, _copy, against=()),

@@ -39,6 +39,8 @@ class Intake:
 
     Attributes
     ----------
+    device : Device
+        Where the blocks will be.
     seconds : float
         What it took to hand the pieces to the device, and to wait for those that were not copied when the plan came.
 
@@ -59,7 +61,7 @@ class Intake:
         self.seconds = 0.0
         self._memory = memory
         self._streams = Streams(pool, lanes=1)
-        self._device = device_of(plan, plan.inputs[0], self._streams)
+        self.device = device_of(plan, plan.inputs[0], self._streams)
         self._buffers: list[Buffer] = []
         #: Where each buffer's bytes begin among those of the blocks.
         self._starts: list[int] = []
@@ -73,12 +75,12 @@ class Intake:
             raise
 
     def _allocate(self, signatures: list[Signature]) -> None:
-        stream = self._streams.main(self._device)
-        self._zero = self._device.allocate(MARK_BYTES, stream=stream)
-        self._device.copy_in(self._zero, np.zeros(MARK_BYTES, np.uint8), stream=stream)
+        stream = self._streams.main(self.device)
+        self._zero = self.device.allocate(MARK_BYTES, stream=stream)
+        self.device.copy_in(self._zero, np.zeros(MARK_BYTES, np.uint8), stream=stream)
         for signature in signatures:
             for described, start in field_offsets(signature, self._whole):
-                self._buffers.append(self._device.allocate(field_bytes(described), stream=stream))
+                self._buffers.append(self.device.allocate(field_bytes(described), stream=stream))
                 self._starts.append(start)
                 self._whole = aligned(start + self._buffers[-1].nbytes)
 
@@ -99,18 +101,18 @@ class Intake:
         if piece.offset != self._came or not self._came < stop <= self._whole:
             raise ProtocolError(f"a piece has bytes {piece.offset} to {stop} of a partition of {self._whole}, of which "
                                 f"{self._came} have come")
-        started, stream = time.monotonic(), self._streams.main(self._device)
+        started, stream = time.monotonic(), self._streams.main(self.device)
         given, mark = self._memory.view(piece.place, piece.nbytes), self._memory.view(piece.mark, MARK_BYTES)
         while self._filled < len(self._buffers):
             buffer, start = self._buffers[self._filled], self._starts[self._filled]
             first, last = max(start, piece.offset), min(start + buffer.nbytes, stop)
             if first < last:
-                self._device.copy_in(buffer.part(first - start, last - first),
+                self.device.copy_in(buffer.part(first - start, last - first),
                                      given[first - piece.offset:last - piece.offset], stream=stream)
             if start + buffer.nbytes > stop:
                 break
             self._filled += 1
-        self._device.copy_out(mark, self._zero, stream=stream)
+        self.device.copy_out(mark, self._zero, stream=stream)
         self._came = stop
         self.seconds += time.monotonic() - started
         failpoint("piece-taken")
@@ -125,7 +127,7 @@ class Intake:
         """
         started = time.monotonic()
         # Who looks whether it is copied takes a processor from a task that packs.
-        self._device.synchronize_asleep(stream=self._streams.main(self._device))
+        self.device.synchronize_asleep(stream=self._streams.main(self.device))
         self.seconds += time.monotonic() - started
 
     def release(self) -> list[Buffer]:

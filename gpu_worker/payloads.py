@@ -74,6 +74,16 @@ class Payloads:
         """Whether memory is kept."""
         return self._kept is not None
 
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a partition comes in pieces whose plan is still to come."""
+        return self._intake is not None
+
+    @property
+    def in_pieces_aside(self) -> bool:
+        """Whether one does whose copies go on by themselves."""
+        return self._intake is not None and self._intake.device.asynchronous
+
     def begin(self, descriptor: int, begun: Callable[[Payload], Intake]) -> None:
         """Have the pieces of a partition come, which lie in this memory.
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import TracebackType
 
 from gpu_worker import log
+from gpu_worker.arrivals import Arrivals, Asked
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.control import VISITOR, Configuration, Door, HandOver, Registration, Taken
 from gpu_worker.failpoints import failpoint
@@ -78,6 +79,7 @@ class Service:
         self._lock = threading.Lock()
         #: Where the next request is looked for: one thread at a time, and none while another begins with a request.
         self._lingering: Connection | None = None
+        self._arrivals = Arrivals()
         self._clients: dict[socket.socket, threading.Thread] = {}
         self._anchors: dict[int, int] = {}
         self._guard = Guard(configuration)
@@ -139,6 +141,7 @@ class Service:
         return not any(thread.is_alive() for thread in clients.values())
 
     def _close(self) -> bool:
+        self._arrivals.close()
         self._worker.result().close()
         self._box.close()
         return True
@@ -258,16 +261,23 @@ class Service:
             of = Reply
             failpoint("welcomed")
             with contextlib.closing(worker.payloads()) as payloads, Ahead(connection, worker) as ahead:
+                def served(asked: Asked) -> bool:
+                    """Answer a request; whether further pieces are to come that are only to be enqueued."""
+                    _answer(connection, asked, worker, payloads, ahead)
+                    return payloads.in_pieces_aside and connection.shares_memory
+
+                rest = partial(worker.rest, KEPT_SECONDS, payloads)
                 while not self._stopping:
                     asked = connection.receive(Request)
-                    self._lingering = None
-                    _answer(connection, asked, worker, payloads, ahead)
+                    while asked is not None:
+                        self._lingering = None
+                        asked = self._arrivals.follow(connection, served, rest) if served(asked) else None
                     ahead.answer_until_input()
-                    if not isinstance(asked[0], Piece):     # the next one is still to be packed
+                    if not payloads.in_pieces:       # the next one is still to be packed
                         self._lingering = connection
                         connection.linger(LINGER_SECONDS, lambda: self._lingering is connection, list(self._clients))
                     while (payloads.any or worker.may_rest) and not connection.wait(KEPT_SECONDS):
-                        worker.rest(KEPT_SECONDS, payloads)
+                        rest()
         except WorkerLost:
             raise
         except VisparkError as error:
@@ -315,8 +325,7 @@ class Ahead:
         _reply(self._connection, handling)
 
 
-def _answer(connection: Connection, asked: tuple[Request, list[int]], worker: Worker, payloads: Payloads,
-            ahead: Ahead) -> None:
+def _answer(connection: Connection, asked: Asked, worker: Worker, payloads: Payloads, ahead: Ahead) -> None:
     """Answer one request, after those before it, unless it is only begun."""
     request, descriptors = asked
     with _Handling(request.number) as handling:

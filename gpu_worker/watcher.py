@@ -39,10 +39,12 @@ class Watcher:
         """End the current or the next :meth:`wait`."""
         os.eventfd_write(self._waker, 1)
 
-    def wait(self, seconds: float | None) -> None:
-        """Wait for something to happen, at most ``seconds``, and call back."""
-        for key, _ in self._selector.select(seconds):
+    def wait(self, seconds: float | None) -> bool:
+        """Wait for something to happen, at most ``seconds``, and call back; whether something did."""
+        found = self._selector.select(seconds)
+        for key, _ in found:
             key.data()
+        return bool(found)
 
     def close(self) -> None:
         self._selector.close()

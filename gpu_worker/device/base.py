@@ -262,11 +262,14 @@ class Device(ABC):
         The bytes of shared memory that a thread block can have.
     compiling : float
         Seconds that it has compiled so far.
+    asynchronous : bool
+        Whether kernels, and copies of memory that is pinned, go on by themselves while their caller does.
     clusters : bool
         Whether thread blocks of neighbouring numbers can form clusters.
     """
 
     kind: ClassVar[str]
+    asynchronous: ClassVar[bool] = False
 
     def __init__(self, name: str, multiprocessors: int = 1, room: int = 0):
         self.name = name

@@ -145,6 +145,7 @@ class CudaDevice(Device):
     """
 
     kind = "cuda"
+    asynchronous = True
 
     def __init__(self, ordinal: int, *, memory: int, cache: KernelCache, room: int = 0):
         super().__init__(f"cuda:{ordinal}")

@@ -37,6 +37,7 @@ class NullDevice(Device):
     """
 
     kind: ClassVar[str] = "null"
+    asynchronous: ClassVar[bool] = True
 
     def __init__(self, name: str = "null:0", *, memory: int = 0, room: int = 0):
         super().__init__(name, MULTIPROCESSORS, room or SHARED_BYTES)

@@ -13,10 +13,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpu_worker import arrivals
+from gpu_worker.arrivals import Arrivals, Asked
 from gpu_worker.client import Client
+from gpu_worker.device.host import HostDevice
 from gpu_worker.process import Ahead, _answer
-from gpu_worker.protocol.errors import OutOfMemory, PlanError, ProtocolError, WorkerLost
-from gpu_worker.protocol.messages import Fold, Input, Keep, Piece, Plan, Put, Request, Run, ToDevice, Variant, Welcome
+from gpu_worker.protocol.errors import KernelFault, OutOfMemory, PlanError, ProtocolError, WorkerLost
+from gpu_worker.protocol.messages import (
+    Fold,
+    Input,
+    Keep,
+    Piece,
+    Plan,
+    Put,
+    Report,
+    Request,
+    Run,
+    ToDevice,
+    Variant,
+    Welcome,
+)
 from gpu_worker.protocol.payload import MARK_BYTES, Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import Connection
@@ -47,16 +63,28 @@ def null(tmp_path: Path) -> Iterator[Bench]:
         yield found
 
 
+@pytest.fixture
+def arriving() -> Iterator[Arrivals]:
+    with contextlib.closing(Arrivals()) as found:
+        yield found
+
+
 @contextlib.contextmanager
-def connected(worker: Worker) -> Iterator[Client]:
+def connected(worker: Worker, arriving: Arrivals) -> Iterator[Client]:
     """A client, whose requests a thread answers as that of a device process does."""
     left, right = socket.socketpair()
 
     def serve() -> None:
         with Connection(right) as connection, contextlib.closing(worker.payloads()) as kept, \
                 Ahead(connection, worker) as ahead, contextlib.suppress(WorkerLost):
+            def served(asked: Asked) -> bool:
+                _answer(connection, asked, worker, kept, ahead)
+                return kept.in_pieces_aside
+
             while True:
-                _answer(connection, connection.receive(Request), worker, kept, ahead)
+                asked = connection.receive(Request)
+                while asked is not None:
+                    asked = arriving.follow(connection, served, lambda: None) if served(asked) else None
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -88,10 +116,12 @@ RECORDS = [{"u": np.arange(3000, dtype="f4").reshape(30, 100), "v": np.arange(7,
            {"u": np.empty((0, 5), "f4"), "v": np.arange(2 * PIECE // 8, dtype="i8")}]
 
 
-def test_it_is_what_was_packed(host: Bench):
+@pytest.mark.parametrize("aside", [False, True])
+def test_it_is_what_was_packed(host: Bench, arriving: Arrivals, monkeypatch: pytest.MonkeyPatch, aside: bool):
+    monkeypatch.setattr(HostDevice, "asynchronous", aside)
     packed = pack(RECORDS, seal=bytes)
     assert packed.block_bytes > 10 * PIECE
-    with connected(host.process) as client:
+    with connected(host.process, arriving) as client:
         for vrdd in (1, 2):
             start, whole = room(packed.key_bytes)
             memory = client.payload(whole)
@@ -107,6 +137,40 @@ def test_it_is_what_was_packed(host: Bench):
         blocks, = host.fetched(vrdd)
         for block, record in zip(blocks, RECORDS, strict=True):
             assert all(np.array_equal(block[name], record[name]) for name in ("u", "v"))
+
+
+def test_a_client_that_goes_or_is_refused_leaves_the_pieces_of_others_alone(null: Bench, arriving: Arrivals):
+    packed = pack([np.zeros((3 * PIECE // 8, 1))], seal=bytes)
+    request = request_for(packed)
+    first = Piece(1, 1, request.key, request.plan, 0, PIECE, 0, 2 * PIECE)
+    second, third = (replace(first, number=number, plan=b"", offset=offset)
+                     for number, offset in ((2, PIECE), (3, 2 * PIECE)))
+    with Payload.create(room(0)[1]) as memory, connected(null.process, arriving) as staying:
+        staying.send(first, [memory.descriptor])
+        with connected(null.process, arriving) as refused, connected(null.process, arriving) as going:
+            for client in (refused, going):
+                client.send(first, [memory.descriptor])
+                client.send(second)
+            staying.send(second)
+            refused.send(second)
+            with pytest.raises(ProtocolError, match="of which 8192 have come"):
+                refused.receive(2)
+            refused.request(Report(4))
+        assert used(null) == 3 * PIECE + MARK_BYTES
+        staying.send(third)
+        staying.request(replace(request, number=5, plan=b""), [memory.descriptor])
+    assert used(null) == 3 * PIECE
+
+
+def test_a_connection_that_is_silent_is_looked_after(arriving: Arrivals, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(arrivals, "KEPT_SECONDS", 0.001)
+
+    def rest() -> None:
+        raise KernelFault("the device is gone")
+
+    left, right = socket.socketpair()
+    with left, Connection(right) as connection, pytest.raises(KernelFault):
+        arriving.follow(connection, bool, rest)
 
 
 class Sender:
