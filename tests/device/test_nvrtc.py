@@ -51,10 +51,9 @@ def sources() -> list[tuple[Path, list[str]]]:
 
 
 def compilations() -> list:
-    """Each file for all architectures; those of tests, which are all made alike, for one of them in turn."""
+    """Each file for each architecture."""
     return [pytest.param(file, names, arch, id=f"{file.relative_to(ROOT)}-{arch}")
-            for place, (file, names) in enumerate(sources()) for number, arch in enumerate(ARCHITECTURES)
-            if file.relative_to(ROOT).parts[0] != "tests" or number == place % len(ARCHITECTURES)]
+            for file, names in sources() for arch in ARCHITECTURES]
 
 
 @pytest.mark.parametrize(("file", "names", "arch"), compilations())

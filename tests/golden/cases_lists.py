@@ -465,3 +465,6 @@ case("a sum over a range", P)(lambda p: (sum(range(1, len(p) + 1)) * p[0], max(r
 case("items at places", P, PLACES)(lambda p, at: (p[[1, -1]], p[PLACES], p[at] + p[np.argsort(p)][:3]))
 case("rows at places", BLOCKS)(lambda b: (b[PLACES % 3], b[[2, 0]]))
 case("dtypes by name", P)(lambda p: (p.astype("float64"), np.zeros(2, dtype="int8"), np.array([1, 2], "f4") + p[:2]))
+case("np.sum, np.prod of ints of a given type", rows(4, 9, "int32") * 12345)(
+    lambda p: (np.sum(p, dtype=np.int8), np.prod(p, dtype=np.uint16), p.sum(dtype=np.int32), np.prod(p, dtype="uint8"),
+               np.sum(p.reshape(3, 3), axis=0, dtype=np.int16), np.sum(p, 0, np.bool_)))

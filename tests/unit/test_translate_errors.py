@@ -498,6 +498,11 @@ FORBIDDEN = [
     (lambda x, y: x + y, NUMBERS, (), "no value is given for the parameter y"),
     (lambda a, y: a, {"a": NUMBERS, "b": NUMBERS}, (), "no value is given for the parameter y.*fields are a, b"),
     (lambda q: q, {"a": NUMBERS, "b": NUMBERS}, (), "no parameter of lambda is named after a field.*a, b"),
+    (lambda p: min((v, i) for i, v in enumerate(p))[1], ROWS, (), r"write min\(range\(n\), key=lambda i: "),
+    (lambda p: functools.reduce(lambda a, i: a + p[i], range(4), 0.5), ROWS, (), "reduce goes over a row or a tuple"),
+    (lambda p: math.dist(p, p + 1), rows(2, 80), (), r"of longer rows write np\.linalg\.norm"),
+    (lambda p: math.dist((p[0], p[1]), (0, 0, 0)), ROWS, (), "as many numbers, and these have 2 and 3"),
+    (lambda p: np.mean(p, dtype=np.int32), ROWS, (), r"np\.mean in int32 is not supported"),
 ]
 
 

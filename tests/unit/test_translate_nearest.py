@@ -142,6 +142,7 @@ def test_all_spellings_give_one_kernel():
         by_argmin, lambda p, c: np.argmin(norm(c - p, axis=1)), lambda p, c: np.argmin(((p - c) ** 2).sum(axis=-1)),
         lambda p, c: np.argmin(np.sum(c * c, axis=1) - 2 * c @ p + p @ p), stored, by_einsum,
         lambda p, c: np.argmin(np.array([sum((p - q) ** 2) for q in c])),
+        lambda p, c: np.argmin([sum([(x - y) ** 2 for x, y in zip(p, q, strict=False)]) for q in c]),
         lambda p, c: np.argmin(np.asarray([norm(p - q) for q in c])),
         lambda p, c: np.argmin(np.sum(np.abs(c - p) ** 2, axis=1)),
         lambda p, c: np.argmin(np.einsum("ij,ij->i", c, c) - 2 * np.einsum("ij,j", c, p)))}

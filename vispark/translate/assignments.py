@@ -115,7 +115,8 @@ class Assignments(Expressions):
         elif isinstance(value, Function | Named | Nothing):
             frame.variables[name] = value
         else:
-            raise Refusal(f"{describe(value)} cannot be kept in a variable")
+            raise Refusal(f"{describe(value)} cannot be kept in a variable; range(), zip() and their like stand where "
+                          "a loop goes over them, and functools.reduce goes over a row or a tuple")
 
     def _named(self, name: str, value: Number) -> Number:
         found = self.name(name)

@@ -43,7 +43,8 @@ class Comprehensions(Ways):
         if name == "sum" and (isinstance(first, Array) or all(isinstance(kind, ArrayType) for kind in kinds)):
             return self._sum_of_rows(node, steps, kinds, first)
         if not all(isinstance(kind, Scalar) for kind in kinds):
-            raise Refusal(f"{name}() of a generator is over numbers, and these are {shown(kinds[0])}")
+            advice = f"; for a place write {name}(range(n), key=lambda i: ...)" if name in ("min", "max") else ""
+            raise Refusal(f"{name}() of a generator is over numbers, and these are {shown(kinds[0])}{advice}")
         if name == "sum":
             return self._sum_of_each(node, steps, kinds, first)
         if not self.count_of(steps) or node.conditions or isinstance(node.value, form.Each):

@@ -283,7 +283,7 @@ class Run:
                 if found.start:
                     raise Other
                 return Steps(found.axis, lambda place: (place, found.values(place)))
-            case form.Call(form.Library("zip"), arguments, ()) if arguments:
+            case form.Call(form.Library("zip"), arguments, () | (("strict", form.Literal()),)) if arguments:
                 beside = [self.steps(each, values) for each in arguments]
                 if len({each.axis for each in beside}) != 1 or any(each.start for each in beside):
                     raise Other
@@ -425,7 +425,8 @@ class Run:
             name = function.name
         else:
             raise Other
-        if name == "sum" and len(arguments) == 1 and isinstance(arguments[0], form.Each) and not node.keywords:
+        if name == "sum" and len(arguments) == 1 and isinstance(arguments[0], form.Each | form.Listed) \
+                and not node.keywords:
             return self._each(arguments[0], values)
         if name == "min" and len(arguments) == 1 and [key for key, _ in node.keywords] == ["key"]:
             return self._least_of(arguments[0], node.keywords[0][1], values)
@@ -456,7 +457,7 @@ class Run:
             raise Other
         return Nearest("start", True)
 
-    def _each(self, node: form.Each, values: dict[str, object]) -> object:
+    def _each(self, node: form.Each | form.Listed, values: dict[str, object]) -> object:
         if node.conditions:
             raise Other
         place, found = self._at_each(node.value, node.target, node.iterable, values)

@@ -356,7 +356,11 @@ class Numerical(Arrays):
         return Number(FLOAT, f"vector_length<{len(given)}>({{{', '.join(one.text for one in given)}}})")
 
     def _math_dist(self, p: Value, q: Value) -> Value:
-        pairs = list(zip(*(self._several(value, "math.dist") for value in (p, q)), strict=True))
+        places = [self._several(value, "math.dist", "; of longer rows write np.linalg.norm(p - q)") for value in (p, q)]
+        if len(places[0]) != len(places[1]):
+            raise Refusal(f"math.dist is of two places with as many numbers, and these have {len(places[0])} and "
+                          f"{len(places[1])}")
+        pairs = list(zip(*places, strict=True))
         return self._math_hypot(*(scalars.binary("-", *(cast(self._number(one, "math.dist"), FLOAT)
                                                         for one in pair)) for pair in pairs))
 
@@ -391,13 +395,13 @@ class Numerical(Arrays):
             raise Refusal(f"{name} is of a row here, and this is {describe(value)}")
         return array
 
-    def _several(self, values: Value, name: str) -> list[Value]:
+    def _several(self, values: Value, name: str, advice: str = "") -> list[Value]:
         if isinstance(values, Tuple | List) and values.items:
             return list(values.items)
         if isinstance(values, Array) and values.shape and 0 < values.shape[0] <= _SEVERAL:
             return [values.at(str(number)) if len(values.shape) == 1 else _part(values, number)
                     for number in range(values.shape[0])]
-        raise Refusal(f"{name} takes a tuple or a short row here, and this is {describe(values)}")
+        raise Refusal(f"{name} takes a tuple or a short row here, and this is {describe(values)}{advice}")
 
     def truth_of(self, value: Any) -> Number:
         """``bool(value)`` of a number."""

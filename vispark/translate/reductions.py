@@ -34,7 +34,13 @@ class Reductions(Sums):
         if not array.size and name not in ("sum", "prod", "any", "all"):
             raise Refusal(f"np.{name} of an empty array has no value")
         if dtype is not None and not isinstance(dtype, Nothing):
-            array = self.astype(array, self.dtype(dtype))
+            kind = self.dtype(dtype)
+            array = self.astype(array, kind)
+            if kind.kind in "biu" and name in ("sum", "prod"):
+                # Sums that wrap at the end are those that wrap at each step.
+                return self.elementwise(lambda one: numbers.convert(one, kind), self._reduce(name, array, axis))
+            if kind.kind in "biu":
+                raise Refusal(f"np.{name} in {kind.dtype} is not supported; take that of its result")
         less = 0 if ddof is None else self.static(self.plain(ddof), "ddof must be known before the kernel runs")
         if axis is None or isinstance(axis, Nothing):
             return self._whole(name, array, less)
