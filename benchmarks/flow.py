@@ -175,6 +175,7 @@ def _single(device: Device, plane: Plane, kind: str) -> Iterator[dict[str, Way]]
         del given
         yield ways
         ways.clear()
+        peers.give_back()
 
 
 def _of_arrays(flow) -> Way:

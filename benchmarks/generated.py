@@ -116,7 +116,7 @@ def of_stencils(device: Device, shape: tuple[int, int, int], samples: int, done:
 
 def a_cell_a_thread(part: Part, kernel: StencilKernel) -> StencilKernel:
     """The same function of a cell, and nothing kept from one cell to the next."""
-    how = March((32, 8), 1, 1, 1, False, False, False)
+    how = March((32, 8), 1, 1, 1, False, False)
     made = specialised(part.function, part.fields, part.args, 3, None)
     return replace(kernel, source=march(made.cell, kernel.name, how), block=(*how.threads, 1), tile=how.tile(3))
 

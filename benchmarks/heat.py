@@ -155,6 +155,7 @@ def _single(device: Device, cube: Cube, kind: str) -> Iterator[dict[str, Way]]:
     with stack:
         yield ways
         ways.clear()
+        peers.give_back()
 
 
 def _of_array(solver: Any) -> Way:

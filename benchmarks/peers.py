@@ -36,6 +36,12 @@ _CHUNK = 1 << 18
 Step = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
+def give_back() -> None:
+    """What CuPy's pool keeps of arrays that are gone goes back to the GPU, where Python workers want it next."""
+    if cupy is not None:
+        cupy.get_default_memory_pool().free_all_blocks()
+
+
 def on_device(address: int, shape: tuple[int, ...], dtype: str = "float32") -> Any:
     """CuPy's array over memory that somebody else owns."""
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize

@@ -6,6 +6,7 @@ their number; a Spark job a step is measured as it is.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -102,7 +103,7 @@ class Jobs:
                     group.series.append(_sampled(name, way, problem.nbytes, samples, done))
             except (Py4JJavaError, TimeoutError) as error:
                 group.skipped[name] = f"its blocks and a step or two took longer than {_LIMIT:.0f} s" \
-                    if time.monotonic() - began >= _LIMIT else f"it failed: {str(error).strip().splitlines()[-1]}"
+                    if time.monotonic() - began >= _LIMIT else f"it failed: {_cause(error)}"
             finally:
                 ended.set()
             yield
@@ -113,6 +114,12 @@ class Jobs:
         while not ended.wait(seconds):
             self.sc.cancelAllJobs()
             seconds = 1.0
+
+
+def _cause(error: Exception) -> str:
+    """The line that says what went wrong: of a task in Python the traceback's end, which Java's trace follows."""
+    lines = str(error).strip().splitlines()
+    return next((line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)), lines[-1])
 
 
 def _sampled(name: str, way: Way, nbytes: int, samples: int, done: Callable[[str], None]) -> Series:

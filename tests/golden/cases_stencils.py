@@ -198,6 +198,18 @@ def bytes_and_doubles(b, d):
     return b[0, -2] + b[0, 2], d[0, 1] * b[0, 0]
 
 
+@case(values((3, 5, 41)), (0, 0, 6))
+@stencil
+def farther_than_a_threads_cells(u):
+    return u[0, 0, -6] - u[0, 0, 5] + u[0, 0, -3] * u[0, 0, 0]
+
+
+@case({"a": values((6, 5, 37), "int16"), "b": values((6, 5, 37), "float64", seed=2)}, (3, 0, 3), 7.0)
+@stencil
+def to_one_side(a, b, k):
+    return {"b": (a[0, 0, -3] + b[0, 0, 3] - b[-3, 0, 1] + b[1, 0, 0] * b[2, 0, 0]) / k}
+
+
 @case(values((4, 19), "complex128"), (1, 0))
 @stencil
 def wide_numbers(z):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +17,7 @@ from vispark.translate.interface import Field, Output, Parameter, Structure
 from vispark.translate.scalars import NeedsStatic
 from vispark.translate.stencil import Halo
 from vispark.translate.stencil_cell import CellWriter, Made
-from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Read
+from vispark.translate.stencil_frame import ACCESS_BYTES, WARP, Cell, Read, axes_of
 from vispark.translate.stencil_march import March, march, registers_of
 from vispark.translate.text import at_definition
 
@@ -28,6 +29,11 @@ _MOST_BYTES = 32
 _MOST_LANES = 8
 #: The most registers for neighbours with which blocks are short; by the grid's axes.
 _MOST_REGISTERS = {1: 96, 2: 96, 3: 64}
+#: The planes between the lowest and the highest that are read, from which on they are many.
+_DEEP = 4
+#: The registers of a multiprocessor, and how many a thread then has for each that its neighbours take: as measured with
+#: reaches of 2 and 3, for which 80 and 128 were best.
+_REGISTERS, _ROOM = 65536, (9, 5)
 
 
 @dataclass(frozen=True)
@@ -202,10 +208,16 @@ def how_to_march(cell: Cell) -> March:
 
     Where little is read again, memory sets the pace: then few planes at once, so that blocks which run together read
     and write one stretch of memory. Else the first planes of a block, which it reads before it computes any, weigh
-    more.
+    more. Quotients take registers of their own: beside many planes a thread has one row, and few registers, so that
+    more threads run at once.
     """
     threads, rows = ((WARP, 4), 2) if cell.dims == len("zyx") else ((4 * WARP, 1), 1)
-    light = March(threads, lanes_of(cell), rows, 4, False, True, True)
+    light = March(threads, lanes_of(cell), rows, 4, True, True)
     if registers_of(cell, light) <= _MOST_REGISTERS[cell.dims]:
         return light
-    return replace(light, chunk=32)
+    heavy = replace(light, chunk=32)
+    deepest = max(top - bottom for bottom, top in (read.reach(axes_of(cell.dims)[0]) for read in cell.reads))
+    if not cell.divides or deepest < _DEEP:
+        return heavy
+    single = replace(heavy, rows=1)
+    return replace(single, least=_REGISTERS // (math.prod(threads) * registers_of(cell, single) * _ROOM[0] // _ROOM[1]))

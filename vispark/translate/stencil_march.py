@@ -2,8 +2,8 @@
 
 A thread has ``lanes`` neighbouring cells along x, in ``rows`` neighbouring rows. Of each row that it reads at several
 planes it keeps these planes, so that memory is read once and 16 bytes at a time. Rows that it reads at one plane only
-are those that other threads have just loaded, and come from the cache; so do its neighbours along x, or from the other
-threads of its warp.
+are those that other threads have just loaded, and come from the cache; so do its neighbours along x, which are loaded
+in groups of 1, 2, 4 or 8, as many as lie in one access.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ class March:
         A thread's neighbouring cells along x, and rows across.
     chunk : int
         About how many planes a thread goes through.
-    shuffled : bool
-        Whether neighbours along x come from the warp's other threads instead of the cache.
     ahead : bool
         Whether the next plane is loaded before this one is computed.
     rotating : bool
         Whether the loop's body is written out for as many planes as are kept, each with the registers in another order,
         instead of once and with moves between them.
+    least : int
+        The least blocks that a multiprocessor is to hold, which bounds the registers; 0 for no bound.
     """
 
     threads: tuple[int, int]
     lanes: int
     rows: int
     chunk: int
-    shuffled: bool
     ahead: bool
     rotating: bool
+    least: int = 0
 
     def tile(self, dims: int) -> tuple[int, int, int]:
         """Cells of a block along x, y and z; along x less what rounding the region's start down may take."""
@@ -75,11 +75,11 @@ def registers_of(cell: Cell, how: March) -> int:
         field = _Field(cell, read, how)
         for unit, planes in field.planes.items():
             count = max(planes) - min(planes) + 1 + how.ahead if unit in field.kept else len(planes)
-            found += count * (how.lanes if unit[1] == _OWN else 1) * max(1, read.itemsize // 4)
+            found += count * field.width(unit) * max(1, read.itemsize // 4)
     return found
 
 
-#: What is read of a row: its own lanes together, or one lane beside them.
+#: What is read of a row: its own lanes together, or a group beside them, which its first lane stands for.
 _OWN = "own"
 _Unit = tuple[int, str | int]
 
@@ -92,7 +92,9 @@ class _Field:
         self.read, self.name = read, read.name
         self.bottom, self.top = read.reach(along)
         self.above, self.below = read.reach(across)
-        self.left, self.right = -read.reach(2)[0], read.reach(2)[1]
+        (left, self.right), self.lanes = read.reach(2), how.lanes
+        self.group = _group(left, how), _group(self.right, how)
+        self.left = -(left // self.group[0]) * self.group[0]
         self.rows = range(self.above, how.rows + self.below)
         self.deep = self.top - self.bottom + 1 + how.ahead
         self.planes: dict[_Unit, set[int]] = {}
@@ -100,17 +102,24 @@ class _Field:
             for j in range(how.rows):
                 for lane in range(offset[2], offset[2] + how.lanes):
                     row, own = offset[across] + j, 0 <= lane < how.lanes
-                    self.planes.setdefault((row, _OWN if own else lane), set()).add(offset[along])
-                    if not own and how.shuffled:
-                        self.planes.setdefault((row, _OWN), set()).add(offset[along])
+                    self.planes.setdefault((row, _OWN if own else self._first(lane)), set()).add(offset[along])
         self.kept = [unit for unit in self.ordered() if self._is_kept(unit, how)]
         self.passing = [unit for unit in self.ordered() if unit not in self.kept]
+
+    def _first(self, lane: int) -> int:
+        """The first lane of the group that a lane beside a thread's own is loaded with."""
+        own = 0 if lane < 0 else self.lanes
+        group = self.group[lane > 0]
+        return own + (lane - own) // group * group
+
+    def width(self, unit: _Unit) -> int:
+        """The lanes of a unit."""
+        _, lane = unit
+        return self.lanes if isinstance(lane, str) else self.group[lane > 0]
 
     def _is_kept(self, unit: _Unit, how: March) -> bool:
         """Whether a unit stays in registers from one turn to the next."""
         row, lanes = unit
-        if lanes != _OWN and how.shuffled:
-            return False
         own = lanes == _OWN and 0 <= row < how.rows and not self.above and not self.below
         return len(self.planes[unit]) > 1 or (how.ahead and own)
 
@@ -126,9 +135,18 @@ class _Field:
         """The register of a cell."""
         return f"{self.name}[{self.slot(plane, turn)}][{row - self.above}][{lane}]"
 
+    def groups(self) -> range:
+        """The groups to the right of a thread's own lanes."""
+        return range(self.lanes, self.lanes + self.right, self.group[1])
+
     def kept_planes(self, unit: _Unit) -> range:
         """The planes that a kept unit has registers for between turns."""
         return range(min(self.planes[unit]), max(self.planes[unit]))
+
+
+def _group(reach: int, how: March) -> int:
+    """How many lanes beside a thread's own are loaded at once: a power of two, so that the first is aligned."""
+    return min(how.lanes, 1 << (abs(reach) - 1).bit_length()) if reach else 1
 
 
 class _Marcher:
@@ -144,7 +162,7 @@ class _Marcher:
     def source(self, kernel: str) -> str:
         """The whole source."""
         width, height = self.how.threads
-        head = self.cell.signature(kernel, str(width * height))
+        head = self.cell.signature(kernel, f"{width * height}" + (f", {self.how.least}" if self.how.least else ""))
         self._where()
         self._registers()
         self._loop()
@@ -172,29 +190,22 @@ class _Marcher:
                  f"const int first = region.low[{self.along}] + (int)(planes * blockIdx.{along} / gridDim.{along});",
                  f"const int last = region.low[{self.along}] + (int)(planes * (blockIdx.{along} + 1) / "
                  f"gridDim.{along});")
-        if how.shuffled:
-            reach = max([field.right for field in self.fields.values()], default=0)
-            self.add(1, "// Whole warps go on, as their threads give each other what they read.",
-                     f"if (row >= region.high[{self.across}]) return;",
-                     f"const int at_x = min(x, (region.high[2] + {reach - 1}) & ~{how.lanes - 1}), lane = threadIdx.x "
-                     "& 31;")
-        else:
-            self.add(1, f"if (x >= region.high[2] || row >= region.high[{self.across}]) return;", "const int at_x = x;")
+        self.add(1, f"if (x >= region.high[2] || row >= region.high[{self.across}]) return;")
 
     def _registers(self) -> None:
         how = self.how
         for field in self.fields.values():
-            name, width = field.name, field.left + how.lanes + field.right
+            name, width = field.name, field.left + how.lanes + len(field.groups()) * field.group[1]
             self.add(1, f"{field.read.c} {name}[{field.deep}][{len(field.rows)}][{width}];")
             for row in field.rows:
                 place = shifted("row", row)
                 if row > 0 and how.rows > 1:
                     place = f"min({place}, region.high[{self.across}] - 1 + {field.below})"
                 self.add(1, f"const {field.read.c}* {name}_{row - field.above} = {name}_in + first * along + "
-                            f"({place}) * across + at_x;")
-            if not how.shuffled:
-                self.add(1, *(f"const int {name}_right_{lane} = min({lane}, region.high[2] - 1 + {field.right} - x);"
-                              for lane in range(how.lanes, how.lanes + field.right)))
+                            f"({place}) * across + x;")
+            # Where the first of a group is beyond what may be read, the thread's own lanes are read in its place.
+            self.add(1, *(f"const int {name}_right_{lane} = x + {lane} < region.high[2] + {field.right} ? {lane} : 0;"
+                          for lane in field.groups()))
         for write in self.cell.writes:
             self.add(1, f"{write.c}* {write.name}_to = {write.name} + first * along + row * across + x;")
         for field in self.fields.values():
@@ -210,17 +221,8 @@ class _Marcher:
         if isinstance(lanes, str):
             return [f"vp_load<{self.how.lanes}>(&{field.cell(plane, row, field.left, turn)}, {pointer});"]
         target = field.cell(plane, row, field.left + lanes, turn)
-        if not self.how.shuffled:
-            place = lanes if lanes < 0 else f"{field.name}_right_{lanes}"
-            return [f"{target} = ({pointer})[{place}];"]
-        threads, lane = divmod(lanes, self.how.lanes)
-        given = field.cell(plane, row, field.left + lane, turn)
-        if threads < 0:
-            return [f"{target} = __shfl_up_sync(0xffffffffu, {given}, {-threads});",
-                    f"if (lane < {-threads}) {target} = ({pointer})[{lanes}];"]
-        return [f"{target} = __shfl_down_sync(0xffffffffu, {given}, {threads});",
-                f"if (lane >= {32 - threads}) {target} = ({pointer})[min({lanes}, region.high[2] - 1 + {field.right} - "
-                "at_x)];"]
+        place = f"- {-lanes}" if lanes < 0 else f"+ {field.name}_right_{lanes}"
+        return [f"vp_load<{field.width(unit)}>(&{target}, {pointer} {place});"]
 
     # -- every plane --------------------------------------------------------------------------------------------------
 
@@ -312,14 +314,11 @@ class _Marcher:
 
     def _move_on(self) -> None:
         for field in self.fields.values():
-            for row, lanes in field.kept if self.turns == 1 else ():
-                planes = field.kept_planes((row, lanes))
+            for unit in field.kept if self.turns == 1 else ():
+                (row, first), planes = unit, field.kept_planes(unit)
+                lane = shifted("l", field.left + (0 if isinstance(first, str) else first))
                 for plane in range(planes.start, planes.stop + self.how.ahead):
-                    lane, loop = shifted("l", field.left), ""
-                    if isinstance(lanes, str):
-                        loop = f"for (int l = 0; l < {self.how.lanes}; ++l) "
-                    else:
-                        lane = str(field.left + lanes)
-                    self.add(2, f"{loop}{field.cell(plane, row, lane, 0)} = {field.cell(plane + 1, row, lane, 0)};")
+                    self.add(2, f"for (int l = 0; l < {field.width(unit)}; ++l) "
+                                f"{field.cell(plane, row, lane, 0)} = {field.cell(plane + 1, row, lane, 0)};")
             self.add(2, *(f"{field.name}_{row - field.above} += along;" for row in field.rows))
         self.add(2, *(f"{write.name}_to += along;" for write in self.cell.writes))

@@ -74,16 +74,15 @@ convection_kernel(const float* __restrict__ u_in, const float* __restrict__ v_in
     const int first = region.low[1] + (int)(planes * blockIdx.y / gridDim.y);
     const int last = region.low[1] + (int)(planes * (blockIdx.y + 1) / gridDim.y);
     if (x >= region.high[2] || row >= region.high[0]) return;
-    const int at_x = x;
     float u[4][1][6];
-    const float* u_0 = u_in + first * along + (row) * across + at_x;
-    const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
+    const float* u_0 = u_in + first * along + (row) * across + x;
+    const int u_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
     float v[4][1][6];
-    const float* v_0 = v_in + first * along + (row) * across + at_x;
-    const int v_right_4 = min(4, region.high[2] - 1 + 1 - x);
+    const float* v_0 = v_in + first * along + (row) * across + x;
+    const int v_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
     double p[4][1][6];
-    const double* p_0 = p_in + first * along + (row) * across + at_x;
-    const int p_right_4 = min(4, region.high[2] - 1 + 1 - x);
+    const double* p_0 = p_in + first * along + (row) * across + x;
+    const int p_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
     double* out_u_to = out_u + first * along + row * across + x;
     double* out_v_to = out_v + first * along + row * across + x;
     vp_load<4>(&u[0][0][1], u_0 - along);
@@ -101,12 +100,12 @@ convection_kernel(const float* __restrict__ u_in, const float* __restrict__ v_in
             vp_load<4>(&u[3][0][1], u_0 + next + along);
             vp_load<4>(&v[3][0][1], v_0 + next + along);
             vp_load<4>(&p[3][0][1], p_0 + next + along);
-            u[1][0][0] = (u_0)[-1];
-            u[1][0][5] = (u_0)[u_right_4];
-            v[1][0][0] = (v_0)[-1];
-            v[1][0][5] = (v_0)[v_right_4];
-            p[1][0][0] = (p_0)[-1];
-            p[1][0][5] = (p_0)[p_right_4];
+            vp_load<1>(&u[1][0][0], u_0 - 1);
+            vp_load<1>(&u[1][0][5], u_0 + u_right_4);
+            vp_load<1>(&v[1][0][0], v_0 - 1);
+            vp_load<1>(&v[1][0][5], v_0 + v_right_4);
+            vp_load<1>(&p[1][0][0], p_0 - 1);
+            vp_load<1>(&p[1][0][5], p_0 + p_right_4);
             double out_u_new[1][4];
             double out_v_new[1][4];
             #pragma unroll
@@ -137,12 +136,12 @@ convection_kernel(const float* __restrict__ u_in, const float* __restrict__ v_in
             vp_load<4>(&u[0][0][1], u_0 + next + along);
             vp_load<4>(&v[0][0][1], v_0 + next + along);
             vp_load<4>(&p[0][0][1], p_0 + next + along);
-            u[2][0][0] = (u_0)[-1];
-            u[2][0][5] = (u_0)[u_right_4];
-            v[2][0][0] = (v_0)[-1];
-            v[2][0][5] = (v_0)[v_right_4];
-            p[2][0][0] = (p_0)[-1];
-            p[2][0][5] = (p_0)[p_right_4];
+            vp_load<1>(&u[2][0][0], u_0 - 1);
+            vp_load<1>(&u[2][0][5], u_0 + u_right_4);
+            vp_load<1>(&v[2][0][0], v_0 - 1);
+            vp_load<1>(&v[2][0][5], v_0 + v_right_4);
+            vp_load<1>(&p[2][0][0], p_0 - 1);
+            vp_load<1>(&p[2][0][5], p_0 + p_right_4);
             double out_u_new[1][4];
             double out_v_new[1][4];
             #pragma unroll
@@ -173,12 +172,12 @@ convection_kernel(const float* __restrict__ u_in, const float* __restrict__ v_in
             vp_load<4>(&u[1][0][1], u_0 + next + along);
             vp_load<4>(&v[1][0][1], v_0 + next + along);
             vp_load<4>(&p[1][0][1], p_0 + next + along);
-            u[3][0][0] = (u_0)[-1];
-            u[3][0][5] = (u_0)[u_right_4];
-            v[3][0][0] = (v_0)[-1];
-            v[3][0][5] = (v_0)[v_right_4];
-            p[3][0][0] = (p_0)[-1];
-            p[3][0][5] = (p_0)[p_right_4];
+            vp_load<1>(&u[3][0][0], u_0 - 1);
+            vp_load<1>(&u[3][0][5], u_0 + u_right_4);
+            vp_load<1>(&v[3][0][0], v_0 - 1);
+            vp_load<1>(&v[3][0][5], v_0 + v_right_4);
+            vp_load<1>(&p[3][0][0], p_0 - 1);
+            vp_load<1>(&p[3][0][5], p_0 + p_right_4);
             double out_u_new[1][4];
             double out_v_new[1][4];
             #pragma unroll
@@ -209,12 +208,12 @@ convection_kernel(const float* __restrict__ u_in, const float* __restrict__ v_in
             vp_load<4>(&u[2][0][1], u_0 + next + along);
             vp_load<4>(&v[2][0][1], v_0 + next + along);
             vp_load<4>(&p[2][0][1], p_0 + next + along);
-            u[0][0][0] = (u_0)[-1];
-            u[0][0][5] = (u_0)[u_right_4];
-            v[0][0][0] = (v_0)[-1];
-            v[0][0][5] = (v_0)[v_right_4];
-            p[0][0][0] = (p_0)[-1];
-            p[0][0][5] = (p_0)[p_right_4];
+            vp_load<1>(&u[0][0][0], u_0 - 1);
+            vp_load<1>(&u[0][0][5], u_0 + u_right_4);
+            vp_load<1>(&v[0][0][0], v_0 - 1);
+            vp_load<1>(&v[0][0][5], v_0 + v_right_4);
+            vp_load<1>(&p[0][0][0], p_0 - 1);
+            vp_load<1>(&p[0][0][5], p_0 + p_right_4);
             double out_u_new[1][4];
             double out_v_new[1][4];
             #pragma unroll

@@ -105,13 +105,12 @@ plain_cells_kernel(const float* __restrict__ a_in, const short* __restrict__ b_i
     const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
     if (x >= region.high[2] || row >= region.high[1]) return;
-    const int at_x = x;
     float a[2][2][8];
-    const float* a_0 = a_in + first * along + (row) * across + at_x;
-    const float* a_1 = a_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + at_x;
+    const float* a_0 = a_in + first * along + (row) * across + x;
+    const float* a_1 = a_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + x;
     short b[2][2][8];
-    const short* b_0 = b_in + first * along + (row) * across + at_x;
-    const short* b_1 = b_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + at_x;
+    const short* b_0 = b_in + first * along + (row) * across + x;
+    const short* b_1 = b_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + x;
     float* out_a_to = out_a + first * along + row * across + x;
     short* out_c_to = out_c + first * along + row * across + x;
     vp_load<8>(&a[0][0][0], a_0);

@@ -92,32 +92,25 @@ smooth_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_
     const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
     if (x >= region.high[2] || row >= region.high[1]) return;
-    const int at_x = x;
-    float u[2][1][10];
-    const float* u_0 = u_in + first * along + (row) * across + at_x;
-    const int u_right_4 = min(4, region.high[2] - 1 + 3 - x);
-    const int u_right_5 = min(5, region.high[2] - 1 + 3 - x);
-    const int u_right_6 = min(6, region.high[2] - 1 + 3 - x);
+    float u[2][1][12];
+    const float* u_0 = u_in + first * along + (row) * across + x;
+    const int u_right_4 = x + 4 < region.high[2] + 3 ? 4 : 0;
     float* out_to = out + first * along + row * across + x;
-    vp_load<4>(&u[0][0][3], u_0);
+    vp_load<4>(&u[0][0][4], u_0);
     int again_from = last, again_to = first;
     for (int at = first; at < last;) {
         {
             const long long next = min(1, last - 1 - at) * along;
-            vp_load<4>(&u[1][0][3], u_0 + next);
-            u[0][0][2] = (u_0)[-1];
-            u[0][0][1] = (u_0)[-2];
-            u[0][0][0] = (u_0)[-3];
-            u[0][0][7] = (u_0)[u_right_4];
-            u[0][0][8] = (u_0)[u_right_5];
-            u[0][0][9] = (u_0)[u_right_6];
+            vp_load<4>(&u[1][0][4], u_0 + next);
+            vp_load<4>(&u[0][0][0], u_0 - 4);
+            vp_load<4>(&u[0][0][8], u_0 + u_right_4);
             float out_new[1][4];
             bool sure = true;
             #pragma unroll
             for (int r = 0; r < 1; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    smooth_cell<false>(out_new[r][l], u[0][r][l], u[0][r][l + 2], u[0][r][l + 3], u[0][r][l + 4], u[0][r][l + 6], sure);
+                    smooth_cell<false>(out_new[r][l], u[0][r][l + 1], u[0][r][l + 3], u[0][r][l + 4], u[0][r][l + 5], u[0][r][l + 7], sure);
             if (!sure) {
                 again_from = min(again_from, at);
                 again_to = at + 1;
@@ -137,20 +130,16 @@ smooth_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_
         if (++at >= last) break;
         {
             const long long next = min(1, last - 1 - at) * along;
-            vp_load<4>(&u[0][0][3], u_0 + next);
-            u[1][0][2] = (u_0)[-1];
-            u[1][0][1] = (u_0)[-2];
-            u[1][0][0] = (u_0)[-3];
-            u[1][0][7] = (u_0)[u_right_4];
-            u[1][0][8] = (u_0)[u_right_5];
-            u[1][0][9] = (u_0)[u_right_6];
+            vp_load<4>(&u[0][0][4], u_0 + next);
+            vp_load<4>(&u[1][0][0], u_0 - 4);
+            vp_load<4>(&u[1][0][8], u_0 + u_right_4);
             float out_new[1][4];
             bool sure = true;
             #pragma unroll
             for (int r = 0; r < 1; ++r)
                 #pragma unroll
                 for (int l = 0; l < 4; ++l)
-                    smooth_cell<false>(out_new[r][l], u[1][r][l], u[1][r][l + 2], u[1][r][l + 3], u[1][r][l + 4], u[1][r][l + 6], sure);
+                    smooth_cell<false>(out_new[r][l], u[1][r][l + 1], u[1][r][l + 3], u[1][r][l + 4], u[1][r][l + 5], u[1][r][l + 7], sure);
             if (!sure) {
                 again_from = min(again_from, at);
                 again_to = at + 1;

@@ -66,16 +66,15 @@ variable_kernel(const float* __restrict__ u_in, const float* __restrict__ c_in, 
     const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
     if (x >= region.high[2] || row >= region.high[1]) return;
-    const int at_x = x;
     float u[4][4][6];
-    const float* u_0 = u_in + first * along + (row - 1) * across + at_x;
-    const float* u_1 = u_in + first * along + (row) * across + at_x;
-    const float* u_2 = u_in + first * along + (min(row + 1, region.high[1] - 1 + 1)) * across + at_x;
-    const float* u_3 = u_in + first * along + (min(row + 2, region.high[1] - 1 + 1)) * across + at_x;
-    const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
+    const float* u_0 = u_in + first * along + (row - 1) * across + x;
+    const float* u_1 = u_in + first * along + (row) * across + x;
+    const float* u_2 = u_in + first * along + (min(row + 1, region.high[1] - 1 + 1)) * across + x;
+    const float* u_3 = u_in + first * along + (min(row + 2, region.high[1] - 1 + 1)) * across + x;
+    const int u_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
     float c[2][2][4];
-    const float* c_0 = c_in + first * along + (row) * across + at_x;
-    const float* c_1 = c_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + at_x;
+    const float* c_0 = c_in + first * along + (row) * across + x;
+    const float* c_1 = c_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + x;
     float* out_u_to = out_u + first * along + row * across + x;
     vp_load<4>(&u[0][1][1], u_1 - along);
     vp_load<4>(&u[1][1][1], u_1);
@@ -94,10 +93,10 @@ variable_kernel(const float* __restrict__ u_in, const float* __restrict__ c_in, 
             vp_load<4>(&c[1][1][0], c_1 + next);
             vp_load<4>(&u[1][0][1], u_0);
             vp_load<4>(&u[1][3][1], u_3);
-            u[1][1][0] = (u_1)[-1];
-            u[1][1][5] = (u_1)[u_right_4];
-            u[1][2][0] = (u_2)[-1];
-            u[1][2][5] = (u_2)[u_right_4];
+            vp_load<1>(&u[1][1][0], u_1 - 1);
+            vp_load<1>(&u[1][1][5], u_1 + u_right_4);
+            vp_load<1>(&u[1][2][0], u_2 - 1);
+            vp_load<1>(&u[1][2][5], u_2 + u_right_4);
             float out_u_new[2][4];
             #pragma unroll
             for (int r = 0; r < 2; ++r)
@@ -139,10 +138,10 @@ variable_kernel(const float* __restrict__ u_in, const float* __restrict__ c_in, 
             vp_load<4>(&c[0][1][0], c_1 + next);
             vp_load<4>(&u[2][0][1], u_0);
             vp_load<4>(&u[2][3][1], u_3);
-            u[2][1][0] = (u_1)[-1];
-            u[2][1][5] = (u_1)[u_right_4];
-            u[2][2][0] = (u_2)[-1];
-            u[2][2][5] = (u_2)[u_right_4];
+            vp_load<1>(&u[2][1][0], u_1 - 1);
+            vp_load<1>(&u[2][1][5], u_1 + u_right_4);
+            vp_load<1>(&u[2][2][0], u_2 - 1);
+            vp_load<1>(&u[2][2][5], u_2 + u_right_4);
             float out_u_new[2][4];
             #pragma unroll
             for (int r = 0; r < 2; ++r)
@@ -184,10 +183,10 @@ variable_kernel(const float* __restrict__ u_in, const float* __restrict__ c_in, 
             vp_load<4>(&c[1][1][0], c_1 + next);
             vp_load<4>(&u[3][0][1], u_0);
             vp_load<4>(&u[3][3][1], u_3);
-            u[3][1][0] = (u_1)[-1];
-            u[3][1][5] = (u_1)[u_right_4];
-            u[3][2][0] = (u_2)[-1];
-            u[3][2][5] = (u_2)[u_right_4];
+            vp_load<1>(&u[3][1][0], u_1 - 1);
+            vp_load<1>(&u[3][1][5], u_1 + u_right_4);
+            vp_load<1>(&u[3][2][0], u_2 - 1);
+            vp_load<1>(&u[3][2][5], u_2 + u_right_4);
             float out_u_new[2][4];
             #pragma unroll
             for (int r = 0; r < 2; ++r)
@@ -229,10 +228,10 @@ variable_kernel(const float* __restrict__ u_in, const float* __restrict__ c_in, 
             vp_load<4>(&c[0][1][0], c_1 + next);
             vp_load<4>(&u[0][0][1], u_0);
             vp_load<4>(&u[0][3][1], u_3);
-            u[0][1][0] = (u_1)[-1];
-            u[0][1][5] = (u_1)[u_right_4];
-            u[0][2][0] = (u_2)[-1];
-            u[0][2][5] = (u_2)[u_right_4];
+            vp_load<1>(&u[0][1][0], u_1 - 1);
+            vp_load<1>(&u[0][1][5], u_1 + u_right_4);
+            vp_load<1>(&u[0][2][0], u_2 - 1);
+            vp_load<1>(&u[0][2][5], u_2 + u_right_4);
             float out_u_new[2][4];
             #pragma unroll
             for (int r = 0; r < 2; ++r)

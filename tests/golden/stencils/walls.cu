@@ -64,18 +64,17 @@ walls_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_r
     const int first = region.low[1] + (int)(planes * blockIdx.y / gridDim.y);
     const int last = region.low[1] + (int)(planes * (blockIdx.y + 1) / gridDim.y);
     if (x >= region.high[2] || row >= region.high[0]) return;
-    const int at_x = x;
     float u[2][1][6];
-    const float* u_0 = u_in + first * along + (row) * across + at_x;
-    const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
+    const float* u_0 = u_in + first * along + (row) * across + x;
+    const int u_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
     float* out_to = out + first * along + row * across + x;
     vp_load<4>(&u[0][0][1], u_0);
     for (int at = first; at < last;) {
         {
             const long long next = min(1, last - 1 - at) * along;
             vp_load<4>(&u[1][0][1], u_0 + next);
-            u[0][0][0] = (u_0)[-1];
-            u[0][0][5] = (u_0)[u_right_4];
+            vp_load<1>(&u[0][0][0], u_0 - 1);
+            vp_load<1>(&u[0][0][5], u_0 + u_right_4);
             float out_new[1][4];
             #pragma unroll
             for (int r = 0; r < 1; ++r)
@@ -98,8 +97,8 @@ walls_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_r
         {
             const long long next = min(1, last - 1 - at) * along;
             vp_load<4>(&u[0][0][1], u_0 + next);
-            u[1][0][0] = (u_0)[-1];
-            u[1][0][5] = (u_0)[u_right_4];
+            vp_load<1>(&u[1][0][0], u_0 - 1);
+            vp_load<1>(&u[1][0][5], u_0 + u_right_4);
             float out_new[1][4];
             #pragma unroll
             for (int r = 0; r < 1; ++r)

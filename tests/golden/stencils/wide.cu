@@ -66,14 +66,14 @@ template <bool exact> static __device__ __forceinline__ void wide_cell(double& o
     out = u_0_0_0 + (k * (((1.3333333333333333 * near) - common_quotient<exact>(far, 12.0, sure)) - (7.5 * u_0_0_0)));
 }
 
-extern "C" __global__ void __launch_bounds__(128)
+extern "C" __global__ void __launch_bounds__(128, 5)
 wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_region region, const double k)
 {
 #if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
     if (threadIdx.x != 0 || threadIdx.y != 0 || blockIdx.x != 0) return;
     const int left = region.low[2], right = region.high[2];
-    const int top = region.low[1] + blockIdx.y * 8;
-    const int end = min(top + 8, region.high[1]);
+    const int top = region.low[1] + blockIdx.y * 4;
+    const int end = min(top + 4, region.high[1]);
     const long long planes = region.high[0] - region.low[0];
     const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
@@ -98,54 +98,39 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
 #else
     const long long along = region.plane, across = region.pitch;
     const int x = (region.low[2] & ~1) + (blockIdx.x * 32 + threadIdx.x) * 2;
-    const int row = region.low[1] + (blockIdx.y * 4 + threadIdx.y) * 2;
+    const int row = region.low[1] + (blockIdx.y * 4 + threadIdx.y) * 1;
     const long long planes = region.high[0] - region.low[0];
     const int first = region.low[0] + (int)(planes * blockIdx.z / gridDim.z);
     const int last = region.low[0] + (int)(planes * (blockIdx.z + 1) / gridDim.z);
     if (x >= region.high[2] || row >= region.high[1]) return;
-    const int at_x = x;
-    double u[6][6][6];
-    const double* u_0 = u_in + first * along + (row - 2) * across + at_x;
-    const double* u_1 = u_in + first * along + (row - 1) * across + at_x;
-    const double* u_2 = u_in + first * along + (row) * across + at_x;
-    const double* u_3 = u_in + first * along + (min(row + 1, region.high[1] - 1 + 2)) * across + at_x;
-    const double* u_4 = u_in + first * along + (min(row + 2, region.high[1] - 1 + 2)) * across + at_x;
-    const double* u_5 = u_in + first * along + (min(row + 3, region.high[1] - 1 + 2)) * across + at_x;
-    const int u_right_2 = min(2, region.high[2] - 1 + 2 - x);
-    const int u_right_3 = min(3, region.high[2] - 1 + 2 - x);
+    double u[6][5][6];
+    const double* u_0 = u_in + first * along + (row - 2) * across + x;
+    const double* u_1 = u_in + first * along + (row - 1) * across + x;
+    const double* u_2 = u_in + first * along + (row) * across + x;
+    const double* u_3 = u_in + first * along + (row + 1) * across + x;
+    const double* u_4 = u_in + first * along + (row + 2) * across + x;
+    const int u_right_2 = x + 2 < region.high[2] + 2 ? 2 : 0;
     double* out_to = out + first * along + row * across + x;
     vp_load<2>(&u[0][2][2], u_2 - 2 * along);
     vp_load<2>(&u[1][2][2], u_2 - along);
     vp_load<2>(&u[2][2][2], u_2);
     vp_load<2>(&u[3][2][2], u_2 + along);
     vp_load<2>(&u[4][2][2], u_2 + 2 * along);
-    vp_load<2>(&u[0][3][2], u_3 - 2 * along);
-    vp_load<2>(&u[1][3][2], u_3 - along);
-    vp_load<2>(&u[2][3][2], u_3);
-    vp_load<2>(&u[3][3][2], u_3 + along);
-    vp_load<2>(&u[4][3][2], u_3 + 2 * along);
     int again_from = last, again_to = first;
     for (int at = first; at < last;) {
         {
             const long long next = min(1, last - 1 - at) * along;
             vp_load<2>(&u[5][2][2], u_2 + next + 2 * along);
-            vp_load<2>(&u[5][3][2], u_3 + next + 2 * along);
             vp_load<2>(&u[2][0][2], u_0);
             vp_load<2>(&u[2][1][2], u_1);
+            vp_load<2>(&u[2][3][2], u_3);
             vp_load<2>(&u[2][4][2], u_4);
-            vp_load<2>(&u[2][5][2], u_5);
-            u[2][2][1] = (u_2)[-1];
-            u[2][2][0] = (u_2)[-2];
-            u[2][2][4] = (u_2)[u_right_2];
-            u[2][2][5] = (u_2)[u_right_3];
-            u[2][3][1] = (u_3)[-1];
-            u[2][3][0] = (u_3)[-2];
-            u[2][3][4] = (u_3)[u_right_2];
-            u[2][3][5] = (u_3)[u_right_3];
-            double out_new[2][2];
+            vp_load<2>(&u[2][2][0], u_2 - 2);
+            vp_load<2>(&u[2][2][4], u_2 + u_right_2);
+            double out_new[1][2];
             bool sure = true;
             #pragma unroll
-            for (int r = 0; r < 2; ++r)
+            for (int r = 0; r < 1; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
                     wide_cell<false>(out_new[r][l], u[3][r + 2][l + 2], u[1][r + 2][l + 2], u[2][r + 3][l + 2], u[2][r + 1][l + 2], u[2][r + 2][l + 3], u[2][r + 2][l + 1], u[4][r + 2][l + 2], u[0][r + 2][l + 2], u[2][r + 4][l + 2], u[2][r][l + 2], u[2][r + 2][l + 4], u[2][r + 2][l], u[2][r + 2][l + 2], k, sure);
@@ -162,44 +147,27 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
                         (out_to)[l] = out_new[0][l];
                     }
             }
-            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
-                vp_store<2>(out_to + across, out_new[1]);
-            } else if (row + 1 < region.high[1]) {
-                #pragma unroll
-                for (int l = 0; l < 2; ++l)
-                    if (x + l >= region.low[2] && x + l < region.high[2]) {
-                        (out_to + across)[l] = out_new[1][l];
-                    }
-            }
             u_0 += along;
             u_1 += along;
             u_2 += along;
             u_3 += along;
             u_4 += along;
-            u_5 += along;
             out_to += along;
         }
         if (++at >= last) break;
         {
             const long long next = min(1, last - 1 - at) * along;
             vp_load<2>(&u[0][2][2], u_2 + next + 2 * along);
-            vp_load<2>(&u[0][3][2], u_3 + next + 2 * along);
             vp_load<2>(&u[3][0][2], u_0);
             vp_load<2>(&u[3][1][2], u_1);
+            vp_load<2>(&u[3][3][2], u_3);
             vp_load<2>(&u[3][4][2], u_4);
-            vp_load<2>(&u[3][5][2], u_5);
-            u[3][2][1] = (u_2)[-1];
-            u[3][2][0] = (u_2)[-2];
-            u[3][2][4] = (u_2)[u_right_2];
-            u[3][2][5] = (u_2)[u_right_3];
-            u[3][3][1] = (u_3)[-1];
-            u[3][3][0] = (u_3)[-2];
-            u[3][3][4] = (u_3)[u_right_2];
-            u[3][3][5] = (u_3)[u_right_3];
-            double out_new[2][2];
+            vp_load<2>(&u[3][2][0], u_2 - 2);
+            vp_load<2>(&u[3][2][4], u_2 + u_right_2);
+            double out_new[1][2];
             bool sure = true;
             #pragma unroll
-            for (int r = 0; r < 2; ++r)
+            for (int r = 0; r < 1; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
                     wide_cell<false>(out_new[r][l], u[4][r + 2][l + 2], u[2][r + 2][l + 2], u[3][r + 3][l + 2], u[3][r + 1][l + 2], u[3][r + 2][l + 3], u[3][r + 2][l + 1], u[5][r + 2][l + 2], u[1][r + 2][l + 2], u[3][r + 4][l + 2], u[3][r][l + 2], u[3][r + 2][l + 4], u[3][r + 2][l], u[3][r + 2][l + 2], k, sure);
@@ -216,44 +184,27 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
                         (out_to)[l] = out_new[0][l];
                     }
             }
-            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
-                vp_store<2>(out_to + across, out_new[1]);
-            } else if (row + 1 < region.high[1]) {
-                #pragma unroll
-                for (int l = 0; l < 2; ++l)
-                    if (x + l >= region.low[2] && x + l < region.high[2]) {
-                        (out_to + across)[l] = out_new[1][l];
-                    }
-            }
             u_0 += along;
             u_1 += along;
             u_2 += along;
             u_3 += along;
             u_4 += along;
-            u_5 += along;
             out_to += along;
         }
         if (++at >= last) break;
         {
             const long long next = min(1, last - 1 - at) * along;
             vp_load<2>(&u[1][2][2], u_2 + next + 2 * along);
-            vp_load<2>(&u[1][3][2], u_3 + next + 2 * along);
             vp_load<2>(&u[4][0][2], u_0);
             vp_load<2>(&u[4][1][2], u_1);
+            vp_load<2>(&u[4][3][2], u_3);
             vp_load<2>(&u[4][4][2], u_4);
-            vp_load<2>(&u[4][5][2], u_5);
-            u[4][2][1] = (u_2)[-1];
-            u[4][2][0] = (u_2)[-2];
-            u[4][2][4] = (u_2)[u_right_2];
-            u[4][2][5] = (u_2)[u_right_3];
-            u[4][3][1] = (u_3)[-1];
-            u[4][3][0] = (u_3)[-2];
-            u[4][3][4] = (u_3)[u_right_2];
-            u[4][3][5] = (u_3)[u_right_3];
-            double out_new[2][2];
+            vp_load<2>(&u[4][2][0], u_2 - 2);
+            vp_load<2>(&u[4][2][4], u_2 + u_right_2);
+            double out_new[1][2];
             bool sure = true;
             #pragma unroll
-            for (int r = 0; r < 2; ++r)
+            for (int r = 0; r < 1; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
                     wide_cell<false>(out_new[r][l], u[5][r + 2][l + 2], u[3][r + 2][l + 2], u[4][r + 3][l + 2], u[4][r + 1][l + 2], u[4][r + 2][l + 3], u[4][r + 2][l + 1], u[0][r + 2][l + 2], u[2][r + 2][l + 2], u[4][r + 4][l + 2], u[4][r][l + 2], u[4][r + 2][l + 4], u[4][r + 2][l], u[4][r + 2][l + 2], k, sure);
@@ -270,44 +221,27 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
                         (out_to)[l] = out_new[0][l];
                     }
             }
-            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
-                vp_store<2>(out_to + across, out_new[1]);
-            } else if (row + 1 < region.high[1]) {
-                #pragma unroll
-                for (int l = 0; l < 2; ++l)
-                    if (x + l >= region.low[2] && x + l < region.high[2]) {
-                        (out_to + across)[l] = out_new[1][l];
-                    }
-            }
             u_0 += along;
             u_1 += along;
             u_2 += along;
             u_3 += along;
             u_4 += along;
-            u_5 += along;
             out_to += along;
         }
         if (++at >= last) break;
         {
             const long long next = min(1, last - 1 - at) * along;
             vp_load<2>(&u[2][2][2], u_2 + next + 2 * along);
-            vp_load<2>(&u[2][3][2], u_3 + next + 2 * along);
             vp_load<2>(&u[5][0][2], u_0);
             vp_load<2>(&u[5][1][2], u_1);
+            vp_load<2>(&u[5][3][2], u_3);
             vp_load<2>(&u[5][4][2], u_4);
-            vp_load<2>(&u[5][5][2], u_5);
-            u[5][2][1] = (u_2)[-1];
-            u[5][2][0] = (u_2)[-2];
-            u[5][2][4] = (u_2)[u_right_2];
-            u[5][2][5] = (u_2)[u_right_3];
-            u[5][3][1] = (u_3)[-1];
-            u[5][3][0] = (u_3)[-2];
-            u[5][3][4] = (u_3)[u_right_2];
-            u[5][3][5] = (u_3)[u_right_3];
-            double out_new[2][2];
+            vp_load<2>(&u[5][2][0], u_2 - 2);
+            vp_load<2>(&u[5][2][4], u_2 + u_right_2);
+            double out_new[1][2];
             bool sure = true;
             #pragma unroll
-            for (int r = 0; r < 2; ++r)
+            for (int r = 0; r < 1; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
                     wide_cell<false>(out_new[r][l], u[0][r + 2][l + 2], u[4][r + 2][l + 2], u[5][r + 3][l + 2], u[5][r + 1][l + 2], u[5][r + 2][l + 3], u[5][r + 2][l + 1], u[1][r + 2][l + 2], u[3][r + 2][l + 2], u[5][r + 4][l + 2], u[5][r][l + 2], u[5][r + 2][l + 4], u[5][r + 2][l], u[5][r + 2][l + 2], k, sure);
@@ -324,44 +258,27 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
                         (out_to)[l] = out_new[0][l];
                     }
             }
-            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
-                vp_store<2>(out_to + across, out_new[1]);
-            } else if (row + 1 < region.high[1]) {
-                #pragma unroll
-                for (int l = 0; l < 2; ++l)
-                    if (x + l >= region.low[2] && x + l < region.high[2]) {
-                        (out_to + across)[l] = out_new[1][l];
-                    }
-            }
             u_0 += along;
             u_1 += along;
             u_2 += along;
             u_3 += along;
             u_4 += along;
-            u_5 += along;
             out_to += along;
         }
         if (++at >= last) break;
         {
             const long long next = min(1, last - 1 - at) * along;
             vp_load<2>(&u[3][2][2], u_2 + next + 2 * along);
-            vp_load<2>(&u[3][3][2], u_3 + next + 2 * along);
             vp_load<2>(&u[0][0][2], u_0);
             vp_load<2>(&u[0][1][2], u_1);
+            vp_load<2>(&u[0][3][2], u_3);
             vp_load<2>(&u[0][4][2], u_4);
-            vp_load<2>(&u[0][5][2], u_5);
-            u[0][2][1] = (u_2)[-1];
-            u[0][2][0] = (u_2)[-2];
-            u[0][2][4] = (u_2)[u_right_2];
-            u[0][2][5] = (u_2)[u_right_3];
-            u[0][3][1] = (u_3)[-1];
-            u[0][3][0] = (u_3)[-2];
-            u[0][3][4] = (u_3)[u_right_2];
-            u[0][3][5] = (u_3)[u_right_3];
-            double out_new[2][2];
+            vp_load<2>(&u[0][2][0], u_2 - 2);
+            vp_load<2>(&u[0][2][4], u_2 + u_right_2);
+            double out_new[1][2];
             bool sure = true;
             #pragma unroll
-            for (int r = 0; r < 2; ++r)
+            for (int r = 0; r < 1; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
                     wide_cell<false>(out_new[r][l], u[1][r + 2][l + 2], u[5][r + 2][l + 2], u[0][r + 3][l + 2], u[0][r + 1][l + 2], u[0][r + 2][l + 3], u[0][r + 2][l + 1], u[2][r + 2][l + 2], u[4][r + 2][l + 2], u[0][r + 4][l + 2], u[0][r][l + 2], u[0][r + 2][l + 4], u[0][r + 2][l], u[0][r + 2][l + 2], k, sure);
@@ -378,44 +295,27 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
                         (out_to)[l] = out_new[0][l];
                     }
             }
-            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
-                vp_store<2>(out_to + across, out_new[1]);
-            } else if (row + 1 < region.high[1]) {
-                #pragma unroll
-                for (int l = 0; l < 2; ++l)
-                    if (x + l >= region.low[2] && x + l < region.high[2]) {
-                        (out_to + across)[l] = out_new[1][l];
-                    }
-            }
             u_0 += along;
             u_1 += along;
             u_2 += along;
             u_3 += along;
             u_4 += along;
-            u_5 += along;
             out_to += along;
         }
         if (++at >= last) break;
         {
             const long long next = min(1, last - 1 - at) * along;
             vp_load<2>(&u[4][2][2], u_2 + next + 2 * along);
-            vp_load<2>(&u[4][3][2], u_3 + next + 2 * along);
             vp_load<2>(&u[1][0][2], u_0);
             vp_load<2>(&u[1][1][2], u_1);
+            vp_load<2>(&u[1][3][2], u_3);
             vp_load<2>(&u[1][4][2], u_4);
-            vp_load<2>(&u[1][5][2], u_5);
-            u[1][2][1] = (u_2)[-1];
-            u[1][2][0] = (u_2)[-2];
-            u[1][2][4] = (u_2)[u_right_2];
-            u[1][2][5] = (u_2)[u_right_3];
-            u[1][3][1] = (u_3)[-1];
-            u[1][3][0] = (u_3)[-2];
-            u[1][3][4] = (u_3)[u_right_2];
-            u[1][3][5] = (u_3)[u_right_3];
-            double out_new[2][2];
+            vp_load<2>(&u[1][2][0], u_2 - 2);
+            vp_load<2>(&u[1][2][4], u_2 + u_right_2);
+            double out_new[1][2];
             bool sure = true;
             #pragma unroll
-            for (int r = 0; r < 2; ++r)
+            for (int r = 0; r < 1; ++r)
                 #pragma unroll
                 for (int l = 0; l < 2; ++l)
                     wide_cell<false>(out_new[r][l], u[2][r + 2][l + 2], u[0][r + 2][l + 2], u[1][r + 3][l + 2], u[1][r + 1][l + 2], u[1][r + 2][l + 3], u[1][r + 2][l + 1], u[3][r + 2][l + 2], u[5][r + 2][l + 2], u[1][r + 4][l + 2], u[1][r][l + 2], u[1][r + 2][l + 4], u[1][r + 2][l], u[1][r + 2][l + 2], k, sure);
@@ -432,28 +332,18 @@ wide_kernel(const double* __restrict__ u_in, double* __restrict__ out, const vp_
                         (out_to)[l] = out_new[0][l];
                     }
             }
-            if (x >= region.low[2] && x + 2 <= region.high[2] && row + 1 < region.high[1]) {
-                vp_store<2>(out_to + across, out_new[1]);
-            } else if (row + 1 < region.high[1]) {
-                #pragma unroll
-                for (int l = 0; l < 2; ++l)
-                    if (x + l >= region.low[2] && x + l < region.high[2]) {
-                        (out_to + across)[l] = out_new[1][l];
-                    }
-            }
             u_0 += along;
             u_1 += along;
             u_2 += along;
             u_3 += along;
             u_4 += along;
-            u_5 += along;
             out_to += along;
         }
         if (++at >= last) break;
     }
     for (int at = again_from; at < again_to; ++at)
         #pragma unroll 1
-        for (int r = 0; r < 2; ++r)
+        for (int r = 0; r < 1; ++r)
             #pragma unroll 1
             for (int l = 0; l < 2; ++l) {
                 if (x + l < region.low[2] || x + l >= region.high[2] || row + r >= region.high[1]) continue;
