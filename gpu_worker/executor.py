@@ -193,6 +193,7 @@ class Execution:
         fold = self.plan.fold
         if self.grid is not None:
             recording.iterated, recording.has_filled = tuple(self.grid.iterated), self.grid.has_filled
+            recording.joint = self.grid.joint()
         if isinstance(recording, Branching):
             recording.path = self.grid.path
         if self.pending:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -25,9 +25,10 @@ from gpu_worker.blackbox import BlackBox
 from gpu_worker.device.base import Buffer, Device, Recorded, Stream
 from gpu_worker.failpoints import failpoint
 from gpu_worker.line import Flight, Line
+from gpu_worker.mpi.world import Joint, World
 from gpu_worker.names import Names
 from gpu_worker.passages import Passages
-from gpu_worker.protocol.errors import KernelFault, Place
+from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLost
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
@@ -87,6 +88,8 @@ class Recording:
         self.vessels: dict[int, Vessel] = {}
         #: What the plan works in and does not keep, by the number of the allocation; of one that keeps something.
         self.workspace: dict[int, Buffer] = {}
+        #: What it does together with other nodes; None where it is alone.
+        self.joint: Joint | None = None
         #: How the plan's loops ended.
         self.iterated: tuple[Iterated, ...] = ()
         self._lent = dict(lent or {})
@@ -214,6 +217,12 @@ class Recording:
         """Whether what it reads is what it read when it was made."""
         return names.version(self._reads) == self.version
 
+    def is_of(self, world: World | None, agreed: tuple[bytes, ...]) -> bool:
+        """Whether the other nodes, if there are any, do their part of the same now."""
+        if self.joint is None or world is None:
+            return self.joint is None and world is None
+        return self.joint.world is world and self.joint.holds(agreed)
+
     def fits(self, request: Run, arguments: Arguments, names: Names) -> bool:
         """Whether the plan can be done so with these values, while nothing else does; then :meth:`run` must follow, or
         :meth:`begin` where it keeps something.
@@ -282,6 +291,8 @@ class Recording:
         ------
         KernelFault
             If a kernel has failed.
+        WorldLost
+            If another node is lost.
         """
         vrdd = request.vrdds[self.slot]
         place = replace(self._place, vrdd=names.called(vrdd))
@@ -293,7 +304,11 @@ class Recording:
                 if self._staged and self.flight is not None:
                     line.wait(self.flight)      # its copies may not have been made
                 with box.running(place, time.monotonic() + request.seconds):
-                    self._enqueue(arguments)
+                    try:
+                        self._enqueue(arguments)
+                    except WorldLost:
+                        self._settle()
+                        raise
                     for device, stream in self._streams:
                         device.query(stream=stream)
                 failpoint("computed")
@@ -306,6 +321,12 @@ class Recording:
             if self.source is None:
                 stack.pop_all()         # given back when it has landed; else whoever writes there does so behind it
         return flight
+
+    def _settle(self) -> None:
+        """Wait for what was enqueued of a pass that has failed; what fails now is not news."""
+        for device, stream in self._streams:
+            with suppress(VisparkError):
+                device.synchronize(stream=stream)
 
     def _depart(self, request: Run, place: Place, names: Names) -> Flight:
         """The flight of a pass, which holds on to what it works on."""
@@ -404,8 +425,17 @@ class Recordings:
         self._known: OrderedDict[int, Recording] = OrderedDict()
         self._seen: dict[int, None] = {}
 
-    def find(self, request: Run, arguments: Arguments, names: Names, source: int) -> Recording | None:
-        """The recording that a request can be done with; it is locked, and its names are borrowed."""
+    def joint(self, version: int, world: World) -> Joint | None:
+        """What a pass on content of a version does together with the other nodes of a world, if one is known."""
+        with self.lock:
+            return next((each.joint for each in self._known.values()
+                         if each.version == version and each.joint and each.joint.world is world), None)
+
+    def find(self, request: Run, arguments: Arguments, names: Names, source: int, world: World | None = None,
+             agreed: tuple[bytes, ...] = ()) -> Recording | None:
+        """The recording that a request can be done with, in a ``world`` whose ranks have ``agreed`` on it; it is
+        locked, and its names are borrowed.
+        """
         if not self._known:
             return None
         version = names.version(request.vrdds[source])
@@ -413,7 +443,7 @@ class Recordings:
             alike = [(number, each) for number, each in self._known.items() if each.version == version]
         for number, found in alike:
             if found.lock.acquire(blocking=False):
-                if found.is_complete and found.fits(request, arguments, names):
+                if found.is_complete and found.is_of(world, agreed) and found.fits(request, arguments, names):
                     self._used(number)
                     return found
                 found.lock.release()

@@ -27,7 +27,7 @@ from gpu_worker.names import Names
 from gpu_worker.passages import Passages
 from gpu_worker.payloads import Payloads
 from gpu_worker.plans import Plans, Prepared
-from gpu_worker.protocol.errors import KernelFault, OutOfMemory, ProtocolError, VisparkError
+from gpu_worker.protocol.errors import KernelFault, OutOfMemory, ProtocolError, VisparkError, WorldLost
 from gpu_worker.protocol.messages import (
     Abandon,
     Describe,
@@ -100,7 +100,7 @@ class Worker:
         self._snapshots = Snapshots(session, secret, options, self._names, self._pool)
         self._box = box
         self._line = Line(box)
-        self._requests = 0
+        self._requests = self._repeated = 0
         #: The numbers of the plans that are under way.
         self._running: set[int] = set()
         self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
@@ -217,7 +217,8 @@ class Worker:
         lines, host_bytes = self._names.report()
         figures = [(device.name, device.memory()) for device in self._pool.devices]
         memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
-        return Reported(number, lines, memory, host_bytes, self._requests, self._grids.sent)
+        return Reported(number, lines, memory, host_bytes, self._requests, self._grids.sent,
+                        self._repeated)
 
     def close(self) -> None:
         """Give everything back."""
@@ -246,10 +247,13 @@ class Worker:
             plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
             try:
                 found = self._again(request, plan, payload) or self._anew(request, plan, payload, intake)
-            except OutOfMemory:
-                # The other nodes would not know that this one starts again, and what came in pieces is used up.
-                if request.world is not None or request.pieces or not self._plans.forget():
+            except OutOfMemory as error:
+                # What came in pieces is used up.
+                if request.pieces or not self._plans.forget():
                     raise
+                if request.world is not None:
+                    raise WorldLost("a plan begins anew on all nodes, as memory that others worked in was given back "
+                                    f"for it: {error.message}", error.place) from error
                 found = self._anew(request, plan, payload)
             again = isinstance(found, Flight) or not found[0].retained
             if request.save is not None:
@@ -288,28 +292,47 @@ class Worker:
             recording = plan.recordings.find(request, arguments, self._names, plan.source)
             if recording is None:
                 return None
+            self._repeated += 1
             try:
                 return recording.run(request, arguments, self._box, self._names, self._line)
             finally:
                 recording.lock.release()
         if plan.recordings.is_empty:
             return None
+        self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
         with self._grids.turns(plan.plan), self._line.turn(alone=plan.branches):
-            recording = plan.recordings.find(request, arguments, self._names, plan.source)
+            agreed = self._agreed(request, plan)
+            recording = agreed and plan.recordings.find(request, arguments, self._names, plan.source, *agreed)
             if recording is None:
                 return None
             started = time.monotonic()
             try:
                 if not isinstance(recording, Branching):
-                    return recording.begin(request, arguments, self._box, self._names, self._line)
+                    flight = recording.begin(request, arguments, self._box, self._names, self._line)
+                    self._grids.turn_done(request.world)
+                    self._repeated += 1
+                    return flight
                 done = recording.pursue(request, arguments, self._box, self._names, plan.recordings.alike)
             finally:
                 recording.lock.release()
             if done is not None:
+                self._repeated += 1
                 return done, None
             for each in plan.recordings.discard(recording):
                 self._close_recording(each)
         return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
+
+    def _agreed(self, request: Run, plan: Prepared) -> tuple[World | None, tuple[bytes, ...]] | None:
+        """The world of a plan, and what its ranks say of it; nothing where the plan was not noted in that world.
+
+        One rank may do again what another one does anew: both ask the others once, and then exchange the same cells.
+        """
+        if request.world is None:
+            return None, ()
+        world = self._grids.present(request.world, time.monotonic() + request.seconds)
+        version = self._names.version(request.vrdds[plan.source])
+        joint = None if world is None else plan.recordings.joint(version, world)
+        return None if joint is None else (joint.world, joint.world.agree(joint.said))
 
     def _anew(self, request: Run, plan: Prepared, payload: Payload | None,
               intake: Intake | None = None) -> tuple[Ran, Payload | None]:
@@ -349,7 +372,9 @@ class Worker:
 
     def _may_record(self, request: Run, plan: Prepared) -> bool:
         """Whether to note how a plan runs, as it is likely to come again."""
-        if request.profile or request.world or not plan.may_be_recorded or plan.source >= len(request.vrdds):
+        if request.profile or not plan.may_be_recorded or plan.source >= len(request.vrdds):
+            return False
+        if request.world is not None and (plan.branches or not plan.keeps):
             return False
         source = request.vrdds[plan.source]
         # The copies into patches are made once, and never again in a loop.
@@ -362,7 +387,8 @@ class Worker:
         if wanted is not None and not self._grids.is_joined(wanted) and isinstance(first, Load):
             # A process that lacks the data need not come, and the others need not wait until it did.
             self._names.require(request.vrdds[first.slot], [part.partition for part in plan.plan.inputs])
-        return self._grids.world(wanted, time.monotonic() + min(request.seconds, _WORLD_SECONDS))
+        now = time.monotonic()
+        return self._grids.world(wanted, now + request.seconds, now + min(request.seconds, _WORLD_SECONDS))
 
     def _keep(self, request: Run, plan: Prepared, recording: Recording) -> None:
         """Keep a recording, if it became one that is of use."""

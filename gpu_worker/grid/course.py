@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Entry, Recorded
-from gpu_worker.grid.exchange import Around
 from gpu_worker.grid.patches import Cells, Domain
 from gpu_worker.grid.readings import ALL_FINITE, Question, Reading
+from gpu_worker.mpi.world import World
 from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import Iterate, Iterated
 
@@ -160,7 +160,7 @@ class Course:
         self._most = max(1, AHEAD // max(len(step.phases), len(step.together)))
 
     def run(self, state: State, begin: Callable[[State, Shape], Stretch | None], wait: Callable[[], None],
-            around: Around | None = None, before: int = 0) -> tuple[Iterated | None, State]:
+            world: World | None = None, before: int = 0) -> tuple[Iterated | None, State]:
         """Do the steps: how the loop ended, and in which state; None where it did not.
 
         Parameters
@@ -171,7 +171,7 @@ class Course:
             Begins a stretch; None where it cannot.
         wait : callable
             Waits for what was begun.
-        around : Around, optional
+        world : World, optional
             The other nodes.
         before : int
             How many steps came before these.
@@ -192,7 +192,7 @@ class Course:
                 wait()
                 ahead = 0
             if stretch.asked is not None:
-                answers = stretch.asked.reading.answers(around)
+                answers = stretch.asked.reading.answers(world)
                 stretch.asked.check(answers, self._domain, before + count)
                 if shape.is_compared:
                     change = stretch.asked.change(answers)

@@ -98,14 +98,6 @@ def _content(side: Side, dtype: np.dtype, desk: Desk) -> bytes:
 
 
 @dataclass(frozen=True)
-class Around:
-    """The other nodes of a plan, and until when they are waited for."""
-
-    world: World
-    deadline: float
-
-
-@dataclass(frozen=True)
 class Came:
     """That a device's late ghost cells have come once a stream is so far, of itself or of the device that gives."""
 
@@ -151,7 +143,7 @@ class Exchange:
 
 
 def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk,
-             tags: dict[Buffer, tuple], around: Around | None = None) -> Exchange:
+             tags: dict[Buffer, tuple], world: World | None = None) -> Exchange:
     """Fill the ghost cells of some fields.
 
     Parameters
@@ -164,7 +156,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
     desk : Desk
     tags : dict
         What was filled of each buffer from the sides, which is brought up to date.
-    around : Around, optional
+    world : World, optional
         The other nodes.
     """
     if halos and not domain.is_complete:
@@ -182,10 +174,10 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
         made.first += desk.routing(device, route, addresses, desk.stream(device))
     if found.across:
         _across(domain, fields, found.across, addresses, desk, made)
-    if around is None:
+    if world is None:
         made.late = domain.once(("late", found), lambda: tuple(late_sides(domain.boxes, found.crossing)))
     else:
-        travelling = travel(domain, content, halos, desk, around.world, around.deadline)
+        travelling = travel(domain, content, halos, desk, world)
         # Before what goes to other devices, as it takes longest.
         made.beside[:0] = travelling.beside
         made.after += travelling.after

@@ -15,10 +15,11 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Entry, Source
 from gpu_worker.grid.course import Asked, Course, Pass, Path, Shape, State, Stretch, questions
 from gpu_worker.grid.desk import Desk, Operation
-from gpu_worker.grid.exchange import Around, Continued, Exchange, exchange
+from gpu_worker.grid.exchange import Continued, Exchange, exchange
 from gpu_worker.grid.patches import Cells, Domain
 from gpu_worker.grid.readings import Reading
 from gpu_worker.grid.stencils import launches
+from gpu_worker.mpi.world import World
 from gpu_worker.protocol.grids import Halo, Iterate, Iterated
 from gpu_worker.protocol.messages import Field, StencilLaunch
 
@@ -41,14 +42,14 @@ class Stepper:
     content : dict of str to Cells
         The fields to start from, whose memory is only read but for its ghost cells.
     desk : Desk
-    around : Around, optional
+    world : World, optional
         The other nodes.
     """
 
     domain: Domain
     content: dict[str, Cells]
     desk: Desk
-    around: Around | None = None
+    world: World | None = None
     #: The cells that are our own, of each field.
     owned: dict[str, list[Cells]] = field(default_factory=dict)
     tags: dict[Buffer, tuple] = field(default_factory=dict)
@@ -84,7 +85,7 @@ class Stepper:
         return made.filled, operations
 
     def _exchanged(self, halos: Sequence[Halo]) -> Exchange:
-        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.around)
+        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.world)
         self.has_filled |= bool(made.filled)
         return made
 
@@ -164,7 +165,7 @@ class Loop:
         """
         step, stepper, start = self._step, self._stepper, self._here()
         before = step.done if step.counted < 0 else int(stepper.desk.arguments.number(step.counted))
-        ended, state = self._course.run(start, self._begin, self._wait, stepper.around, before)
+        ended, state = self._course.run(start, self._begin, self._wait, stepper.world, before)
         stepper.content, stepper.tags = dict(state.content), dict(state.tags)
         self.path = Path(self._course, start, state, self._is_steady)
         assert ended is not None

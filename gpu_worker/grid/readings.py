@@ -11,9 +11,9 @@ import numpy as np
 
 from gpu_worker.device.base import Source
 from gpu_worker.grid.desk import THREADS, Desk, Operation
-from gpu_worker.grid.exchange import Around
 from gpu_worker.grid.patches import Cells, Domain
 from gpu_worker.grid.stencils import region
+from gpu_worker.mpi.world import World
 
 SOURCE = Source((Path(__file__).parent / "checks.cu").read_text(), file="checks.cu")
 
@@ -73,11 +73,11 @@ class Reading:
             self.operations.append(partial(device.copy_out, host, results, stream=stream))
             self._found.append(host.view(np.uint64))
 
-    def answers(self, around: Around | None) -> list[np.ndarray]:
+    def answers(self, world: World | None) -> list[np.ndarray]:
         """What was found on each device of all nodes, once the operations are done: of each question a number."""
-        if around is None:
+        if world is None:
             return self._found
-        said = around.world.gather(b"".join(found.tobytes() for found in self._found), around.deadline)
+        said = world.gather(b"".join(found.tobytes() for found in self._found))
         count = len(self._found[0])
         return [found for each in said for found in np.frombuffer(each, np.uint64).reshape(-1, count)]
 

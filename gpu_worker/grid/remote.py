@@ -60,8 +60,8 @@ class Travel:
     takers: list[Device] = field(default_factory=list)
 
 
-def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk, world: World,
-           deadline: float) -> Travel:
+def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk, world: World
+           ) -> Travel:
     """Exchange ghost cells with the other ranks of a world."""
     made = Travel()
     sends: dict[tuple[int, int], Message] = {}
@@ -85,11 +85,11 @@ def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continu
                     message.add(partial(_unpack, domain, cells, piece), piece.to.size * cells.dtype.itemsize)
                     made.pieces.append(piece)
     if sends or receives:
-        _operations(list(sends.values()), list(receives.values()), desk, world, deadline, made)
+        _operations(list(sends.values()), list(receives.values()), desk, world, made)
     return made
 
 
-def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Desk, world: World, deadline: float,
+def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Desk, world: World,
                 made: Travel) -> None:
     size = 0
     for message in (*sends, *receives):
@@ -106,14 +106,14 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Des
         made.beside.append(partial(message.device.copy_out, staged.memory.view(message.offset, message.nbytes), buffer,
                                    stream=stream))
     under_way: list[Future] = []
-    packed_on = list(dict.fromkeys(message.device for message in sends))
+    packed_on = {message.device: desk.beside(message.device) for message in sends}
 
     def ready() -> None:
-        for device in packed_on:
-            device.synchronize(stream=desk.beside(device))
+        for device, stream in packed_on.items():        # the streams of then: a pass that is done again has no desk
+            device.synchronize(stream=stream)
 
-    made.beside.append(desk.act(lambda: under_way.append(world.go(staged, ready, deadline)), devices[0]))
-    made.after.append(desk.act(lambda: world.result(under_way.pop(), deadline), devices[0]))
+    made.beside.append(desk.act(lambda: under_way.append(world.go(staged, ready)), devices[0]))
+    made.after.append(desk.act(lambda: world.result(under_way.pop()), devices[0]))
     landed: dict[Device, list[Copy]] = defaultdict(list)
     for message in receives:
         buffer = desk.held(message.nbytes, message.device)
@@ -122,8 +122,8 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Des
     for device, copies in landed.items():
         made.after += desk.copying(device, copies, desk.beside(device))
         made.takers.append(device)
-    made.settled += [partial(device.wait, desk.beside(device), stream=desk.stream(device), of=device)
-                     for device in packed_on]
+    made.settled += [partial(device.wait, stream, stream=desk.stream(device), of=device)
+                     for device, stream in packed_on.items()]
 
 
 def _landing(message: Message, buffer: Buffer, staged: Staged, desk: Desk) -> Operation:

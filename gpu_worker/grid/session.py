@@ -21,6 +21,9 @@ KEPT = 16
 
 _UNMADE = 64
 
+#: How much sooner than kernels that still run are taken for stuck a plan gives up other nodes, in seconds.
+_SOONER = 1.0
+
 
 class Grids:
     """The grids of a session.
@@ -45,17 +48,17 @@ class Grids:
         filling = any(isinstance(step, Exchange | Stencil | Iterate) for step in plan.steps)
         return self._turn if filling else nullcontext()
 
-    def domain(self, grid: GridShape, owners: Mapping[int, Device], world: World | None = None,
-               deadline: float = 0.0) -> Domain:
+    def domain(self, grid: GridShape, owners: Mapping[int, Device], world: World | None = None
+               ) -> Domain:
         """The domain of blocks, given by their numbers, on devices; worked out once.
 
-        In a ``world`` all ranks must ask for it at the same time, and are answered until ``deadline``.
+        In a ``world`` all ranks must ask for it in the same plan.
         """
         key = grid, tuple(sorted((number, device.name) for number, device in owners.items()))
         domain = self._known(key, lambda: Domain.of(grid, owners))
         if world is None:
             return domain
-        said = world.gather(domain.said(), deadline)
+        said = world.agree(domain.said())
         return self._known((*key, said), lambda: domain.among(said))
 
     def _known(self, key: tuple, make: Callable[[], Domain]) -> Domain:
@@ -101,6 +104,8 @@ class Grids:
     def turn_done(self, wanted: Wanted | None) -> None:
         """Let the next plan of a world have its turn."""
         if wanted is not None:
+            if self.is_joined(wanted):
+                self._world.end()
             with self._turned:
                 self._next[wanted.key] = max(self._next.get(wanted.key, 0), wanted.turn + 1)
                 self._turned.notify_all()
@@ -124,21 +129,29 @@ class Grids:
         """Whether it is the present world."""
         return self._world is not None and self._world.key == wanted.key
 
-    def world(self, wanted: Wanted | None, deadline: float) -> World | None:
-        """The world that a plan wants, which is joined if need be; a plan without leaves the one there is as it is.
+    def present(self, wanted: Wanted, deadline: float) -> World | None:
+        """The world that a plan begins in that has until a deadline, if it is joined."""
+        if not self.is_joined(wanted):
+            return None
+        self._world.begin(deadline - _SOONER)
+        return self._world
+
+    def world(self, wanted: Wanted | None, deadline: float, until: float) -> World | None:
+        """The world that a plan wants, which is joined until ``until`` if need be; a plan without leaves the one there
+        is as it is.
 
         Raises
         ------
         WorldLost
-            If it does not come to be until the deadline.
+            If it does not come to be.
         """
         if wanted is None:
             return None
-        if self._world is None or self._world.key != wanted.key:
+        if not self.is_joined(wanted):
             self.leave()
-            self._world = join(wanted, deadline, lambda: wanted.key in self._ended)
+            self._world = join(wanted, until, lambda: wanted.key in self._ended)
         self._world.forget_old()
-        return self._world
+        return self.present(wanted, deadline)
 
     def end(self, key: bytes) -> None:
         """Let a world end, because a worker of it is lost: here and on the other nodes nobody waits in it any more."""

@@ -16,21 +16,17 @@ from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.grid.boxes import Box, Triple
 from gpu_worker.grid.course import Path
 from gpu_worker.grid.desk import Desk, Operation
-from gpu_worker.grid.exchange import Around
 from gpu_worker.grid.iterate import Kernel, Loop, Stepper
 from gpu_worker.grid.layout import Copy, Layout, PackedLayout, Window, packed
 from gpu_worker.grid.patches import Cells, Domain, lattice_of, lifted, position
 from gpu_worker.grid.session import Grids
-from gpu_worker.mpi.world import World
+from gpu_worker.mpi.world import Joint, World
 from gpu_worker.progress import Progress
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Iterated, Stencil
 from gpu_worker.protocol.grids import Window as WindowStep
 from gpu_worker.protocol.messages import Field, StencilLaunch
 from gpu_worker.store import Array, Block, Partition
-
-#: How much sooner than its kernels a plan gives up other nodes, in seconds.
-_SOONER = 1.0
 
 #: Blocks by the partition's number and the place among its blocks.
 Blocks = dict[tuple[int, int], Block]
@@ -66,8 +62,7 @@ class GridSteps:
         self._source = source
         self._desk = desk
         self._progress = progress
-        # Before the deadline at which kernels that still run are taken for stuck.
-        self._around = None if world is None else Around(world, progress.deadline - _SOONER)
+        self._world = world
         self._domain: Domain | None = None
         self._owners: dict[int, Device] = {}
         #: An exchange that waits to be done together with the stencil after it.
@@ -81,6 +76,10 @@ class GridSteps:
     def close(self) -> None:
         """Give back what later steps would have used."""
         self._desk.close()
+
+    def joint(self) -> Joint | None:
+        """What was done together with other nodes."""
+        return None if self._world is None or self._domain is None else self._world.joint(self._domain.said())
 
     # -- blocks and patches -------------------------------------------------------------------------------------------
 
@@ -123,8 +122,7 @@ class GridSteps:
         if len(owners) != sum(len(value.blocks) for value in values):
             raise PlanError("two blocks are at the same place in the grid")
         if owners != self._owners:
-            world, deadline = (None, 0.0) if self._around is None else (self._around.world, self._around.deadline)
-            self._owners, self._domain = owners, self._grids.domain(self._grid, owners, world, deadline)
+            self._owners, self._domain = owners, self._grids.domain(self._grid, owners, self._world)
         return self._domain
 
     def _arrays(self, values: Sequence[Partition]) -> dict[tuple[int, str], Array]:
@@ -183,7 +181,7 @@ class GridSteps:
                       (next(number for number, (at, _) in domain.places.items() if at == place)
                        for place in range(len(domain.patches)))]
             content[name] = Cells(dtype, tuple(array.buffer for array in firsts))
-        return Stepper(domain, content, self._desk, self._around)
+        return Stepper(domain, content, self._desk, self._world)
 
     # -- contiguous copies --------------------------------------------------------------------------------------------
 

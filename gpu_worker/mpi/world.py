@@ -37,13 +37,38 @@ _WATCH_SECONDS = 0.1
 _LAST_WORDS_SECONDS = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Staged:
     """Memory that a rank moves to and from its peers, pinned for a device."""
 
     number: int
     memory: Payload
     device: Device
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """What a plan that was noted did together with the other nodes, so that it can be done again.
+
+    Attributes
+    ----------
+    world : World
+    said : bytes
+        What this rank said of its part.
+    agreed : tuple of bytes
+        What all did.
+    stages : tuple of Staged
+        What is moved.
+    """
+
+    world: World
+    said: bytes
+    agreed: tuple[bytes, ...]
+    stages: tuple[Staged, ...]
+
+    def holds(self, agreed: tuple[bytes, ...]) -> bool:
+        """Whether the same can be done, where all say this now."""
+        return agreed == self.agreed and self.world.has(self.stages)
 
 
 class World:
@@ -63,18 +88,49 @@ class World:
         self._connection = connection
         self._launcher = launcher
         self._stages: OrderedDict[tuple, Staged] = OrderedDict()
+        #: What the present plan has staged, what all have said of it, and until when others are waited for.
+        self._used: dict[Staged, None] = {}
+        self._agreed: tuple[bytes, ...] = ()
+        self._deadline = 0.0
         self._numbers = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="world")
 
-    def gather(self, data: bytes, deadline: float) -> tuple[bytes, ...]:
+    def begin(self, deadline: float) -> None:
+        """Begin a plan, which waits for other nodes until its deadline; again, where it is begun in another way."""
+        self._used, self._deadline = {}, deadline
+
+    def end(self) -> None:
+        """A plan is done."""
+        self._agreed = ()
+
+    def agree(self, said: bytes) -> tuple[bytes, ...]:
+        """What all ranks say of their parts of the present plan; they are asked once in a plan."""
+        if not self._agreed:
+            self._agreed = self.gather(said)
+        return self._agreed
+
+    def joint(self, said: bytes) -> Joint:
+        """What the present plan has done together with the other nodes."""
+        return Joint(self, said, self._agreed, tuple(self._used))
+
+    def has(self, stages: Sequence[Staged]) -> bool:
+        """Whether what was staged still is; it counts as used now."""
+        known = {staged: key for key, staged in self._stages.items()}
+        if any(staged not in known for staged in stages):
+            return False
+        for staged in stages:
+            self._stages.move_to_end(known[staged])
+        return True
+
+    def gather(self, data: bytes) -> tuple[bytes, ...]:
         """What each rank says here.
 
         Raises
         ------
         WorldLost
-            If a rank is gone, or does not answer until the deadline.
+            If a rank is gone, or does not answer until the plan's deadline.
         """
-        return self.result(self._thread.submit(self._ask, Gather(data), deadline), deadline).data
+        return self.result(self._thread.submit(self._ask, Gather(data))).data
 
     def stage(self, sends: Sequence[Part], receives: Sequence[Part], nbytes: int, device: Device) -> Staged:
         """Memory of so many bytes, and what is moved each time; the same for equal arguments."""
@@ -86,6 +142,7 @@ class World:
             device.pin(memory.array)
             self._stages[key] = Staged(self._numbers, memory, device)
         self._stages.move_to_end(key)
+        self._used[self._stages[key]] = None
         return self._stages[key]
 
     def forget_old(self) -> None:
@@ -95,21 +152,21 @@ class World:
             self._tell(Forget(oldest.number))
             oldest.device.unpin(oldest.memory.array)
 
-    def go(self, staged: Staged, ready: Any, deadline: float) -> Future:
+    def go(self, staged: Staged, ready: Any) -> Future:
         """Move what is staged, once ``ready()`` returns, beside whatever this thread does."""
-        return self._thread.submit(self._go, staged, ready, deadline)
+        return self._thread.submit(self._go, staged, ready)
 
-    def result(self, future: Future, deadline: float) -> Any:
+    def result(self, future: Future) -> Any:
         """What became of something."""
         try:
-            return future.result(max(deadline - time.monotonic(), 0) + 1)
+            return future.result(max(self._deadline - time.monotonic(), 0) + 1)
         except FutureTimeout:
             raise WorldLost(f"rank {self.rank} of {self.size} was not done at the plan's deadline") from None
 
-    def _go(self, staged: Staged, ready: Any, deadline: float) -> None:
+    def _go(self, staged: Staged, ready: Any) -> None:
         ready()
         failpoint("halo-packed")
-        self.sent = self._ask(Go(staged.number), deadline).sent
+        self.sent = self._ask(Go(staged.number)).sent
         failpoint("halo-moved")
 
     def _tell(self, order: Order, *descriptors: int) -> None:
@@ -122,10 +179,10 @@ class World:
         except VisparkError as error:
             raise self._lost(error) from error
 
-    def _ask(self, order: Order, deadline: float) -> Any:
+    def _ask(self, order: Order) -> Any:
         self._send(order, ())
         try:
-            self._connection.socket.settimeout(max(deadline - time.monotonic(), 0.001))
+            self._connection.socket.settimeout(max(self._deadline - time.monotonic(), 0.001))
             answer, _ = self._connection.receive(Answer)
         except VisparkError as error:
             raise self._lost(error) from error

@@ -366,7 +366,9 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a session holds on this node; ``sent`` are bytes that its MPI world took to others."""
+    """What a session holds on this node; ``sent`` are bytes that its MPI world took to others, ``repeated`` the plans
+    that were done again as they had been noted.
+    """
 
     number: int
     vrdds: tuple[HeldVrdd, ...]
@@ -374,6 +376,7 @@ class Reported:
     host_bytes: int
     requests: int
     sent: int = 0
+    repeated: int = 0
 
 
 Reply = Ran | Described | Done | Reported | Failure

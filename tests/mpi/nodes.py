@@ -38,6 +38,7 @@ from gpu_worker.protocol.messages import (
     Ran,
     Release,
     Report,
+    Reported,
     Restore,
     Run,
     Save,
@@ -228,7 +229,11 @@ class Application:
 
     def sent(self) -> list[int]:
         """The bytes that each node has given to MPI."""
-        return [client.request(Report(client.next_number()))[0].sent for client in self.clients]
+        return [report.sent for report in self.reports()]
+
+    def reports(self) -> list[Reported]:
+        """What each node says of the session."""
+        return [client.request(Report(client.next_number()))[0] for client in self.clients]
 
     def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
         """Send a signal to a node's device process."""

@@ -20,7 +20,7 @@ from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC
 from gpu_worker.mpi.world import KEPT
 from gpu_worker.protocol.errors import NotFinite, OptionError, PartitionMissing, WorldLost
 from gpu_worker.protocol.grids import Exchange, Phase, Stencil
-from gpu_worker.protocol.messages import Keep
+from gpu_worker.protocol.messages import Keep, Release, Step
 from tests.mpi.nodes import Application, Node, nodes
 from tests.unit.grids import AXES, Case
 from tests.unit.test_patches_steps import halo, stepped
@@ -128,6 +128,58 @@ def test_two_applications_at_once_neither_wait_for_nor_mix_with_each_other(two: 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(run, "left", 1), pool.submit(run, "right", -1)]:
             done.result(120)
+
+
+def called(app: Application, first: int, *steps: Step, late: int = 0) -> tuple[np.ndarray, list[int]]:
+    """What twelve calls give, each behind the one before, and how many of them each node did again as it was noted.
+
+    From the seventh on one node is let know ``late`` calls later of what nobody needs, so that it needs more memory.
+    """
+    app.put(first, field(app.case))
+    before = [report.repeated for report in app.reports()]
+    for number in range(12):
+        done, vrdds = (*steps, Keep(1, "u", "device")), (first + number, first + number + 1)
+        app.run(vrdds, *done) if len(app.clients) > 1 else app.alone(0, vrdds, *done)
+        for rank, client in enumerate(app.clients):
+            gone = number - late * (number > 5 and rank == 1)
+            client.request(Release(client.next_number(), tuple(range(first + max(gone - late, 0), first + gone + 1))))
+    found = app.fetch(first + 12)
+    return found, [report.repeated - count for report, count in zip(app.reports(), before, strict=True)]
+
+
+def test_calls_that_come_again_are_done_again_as_on_one_node(two: list[Node]):
+    with Application("alone", two[:1], case_of(1)) as alone, Application("both", two, case_of(2)) as both:
+        for first, count, steps in ((0, 3, (both.loop(3),)),
+                                    (100, 1, (Exchange("exchange", (halo(both.case, False),)), Stencil("around", 0)))):
+            field_alone, (repeated,) = called(alone, first, *steps)
+            assert repeated >= 5
+            np.testing.assert_allclose(field_alone, stepped(field(both.case), both.case, 12 * count), rtol=1e-9)
+            found, counts = called(both, first, *steps)
+            assert counts == [repeated] * 2
+            np.testing.assert_array_equal(found, field_alone)
+            found, counts = called(both, first + 50, *steps, late=3)
+            assert counts[0] > counts[1]            # one does again what the other does anew
+            np.testing.assert_array_equal(found, field_alone)
+
+
+def test_calls_are_noted_anew_in_another_world(two: list[Node]):
+    case = case_of(2)
+    full = field(case)
+    with Application("renewed", two, case) as app:
+        app.put(1, full)
+        for vrdd in range(1, 17):
+            if vrdd == 9:
+                before = [report.repeated for report in app.reports()]
+                os.kill(app.ranks()[0], signal.SIGKILL)
+                with pytest.raises(ExceptionGroup) as failed:       # in the middle of what it does again
+                    app.run((vrdd, vrdd + 1), app.loop(3), Keep(1, "u", "device"), turn=vrdd - 1)
+                assert {type(error) for error in failed.value.exceptions} == {WorldLost}
+                app.key = b"another world..."
+            app.run((vrdd, vrdd + 1), app.loop(3), Keep(1, "u", "device"), turn=(vrdd - 1) % 8)
+            for client in app.clients:
+                client.request(Release(client.next_number(), (vrdd,)))
+        assert all(report.repeated > repeated > 0 for report, repeated in zip(app.reports(), before, strict=True))
+        np.testing.assert_allclose(app.fetch(17), stepped(full, case, 48), rtol=1e-9)
 
 
 @pytest.mark.parametrize("whom", ["process", "rank"])
