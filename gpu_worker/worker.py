@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
+from gpu_worker.admin import administer
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.branching import Branching
 from gpu_worker.device import open_devices
@@ -27,7 +28,7 @@ from gpu_worker.names import Names
 from gpu_worker.passages import Passages
 from gpu_worker.payloads import Payloads
 from gpu_worker.plans import Plans, Prepared
-from gpu_worker.protocol.errors import KernelFault, OutOfMemory, ProtocolError, VisparkError, WorldLost
+from gpu_worker.protocol.errors import KernelFault, OptionError, OutOfMemory, ProtocolError, VisparkError, WorldLost
 from gpu_worker.protocol.messages import (
     Abandon,
     Describe,
@@ -36,6 +37,7 @@ from gpu_worker.protocol.messages import (
     Done,
     HoldCopy,
     Load,
+    Meet,
     Piece,
     Ran,
     Release,
@@ -48,6 +50,7 @@ from gpu_worker.protocol.messages import (
     Run,
     Save,
     SessionOptions,
+    StartPrted,
     Times,
 )
 from gpu_worker.protocol.payload import Payload
@@ -105,7 +108,7 @@ class Worker:
         self._running: set[int] = set()
         self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
                                                 Retain: self._retain, Report: self._report,
-                                                Restore: self._restore, Abandon: self._abandon}
+                                                Restore: self._restore, Abandon: self._abandon, Meet: self._meet}
 
     def payloads(self) -> Payloads:
         """What a connection keeps of its requests' payloads; to be closed with it."""
@@ -441,6 +444,21 @@ class Worker:
 
     def _abandon(self, request: Abandon) -> tuple[Reply, list[int]]:
         self._grids.end(request.world)
+        return Done(request.number), []
+
+    def _meet(self, request: Meet) -> tuple[Reply, list[int]]:
+        missing: list[OptionError] = []
+        for worker in request.workers:
+            try:
+                administer(StartPrted(worker, (), asks=True))
+            except OptionError as error:
+                missing.append(error)
+            except VisparkError as error:       # which the world's start meets again, and may be over by then
+                log.info("worker %s of an MPI world: %s", worker, error)
+        if missing:
+            said = "; ".join(error.message for error in missing)
+            raise OptionError(f"no MPI world of {', '.join(request.workers)} can come to be: {said}",
+                              detail="\n".join(error.detail for error in missing if error.detail))
         return Done(request.number), []
 
     def _report(self, request: Report) -> tuple[Reply, list[int]]:

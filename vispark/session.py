@@ -24,6 +24,7 @@ from typing import ClassVar
 from pyspark import RDD, SparkContext, StorageLevel
 
 from gpu_worker.client import machine
+from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, Save
 from gpu_worker.protocol.payload import Data
 from vispark import plan, profiling
@@ -45,7 +46,7 @@ from vispark.residency import Residency
 from vispark.rewrite import KEEP, Goal, after_start
 from vispark.snapshots import Snapshots
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
-from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered, raise_gravest
+from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered, raise_gravest, trying
 from vispark.worlds import Worlds
 
 log = logging.getLogger(__name__)
@@ -287,7 +288,7 @@ class Session:
             errors: list[VisparkError] = []
             for number in as_answered([sent for _, sent in pending]):
                 worker, sent = pending[number]
-                if _trying(errors, worker.receive, sent) is None:
+                if trying(errors, worker.receive, sent) is None:
                     residency.lose([partition for partition, (home, _) in residency.places.items()
                                     if home == worker.home])
         raise_gravest(errors)
@@ -424,7 +425,7 @@ class Session:
         under_way = self._send(loader, ready, nodes, start, residency, errors)
         for number in as_answered([sent for _, _, sent in under_way]):
             worker, prepared, sent = under_way[number]
-            _trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
+            trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
             began = time.monotonic()
         raise_gravest(errors)
 
@@ -441,6 +442,7 @@ class Session:
         released = self._unused()
         epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
         worlds = self.worlds.of(epochs, nodes)
+        self._meet(ready, worlds, residency)
         saves = self._saves(loader, ready, nodes, residency.tokens)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
@@ -467,6 +469,16 @@ class Session:
         for number in later:
             self.released.put(number)
         return tuple([number for number in released if number not in later])
+
+    def _meet(self, ready: Ready, worlds: Sequence[World | None], residency: Residency) -> None:
+        """See whether a world that is to begin can be: tasks that wait for it cannot be told that it cannot."""
+        for (home, prepared), world in zip(ready.shares, worlds, strict=True) if self.relays else ():
+            if world is not None and (world.rank, world.turn) == (0, 0):
+                try:
+                    self.workers.at(home).meet(world.workers, self.relayed(residency, next(iter(prepared.results))))
+                except VisparkError:
+                    self.worlds.renew()
+                    raise
 
     def _saves(self, loader, ready: Ready, nodes: Chain, tokens: RDD | None) -> dict[Home, Save]:
         """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.
@@ -586,12 +598,3 @@ class Session:
                 if not worker_crashed(error) or attempt >= self.options.attempts:
                     reraise(error)
                 log.warning("a Python worker crashed under a Spark job, repeating it")
-
-
-def _trying(errors: list[VisparkError], action: Callable, *arguments):
-    """The action's result; where it fails, nothing, and the error goes with the others."""
-    try:
-        return action(*arguments)
-    except VisparkError as error:
-        errors.append(error)
-        return None

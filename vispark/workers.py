@@ -329,6 +329,22 @@ class Worker:
                 self._door = client.reach
         return self.reach or self._door
 
+    def meet(self, workers: tuple[str, ...], relay: Relayed) -> None:
+        """See whether the worker's daemon knows those of all workers of an MPI world.
+
+        Raises
+        ------
+        OptionError
+            If it does not.
+        """
+        def request(asking: int) -> Request:
+            return messages.Meet(asking, workers)
+
+        if self.direct:
+            self._ask(lambda client: request(client.next_number()))
+        else:
+            self._carried(relay(Ask(self._credentials, self.home, request)))
+
     def restore(self, snapshot: int, target: Cached, relay: Relayed, owner: str = "") -> tuple[int, dict[int, Content]]:
         """Have a snapshot's content held under a number: what was held there, or the copy of what the ``owner`` held.
 
@@ -533,6 +549,15 @@ class Workers:
             workers, self._known = list(self._known.values()), {}
         for worker in workers:
             worker.close()
+
+
+def trying(errors: list[VisparkError], action: Callable[..., _Given], *arguments: Any) -> _Given | None:
+    """The action's result; where it fails, nothing, and the error goes with the others."""
+    try:
+        return action(*arguments)
+    except VisparkError as error:
+        errors.append(error)
+        return None
 
 
 def raise_gravest(errors: list[VisparkError]) -> None:

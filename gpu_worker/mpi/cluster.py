@@ -17,7 +17,7 @@ import subprocess
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_worker.admin import administer
@@ -118,7 +118,7 @@ class Cluster:
                 process.wait()
 
     def start(self, request: StartPrted) -> Done:
-        """Start prted on a worker's node.
+        """Start prted on a worker's node, or see whether that can be asked for.
 
         Raises
         ------
@@ -127,6 +127,8 @@ class Cluster:
         WorkerUnavailable
             If one does not answer that may be.
         """
+        if request.worker in (self._directory.worker, self._place) and request.asks:
+            return Done(0)
         if request.worker in (self._directory.worker, self._place):
             process = start_prted(self._directory, request.arguments)
             self._started.append(process)
@@ -138,7 +140,7 @@ class Cluster:
         said: list[VisparkError] = []
         for other in self._others:
             try:
-                return self._ask(other, StartPrted(request.worker, request.arguments, onward=False))
+                return self._ask(other, replace(request, onward=False))
             except VisparkError as error:
                 said.append(type(error)(f"{other}: {error.message}"))
         # One that does not answer now may be that worker's.
@@ -193,7 +195,7 @@ class Cluster:
                 return
             answer: object
             try:
-                answer = self.start(StartPrted(request.worker, request.arguments, onward=False))
+                answer = self.start(replace(request, onward=False))
             except VisparkError as error:
                 answer = failure_of(error)
             connection.send(self._signed(b"answers", encode(answer, AdminReply), signed.nonce, b""), Signed)

@@ -210,7 +210,15 @@ class Abandon:
     world: bytes
 
 
-Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Piece
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """See whether this node's daemon knows those of all ``workers`` of an MPI world, which it is to start."""
+
+    number: int
+    workers: tuple[str, ...]
+
+
+Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Meet | Piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,11 +490,14 @@ class Autopsy:
 
 @dataclass(frozen=True, slots=True)
 class StartPrted:
-    """Start prted, which starts the ranks of an MPI world, on the node of a worker; ``onward``: by its daemon."""
+    """Start prted, which starts the ranks of an MPI world, on the node of a worker; ``onward``: by its daemon, and
+    ``asks``: only see whether that is known.
+    """
 
     worker: str
     arguments: tuple[str, ...]
     onward: bool = True
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,24 @@ import pytest
 from pyspark import RDD, SparkContext, TaskContext
 
 from gpu_worker.protocol.errors import VisparkError
+from gpu_worker.protocol.grids import place_name
 from tests.chaos.arena import Arena, Loader, eventually, opened, records
 from tests.system import topology
 from tests.system.vrdd_tools import exact
-from vispark import VRDD
+from vispark import VRDD, Grid, OptionError, stencil
+from vispark.session import Session
 from vispark.workers import Worker
 
 pytestmark = pytest.mark.chaos
 
 PARTITIONS = 4
+
+
+@stencil
+def drifting(u):
+    return (u[-1, 0] + u[1, 0]) / 2
+
+
 RECORDS = [record for partition in range(PARTITIONS) for record in records(partition)]
 EXPECTED = exact(RECORDS)
 SUM = np.sum([row for _, row in RECORDS], axis=0)
@@ -112,6 +121,22 @@ def spread(arena: Arena, name: str) -> tuple[VRDD, Loader]:
     vrdd.count()
     assert min(copies(arena, name)) > 0 and sum(copies(arena, name)) == PARTITIONS
     return vrdd, loader
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("arena", ["relay"], indirect=True)
+def test_a_grid_over_nodes_whose_daemons_do_not_know_each_other_fails_before_a_task_waits(arena: Arena):
+    grid = Grid((8, 6), splits=(PARTITIONS, 1)).scatter(arena.sc, np.zeros((8, 6)), partitions=PARTITIONS)
+    blocks, session = grid.mapPartitionsWithIndex(Slow(0.3)).setName("grid").cache("GPU"), Session.of(arena.sc)
+    assert blocks.count() == PARTITIONS and len(set(blocks._residency.by_home())) == 2
+    names = [place_name(home.machine, home.runtime_dir) for home in blocks._residency.by_home()]
+    for _ in range(2):
+        jobs = session.relayed_jobs
+        with pytest.raises(OptionError, match="name the nodes with 'gpu-worker start --hosts'") as failed:
+            blocks.iterate(drifting, steps=2).collect()
+        assert session.relayed_jobs == jobs + 1         # which asked one daemon
+        assert any(f"is worker {name};" in str(failed.value) for name in names)
+    assert blocks.count() == PARTITIONS
 
 
 def tasks(sc: SparkContext, action) -> tuple[object, list[int]]:

@@ -77,6 +77,14 @@ def test_daemons_with_one_key_hear_each_other_over_tcp(tmp_path: Path, key: Path
     assert "not nobody" in failed.value.detail
 
 
+def test_who_is_known_can_be_asked_before_anything_is_started(tmp_path: Path, key: Path, listening: str):
+    cluster = asking(tmp_path, listening, key)
+    for known in (tmp_path / "asks", tmp_path / "asked"):
+        cluster.start(StartPrted(RuntimeDirectory(known).worker, (), asks=True))
+    with pytest.raises(OptionError, match="no daemon that this one knows is worker nobody"):
+        cluster.start(StartPrted("nobody", (), asks=True))
+
+
 def test_a_daemon_with_another_key_is_not_heard(tmp_path: Path, key: Path, listening: str):
     other = tmp_path / "other"
     other.write_text("another key altogether")
