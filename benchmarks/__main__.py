@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -274,21 +275,35 @@ def main(called: click.Context, scale: str, device: str, out: Path | None, only:
     console.print(f"{time.monotonic() - start:.0f} s" + (f"; samples in {out}" if out else ""))
 
 
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Files that do not go together are the caller's mistake."""
+    try:
+        yield
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
 @main.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="A directory.")
 @click.option("--format", type=click.Choice(["svg", "png", "pdf"]), default="svg", show_default=True)
 def plot(results: tuple[Path, ...], out: Path, format: str) -> None:
     """Draw figures of results that are kept: of one run, or of several with other sizes or GPUs."""
-    for path in plots.draw(results, out, format):
-        console.print(path)
+    with _refused():
+        for path in plots.draw(results, out, format):
+            console.print(path)
 
 
 @main.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def scaling(results: tuple[Path, ...]) -> None:
     """Print how much faster programs are on several GPUs, from results that are kept."""
-    console.print(plots.scaling_table([plots.results(path) for path in results]))
+    found = [plots.results(path) for path in results]
+    with _refused():
+        console.print(plots.scaling_table(found))
+    for each in found:
+        console.print(f"{each.name}: {each.commit[:7]}, {each.gpus} GPUs. {each.note}".rstrip())
 
 
 if __name__ == "__main__":

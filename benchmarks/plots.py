@@ -38,9 +38,12 @@ _STYLE = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, 
 
 @dataclass(frozen=True)
 class Results:
-    """One run's results: how many GPUs it had to use, and its groups."""
+    """One run's results: its file's name, the commit, how many GPUs it had to use, what was noted, and its groups."""
 
+    name: str
+    commit: str
     gpus: int
+    note: str
     groups: list[Group]
 
 
@@ -70,7 +73,8 @@ def draw(paths: Sequence[Path], directory: Path, format: str) -> list[Path]:
 def results(path: Path) -> Results:
     """A kept run."""
     document, groups = read(path)
-    return Results(document.get("gpus_used", len(document["machine"]["gpus"][:1])), groups)
+    count = document.get("gpus_used", len(document["machine"]["gpus"][:1]))
+    return Results(path.name, document.get("commit") or "", count, document.get("note", ""), groups)
 
 
 def _colour(name: str) -> str:
@@ -194,17 +198,30 @@ def sizes(results: Sequence[Results]) -> Figure | None:
 
 
 def scaling(results: Sequence[Results]) -> dict[str, dict[int, float]]:
-    """Seconds by the number of GPUs, of what was measured on several: from the driver, and loops in one process."""
+    """Seconds by the number of GPUs, of what was measured on several: from the driver, and loops in one process.
+
+    Raises
+    ------
+    ValueError
+        If two files have a case on the same number of GPUs: of which run it is to be taken, is not known.
+    """
     found: dict[str, dict[int, float]] = {}
+    files: dict[tuple[str, int], str] = {}
+
+    def took(name: str, count: int, series: Series, file: str) -> None:
+        other = files.setdefault((name, count), file)
+        if other != file:
+            raise ValueError(f"{name} is in {other} and in {file} with the same number of GPUs; leave one of them out")
+        found.setdefault(name, {}).setdefault(count, series.median)
+
     for each in results:
         for group in each.groups:
             for series in group.series:
                 if group.name.startswith(_PROGRAMS) and series.name.startswith("vispark"):
-                    found.setdefault(f"{group.name}: {series.name}", {})[each.gpus] = series.median
+                    took(f"{group.name}: {series.name}", each.gpus, series, each.name)
                 elif group.name.startswith("exchanges of") and series.name.startswith("the loop, "):
-                    count = int(series.name.split()[2])
-                    found.setdefault(f"{group.name.removeprefix('exchanges of ')}: in one process", {}).setdefault(
-                        count, series.median)
+                    name = f"{group.name.removeprefix('exchanges of ')}: in one process"
+                    took(name, int(series.name.split()[2]), series, each.name)
     return {name: dict(sorted(by.items())) for name, by in found.items() if len(by) > 1}
 
 

@@ -316,6 +316,9 @@ def test_figures_are_drawn_of_what_there_is(tmp_path):
     shown = io.StringIO()
     Console(file=shown, width=200).print(plots.scaling_table([plots.results(path) for path in paths]))
     assert "regression, 100 rows: vispark: vmap" in shown.getvalue() and "2 s, 1.00 times" in shown.getvalue()
+    (third := tmp_path / "three.json").write_bytes(paths[1].read_bytes())
+    with pytest.raises(ValueError, match=r"is in two\.json and in three\.json with the same number of GPUs"):
+        plots.scaling([plots.results(path) for path in (*paths, third)])
     again = [path.read_bytes() for path in plots.draw(paths, tmp_path / "again", "svg")]
     assert again == [path.read_bytes() for path in drawn]
 
