@@ -9,6 +9,8 @@
 // a row with more candidates, a decider computes the label at once.
 #pragma once
 
+#include "vispark/nearest_ring.h"
+
 namespace nearest {
 
 // N is K rounded up to a multiple of 8, D a multiple of 4. SLOTS tiles in the ring. Work is for two neighbouring thread
@@ -32,7 +34,6 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     static constexpr unsigned NONE = 255;
 
     typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 1> Prepared;
-    typedef unsigned long long Bar;
 
     // Rows that were left open, and their order by label.
     struct Late {
@@ -193,35 +194,12 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         tensor::prepared();
     }
 
-    // A warp's arrival, when all its lanes are through.
-    static __device__ __forceinline__ void arrive(Bar& bar)
-    {
-        __syncwarp();
-        if (tensor::thread() % 32 == 0) tensor::arrive(tensor::shared_of(&bar));
-    }
-    static __device__ __forceinline__ void wait(Bar& bar, unsigned turn)
-    {
-        tensor::wait(tensor::shared_of(&bar), turn & 1);
-    }
-
-    // The place of a tile in the ring, and which turn around it this is.
-    struct Turn {
-        int slot, turn;
-        __device__ __forceinline__ Turn(int tile) : slot(tile % SLOTS), turn(tile / SLOTS) {}
-        __device__ __forceinline__ void next()
-        {
-            if (++slot < SLOTS) return;
-            slot = 0;
-            turn++;
-        }
-    };
-
     // -- the loader, one warp, a lane for each row of a quarter -------------------------------------------------------
 
     static __device__ __forceinline__ void load(Room& room, const Given& given)
     {
         const int lane = tensor::thread() % 32;
-        Turn at(given.first);
+        Turn<SLOTS> at(given.first);
         #pragma unroll 1
         for (int tile = given.first; tile < given.end; tile++, at.next())
             #pragma unroll 1
@@ -246,7 +224,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         const int step = number * SHORT + min(number, longer);
         const uint2* const image = (const uint2*)room.image + step * NT * 32 + (NT % 2 ? lane : 2 * lane);
         const float* const means = room.means + (given.first_step + step) * 16 + t * 4;
-        Turn at(given.first);
+        Turn<SLOTS> at(given.first);
         #pragma unroll 1
         for (int tile = given.first; tile < given.end; tile++, at.next()) {
             float acc[NT][4], norms[2] = {0, 0};
@@ -257,19 +235,13 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             #pragma unroll
             for (int s = 0; s < SHORT; s++)
                 multiply_step(acc, norms, x + s * 16, means + s * 16, image + s * NT * 32, factors.scale,
-                              there(given.first_step + step + s, t));
+                              has_columns<D>(given.first_step + step + s, t));
             if (number < longer)
                 multiply_step(acc, norms, x + SHORT * 16, means + SHORT * 16, image + SHORT * NT * 32, factors.scale,
-                              there(given.first_step + step + SHORT, t));
+                              has_columns<D>(given.first_step + step + SHORT, t));
             wait(room.taken[tile % DECIDERS], tile / DECIDERS + 1);
             leave(room, given.rank, tile % DECIDERS, number, acc, norms);
         }
-    }
-
-    // Whether a lane's columns of a step are columns of a row.
-    static __device__ __forceinline__ bool there(int step, int t)
-    {
-        return D % 16 == 0 || step < STEPS - 1 || 4 * t < D % 16;
     }
 
     // 16 columns of 16 rows.
@@ -280,8 +252,8 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         const float4 none = make_float4(0, 0, 0, 0), mean = *(const float4*)means;
         const float4 a = from(mean, scale, there ? *(const float4*)x : none);
         const float4 b = from(mean, scale, there ? *(const float4*)(x + 8 * PITCH) : none);
-        norms[0] = fmaf(a.x, a.x, fmaf(a.y, a.y, fmaf(a.z, a.z, fmaf(a.w, a.w, norms[0]))));
-        norms[1] = fmaf(b.x, b.x, fmaf(b.y, b.y, fmaf(b.z, b.z, fmaf(b.w, b.w, norms[1]))));
+        norms[0] = squares(a, norms[0]);
+        norms[1] = squares(b, norms[1]);
         const unsigned row[4] = {tensor::pack(a.x, a.y), tensor::pack(b.x, b.y), tensor::pack(a.z, a.w),
                                  tensor::pack(b.z, b.w)};
         alignas(16) uint2 factor[NT];
@@ -350,9 +322,11 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open)
                 open = leave_open(room, number, left, (tile - given.first) * TILE + row, open, candidates, all);
-            if (open)
-                label = again_in_memory(given.x + ((long long)tile * TILE + given.rank * HALF) * D, centres, open,
-                                        candidates, all, label);
+            if (open) {
+                const float* const rows = given.x + ((long long)tile * TILE + given.rank * HALF) * D;
+                label = labels_of_open<N, K, D, nan>([&](int i) { return rows + (long long)i * D; }, centres, open,
+                                                     candidates, all, label);
+            }
             if (lane % 4 == 0 && is_row && label >= 0) atomicAdd(&room.counts[label], 1);
             tell(room, given.rank, tile % SLOTS, is_row && label >= 0 ? (unsigned)label : NONE);
         }
@@ -413,21 +387,6 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         return norm;
     }
 
-    // The rows whose first lane is in `open` get labels by their distances, one after the other.
-    static __device__ __forceinline__ int again_in_memory(const float* rows, const C* centres, unsigned open,
-                                                          unsigned long long candidates, bool all, int label)
-    {
-        #pragma unroll 1
-        for (; open; open &= open - 1) {
-            const int from = __ffs(open) - 1;
-            const int found = again<N, K, D, nan>([&](int q) { return __shfl_sync(~0u, candidates, from + q); },
-                                                  __shfl_sync(~0u, (int)all, from), rows + (long long)(from / 4) * D,
-                                                  centres);
-            if (tensor::thread() % 32 == from) label = found;
-        }
-        return label;
-    }
-
     // Eight labels, one in the first of each four lanes, to the adders of both blocks.
     static __device__ __forceinline__ void tell(Room& room, unsigned rank, int slot, unsigned label)
     {
@@ -452,7 +411,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         for (int i = 0; i < OWN * COLUMNS; i++) near[i] = 0;
         int since = 0;
         bool started = given.first > 0;
-        Turn at(given.first);
+        Turn<SLOTS> at(given.first);
         #pragma unroll 1
         for (int tile = given.first; tile < given.end; tile++, at.next()) {
             wait(room.labelled[at.slot], at.turn);

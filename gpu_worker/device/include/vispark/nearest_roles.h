@@ -8,19 +8,9 @@
 // same row. What was added up in float goes to sums in double after FLUSH rows.
 #pragma once
 
-namespace nearest {
+#include "vispark/nearest_ring.h"
 
-// Adds `row` to the `centre`-th of L runs of C sums. Written for each L and C by the translator.
-#ifdef __CUDA_ON_HOST__
-template <int L, int C> struct Jump {
-    static void add(float (&sums)[L * C], unsigned centre, const float (&row)[C])
-    {
-        for (int c = 0; c < C; c++) sums[centre * C + c] += row[c];
-    }
-};
-#else
-template <int L, int C> struct Jump;
-#endif
+namespace nearest {
 
 // N is K rounded up to a multiple of 8, D a multiple of 4. SLOTS tiles in the ring; the centres are dealt to GROUPS of
 // the adders, whose lanes share the columns. Work is for a thread block of THREADS.
@@ -39,7 +29,6 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     static constexpr unsigned char NONE = 255;
 
     typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 2> Prepared;
-    typedef unsigned long long Bar;
 
     struct Room {
         float rows[SLOTS][TILE][D];
@@ -98,34 +87,11 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         tensor::prepared();
     }
 
-    // A warp's arrival, when all its lanes are through.
-    static __device__ __forceinline__ void arrive(Bar& bar)
-    {
-        __syncwarp();
-        if (tensor::thread() % 32 == 0) tensor::arrive(tensor::shared_of(&bar));
-    }
-    static __device__ __forceinline__ void wait(Bar& bar, unsigned turn)
-    {
-        tensor::wait(tensor::shared_of(&bar), turn & 1);
-    }
-
-    // The place of a tile in the ring, and which turn around it this is.
-    struct Place {
-        int slot, turn;
-        __device__ __forceinline__ Place() : slot(0), turn(0) {}
-        __device__ __forceinline__ void next()
-        {
-            if (++slot < SLOTS) return;
-            slot = 0;
-            turn++;
-        }
-    };
-
     // -- the loader, one thread ---------------------------------------------------------------------------------------
 
     static __device__ __forceinline__ void load(Room& room, const Given& given)
     {
-        Place place;
+        Turn<SLOTS> place(0);
         #pragma unroll 1
         for (int tile = 0; tile < given.tiles; tile++, place.next())
             #pragma unroll 1
@@ -150,7 +116,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         const unsigned* const image = (const unsigned*)room.image + step * N * 8 + lane;
         const float* const means = room.means + step * 16 + t * 4;
         const float scale = factors.scale;
-        Place place;
+        Turn<SLOTS> place(0);
         #pragma unroll 1
         for (int tile = 0; tile < given.tiles; tile++, place.next()) {
             float acc[NT][4], norms[2] = {0, 0};
@@ -160,20 +126,15 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             wait(room.full[place.slot], place.turn);
             #pragma unroll
             for (int s = 0; s < SHORT; s++)
-                multiply_step(acc, norms, x + s * 16, means + s * 16, image + s * N * 8, scale, there(step + s, t));
+                multiply_step(acc, norms, x + s * 16, means + s * 16, image + s * N * 8, scale,
+                              has_columns<D>(step + s, t));
             if (number < LONGER)
                 multiply_step(acc, norms, x + SHORT * 16, means + SHORT * 16, image + SHORT * N * 8, scale,
-                              there(last, t));
+                              has_columns<D>(last, t));
             wait(room.taken, tile + 1);
             leave(room, number, acc, norms);
             arrive(room.scored);
         }
-    }
-
-    // Whether a lane's columns of a step are columns of a row.
-    static __device__ __forceinline__ bool there(int step, int t)
-    {
-        return D % 16 == 0 || step < STEPS - 1 || 4 * t < D % 16;
     }
 
     // 16 columns of 16 rows. Neighbouring products have different accumulators, as each waits for the last of its own.
@@ -184,8 +145,8 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         const float4 none = make_float4(0, 0, 0, 0), mean = *(const float4*)means;
         const float4 a = from(mean, scale, there ? *(const float4*)x : none);
         const float4 b = from(mean, scale, there ? *(const float4*)(x + 8 * D) : none);
-        norms[0] = fmaf(a.x, a.x, fmaf(a.y, a.y, fmaf(a.z, a.z, fmaf(a.w, a.w, norms[0]))));
-        norms[1] = fmaf(b.x, b.x, fmaf(b.y, b.y, fmaf(b.z, b.z, fmaf(b.w, b.w, norms[1]))));
+        norms[0] = squares(a, norms[0]);
+        norms[1] = squares(b, norms[1]);
         tensor::Rows<2> rows;
         rows.set(a, b);
         #pragma unroll
@@ -223,7 +184,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
                                                   const C* centres, int half)
     {
         const int lane = tensor::thread() % 32, row = half * 8 + lane / 4;
-        Place place;
+        Turn<SLOTS> place(0);
         #pragma unroll 1
         for (int tile = 0; tile < given.tiles; tile++, place.next()) {
             float score[N / 4];
@@ -236,7 +197,9 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             const unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open) {
                 wait(room.full[place.slot], place.turn);
-                label = again_in_ring(room.rows[place.slot] + half * 8, centres, open, candidates, all, label);
+                const float (*const rows)[D] = room.rows[place.slot] + half * 8;
+                label = labels_of_open<N, K, D, nan>([&](int i) { return rows[i]; }, centres, open, candidates, all,
+                                                     label);
             }
             if (lane % 4 == 0) {
                 room.labels[place.slot][row] = is_row ? (unsigned char)label : NONE;
@@ -267,20 +230,6 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         return norm;
     }
 
-    // The rows whose first lane is in `open` get labels by their distances, one after the other.
-    static __device__ __forceinline__ int again_in_ring(const float (*rows)[D], const C* centres, unsigned open,
-                                                        unsigned long long candidates, bool all, int label)
-    {
-        #pragma unroll 1
-        for (; open; open &= open - 1) {
-            const int from = __ffs(open) - 1;
-            const int found = again<N, K, D, nan>([&](int q) { return __shfl_sync(~0u, candidates, from + q); },
-                                                  __shfl_sync(~0u, (int)all, from), rows[from / 4], centres);
-            if (tensor::thread() % 32 == from) label = found;
-        }
-        return label;
-    }
-
     // -- adders -------------------------------------------------------------------------------------------------------
 
     static __device__ __forceinline__ void add(Room& room, const Given& given, double* sums)
@@ -291,7 +240,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         for (int i = 0; i < OWN * COLUMNS; i++) near[i] = 0;
         int since = 0;
         bool started = false;
-        Place place;
+        Turn<SLOTS> place(0);
         #pragma unroll 1
         for (int tile = 0; tile < given.tiles; tile++, place.next()) {
             wait(room.labelled[place.slot], place.turn);
