@@ -26,6 +26,7 @@ from gpu_worker.grid.boxes import dealt
 from gpu_worker.grid.desk import Desk, Operation
 from gpu_worker.grid.iterate import Kernel, Loop, Stepper
 from gpu_worker.grid.patches import Cells, Domain, lattice_of, number_of
+from gpu_worker.mpi.world import World
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.grids import Iterate, Phase
 from gpu_worker.protocol.messages import Constant, Plan
@@ -144,23 +145,31 @@ def lowered(solver: Solver) -> Given:
 
 
 @contextmanager
-def loops(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Callable[[], None]]]:
-    """The fields on some devices, dealt as a worker deals them, and what is measured of them."""
+def loops(solver: Solver, devices: Sequence[Device],
+          world: World | None = None) -> Iterator[dict[str, Callable[[], None]]]:
+    """The fields on some devices, dealt as a worker deals them, and what is measured of them.
+
+    In a ``world`` it is this node's part, which all must ask for at once, and there is no bare loop.
+    """
     given = lowered(solver)
     streams = Streams(StreamPool(devices), 1)
     scratch, arguments = Scratch(streams), Arguments(given.values, None)
     desk = Desk(streams, scratch, arguments)
     grid = solver.grid.description.grid_shape
-    owners = {number_of(lattice_of(grid), at): devices[owner]
-              for at, owner in dealt(lattice_of(grid), len(devices)).items()}
-    domain = Domain.of(grid, owners)
+    nodes, rank = (1, 0) if world is None else (world.size, world.rank)
+    first, lattice = rank * len(devices), lattice_of(grid)
+    domain = Domain.of(grid, {number_of(lattice, at): devices[owner - first]
+                              for at, owner in dealt(lattice, nodes * len(devices)).items()
+                              if first <= owner < first + len(devices)})
+    if world is not None:
+        domain = domain.among(world.gather(domain.said()))
     content = {name: _noise(domain, dtype, desk) for name, dtype in solver.grid.fields or (("", "<f4"),)}
 
     def wait() -> None:
         for device in devices:
             device.synchronize(stream=desk.stream(device))
 
-    stepper = Stepper(domain, content, desk)
+    stepper = Stepper(domain, content, desk, world)
     silent = replace(given.step, phases=_silent(given.step.phases), together=_silent(given.step.together))
     loop, without = (Loop(step, given.kernels, stepper, wait) for step in (given.step, silent))
 
@@ -194,7 +203,8 @@ def loops(solver: Solver, devices: Sequence[Device]) -> Iterator[dict[str, Calla
         wait()
 
     try:
-        yield {LOOP: looped(loop), BARE: bare, WITHOUT: looped(without), ALONE: alone}
+        noted_again = {} if world else {BARE: bare}
+        yield {LOOP: looped(loop), **noted_again, WITHOUT: looped(without), ALONE: alone}
     finally:
         wait()
         for cells in (*content.values(), *stepper.finish().values()):
