@@ -22,7 +22,6 @@ from gpu_worker import folds
 from gpu_worker.answers import again, folded
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.branching import Branching
-from gpu_worker.device.base import Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.folds import Partial
 from gpu_worker.grid.desk import Desk
@@ -54,7 +53,6 @@ from gpu_worker.protocol.messages import (
     Run,
     Signature,
     Step,
-    Times,
     ToDevice,
     ToHost,
     Values,
@@ -62,41 +60,11 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned, block_bytes, field_bytes, field_offsets
 from gpu_worker.recordings import Answer, Recording, parted
 from gpu_worker.scratch import Arguments, Scratch
+from gpu_worker.stopwatch import Stopwatch
 from gpu_worker.store import Array, Block, Partition
 from gpu_worker.streams import Streams
 
 _Item = TypeVar("_Item", Input, Partition)
-
-
-#: What the time of a step is called in Times.
-_KINDS: dict[type, str] = {
-    ToDevice: "copy_in", ToHost: "copy_out", Fetch: "copy_out", Exchange: "exchange",
-    **dict.fromkeys((Exec, MapFold, Fold, FoldByKey, FoldInside, Stencil, Iterate, Window), "kernels")}
-
-
-class Stopwatch:
-    """Seconds by kind of work, without what the devices compiled meanwhile."""
-
-    def __init__(self, started: float, devices: Sequence[Device]):
-        self.spent: dict[str, float] = defaultdict(float)
-        self._devices = devices
-        self._before = self._compiling()
-        self._last, self._compiled = started, 0.0
-
-    @property
-    def compiled(self) -> float:
-        """Seconds that the devices compiled since it started."""
-        return self._compiling() - self._before
-
-    def lap(self, kind: str) -> None:
-        """What was done since the last lap was of a kind."""
-        now, compiled = time.monotonic(), self.compiled
-        if kind:
-            self.spent[kind] += now - self._last - (compiled - self._compiled)
-        self._last, self._compiled = now, compiled
-
-    def _compiling(self) -> float:
-        return sum([device.compiling for device in self._devices])
 
 
 class Execution:
@@ -137,7 +105,7 @@ class Execution:
         self.names = names
         self.streams = streams
         self.started = time.monotonic()
-        self.stopwatch = Stopwatch(self.started, streams.devices)
+        self.stopwatch = Stopwatch(self.started, streams, with_others=world is not None)
         self.progress = Progress(box, self._vrdd_name(), self.started + request.seconds)
         self.scratch = Scratch(streams, recording)
         self.arguments = Arguments(request.values, payload, self.progress, recording)
@@ -167,7 +135,8 @@ class Execution:
             try:
                 self._run()
                 outputs, folded, data = self._reply()
-                self.stopwatch.lap("copy_out")
+                if self.request.profile:
+                    self.stopwatch.lap(None)
                 failpoint("computed")
             except KernelFault as fault:
                 undo.pop_all()      # the process ends
@@ -181,8 +150,8 @@ class Execution:
         failpoint("bound")
         self.pending.clear()
         self._give_back()
-        times = Times(time.monotonic() - self.started, self.stopwatch.compiled,
-                      **self.stopwatch.spent if self.request.profile else {})
+        times = self.stopwatch.times(profiled=self.request.profile,
+                                     copied_before=self.intake.seconds if self.intake else 0.0)
         payload, inline, placed = parted(data, self.request, self.payload)
         iterated = tuple(self.grid.iterated) if self.grid else ()
         return Ran(self.request.number, outputs, folded, self.retained, times, inline, iterated,
@@ -211,13 +180,11 @@ class Execution:
     def _run(self) -> None:
         first, *steps = self.plan.plan.steps or (Keys(),)
         values = self._each(first, self.plan.plan.inputs, self._start)
-        if self.intake is not None:
-            self.stopwatch.spent["copy_in"] += self.intake.seconds
         for step in steps:
             values = self._step(step, values)
             if self.request.profile:
                 self.streams.synchronize()
-                self.stopwatch.lap(_KINDS.get(type(step), ""))
+                self.stopwatch.lap(step)
 
     def _undo(self) -> None:
         """Give back all that a plan that failed had allocated."""

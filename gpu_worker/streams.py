@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from gpu_worker.device.base import Act, Device, Entry, Recorded, Stream, Wait, enqueue
+from gpu_worker.device.clock import UNTIMED, Clock
 from gpu_worker.device.cuda_launch import ordinals
 from gpu_worker.line import Line
 from gpu_worker.protocol.errors import VisparkError
@@ -73,13 +74,17 @@ class Streams:
         Whether to note what is enqueued on them.
     line : Line, optional
         Whose streams to use, in one of its turns.
+    timed : bool
+        Whether to take down how long the devices work on them.
     """
 
-    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False, line: Line | None = None):
+    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False, line: Line | None = None,
+                 timed: bool = False):
         self._pool = pool
         self._line = line
         self._count = lanes
         self._tape: list[Entry] | None = [] if record else None
+        self._clocks: dict[Device, Clock] | None = {} if timed else None
         self._taken: dict[tuple[Device, int], Stream] = {}
         self._forked: dict[Device, set[Stream]] = defaultdict(set)
 
@@ -136,12 +141,21 @@ class Streams:
         if (device, number) not in self._taken:
             self._taken[device, number] = self._line.stream(device, number) if self._line else self._pool.take(device)
             self._taken[device, number].tape = self._tape
+            if self._clocks is not None:
+                self._clocks[device] = self._clocks.get(device) or device.clock()
+                self._taken[device, number].clock = self._clocks[device].of(self._taken[device, number])
         return self._taken[device, number]
 
     def synchronize(self) -> None:
         """Wait for all of the plan's work."""
         for (device, _), stream in self._taken.items():
             device.synchronize(stream=stream)
+
+    def busy(self) -> float:
+        """Seconds for which the device worked that worked longest since this was asked last, where that is timed; all
+        work must be complete.
+        """
+        return max([clock.busy() for clock in (self._clocks or {}).values()], default=0.0)
 
     def settle(self) -> None:
         """Wait for all work of a plan that has failed; what fails now is not news."""
@@ -156,6 +170,8 @@ class Streams:
         for device, stream in self.keep():
             if self._line is None:
                 self._pool.give(device, stream)
+        for clock in (self._clocks or {}).values():
+            clock.close()
 
     @property
     def noted(self) -> list[Entry]:
@@ -202,7 +218,7 @@ class Streams:
         taken = [(device, stream) for (device, _), stream in self._taken.items()]
         self._taken.clear()
         for _, stream in taken:
-            stream.tape = None
+            stream.tape, stream.clock = None, UNTIMED
         return taken
 
     @contextmanager

@@ -363,7 +363,7 @@ class Worker:
                    recording: Recording | None) -> tuple[Ran, Payload | None]:
         lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
         streams = Streams(self._pool, lanes, record=recording is not None,
-                          line=self._line if recording and plan.keeps else None)
+                          line=self._line if recording and plan.keeps else None, timed=request.profile)
         try:
             world = self._joined(request, plan)
             return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,

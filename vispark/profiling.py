@@ -6,7 +6,8 @@ a Spark job is under way is its scheduling; and all else is the driver's.
 
 While a profile is taken, each step of a plan is waited for in the worker, so that its time is its own: steps do not
 overlap, and a recorded plan is not replayed. What runs ahead otherwise is waited for too. So the whole takes longer
-than without, and the shares are what counts.
+than without, and the shares are what counts. What devices are said to do, they take the time of themselves; what a
+worker does beside is scheduling.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ KINDS = {
     "shuffle": "shuffles written and waited for",
     "gc": "garbage collected in JVMs while tasks ran",
     "serialisation": "tasks read and their results written by executors",
-    "scheduling": "Spark's jobs while no task ran, and tasks on their way",
+    "scheduling": "Spark's jobs while no task ran, tasks on their way, and workers' launching",
     "driver": "plans recorded and worked out, results put together, and all else",
 }
 
@@ -281,7 +282,7 @@ def parts_of(times: Times, seconds: float) -> dict[str, float]:
     Where others were waited for meanwhile, it took longer than it seems, and what is seen has the same shares.
     """
     found = {"host-to-device": times.copy_in, "compile": times.compile, "kernel": times.kernels,
-             "exchange": times.exchange}
+             "exchange": times.exchange, "scheduling": times.scheduling}
     busy = sum(found.values())
     if busy > seconds:
         return {kind: each * seconds / busy for kind, each in found.items()}

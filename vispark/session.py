@@ -516,7 +516,7 @@ class Session:
         if profile:
             parts = profiling.parts_of(reply.times, time.monotonic() - began)
             if sent.relayed:
-                parts["scheduling"] = parts.pop("transport", 0.0)
+                parts["scheduling"] += parts.pop("transport", 0.0)
             profile.add(", ".join(prepared.labels) or "take", parts, began, f"worker {worker.home.runtime_dir}")
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:

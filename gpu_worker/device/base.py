@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gpu_worker.device.clock import UNTIMED, Clock
+
 #: Headers of ours that sources may include on every device.
 INCLUDE = Path(__file__).with_name("include")
 
@@ -87,11 +89,14 @@ class Stream:
         How many marks were put on it, see :meth:`Device.mark`.
     tape : list or None
         Where what is enqueued is noted, to be done again; see :meth:`Device.recorded`. Streams may share one.
+    clock : context manager
+        What its device enters around each launch and copy that takes time; see :meth:`Device.clock`.
     """
 
     def __init__(self) -> None:
         self.marks = 0
         self.tape: list[Entry] | None = None
+        self.clock: AbstractContextManager[None] = UNTIMED
 
     def note(self, do: Callable[..., None], target: Any, source: Any) -> None:
         """Note a copy, where there is a tape."""
@@ -286,6 +291,10 @@ class Device(ABC):
     @abstractmethod
     def stream(self) -> Stream:
         """A new stream."""
+
+    def clock(self) -> Clock:
+        """What tells how long it works on streams with a :attr:`Stream.clock` of this one; for one thread at a time."""
+        return Clock()
 
     @abstractmethod
     def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:

@@ -24,6 +24,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Call, Device, Entry, Given, Kernel, Memory, Recorded, Source, Stream
 from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda_clock import EventClock, wait_asleep
 from gpu_worker.device.cuda_driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
 from gpu_worker.device.cuda_graph import Graph
 from gpu_worker.device.cuda_launch import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
@@ -211,6 +212,10 @@ class CudaDevice(Device):
         weakref.finalize(stream, self._idle.append, parts).atexit = False
         return stream
 
+    def clock(self) -> EventClock:
+        with self._active:
+            return EventClock(self, self._home)
+
     def allocate(self, nbytes: int, *, stream: Any) -> CudaBuffer:
         if nbytes == 0:
             return CudaBuffer(self, 0, 0, stream.handle)
@@ -275,14 +280,14 @@ class CudaDevice(Device):
     def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Any) -> None:
         check_fits(source.nbytes, target.nbytes)
         if source.nbytes:
-            with self._active:
+            with self._active, stream.clock:
                 check(bindings.cuMemcpyHtoDAsync(target.address, source.ctypes.data, source.nbytes, stream.handle))
             stream.note(self.copy_in, target, source)
 
     def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Any) -> None:
         check_fits(target.nbytes, source.nbytes)
         if target.nbytes:
-            with self._active:
+            with self._active, stream.clock:
                 check(bindings.cuMemcpyDtoHAsync(target.ctypes.data, source.address, target.nbytes, stream.handle))
             stream.note(self.copy_out, target, source)
 
@@ -291,15 +296,16 @@ class CudaDevice(Device):
         if not source.nbytes:
             return
         stream.note(self.copy_across, target, source)
-        with self._active:
-            if target.device is source.device:
+        if target.device is source.device:
+            with self._active, stream.clock:
                 pycuda_driver.memcpy_dtod_async(target.address, source.address, source.nbytes, stream.native)
-                return
-            for other in (target.device, source.device):
-                self._reach(other)
-            check(bindings.cuMemcpyPeerAsync(
-                bindings.CUdeviceptr(target.address), target.device.context_handle,
-                bindings.CUdeviceptr(source.address), source.device.context_handle, source.nbytes, stream.handle))
+            return
+        ends = [(bindings.CUdeviceptr(end.address), end.device.context_handle) for end in (target, source)]
+        with self._active:
+            for end in (target, source):
+                self._reach(end.device)
+            with stream.clock:
+                check(bindings.cuMemcpyPeerAsync(*ends[0], *ends[1], source.nbytes, stream.handle))
 
     @property
     def context_handle(self) -> Any:
@@ -389,7 +395,7 @@ class CudaDevice(Device):
         return kernel.parameters.pack(arguments)
 
     def start(self, call: Call, *, stream: Any) -> None:
-        with self._active:
+        with self._active, stream.clock:
             # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape
             # by a call that CUDA has deprecated.
             call.kernel.function._launch_kernel(call.grid, call.block, call.packed, call.shared, stream.native)
@@ -427,14 +433,8 @@ class CudaDevice(Device):
             stream.native.synchronize()
 
     def synchronize_asleep(self, *, stream: Any) -> None:
-        flags = bindings.CUevent_flags
         with self._active:
-            event = check(bindings.cuEventCreate(flags.CU_EVENT_BLOCKING_SYNC | flags.CU_EVENT_DISABLE_TIMING))
-            try:
-                check(bindings.cuEventRecord(event, stream.handle))
-                check(bindings.cuEventSynchronize(event))
-            finally:
-                bindings.cuEventDestroy(event)
+            wait_asleep(stream)
 
     def query(self, *, stream: Any) -> None:
         with self._active:

@@ -105,17 +105,20 @@ class HostDevice(Device):
             self._memory.give(buffer.address, buffer.nbytes)
 
     def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:
-        self._copy(target.address, target.nbytes, source.ctypes.data, source.nbytes)
+        with stream.clock:
+            self._copy(target.address, target.nbytes, source.ctypes.data, source.nbytes)
         stream.note(self.copy_in, target, source)
 
     def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
         if target.nbytes > source.nbytes:
             raise ValueError(f"a copy of {target.nbytes:,} bytes does not fit {source.nbytes:,}")
-        self._copy(target.ctypes.data, target.nbytes, source.address, target.nbytes)
+        with stream.clock:
+            self._copy(target.ctypes.data, target.nbytes, source.address, target.nbytes)
         stream.note(self.copy_out, target, source)
 
     def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
-        self._copy(target.address, target.nbytes, source.address, source.nbytes)
+        with stream.clock:
+            self._copy(target.address, target.nbytes, source.address, source.nbytes)
         stream.note(self.copy_across, target, source)
 
     def _copy(self, target: int, room: int, source: int, nbytes: int) -> None:
@@ -154,8 +157,9 @@ class HostDevice(Device):
     def start(self, call: Call, *, stream: Stream) -> None:
         self._check_usable()
         ones = (1,) * _THREE
-        status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + ones)[:_THREE],
-                                           *(call.block + ones)[:_THREE], call.packed, blackbox.current_slot())
+        with stream.clock:
+            status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + ones)[:_THREE],
+                                               *(call.block + ones)[:_THREE], call.packed, blackbox.current_slot())
         if status:
             words = self._runtime.vispark_fault().decode()
             self._fault = f"the kernel {call.kernel.name} of {call.kernel.source.file} failed on {self.name}: {words}"

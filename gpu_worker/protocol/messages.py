@@ -264,7 +264,8 @@ class Folded:
 class Times:
     """Seconds spent in the worker: in all, and compiling.
 
-    Of a plan that is profiled also copying to the device, in kernels, exchanging ghost cells, and copying out.
+    Of a plan that is profiled also those for which the device that worked longest copied in, was in kernels, exchanged
+    ghost cells and copied out, and those of the worker's own doing.
     """
 
     total: float
@@ -273,6 +274,7 @@ class Times:
     kernels: float = 0.0
     exchange: float = 0.0
     copy_out: float = 0.0
+    scheduling: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,15 @@ from vispark.jobs import Job, Stage, Task, parts_of_task
 from vispark.profiling import KINDS, Profile, parts_of, profile
 from vispark.shares import shares
 
-TIMES = Times(1.0, 0.125, copy_in=0.25, kernels=0.5, exchange=0.0, copy_out=0.0625)
+TIMES = Times(1.0, 0.125, copy_in=0.25, kernels=0.5, exchange=0.0, copy_out=0.0625, scheduling=0.0625)
 
 
 def test_an_answer_is_what_the_worker_says_and_the_way_there():
     assert parts_of(TIMES, 2.0) == {"host-to-device": 0.25, "compile": 0.125, "kernel": 0.5, "exchange": 0.0,
-                                    "transport": 1.125}
+                                    "scheduling": 0.0625, "transport": 1.0625}
     # Where others were waited for meanwhile, only the rest of it was seen.
-    assert parts_of(TIMES, 0.4375) == {"host-to-device": 0.125, "compile": 0.0625, "kernel": 0.25, "exchange": 0.0}
+    assert parts_of(TIMES, 0.46875) == {"host-to-device": 0.125, "compile": 0.0625, "kernel": 0.25, "exchange": 0.0,
+                                        "scheduling": 0.03125}
 
 
 def test_a_moment_is_shared_by_what_goes_on_then():

@@ -1,0 +1,65 @@
+"""How long a device works on what it is given, apart from who gives it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+#: Of a stream whose work nobody times.
+UNTIMED: AbstractContextManager[None] = nullcontext()
+
+
+class Clock:
+    """Takes down from when to when a device works: on what it is given within the contexts that :meth:`of` gives.
+
+    This one is for a device that does at once what it is told. One that never enters its streams' contexts does
+    nothing that takes time.
+
+    Examples
+    --------
+    >>> clock = Clock()
+    >>> with clock.of(None):
+    ...     time.sleep(0.001)
+    >>> clock.busy() >= 0.001, clock.busy()
+    (True, 0.0)
+    """
+
+    def __init__(self) -> None:
+        #: In seconds from some moment, which is the same for all of them.
+        self._spans: list[tuple[float, float]] = []
+        self._began = 0.0
+
+    def of(self, stream: Any) -> AbstractContextManager[None]:
+        """What :attr:`~gpu_worker.device.base.Stream.clock` is where the stream's work is timed."""
+        return self
+
+    def __enter__(self) -> None:
+        self._began = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._spans.append((self._began, time.monotonic()))
+
+    def busy(self) -> float:
+        """Seconds during which the device worked since this was asked last. All that it was given must be complete."""
+        found, self._spans = united(self._spans), []
+        return found
+
+    def close(self) -> None:
+        """Give back what it takes the time with."""
+
+
+def united(spans: Iterable[tuple[float, float]]) -> float:
+    """How much time spans cover together, each from one moment to another.
+
+    Examples
+    --------
+    >>> united([(4.0, 6.0), (0.0, 2.0), (1.0, 3.0), (1.5, 2.0)])
+    5.0
+    """
+    found, until = 0.0, float("-inf")
+    for first, last in sorted(spans):
+        found += max(0.0, last - max(first, until))
+        until = max(until, last)
+    return found
