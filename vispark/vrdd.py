@@ -20,6 +20,7 @@ from pyspark.serializers import Serializer
 from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark import plan
 from vispark.actions import FoldActions
+from vispark.ahead import Ahead
 from vispark.content import Content
 from vispark.errors import PlanError
 from vispark.explain import Explained, content_of, explain
@@ -31,7 +32,7 @@ from vispark.history import History
 from vispark.kernels import Kernel
 from vispark.launch import record_exec
 from vispark.mapped import MapSpec, record_map
-from vispark.plan import Lineage, Node
+from vispark.plan import Lineage
 from vispark.received import ReceivedRDD
 from vispark.residency import Residency
 from vispark.rewrite import FETCH, Goal
@@ -40,7 +41,7 @@ from vispark.session import Answer, Session
 _NOT_KEPT = StorageLevel(False, False, False, False)
 
 
-class VRDD(History, FoldActions, GridOperations):
+class VRDD(Ahead, FoldActions, GridOperations):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
@@ -227,7 +228,8 @@ class VRDD(History, FoldActions, GridOperations):
         Returns
         -------
         VRDD
-            This VRDD. It is computed by the first action that needs it, once.
+            This VRDD. It is computed once: by the first action that needs it, or without waiting for one, where what it
+            is made of is held or many results in a row wait for theirs.
         """
         return self.persist(level)
 
@@ -502,28 +504,6 @@ class VRDD(History, FoldActions, GridOperations):
     def forget_places(self) -> None:
         """Ask the workers anew where the nearest cached result is; a plan did not find it where it should be."""
         Session.of(self.ctx).find(self._recent())
-
-    def _begin(self) -> None:
-        """Let the workers begin with what is to be kept, where they hold what it is made of."""
-        if self._before is None or not self._before._is_held():
-            return
-        assert self._residency is not None
-        chain = (*self._before._recent(), Node(self._op, self._residency.cached))
-        if plan.loops(chain):
-            return
-        session, partitions = Session.of(self.ctx), range(self.getNumPartitions())
-        if session.relays:
-            session.catch_up(self._loader, self._chain, partitions, self._waiting())
-        else:
-            session.submit(self._loader, chain, partitions, self._chain)
-        self._let_go_of_inputs()
-
-    def _begin_part(self) -> None:
-        session = Session.of(self.ctx)
-        assert self._before is not None and self._residency is not None
-        if self._before._is_held() and not session.relays:
-            chain = (*self._before._recent(), Node(self._op, self._residency.cached))
-            session.submit(self._loader, chain, range(self.getNumPartitions()), self._chain)
 
     def _let_go_of_inputs(self) -> None:
         """Once all of it is held, forget the VRDDs it came from; their operations stay, to rebuild what gets lost."""

@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report, used
 from tests.system.worker_tools import eventually
-from vispark import IN, CompileError, Kernels, history, plan, replay, vrdd
+from vispark import IN, CompileError, Grid, Kernels, RecordError, ahead, history, plan, replay, stencil, vrdd
 from vispark.grid import operations
 from vispark.lanes import AHEAD
 from vispark.plan import Lineage, Op
@@ -30,6 +30,11 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 
 def halved(x, k):
     return x / 2 + k
+
+
+@stencil
+def average(u):
+    return (u[-1] + u[1]) / 2
 
 
 def waiting(sc: SparkContext) -> int:
@@ -100,9 +105,59 @@ def test_a_long_loop_keeps_a_bounded_plan_and_two_buffers(sc: SparkContext, monk
     assert used(sc) < 2.1 * before and eventually(lambda: used(sc) == before)
 
 
+def stepped(grid):
+    grid.halo_extract().halo_shuffle()
+    return grid.halo_append().vmap(average).cache()
+
+
+@pytest.mark.parametrize("what", ["a grid", "rows", "rows that are let go of"])
+def test_a_loop_that_starts_from_what_is_not_loaded_costs_one_job_and_a_bounded_plan(sc: SparkContext, what: str):
+    """Without an action before it what it starts from is loaded once that many steps wait, and they go on from there.
+
+    Those that are let go of wait with those behind them.
+    """
+    if "let go" in what and Session.of(sc).relays:
+        pytest.skip("a relayed plan waits for others, and then what it needs was let go of")
+    steps, field = 3 * BATCH, np.arange(16.0)
+    rows = sc.parallelize(field.tolist(), 2)
+    x = Grid(16, splits=2, boundary="periodic").scatter(sc, field).cache("GPU") if what == "a grid" \
+        else rows.cache("GPU")
+    links = [0]
+
+    def loop() -> None:
+        nonlocal x
+        for _ in range(steps):
+            before, x = x, stepped(x) if what == "a grid" else x.vmap(halved, 1.0).cache()
+            if "let go" in what:
+                before.uncache()
+            links.append(sum(1 for _ in x._kept()))
+
+    expected = [field]
+    for _ in range(steps):
+        last = expected[-1]
+        expected.append((np.roll(last, 1) + np.roll(last, -1)) / 2 if what == "a grid" else last / 2 + 1)
+    assert cost(sc, loop).jobs == 1 and max(links) <= BATCH
+    spent = cost(sc, lambda: expected.append(Grid.gather(x) if what == "a grid" else np.array(x.collect())))
+    assert spent.jobs == 0
+    np.testing.assert_allclose(expected[-1], expected[-2])
+
+
+def test_what_cannot_be_loaded_ahead_is_tried_once_and_told_by_the_action(sc: SparkContext):
+    x = sc.parallelize([1.0, "a"], 1).cache("GPU")
+
+    def loop() -> None:
+        nonlocal x
+        for _ in range(2 * BATCH):
+            x = x.vmap(halved, 1.0).cache()
+
+    assert cost(sc, loop).jobs == 1
+    with pytest.raises(RecordError):
+        x.collect()
+
+
 def lines_run(action: Callable[[], object]) -> int:
     """How many lines of what goes along the steps of a loop an action runs in this thread: a look at one takes some."""
-    count, files = 0, {module.__file__ for module in (history, plan, replay, vrdd, operations)}
+    count, files = 0, {module.__file__ for module in (ahead, history, plan, replay, vrdd, operations)}
 
     def local(frame, event: str, _):
         nonlocal count

@@ -340,10 +340,6 @@ class GridOperations(RDD[Any]):
             looped.is_cached = True
         looped._let_go_of_inputs()
 
-    def _is_complete(self) -> bool:
-        residency = self._itself()._residency
-        return residency is not None and len(residency.places) == self.getNumPartitions()
-
     # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
 
     @abstractmethod
@@ -364,6 +360,9 @@ class GridOperations(RDD[Any]):
     @abstractmethod
     def _begin_part(self) -> None:
         """Let workers begin with this part of a loop, where they hold what it starts from."""
+
+    @abstractmethod
+    def _is_complete(self) -> bool: ...
 
     @abstractmethod
     def _contents(self) -> dict[int, Content]: ...
