@@ -43,7 +43,12 @@ class Entry:
     def rows(self) -> int:
         """The block's leading extent."""
         first = next((argument for argument in self.launch.arguments if isinstance(argument, In)), None)
-        described = self.array(first).field if first else self.launch.outputs[0]
+        if first:
+            described = self.array(first).field
+        elif self.launch.partials:      # what a fold leaves says nothing of the rows that it goes over
+            described = next(iter(self.inputs.values())).field
+        else:
+            described = self.launch.outputs[0]
         if not described.shape:
             raise LaunchError(f"field {described.name!r} has no leading axis to launch along")
         return described.shape[0]

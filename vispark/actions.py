@@ -181,7 +181,8 @@ class FoldActions(RDD[Any]):
             As for any RDD.
         numKeys : int
             Promises that the keys are ints in [0, numKeys), computed by a ``vmap``. On cached data the fold then runs
-            in the workers if ``func`` can be lowered, as for :meth:`reduce`.
+            in the workers if ``func`` can be lowered, as for :meth:`reduce`, in tables with a cell for each key; it is
+            a Spark job where these would have more than 2 GiB, or more than 32768 keys and 8 for each record.
 
         Returns
         -------

@@ -429,6 +429,12 @@ def test_a_bool_is_a_key(sc: SparkContext):
     assert exact(pairs.reduceByKey(operator.add, numKeys=2).collect()) == exact([(False, 1.0), (True, 5.0)])
 
 
+def test_functions_that_do_not_read_their_element_count_it(points: VRDD):
+    """Their kernels have no array that tells how many rows there are."""
+    assert points.vmap(lambda p: 1).sum() == points.vmap(lambda p: (3, 1)).values().reduce(operator.add) == 40
+    assert points.vmap(lambda p: (2, 1)).reduceByKey(operator.add, numKeys=7).collect() == [(2, 40)]
+
+
 def test_many_keys_and_wide_rows(sc: SparkContext):
     """More than shared memory holds."""
     rows = np.random.default_rng(6).normal(size=(500, 70))

@@ -15,11 +15,15 @@ from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host import HostDevice
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside
+from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside, Signature
 from gpu_worker.scratch import Scratch
 from gpu_worker.store import Array, Partition
 from gpu_worker.streams import StreamPool, Streams
+from vispark.content import Content
 from vispark.fold import FoldSpec, Leaf, fold_for_kernel, fold_of
+from vispark.fold.lowering import ByKey
+from vispark.records import Layout
+from vispark.records.layout import Part
 
 # -- which functions --------------------------------------------------------------------------------------------------
 
@@ -103,6 +107,16 @@ def test_what_is_no_fold_says_why(function: Callable, why: str):
     assert isinstance(found, str) and why in found
     with pytest.raises(PlanError, match=r"vreduce\(\) cannot run on the device: "):
         fold_for_kernel(function, "vreduce()")
+
+
+@pytest.mark.parametrize(("keys", "records", "why"), [
+    (1 << 15, 1, ""), (10**6, 10**6, ""), (10**9, 500, "table of 15,259 MiB, and 2,048 MiB is the most"),
+    (10**9, 10**9, "table of 15,259 MiB"), (10**6, 500, "many more than the 500 records")])
+def test_tables_for_more_keys_than_fit_or_pay_are_a_spark_job(keys: int, records: int, why: str):
+    layout = Layout("elements", False, (Part("0", "number", ("int",)), Part("1", "number", ("float",))), tupled=True)
+    fields = tuple(Field(name, dtype, (records,)) for name, dtype in (("0", "<i8"), ("1", "<f8")))
+    found = ByKey(fold_of(operator.add), keys).lower([Content(records, 0, layout, (Signature(fields),))])
+    assert (why and why in found) or found == FoldByKey("0", keys, (FieldFold("1", "add"),))
 
 
 def test_a_name_that_changes_is_read_again(monkeypatch: pytest.MonkeyPatch):

@@ -32,6 +32,10 @@ PYTHON_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "and": operator.and_, "or": operator.or_, "xor": operator.xor}
 _ADD = FoldSpec((Leaf("", "add"),), "add")
 
+#: Tables with a cell for each key: how many keys are few, how many there may be else for each record, and the most
+#: bytes that a worker sends the driver.
+_FEW_KEYS, _KEYS_A_RECORD, _LARGEST_TABLE = 1 << 15, 8, 2 << 30
+
 #: Folds of Python ints whose sizes stay below this have not overflowed 64 bits, rounding of the sizes included.
 _SAFE = 2.0 ** 62
 
@@ -117,7 +121,22 @@ class ByKey:
         if key.name != "0" or key.form != "number" or key.dtype.kind not in "biu":
             return "the keys are not integers"
         fields = _fields(self.spec, layout, values, "1")
-        return fields if isinstance(fields, str) else FoldByKey("0", self.groups, fields)
+        if isinstance(fields, str):
+            return fields
+        return self._too_many(contents) or FoldByKey("0", self.groups, fields)
+
+    def _too_many(self, contents: Sequence[Content]) -> str:
+        """Why tables of all keys do not fit or pay, where they do not."""
+        records = sum(content.count for content in contents)
+        numbers = sum(math.prod(each.shape[1:]) for each in contents[0].signatures[0].fields)
+        nbytes = 8 * numbers * self.groups
+        if nbytes > _LARGEST_TABLE:
+            return (f"numKeys={self.groups} asks each worker for a table of {nbytes / 2**20:,.0f} MiB, and "
+                    f"{_LARGEST_TABLE / 2**20:,.0f} MiB is the most")
+        if self.groups > max(_FEW_KEYS, _KEYS_A_RECORD * records):
+            return (f"numKeys={self.groups} is many more than the {records} records, and tables of so many keys take "
+                    "longer than they do")
+        return ""
 
 
 @functools.lru_cache(maxsize=256)
