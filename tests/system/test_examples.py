@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext
 
+from tests.system import topology
 from tests.system.topology import TRANSPORT, jvm_options
 
 pytest.importorskip("sklearn")
@@ -26,22 +30,56 @@ RUNS = {
     "navier_stokes.py": (["--cells", "32"], "of Ghia, Ghia and Shin"),
     "shared_memory_kernel.py": ([], "matrices transposed"),
 }
+#: What starts a JVM, as by `python`; the others are run in one that is there, as by `spark-submit`.
+BY_PYTHON = "logistic_regression.py"
 
 
 def test_every_example_is_run():
     assert set(RUNS) == {path.name for path in EXAMPLES.glob("*.py")}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def jvm() -> None:
+    """The tests' JVM runs before the first test."""
+    topology.start_jvm()
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_example(name: str, tmp_path: Path):
     arguments, said = RUNS[name]
+    settings = {"spark.master": "local[2]", "spark.ui.enabled": "false",
+                "spark.vispark.transport": os.environ.get(TRANSPORT, "auto")}
     with tempfile.TemporaryDirectory(prefix="vt-") as runtime:      # a short path: there is a socket in it
-        environment = os.environ | {"VISPARK_RUNTIME_DIR": runtime, "PYSPARK_SUBMIT_ARGS":
-                                    "--master local[2] --conf spark.ui.enabled=false "
-                                    f"--conf spark.vispark.transport={os.environ.get(TRANSPORT, 'auto')} "
-                                    f'--driver-java-options "{jvm_options()}" pyspark-shell'}
-        result = subprocess.run([sys.executable, EXAMPLES / name, *arguments], cwd=tmp_path, env=environment,
-                                timeout=110, capture_output=True, text=True, check=False)
+        started = by_python(settings) if name == BY_PYTHON else by_spark_submit(settings, runtime)
+        with started as variables:
+            environment = os.environ | {"VISPARK_RUNTIME_DIR": runtime} | variables
+            result = subprocess.run([sys.executable, EXAMPLES / name, *arguments], cwd=tmp_path, env=environment,
+                                    timeout=110, capture_output=True, text=True, check=False)
         subprocess.run([sys.executable, "-m", "gpu_worker", "stop"], env=environment, timeout=30, check=False)
     assert result.returncode == 0, result.stderr[-4000:]
     assert said in result.stdout
+
+
+@contextlib.contextmanager
+def by_python(settings: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The variables with which a program starts a JVM that has these settings."""
+    options = " ".join(f"--conf {name}={value}" for name, value in settings.items())
+    yield {"PYSPARK_SUBMIT_ARGS": f'{options} --driver-java-options "{jvm_options()}" pyspark-shell'}
+
+
+@contextlib.contextmanager
+def by_spark_submit(settings: Mapping[str, str], runtime: str) -> Iterator[dict[str, str]]:
+    """The variables with which a program uses the tests' JVM, which has these settings meanwhile."""
+    gateway = SparkContext._gateway
+    properties = gateway.jvm.java.lang.System
+    settings = settings | {"spark.app.name": "example", "spark.executorEnv.VISPARK_RUNTIME_DIR": runtime}
+    for name, value in settings.items():
+        properties.setProperty(name, value)
+    parameters = gateway.gateway_parameters
+    try:
+        yield {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": parameters.auth_token}
+    finally:
+        # A program leaves its context to the JVM's end.
+        gateway.jvm.org.apache.spark.SparkContext.getOrCreate().stop()
+        for name in settings:
+            properties.clearProperty(name)
