@@ -24,6 +24,7 @@ from tests.chaos.arena import Arena, eventually
 from tests.system import topology
 from tests.system.topology import Node, Topology
 from vispark import VRDD, Grid, stencil
+from vispark.session import Session
 
 SHAPE, SPLITS = (12, 10, 8), (2, 2, 1)
 WEIGHT = 0.01
@@ -86,6 +87,10 @@ class Track:
         self.nodes = nodes
         self.initial = np.random.default_rng(4).random(SHAPE, "f4")
         self._arena = Arena(sc, nodes, Path(), Path())
+
+    def session(self) -> Session:
+        """What the driver knows of its workers."""
+        return self._arena.session()
 
     def disconnect(self) -> None:
         """Close the driver's connections."""

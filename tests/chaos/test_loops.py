@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from tests.chaos.arena import eventually
 from tests.chaos.loops import OPTIONS, WEIGHT, Track, heat, opened
 from tests.system.topology import Topology
 from vispark import Grid
+from vispark.plan import Lineage
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
@@ -68,6 +70,24 @@ def test_kills_at_random_moments_leave_the_same_bits(track: Track, loop: str, sh
         np.testing.assert_array_equal(ended.field, expected, f"{kills} kills: {ended.kills}")
         print(loop, ended.kills, f"{ended.seconds:.1f} s, {ended.replayed} steps again", flush=True)
     assert restored or kills < 10           # few kills may all come before the first snapshot
+
+
+def test_recovery_looks_at_the_steps_behind_a_snapshot_and_at_all_where_it_is_gone(
+        track: Track, monkeypatch: pytest.MonkeyPatch):
+    session, seen, nodes = track.session(), [], Lineage.nodes
+    monkeypatch.setattr(Lineage, "nodes", lambda lineage: (seen.append(0) or node for node in nodes(lineage)))
+    grids, steps, wanted = track.blocks(), 0, session.snapshots.taken + 3
+    grids.count()
+    while session.snapshots.taken < wanted:
+        grids.halo_extract().halo_shuffle()
+        grids, steps = grids.halo_append().vmap(heat, WEIGHT).cache(), steps + 1
+    expected, restored = Grid.gather(grids), session.snapshots.restored
+    for lose, found in ((track.kill_process, 1), (partial(track.kill_node, 0), 0)):
+        lose()
+        seen.clear()
+        np.testing.assert_array_equal(Grid.gather(grids), expected)
+        assert (session.snapshots.restored - restored, len(seen) < 2 * steps) == (found, found == 1)
+        restored = session.snapshots.restored
 
 
 def test_a_loop_tells_of_its_newest_snapshot(track: Track):

@@ -133,6 +133,17 @@ def test_lineage_of_several_operations_a_step():
     assert [str(op) for op in link.backwards()] == ["vmap scaled", "htod", "vmap scaled", "htod", "send"]
 
 
+def test_a_lineage_in_short_is_all_of_its_operations():
+    link = Lineage((plan.Send(), plan.ToDevice()))
+    for value in (1.0, 1.0, 1.0, 2.0, 1.0):
+        link = link.then((plan.ToHost(), mapped(value)))
+    assert not link.reaches
+    link = link.then((plan.HaloAppend(),), Cached(1, "a snapshot")).then((mapped(3.0),))
+    assert link.reaches and link.before.reaches and len(link.past()) == 6
+    told = [node.op for nodes, times in link.past() for _ in range(times) for node in nodes]
+    assert told[::-1] == list(link.backwards())
+
+
 def test_describe_shows_steps_that_are_repeated_once():
     step = plan.HaloAppend(), mapped(1.0)
     text = plan.describe(chain(plan.Send(), plan.ToDevice(), *step * 400, plan.ToHost(), kept=(3,)))
