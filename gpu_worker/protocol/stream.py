@@ -141,7 +141,7 @@ class StreamConnection(Connection):
                 self.socket.settimeout(None if until is None else _left(until))
                 count = self.socket.recv_into(view)
             except OSError as error:
-                raise WorkerLost(f"the peer is gone: {error}") from error
+                raise self._gone(error) from error
             if not count:
                 raise WorkerLost("the peer closed the connection")
             view = view[count:]
@@ -151,7 +151,12 @@ class StreamConnection(Connection):
             self.socket.settimeout(TAKE_SECONDS if self.until is None else _left(self.until))
             self.socket.sendall(data)
         except OSError as error:
-            raise WorkerLost(f"the peer is gone: {error}") from error
+            raise self._gone(error) from error
+
+    def _gone(self, error: OSError) -> WorkerLost:
+        if self.socket.fileno() < 0:
+            return WorkerLost("the connection was closed here, as what went over it before was lost")
+        return WorkerLost(f"the peer is gone: {error}")
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -247,7 +247,9 @@ def test_a_loop_ends_where_it_converges(sc: SparkContext):
     assert (found.iterated.steps, found.iterated.change) == (steps, pytest.approx(abs(expected - before).max()))
     np.testing.assert_allclose(Grid.gather(found), expected, rtol=1e-12)
     assert blocks.iterate(smooth, steps=17).iterated.steps == 17
-    assert blocks.iterate(smooth, steps=0) is blocks
+    none = blocks.iterate(smooth, steps=3).iterate(smooth, steps=0)
+    assert none.iterated == Loop(0, None) and Grid.gather(none).shape == array.shape
+    np.testing.assert_array_equal(Grid.gather(blocks.iterate(smooth, steps=0)), array)
     array[4] = np.nan
     found = Grid(30, 4, 1).scatter(sc, array).cache("GPU").iterate(smooth, steps=20, until=1e-3).iterated
     assert found.steps == 20 and np.isnan(found.change)

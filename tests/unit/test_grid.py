@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from types import EllipsisType
 
 import numpy as np
@@ -14,6 +15,7 @@ from pyspark import cloudpickle
 from gpu_worker.protocol.errors import PlanError, RecordError
 from tests.grid_reference import padded
 from vispark import BlockKey, Grid
+from vispark.grid import files
 from vispark.grid.boundary import boundary_values, number_for
 from vispark.grid.description import Edge
 from vispark.grid.gathering import Cells
@@ -50,7 +52,7 @@ def test_blocks_are_cut_as_numpy_cuts(grid):
     ({"shape": (7,), "splits": (2,), "halo": 4}, "smallest block has 3 cells"),
     ({"shape": 400, "splits": 2, "halo": 33}, "halo= is 33 wide along axis 0; 32 at most"),
     ({"shape": (2, 2**31)}, "shape= has 2,147,483,648 cells along axis 1"),
-    ({"shape": (4, 4), "splits": 2}, "splits=(2,) has 1 items for a grid of 2 axes"),
+    ({"shape": (4, 4), "splits": (2,)}, "splits=(2,) has 1 items for a grid of 2 axes; give one for each, or one"),
     ({"shape": (4, 4), "halo": (1, 1, 1)}, "halo=(1, 1, 1) has 3 items"),
     ({"shape": (4, 4, 4, 4)}, "a grid has 1 to 3"),
     ({"shape": ()}, "a grid has 1 to 3"),
@@ -256,3 +258,18 @@ def test_blocks_that_are_not_as_their_grid_says_are_named():
 def test_a_key_shows_its_place():
     assert repr(Grid((5, 4), (2, 2)).block(1, 0)) == "BlockKey(1, 0)"
     assert isinstance(Grid(4).block(0), BlockKey)
+
+
+def test_a_directory_of_blocks_is_that_of_a_grid_with_its_splits(tmp_path):
+    for position in Grid((4, 6), (2, 3)).description.positions():
+        files.write_block(files.block_path(tmp_path, position), np.zeros((2, 2)))
+    files.check_splits(str(tmp_path), (2, 3))
+    for splits in [(3, 2), (2, 2), (2,)]:
+        with pytest.raises(PlanError, match=re.escape(f"splits=(2, 3), and this grid has splits={splits}")):
+            files.check_splits(str(tmp_path), splits)
+    (tmp_path / "block-1-1.npy").unlink()
+    files.check_splits(str(tmp_path), (2, 2))       # of which nothing is known: a block is missing
+
+
+def test_splits_and_halo_may_be_one_number_for_all_axes():
+    assert Grid((6, 8), splits=2, halo=2) == Grid((6, 8), splits=(2, 2), halo=(2, 2))

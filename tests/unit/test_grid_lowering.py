@@ -215,7 +215,7 @@ def test_a_step_that_changes_the_fields_is_refused():
     for function, said in [(lambda v: {"v": v * 0.5, "w": v}, "makes float64 of nothing in field 'w'; .* scatter"),
                            (lambda u: {"u": u > 1}, "makes bool of float64 in field 'u'"),
                            (lambda v: {"v": v * 1j}, "makes complex128 of float64 in field 'v'"),
-                           (lambda u: u, "makes nothing of float64 in field 'u'; .* return a dict")]:
+                           (lambda u: u, "gives one value, .* the fields 'u', 'v': return a dict .*'u': ")]:
         with pytest.raises(PlanError, match=said):
             lowered(FIELDS, plan.Iterate(record_loop(function, (), 4, None, 1, 0)))
     with pytest.raises(PlanError, match="gives a dict with 'u', and the grid has no named fields: return the cell's"):

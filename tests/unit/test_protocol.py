@@ -38,6 +38,7 @@ from gpu_worker.protocol.messages import (
     Signature,
 )
 from gpu_worker.protocol.payload import ALIGNMENT, Payload, block_bytes, field_bytes, field_offsets
+from gpu_worker.protocol.stream import StreamConnection
 from gpu_worker.protocol.wire import MAX_DESCRIPTORS, MAX_FRAME, Connection, error_of, failure_of
 
 UNIONS = {"Request": Request, "Reply": Reply, "AdminRequest": AdminRequest, "AdminReply": AdminReply,
@@ -383,3 +384,13 @@ def test_a_side_looks_for_input_for_a_while(pair, monkeypatch):
 
 def test_threads_that_run_are_counted():
     assert wire._running() >= 1
+
+
+def test_a_connection_that_was_closed_here_does_not_blame_the_peer():
+    here, there = socket.socketpair()
+    with there:
+        connection = StreamConnection(here)
+        here.close()
+        for use in (lambda: connection.send(Done(1), AdminReply), lambda: connection.receive_as(bytes)):
+            with pytest.raises(WorkerLost, match="closed here"):
+                use()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
@@ -15,6 +17,10 @@ try:
     import fsspec
 except ImportError:
     fsspec = None
+
+
+#: The name of a block's file, and its place.
+_BLOCK = re.compile(r"block-(\d+(?:-\d+)*)\.npy")
 
 
 def block_path(directory: Any, position: tuple[int, ...]) -> str:
@@ -55,6 +61,24 @@ def saved_fields(directory: Any, first: tuple[int, ...]) -> list[str]:
     names = {entry.name.removesuffix(".npy") for entry in os.scandir(path)
              if (entry.is_file() and entry.name.endswith(".npy")) or os.path.isfile(block_path(entry.path, first))}
     return sorted(names)
+
+
+def check_splits(directory: str, splits: tuple[int, ...]) -> None:
+    """See to it that a local directory that has all blocks of a grid has those of one with these splits.
+
+    Raises
+    ------
+    PlanError
+        If they were saved with others.
+    """
+    if _is_url(directory) or not os.path.isdir(directory):
+        return
+    names = [match[1] for name in os.listdir(directory) if (match := _BLOCK.fullmatch(name))]
+    found = {tuple(map(int, name.split("-"))) for name in names}
+    saved = tuple(max(places) + 1 for places in zip(*found, strict=False))
+    if found and saved != splits and len(found) == math.prod(saved):
+        raise PlanError(f"the blocks in {directory} were saved with splits={saved}, and this grid has splits={splits}: "
+                        "make it with those, or save the whole grid as one .npy file, which any splits can read")
 
 
 def check_there(paths: Iterable[str]) -> None:

@@ -33,8 +33,8 @@ class Grid:
     shape : int or tuple of int
         Cells along each axis; the last one is contiguous in memory.
     splits : int or tuple of int, optional
-        Blocks along each axis, which need not divide it: as :func:`numpy.array_split`, the first ones are longer. One
-        block, if left out.
+        Blocks along each axis, for all or for each, which need not divide it: as :func:`numpy.array_split`, the first
+        ones are longer. One block, if left out.
     halo : int or tuple of int
         How many of the neighbours' cells each block has around it: for all axes, or for each.
     boundary : "periodic", "mirrored", number, function, or a tuple or dict of them
@@ -73,11 +73,8 @@ class Grid:
         ndim = len(extents)
         if not 1 <= ndim <= 3:
             raise PlanError(f"shape={shape!r} has {ndim} axes; a grid has 1 to 3")
-        parts = (1,) * ndim if splits is None else _extents("splits", splits, 1)
-        widths = (_whole("halo", halo, 0),) * ndim if isinstance(halo, Integral) else _extents("halo", halo, 0)
-        for name, given in (("splits", parts), ("halo", widths)):
-            if len(given) != ndim:
-                raise PlanError(f"{name}={given} has {len(given)} items for a grid of {ndim} axes")
+        parts = _for_axes("splits", 1 if splits is None else splits, 1, ndim)
+        widths = _for_axes("halo", halo, 0, ndim)
         for axis in range(ndim):
             _check_axis(axis, extents[axis], parts[axis], widths[axis])
         description = Description(extents, parts, widths, read_boundary(boundary, ndim))
@@ -251,6 +248,17 @@ def _whole(name: str, value: Any, least: int) -> int:
 def _extents(name: str, given: Any, least: int) -> tuple[int, ...]:
     items = tuple(given) if isinstance(given, tuple | list | np.ndarray) else (given,)
     return tuple(_whole(name, item, least) for item in items)
+
+
+def _for_axes(name: str, given: Any, least: int, ndim: int) -> tuple[int, ...]:
+    """Of one number for all axes, or one for each, one for each."""
+    if isinstance(given, Integral):
+        return (_whole(name, given, least),) * ndim
+    found = _extents(name, given, least)
+    if len(found) != ndim:
+        raise PlanError(f"{name}={found} has {len(found)} items for a grid of {ndim} axes; give one for each, or one "
+                        "number for all")
+    return found
 
 
 def _check_axis(axis: int, extent: int, parts: int, width: int) -> None:

@@ -165,7 +165,9 @@ class GridOperations(RDD[Any]):
                             Place(operation=spec.label))
         self._check_for_a_grid(spec.label)
         if not spec.steps:
-            return self._itself()
+            same = self._then(plan.ToDevice())
+            same._loop = Loop(0, None)
+            return same
         self._keep_something()
         looped = self._then(plan.Iterate(spec))
         looped._progress = progress

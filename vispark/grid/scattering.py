@@ -28,6 +28,9 @@ def scatter(grid: Grid, sc: SparkContext, what: Any, partitions: int | None, che
         raise PlanError(f"partitions={count}; a grid of {grid.description.blocks} blocks has 1 to that many")
     shares = [[(key, [source.piece(key) for source in sources]) for key in map(grid.block, *zip(*box, strict=True))]
               for box in boxes(grid.shape, grid.splits, count)]
+    for source in sources:
+        if isinstance(source.given, str) and not source.given.endswith(".npy"):
+            files.check_splits(source.given, grid.splits)
     if sc.master.startswith("local"):
         files.check_there(sorted({piece.path for share in shares for _, pieces in share for piece in pieces}))
     named = tuple(source.name for source in sources)
@@ -86,7 +89,8 @@ class _Piece:
         if found.shape == key.grid.shape and found.shape != key.shape:
             found = found[key.slices]
         if found.shape != key.shape:
-            raise PlanError(f"{self.path} has shape {found.shape}; block {key.position} has {key.shape}")
+            raise PlanError(f"{self.path} has shape {found.shape}; block {key.position} has {key.shape}. "
+                            "It was saved from a grid of another shape or with other splits")
         return fitted(found, key.shape, self.dtype, f"{_called(self.name)} in {self.path}", coordinates)
 
 
