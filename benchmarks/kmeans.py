@@ -108,7 +108,10 @@ class Iteration:
     def run(self) -> None:
         sums, counts = self._step(self.centers)
         many = counts.astype(np.float32)[:, None]
-        np.divide(sums, many, out=self.centers, where=many > 0)
+        if counts.all():        # a mask takes longer than the quotients
+            np.divide(sums, many, out=self.centers)
+        else:
+            np.divide(sums, many, out=self.centers, where=many > 0)
 
 
 @contextmanager

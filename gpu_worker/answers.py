@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -49,8 +48,8 @@ def again(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Answ
             return (), described, data
         fields = list(described.fields)
         for place, part in parts:
-            magnitude, ordered = folds.guarded([part])
-            fields[place] = replace(fields[place], magnitude=magnitude, ordered=ordered)
-        return (), replace(described, fields=tuple(fields)), data
+            one = fields[place]
+            fields[place] = FoldedField(one.field, one.dtype, one.shape, one.offset, *folds.guarded([part]))
+        return (), Folded(described.count, tuple(fields), described.counts), data
 
     return answer

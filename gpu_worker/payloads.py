@@ -44,7 +44,7 @@ class Payloads:
         ProtocolError, OutOfMemory
             As :meth:`Payload.receive`.
         """
-        if self._kept is not None and identity(descriptor) == self._kept.identity():
+        if self._kept is not None and identity(descriptor) == self._kept.identity:
             os.close(descriptor)
             self._current = self._kept
             self._pin(self._current)        # which pays now that it comes again, whatever its size

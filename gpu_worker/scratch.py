@@ -116,9 +116,11 @@ class Arguments:
     def data(self, slot: int) -> np.ndarray:
         """A value as uint8."""
         value = self._value(slot)
-        nbytes = field_bytes(Field("", value.dtype, value.shape))
-        if value.data or not nbytes:
+        if value.data:
             return np.frombuffer(value.data, np.uint8)
+        nbytes = field_bytes(Field("", value.dtype, value.shape))
+        if not nbytes:
+            return np.empty(0, np.uint8)
         if self.payload is None:
             raise ProtocolError("an array argument is in a payload that did not come")
         return self.payload.view(value.offset, nbytes)

@@ -57,7 +57,7 @@ class History(RDD[Any]):
         for op in self._backwards():
             if not isinstance(op, plan.MOVING):
                 break
-            if isinstance(op, plan.Keys | plan.Values):
+            if isinstance(op, plan.NARROWING):
                 return True
         return False
 

@@ -201,6 +201,8 @@ class Trail(Protocol):
 
 #: Operations that leave the place of what they are given to those before them.
 MOVING = Keys, Values, ToDevice, ToHost
+#: Those that take an item of pairs.
+NARROWING = Keys, Values
 
 #: The last links of a lineage, which are looked through for what can be joined.
 _SHORTENED = 8

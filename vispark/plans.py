@@ -83,6 +83,8 @@ class Plans:
         self._plans: OrderedDict[Hashable, tuple[Ready, ...]] = OrderedDict()
         self._shapes: OrderedDict[Shape, Shape] = OrderedDict()
         self._lock = threading.Lock()
+        #: What was asked for last, and the plan.
+        self._last: tuple[Hashable, Ready] = (None, Ready((), None, "", ()))
         #: How many plans were worked out.
         self.made = 0
 
@@ -115,10 +117,14 @@ class Plans:
             If it cannot be run as written.
         """
         which = partitions if isinstance(partitions, range) else tuple(partitions)
-        key = (shape, tuple([_key(node, chain, nodes) for node in nodes]), goal, which, room)
+        key = (tuple([_key(node, chain, nodes) for node in nodes]), goal, which, room, shape)
+        before, last = self._last
+        if key == before and last.fits(nodes):      # which takes less than hashing it
+            return last
         alike = self._plans.get(key, ())
         for ready in alike:
             if ready.fits(nodes):
+                self._last = key, ready
                 return ready
         ready = self._made(chain, start, shape, goal, partitions, room)
         with self._lock:

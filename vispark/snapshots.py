@@ -220,6 +220,8 @@ class Snapshots:
     def learn(self, home: Home, saved: Iterable[Saved]) -> None:
         """Take note of what is complete on a node."""
         complete = {each.snapshot: each for each in saved}
+        if not complete:
+            return
         with self._lock:
             for loop in self._loops.values():
                 taking = loop.taking

@@ -48,24 +48,26 @@ class VRDD(Ahead, FoldActions, GridOperations):
     is not where it is needed. Nothing is sent or computed before an action.
     """
 
+    # What most never set is their class's, as a loop makes some of them in each pass.
+    is_cached = False
+    is_checkpointed = False
+    has_resource_profile = False
+    _bypass_serializer = False
+    _lineage: Lineage | None = None
+    _residency: Residency | None = None
+    _level = _NOT_KEPT
+    _received: tuple[tuple[Any, ...], ReceivedRDD] | None = None
+    _profile: ResourceProfile | None = None
+    _checkpoint: RDD[Any] | None = None
+    _named: str | None = None
+
     def __init__(self, loader: RDD[Any], op: plan.Op, before: VRDD | None):
         self.ctx = loader.ctx
-        self.is_cached = False
-        self.is_checkpointed = False
-        self.has_resource_profile = False
-        self.partitioner = loader.partitioner if not isinstance(op, plan.Keys | plan.Values) else None
-        self._bypass_serializer = False
+        self.partitioner = None if isinstance(op, plan.NARROWING) else loader.partitioner
         self._origin, self._looked_up = loader, History._starts
         self._op = op
         self._before = before
-        self._lineage: Lineage | None = None
-        self._residency: Residency | None = None
-        self._level = _NOT_KEPT
-        self._received: tuple[tuple[Any, ...], ReceivedRDD] | None = None
-        self._profile: ResourceProfile | None = None
         self._partitions: int | None = None if before is None else before._partitions
-        self._checkpoint: RDD[Any] | None = None
-        self._named: str | None = None
         self._folds: dict[str, Fold | FoldByKey | str] = {}
         self._requests: dict[str, FoldRequest[Any]] = {}
         self._lock = threading.RLock()

@@ -13,6 +13,7 @@ import math
 import mmap
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -195,6 +196,7 @@ class Payload(Data):
             self.memory.madvise(_POPULATE_WRITE)
             self.used = True
 
+    @cached_property
     def identity(self) -> tuple[int, int, int]:
         """What a descriptor of the same memory has in common with this one."""
         return identity(self.descriptor)

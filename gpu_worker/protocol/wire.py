@@ -125,7 +125,7 @@ class Connection:
         while not (found := looking.poll(0)):
             if time.monotonic() > until or not still():
                 return False
-        return any(descriptor == own for descriptor, _ in found)
+        return own in dict(found)
 
     def wait(self, seconds: float) -> bool:
         """Sleep until there is input, for up to some seconds; whether there is."""
