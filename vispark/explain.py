@@ -25,7 +25,7 @@ from vispark.records.layout import Part
 from vispark.rewrite import FETCH, Goal
 from vispark.session import Session
 from vispark.translate import Field as Cell
-from vispark.translate import specialise_stencil
+from vispark.translate import TranslationError, specialise_stencil
 from vispark.translate.folding import ACCUMULATOR_BYTES
 from vispark.translate.matrix_kernel import is_matrix_work
 
@@ -167,7 +167,10 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any) -> str:
         cells = [Cell(field.name, field.dtype) for field in fields]
         return specialise_stencil(spec.function, cells, spec.values, dims=dims).source
     lowering = Lowering((plan.Node(plan.Send()), plan.Node(plan.Map(spec))), None, FETCH)
-    lowering.add(0, content)
+    try:
+        lowering.add(0, content)
+    except TranslationError as error:
+        raise error.nowhere() from error.__cause__
     lowering.finish()
     module, = lowering.modules.modules()
     return module.source

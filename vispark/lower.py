@@ -334,26 +334,27 @@ class Lowering:
         node = self.nodes[stage.first]
         match node.op:
             case plan.ToDevice():
-                self.steps.append(messages.ToDevice())
+                self._to_device()
             case plan.ToHost():
                 last = stage.stop == len(self.nodes) and self.goal.fetch and self.fold is None
                 if node.cached or not last:
                     self.steps.append(messages.ToHost())
             case plan.Exec(spec):
-                self.steps += [messages.ToDevice(), messages.Exec(spec.label)]
+                self._to_device(messages.Exec(spec.label))
                 for number, states in enumerate(self._states):
                     self.launches[number].append(self._exec(spec, states[stage.first], stage.first))
             case plan.FoldInside(spec):
-                self.steps += [messages.ToDevice(),
-                               messages.FoldInside(str(node.op), spec.fields(), self._only_kind(str(node.op)))]
-            case plan.Keys():
-                self.steps.append(messages.Keys())
-            case plan.Values():
-                self.steps.append(messages.Values())
+                self._to_device(messages.FoldInside(str(node.op), spec.fields(), self._only_kind(str(node.op))))
+            case plan.Keys() | plan.Values():
+                self.steps.append(messages.Keys() if isinstance(node.op, plan.Keys) else messages.Values())
             case plan.Map():
                 self._fused(stage)
             case _:
                 raise AssertionError(f"no step for {node.op}")
+
+    def _to_device(self, *steps: Step) -> None:
+        """Some steps on the device, and the way there where the step before is not that."""
+        self.steps += steps if isinstance(self.steps[-1], messages.ToDevice) else (messages.ToDevice(), *steps)
 
     def _only_kind(self, label: str) -> str:
         if len(self._kinds) > 1:
@@ -382,7 +383,7 @@ class Lowering:
         step: Step = messages.Exec(label_of(calls))
         if stage.fold or inside is not None:
             step = self._folding_step(calls, inside, stage)
-        self.steps += [messages.ToDevice(), step]
+        self._to_device(step)
         for number in range(len(self._states)):
             launch = self._folding_launch(calls, inside, step, stage, number) if isinstance(step, messages.MapFold) \
                 else self._fused_launch(calls, stage, number)

@@ -21,7 +21,7 @@ SAMPLE, UNITS = 100, 4
 @functools.cache
 def _tally(number: int) -> campaign.Tally:
     """A unit's; one of them is compiled as carefully as the other tests' kernels are."""
-    return campaign.check(list(Unit("sample", number).functions(SAMPLE)), "host", careful=number == 0)
+    return campaign.check(list(Unit("samples", number).functions(SAMPLE)), "host", careful=number == 0)
 
 
 @pytest.mark.parametrize("number", range(UNITS))

@@ -159,6 +159,12 @@ def test_a_run_of_maps_is_one_kernel():
     assert lowering.results()[1].signatures[0].fields[0].shape == (7,)
 
 
+def test_what_is_sent_goes_to_the_device_once():
+    lowering = Lowering((Node(plan.Send()), Node(plan.ToDevice()), Node(mapping(doubled))), None, FETCH)
+    lowering.add(0, numbers(5))
+    assert not lowering.finish() and kinds(lowering) == [Put, ToDevice, Exec, Fetch]
+
+
 def test_a_kept_result_on_the_way_is_kept():
     lowering = lowered(chain(mapping(doubled), mapping(squared), kept=(0,)), numbers(5))
     assert kinds(lowering) == [Load, ToDevice, Exec, Keep, ToDevice, Exec, Fetch]

@@ -19,6 +19,7 @@ import pytest
 from gpu_worker.protocol.errors import PlanError
 from tests.golden.case import rows
 from tests.golden.harness import record_of
+from vispark.explain import translate
 from vispark.translate import Field, Record, TranslationError, specialise, stencil, trace
 
 NUMBERS = np.float32([1, 2])
@@ -285,7 +286,7 @@ LACKING = [
     (_list_comprehension, 16, "list comprehension over several iterables is not supported"),
     (_keywords, 12, r"\*\*kw can only be handed on"),
     (_call_star, 12, r"\*\* in a call is not supported"),
-    (_writes_input, 5, r"a kernel does not change its input; .*\.copy\(\)"),
+    (_writes_input, 5, r"a function does not change what it is given; .*\.copy\(\)"),
     (_unused, 5, "goes nowhere"),
     (_undefined, 16, "the name undefined_name has no value"),
     (_class, 5, "class is not supported"),
@@ -495,6 +496,7 @@ FORBIDDEN = [
     (lambda p: np.linalg.norm(np.outer(p, p), 2), ROWS, (), "order 2 of a matrix is not supported"),
     (lambda p: sum(p, start=p), ROWS, (), r"begins with a number here.*write start \+ sum\(p\)"),
     (lambda p: np.cumsum(p, 1), ROWS, (), "no such axis; a running sum"),
+    (lambda p, n: p[:n], ROWS, (np.int64(2),), r"only Python's ints are, so give int\(n\) for a NumPy integer n"),
     (lambda x, y: x + y, NUMBERS, (), "no value is given for the parameter y"),
     (lambda a, y: a, {"a": NUMBERS, "b": NUMBERS}, (), "no value is given for the parameter y.*fields are a, b"),
     (lambda q: q, {"a": NUMBERS, "b": NUMBERS}, (), "no parameter of lambda is named after a field.*a, b"),
@@ -524,6 +526,14 @@ def test_what_stands_for_a_function_of_numpys_is_told_of_at_the_users_line():
     with pytest.raises(TranslationError, match="float32 has no items") as caught:
         specialise(trace(lambda x: np.gradient(x)), Record((Field("", "f4"),)))
     assert caught.value.file == __file__ and "np.gradient(x)" in str(caught.value)
+
+
+def test_a_function_without_an_element_and_a_place_where_there_is_no_data():
+    with pytest.raises(TranslationError, match="lambda has no parameter for the element"):
+        trace(lambda: 1)
+    with pytest.raises(TranslationError, match="no value is given for the parameter k") as caught:
+        translate(lambda x, k: x * k, schema=((), "f4"))
+    assert "partition" not in str(caught.value)
 
 
 def test_too_many_arguments():

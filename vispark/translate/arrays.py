@@ -308,6 +308,8 @@ class Arrays(Reductions):
         by = literal(1) if step is None else step
         found = range(*(self.static(self.plain(value), reason) for value in (first, last, by)))
         kind = self.dtype(dtype, "int64")
+        if kind.kind == "b" and len(found) > 2:
+            raise Refusal("np.arange of bools has at most two, as in NumPy")
 
         def element(index: str) -> str:
             text = f"{found.start} + {found.step} * {index}" if (found.start, found.step) != (0, 1) else index

@@ -39,6 +39,10 @@ class TranslationError(PlanError):
         error.__cause__ = self.__cause__
         return error.with_traceback(self.__traceback__)
 
+    def nowhere(self) -> TranslationError:
+        """The same error where there is no data that it would be of."""
+        return TranslationError(self.message, None, self.detail, file=self.file, line=self.line, column=self.column)
+
 
 def _rebuild(args: tuple[Any, ...], file: str, line: int, column: int) -> TranslationError:
     return TranslationError(*args, file=file, line=line, column=column)

@@ -73,7 +73,7 @@ def why_not(value: Any, name: str) -> str:
         return (f"{name} is not supported: a kernel draws no random numbers; draw them before, and make them a field "
                 "or an argument")
     if library.is_library(value):
-        return f"{name} is not among the functions that can be translated; docs/translator.md lists them"
+        return f"{name} is not among the functions that can be translated; python -m vispark.translate lists them"
     if isinstance(value, types.MethodType):
         return f"{name} is a method; call a plain function with the numbers it needs"
     return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays, tuples and "

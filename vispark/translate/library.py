@@ -94,6 +94,11 @@ def _table() -> dict[Hashable, str]:
 _NAMES = _table()
 
 
+def names() -> list[str]:
+    """The names of all functions and types of the library, with their modules."""
+    return sorted(set(_NAMES.values()))
+
+
 def name_of(value: object) -> str | None:
     """The name of a function or type of the library, or None for any other object."""
     if isinstance(value, np.dtype):

@@ -257,8 +257,8 @@ class _Reader:
                 while isinstance(root, ast.Subscript):
                     root = root.value
                 if isinstance(root, ast.Name) and root.id in parameters - names:
-                    raise self.error(part, f"{root.id}[...] = is not supported: a kernel does not change its input; "
-                                           f"write into a copy, as in {root.id}_new = {root.id}.copy()")
+                    raise self.error(part, f"{root.id}[...] = is not supported: a function does not change what it is "
+                                           f"given; write into a copy, {root.id}_new = {root.id}.copy(), and return it")
 
     # -- statements ---------------------------------------------------------------------------------------------------
 

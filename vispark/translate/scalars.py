@@ -156,7 +156,10 @@ class NeedsStatic(Exception):
     @staticmethod
     def of(number: Number, reason: str) -> Exception:
         """What to raise where a number must be known."""
-        return NeedsStatic(number.sources) if number.sources else Refusal(reason)
+        if number.sources:
+            return NeedsStatic(number.sources)
+        also = "; of numbers given or captured only Python's ints are, so give int(n) for a NumPy integer n"
+        return Refusal(reason + also * (number.type.kind in "iu" and not number.type.weak))
 
 
 # -- ufuncs -----------------------------------------------------------------------------------------------------------

@@ -28,8 +28,10 @@ def check(definition: form.Definition) -> None:
     TranslationError
         At the place in the function.
     """
-    if definition.parameters:
-        _Check(definition).whole()
+    if not definition.parameters:
+        raise complain(f"{definition.name} has no parameter for the element", definition.at, definition.text,
+                       definition.name)
+    _Check(definition).whole()
 
 
 class _Check:

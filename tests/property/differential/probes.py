@@ -248,11 +248,47 @@ def _rows() -> list[Probe]:
     return [replace(probe, equal=replace(probe.equal, parts=max(4, probe.equal.parts))) for probe in found]
 
 
+def _parameters() -> list[Probe]:
+    """Parameters of library functions: each type that is asked for, of every dtype."""
+    found = [Probe("np.full(3, {a})[1] + 0")]
+    for name in library.TYPES:
+        given = "abs({r})" if "uint" in name else "{r}"
+        for function in ("sum", "prod", "cumsum", "cumprod"):
+            equal = Equal(units=64, absolute=64) if name in ("float16", "float32", "complex64") else Equal(units=16)
+            found.append(Probe(f"np.{function}({given}, dtype=np.{name})", equal, rows=True))
+        if np.dtype(getattr(np, name)).kind in "fc":
+            found += [Probe(f"np.{function}({given}, dtype=np.{name})", _CANCELS, rows=True)
+                      for function in ("mean", "var", "std")]
+        blocks = "abs({B})" if "uint" in name else "{B}"
+        found += [Probe(f"np.sum({blocks}, axis=1, dtype=np.{name})", Equal(units=64, absolute=64), rows=True),
+                  Probe(f"({given}).sum(dtype=np.{name})", Equal(units=64, absolute=64), rows=True),
+                  Probe(f"({given}).astype(np.{name})", rows=True), Probe(f"np.array({given}, np.{name})", rows=True),
+                  Probe(f"np.asarray({given}, dtype=np.{name})", rows=True),
+                  Probe(f"np.zeros_like({{p}}, dtype=np.{name})", rows=True),
+                  Probe(f"np.full_like({{p}}, 1, dtype=np.{name})", rows=True)]
+        found += [Probe(f"np.{text}, dtype=np.{name})") for text in (
+            "zeros(2", "ones((2, 1)", "full(2, 1", "arange(3", "eye(2", "array([0, 1]", "zeros_like({a}",
+            "ones_like({a}")]
+        filled = "abs({m})" if "uint" in name else "{m}"
+        found.append(Probe(f"np.full(2, {filled}, np.{name})"))
+    found += [Probe(text, _CANCELS, rows=True) for text in (
+        "np.var({r}, ddof=1)", "np.std({r}, ddof=1)", "{r}.var(ddof=1)", "{r}.std(ddof=1)", "np.var({B}, axis=1)",
+        "np.std({B}, axis=0)", "np.var({B}, axis=0, ddof=1)", "np.std({B}, 1, ddof=1)", "np.var({B}, axis=-1)")]
+    found += [Probe(text, Equal(units=64, absolute=64), rows=True) for text in ("np.prod({B}, axis=1)", "np.prod({B})")]
+    found += [Probe(text, _ZERO, rows=True) for text in ("np.sort({B}, axis=1)", "np.sort({B})")]
+    found += [Probe(text, rows=True) for text in (
+        "np.all({B}, axis=0)", "np.argmin({B}, axis=0)", "np.argmax({B}, axis=1)", "np.count_nonzero({B}, axis=0)",
+        "np.flip({B}, axis=1)", "np.round({r}, decimals=2)", "np.round({r}, -1)", "{r}.round(1)",
+        "np.expand_dims({p}, axis=0)")]
+    return found + [Probe(text) for text in ("np.round({m}, 2)", "np.round({m}, -1)", "round({m}, -1)",
+                                             "np.round({m}, decimals=3)", "np.around({m}, 1)", "({m}).round(1)")]
+
+
 def _unique(probes: list[Probe]) -> tuple[Probe, ...]:
     return tuple({probe.text: probe for probe in probes}.values())
 
 
-PROBES = _unique([*_operators(), *_conversions(), *_ufuncs(), *_math(), *_operator_module(), *_rows()])
+PROBES = _unique([*_operators(), *_conversions(), *_ufuncs(), *_math(), *_operator_module(), *_rows(), *_parameters()])
 
 #: What every function's module has: numbers and arrays to capture, and functions to call.
 AROUND = """
