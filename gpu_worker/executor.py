@@ -119,6 +119,10 @@ class Execution:
         #: Every value that the plan uses, by identity.
         self.used: dict[int, Partition] = {}
         self.retained = False
+        #: What is loaded, its version, and its blocks as patches that are to be held in its place.
+        self.loaded: list[Partition] = []
+        self.version = names.version(request.vrdds[plan.source]) if 0 <= plan.source < len(request.vrdds) else 0
+        self.patches: dict[int, list[Block]] = {}
 
     # -- the whole plan -----------------------------------------------------------------------------------------------
 
@@ -147,6 +151,8 @@ class Execution:
                 self.names.bind(self._vrdd(keep.slot), keep.name, partition)
         else:
             self._record(self.recording, outputs, data)
+        if self.patches and self.names.replace(self._vrdd(self.plan.source), self.version, self.patches):
+            self.patches.clear()
         failpoint("bound")
         self.pending.clear()
         self._give_back()
@@ -200,6 +206,9 @@ class Execution:
         for partition in self.used.values():
             partition.close()
         self.used.clear()
+        for array in [array for blocks in self.patches.values() for block in blocks for array in block]:
+            array.close()
+        self.patches.clear()
         for partial in self.partials:
             partial.close()
         if self.grid is not None:
@@ -256,6 +265,7 @@ class Execution:
             partition.variants, partition.positions = part.blocks, part.positions
             if self.recording is not None and self.grid is not None:
                 self.recording.reads(partition)
+            self.loaded.append(partition)
             return partition
         raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
 
@@ -298,13 +308,22 @@ class Execution:
             case Exchange() | Stencil() | Iterate() | Exec():
                 values = self._each(step, values, self._to_device)
                 if not grid.are_windows(values):
-                    values = self._with_blocks(values, self._together(step, values,
-                                                                      lambda _, given: grid.assembled(given)))
+                    values = self._with_patches(grid, step, values)
                 if not isinstance(step, Exec):
                     return values
         self._together(step, values, lambda _, given: grid.settle(given))
         cut = grid.padded if isinstance(step, Exec) else grid.flattened
         return self._with_arrays(values, self._together(step, values, lambda _, given: cut(given)))
+
+    def _with_patches(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
+        """The values as windows of patches that they are copied to; held so, where that was done before."""
+        as_loaded = [id(value) for value in values] == [id(value) for value in self.loaded]
+        values = self._with_blocks(values, self._together(step, values, lambda _, given: grid.assembled(given)))
+        if as_loaded and self.recording is None and self.request.world is None and self.names.keeps_patches(
+                self._vrdd(self.plan.source), len(values)):
+            self.patches = {value.index: [tuple([array.only("device") for array in block]) for block in value.blocks]
+                            for value in values}
+        return values
 
     def _grid_step(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
         match step:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
 from gpu_worker.state import State
-from gpu_worker.store import Partition, signature_of
+from gpu_worker.store import Block, Partition, signature_of
 from gpu_worker.vessels import Vessel
 
 
@@ -25,6 +25,9 @@ class Names:
         self._lock = threading.Lock()
         #: What is bound and not complete yet, by number: nobody sees it before it was waited for.
         self._coming: dict[int, Callable[[], None]] = {}
+        #: The versions of VRDDs that a plan has made patches of beside what is held; negative once one was to leave
+        #: them in its place.
+        self._copied: dict[int, int] = {}
 
     def admit(self, epoch: int) -> None:
         """As :meth:`State.admit`."""
@@ -53,6 +56,35 @@ class Names:
         """Whether the blocks of a grid are windows of patches already, and not as they came."""
         with self._lock:
             return all(array.window is not None for content in self._state.held(vrdd) for array in content.arrays)
+
+    def keeps_patches(self, vrdd: int, count: int) -> bool:
+        """Whether a plan that makes patches of so many partitions is to :meth:`replace` what is held by them.
+
+        The second one is that makes them of all of it, where it is on devices alone.
+        """
+        version = self.version(vrdd)
+        with self._lock:
+            held = self._state.held(vrdd)
+            if len(held) != count or any(array.host is not None for each in held for array in each.arrays):
+                return False
+            known = self._copied.get(vrdd)
+            self._copied[vrdd] = version if known not in (version, -version) else -version
+            return known == version
+
+    def has_tried_patches(self, vrdd: int) -> bool:
+        """Whether :meth:`keeps_patches` has said so, and what is held is not replaced."""
+        return self._copied.get(vrdd, 0) == -self.version(vrdd) < 0
+
+    def replace(self, vrdd: int, version: int, blocks: Mapping[int, Sequence[Block]]) -> bool:
+        """Hold the blocks of all partitions of a VRDD elsewhere, in arrays that are its own from then on.
+
+        False, and nothing is done, where it has another version than they were made of.
+        """
+        with self._lock:
+            if self._state.version(vrdd) != version or self._state.vessel(vrdd) is not None:
+                return False
+            self._state.replace(vrdd, [each.with_blocks(blocks[each.index]) for each in self._state.held(vrdd)])
+            return True
 
     def borrow(self, versions: Mapping[int, int]) -> bool:
         """As :meth:`State.borrow`."""
@@ -102,10 +134,12 @@ class Names:
         for vrdd in vrdds:
             self._coming.pop(vrdd, None)
 
-    def release(self, vrdds: Iterable[int]) -> None:
+    def release(self, vrdds: Collection[int]) -> None:
         """As :meth:`State.release`."""
         with self._lock:
             self._state.release(vrdds)
+            for vrdd in vrdds:
+                self._copied.pop(vrdd, None)
 
     def retain(self, vrdd: int, partitions: Iterable[int], *, only: bool = True) -> None:
         """As :meth:`State.retain`."""

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from gpu_worker.names import Names
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import PlanError, PlanUnknown, ProtocolError
 from gpu_worker.protocol.grids import Exchange, Iterate, Stencil
@@ -159,14 +160,14 @@ class Plans:
                 self._loops[id(plan.recordings)] = plan.recordings
         self._close_all(plan.recordings.add(recording))
 
-    def release(self, vrdds: Sequence[int]) -> None:
+    def release(self, vrdds: Sequence[int], names: Names) -> None:
         """Forget how plans ran on VRDDs that are no more, and what loops worked in that are over."""
         if not vrdds:
             return
         with self._lock:
             reading = [each for vrdd in vrdds for each in self._reading.pop(vrdd, ())]
-            busy = {room for each in self._loops.values() if each.in_use for room in each.rooms}
-            over = [each for each in self._loops.values() if not each.in_use and not each.reads(busy)]
+            busy = {room for each in self._loops.values() if each.in_use(names) for room in each.rooms}
+            over = [each for each in self._loops.values() if not each.in_use(names) and not each.reads(busy)]
             for each in over:
                 del self._loops[id(each)]
         for recordings, version in reading:

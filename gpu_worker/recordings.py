@@ -511,12 +511,14 @@ class Recordings:
                 gone.append(next(iter(self._known)))
             return [self._known.pop(number) for number in gone]
 
-    @property
-    def in_use(self) -> bool:
-        """Whether something is bound that lies in a room, or in what a recording would go on from."""
+    def in_use(self, names: Names) -> bool:
+        """Whether something is bound that lies in a room, or in what a recording would go on from: for a loop also what
+        never lay in a room, from which it may begin with other values.
+        """
         with self.lock:
             return any(room.held for room in self.rooms) or any(
-                each.source.is_bound for each in self._known.values() if each.source)
+                each.source.is_bound if each.source else self._loops and each.holds(names)
+                for each in self._known.values())
 
     def reads(self, rooms: Set[Room]) -> bool:
         """Whether one reads what lies in some rooms, as it will again when that is written anew."""

@@ -177,6 +177,12 @@ class State(Generic[C]):
             vessel.version = self._changes
         self._versions[vrdd] = vessel.version
 
+    def replace(self, vrdd: int, contents: Iterable[C]) -> None:
+        """Hold all that is held of a VRDD, and not in a vessel, as it lies elsewhere."""
+        gone, self._held[vrdd] = self._held[vrdd], {content.index: content for content in contents}
+        self._change(vrdd)
+        self._part(vrdd, list(gone.values()))
+
     def vessel(self, vrdd: int) -> Vessel[C] | None:
         """What a VRDD is held in, where that is one."""
         return self._vessels.get(vrdd)

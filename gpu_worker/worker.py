@@ -252,7 +252,7 @@ class Worker:
                 found = self._again(request, plan, payload) or self._anew(request, plan, payload, intake)
             except OutOfMemory as error:
                 # What came in pieces is used up.
-                if request.pieces or not self._plans.forget():
+                if request.pieces or not (self._plans.forget() or self._has_tried_patches(request, plan)):
                     raise
                 if request.world is not None:
                     raise WorldLost("a plan begins anew on all nodes, as memory that others worked in was given back "
@@ -384,6 +384,11 @@ class Worker:
         return (plan.plan.grid is None or self._names.lies_in_patches(source)) \
             and plan.recordings.wanted(self._names.version(source))
 
+    def _has_tried_patches(self, request: Run, plan: Prepared) -> bool:
+        """Whether a plan may have wanted memory to leave patches in place of what it read, as it does once."""
+        return request.world is None and 0 <= plan.source < len(request.vrdds) and \
+            self._names.has_tried_patches(request.vrdds[plan.source])
+
     def _joined(self, request: Run, plan: Prepared) -> World | None:
         """The MPI world that a plan wants, which is joined if need be."""
         wanted, first = request.world, plan.plan.steps[0] if plan.plan.steps else None
@@ -427,7 +432,7 @@ class Worker:
 
     def _forget(self, numbers: tuple[int, ...]) -> None:
         self._names.release(numbers)
-        self._plans.release(numbers)
+        self._plans.release(numbers, self._names)
         self._snapshots.forget(numbers)
 
     def _retain(self, request: Retain) -> tuple[Reply, list[int]]:

@@ -12,7 +12,7 @@ import pytest
 
 from gpu_worker.branching import Branching
 from gpu_worker.device.base import Buffer, Stream
-from gpu_worker.device.null import NullDevice
+from gpu_worker.device.null import TOTAL, NullDevice
 from gpu_worker.names import Names
 from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import Exchange, Iterate, Phase, Stencil, Window
@@ -90,6 +90,56 @@ def test_a_call_that_comes_again_is_the_launches_of_its_steps(null: GridBench):
     assert device.memory().used == one
     null.worker.process.handle(Release(1, (12,)), [])
     assert device.memory().used == 0
+
+
+def test_calls_from_the_same_start_are_the_launches_of_their_steps(null: GridBench):
+    """As in a sweep over a parameter, each result of which is looked at and let go of."""
+    null.put(1, FULL)
+    plan, device, found, used = loop(null, steps=5), null.worker.process._pool.devices[0], [], set()
+    for vrdd in range(2, 10):
+        device.calls.clear()
+        null.worker.run(plan, (1, vrdd), [np.float32(0.1 * vrdd)])
+        null.worker.process.handle(Release(1, (vrdd,)), [])
+        found.append([call[0] for call in device.calls])
+        used.add(device.memory().used if vrdd > 4 else -1)
+    # The second call leaves the patches that it makes in place of the blocks, and the third one is noted.
+    assert all(set(calls) == {"launch"} for calls in found[3:]) and len(used) == 2
+    assert [calls.count("synchronize") for calls in found[:3]] == [1, 1, 1]
+    null.worker.process.handle(Release(1, (1,)), [])
+    assert device.memory().used == 0
+
+
+def test_a_start_that_lies_in_patches_is_what_it_was(late: GridBench, plain: GridBench):
+    for grid in (late, plain):
+        grid.put(1, FULL)
+    for vrdd in range(2, 9):
+        for grid in (late, plain):
+            grid.worker.run(loop(grid), (1, vrdd), [np.float32(0.05 * vrdd)])
+        assert np.array_equal(late.fetch(vrdd), plain.fetch(vrdd)) and np.array_equal(late.fetch(1), FULL)
+        late.worker.process.handle(Release(1, (vrdd,)), [])
+
+
+def test_where_there_is_no_room_a_start_stays_as_it_came(null: GridBench, monkeypatch: pytest.MonkeyPatch):
+    null.put(1, FULL)
+    calls, allocate = null.worker.process._pool.devices[0].calls, NullDevice.allocate
+
+    def allocations(vrdd: int) -> int:
+        calls.clear()
+        null.worker.run(loop(null), (1, vrdd), [np.float32(0.1)])
+        null.worker.process.handle(Release(1, (vrdd,)), [])
+        return [name for name, *_ in calls].count("allocate")
+
+    needed = allocations(2)
+
+    def scarce(device: NullDevice, nbytes: int, *, stream: Stream) -> Buffer:
+        is_last = [name for name, *_ in calls].count("allocate") == needed - 1
+        monkeypatch.setattr(device, "_total", device._used if is_last else TOTAL)
+        return allocate(device, nbytes, stream=stream)
+
+    with monkeypatch.context() as context:
+        context.setattr(NullDevice, "allocate", scarce)
+        assert allocations(3) == 2 * needed         # begun anew
+    assert [allocations(vrdd) for vrdd in (4, 5)] == [needed, needed]
 
 
 def test_steps_one_by_one_fill_what_sides_give_once(null: GridBench):
