@@ -180,24 +180,23 @@ def leaves(block: form.Block) -> bool:
 
 def breaks_out(body: form.Block) -> bool:
     """Whether a loop's body has a ``break`` of this loop."""
-    for statement in body:
-        if isinstance(statement, form.Break):
-            return True
-        if isinstance(statement, form.If) and (breaks_out(statement.body) or breaks_out(statement.orelse)):
-            return True
-        if isinstance(statement, form.For | form.While) and breaks_out(statement.orelse):
-            return True
-    return False
+    return _has_of_loop(body, form.Break)
 
 
 def jumps(body: form.Block) -> bool:
     """Whether a loop's body has a ``break`` or a ``continue`` of this loop."""
+    return _has_of_loop(body, (form.Break, form.Continue))
+
+
+def _has_of_loop(body: form.Block, kinds: type | tuple[type, ...]) -> bool:
+    """Whether a loop's body has a statement of some kinds that is not inside another loop's body."""
     for statement in body:
-        if isinstance(statement, form.Break | form.Continue):
+        if isinstance(statement, kinds):
             return True
-        if isinstance(statement, form.If) and (jumps(statement.body) or jumps(statement.orelse)):
+        if isinstance(statement, form.If) and (_has_of_loop(statement.body, kinds)
+                                               or _has_of_loop(statement.orelse, kinds)):
             return True
-        if isinstance(statement, form.For | form.While) and jumps(statement.orelse):
+        if isinstance(statement, form.For | form.While) and _has_of_loop(statement.orelse, kinds):
             return True
     return False
 
