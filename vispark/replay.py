@@ -111,6 +111,9 @@ class Replay:
             If something is lost under it, or fails.
         """
         point = self._start(whole)
+        if self._was_there > point.position:
+            log.warning("what was lost is computed anew, from %s on: %d operations", self._chain[point.position],
+                        self._was_there - point.position)
         while point.position < len(self._chain) - 1:
             point = self._point = self._advanced(point)
             self._session.parts += 1

@@ -44,6 +44,7 @@ from vispark.released import Released
 from vispark.replay import Replay, enough, is_held
 from vispark.residency import Residency
 from vispark.rewrite import KEEP, Goal, after_start
+from vispark.setbacks import shortened, until_done
 from vispark.snapshots import Snapshots
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
 from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered, raise_gravest, trying
@@ -178,7 +179,7 @@ class Session:
                 self.materialise(loader, trail, start, todo)
             self._round(loader, chain, start, goal, todo, answer)
 
-        self._until_done(once)
+        until_done(self, once)
         return answer
 
     def ensure(self, loader, start: Cached, partitions: Sequence[int], trail: Trail) -> dict[int, Content]:
@@ -194,7 +195,7 @@ class Session:
             if self.missing(residency, partitions):
                 self.materialise(loader, trail, residency.cached, partitions)
 
-        self._until_done(once)
+        until_done(self, once)
 
     def pace(self, loader: RDD, shape: Hashable) -> Pace:
         """What is known of how long the steps of a loop take, by what it started from and what it does."""
@@ -231,7 +232,7 @@ class Session:
             elif together:
                 self.ensure(loader, last.cached, partitions, trail)
         except LOST as error:
-            log.warning("lost under a loop: %s", error)
+            log.warning("lost under a loop: %s", shortened(error))
             if together:
                 with suppress(VisparkError):
                     self.ensure(loader, last.cached, partitions, trail)
@@ -327,19 +328,6 @@ class Session:
                 found[node.cached.number] = {index: (home, residency.contents[index])
                                              for index, (home, _) in residency.places.items()}
         return found
-
-    def _until_done(self, once: Callable[[], None]) -> None:
-        attempts, parts = 0, self.parts
-        while True:
-            try:
-                return once()
-            except LOST as error:
-                log.warning("lost under a plan, repeating it: %s", error)
-                self.worlds.renew()
-                attempts = attempts + 1 if self.parts == parts else 1
-                parts = self.parts
-                if attempts > self.options.attempts:
-                    raise
 
     def _heard(self, home: Home, ticket: Ticket) -> None:
         """Take note of what came of a plan, whether somebody waits for its answer or not."""
@@ -548,7 +536,9 @@ class Session:
         load = Load(self.credentials, chain, profile is not None)
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
         residency = self.residencies[chain[-1].cached.number]
-        if not residency.contents:
+        if residency.contents:
+            log.warning("%d partitions of %s are made again by a Spark job", len(partitions), residency.cached)
+        else:
             residency.tokens = tokens.setName(f"vispark tokens of {residency.cached.name}").persist(
                 StorageLevel.MEMORY_ONLY)
         self._settle(chain, partitions)

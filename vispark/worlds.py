@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Mapping
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 from gpu_worker.protocol.grids import World, place_name
 from vispark.bridge import Home
 from vispark.plan import Chain, needs_neighbours
+
+log = logging.getLogger(__name__)
 
 
 class Worlds:
@@ -37,6 +40,8 @@ class Worlds:
             members = tuple(sorted(epochs, key=lambda home: (home.machine, home.runtime_dir)))
             processes = tuple([epochs[home] for home in members])
             if not self._key or (members, processes) != (self._homes, self._epochs):
+                if self._homes:
+                    log.warning("another MPI world is begun, of %d workers, and the plan waits for it", len(members))
                 self._homes, self._epochs, self._key, self._turn = members, processes, secrets.token_bytes(16), 0
             turn, self._turn = self._turn, self._turn + 1
             names = tuple(place_name(home.machine, home.runtime_dir) for home in members)

@@ -144,8 +144,11 @@ class Cluster:
             except VisparkError as error:
                 said.append(type(error)(f"{other}: {error.message}"))
         # One that does not answer now may be that worker's.
-        lasting = all(isinstance(error, OptionError) for error in said)
-        raise (OptionError if lasting else WorkerUnavailable)(
+        silent = [error.message for error in said if not isinstance(error, OptionError)]
+        if silent:
+            raise WorkerUnavailable(f"{'; '.join(silent)}. No daemon that answers is worker {request.worker}: start "
+                                    "the one there, or name the right nodes with 'gpu-worker start --hosts'")
+        raise OptionError(
             f"no daemon that this one knows is worker {request.worker}; name the nodes with 'gpu-worker start --hosts'",
             detail="\n".join(error.message for error in said))
 
@@ -156,6 +159,8 @@ class Cluster:
 
     def _ask(self, other: str, request: StartPrted) -> Done:
         address = _address(other)
+        if address is None and not Path(other).exists():
+            raise OptionError("there is no such runtime directory")
         if address is None:
             return administer(request, runtime_dir=other, timeout=_SECONDS)
         try:
@@ -165,6 +170,10 @@ class Cluster:
                 own = secrets.token_bytes(_NONCE_BYTES)
                 connection.send(self._signed(b"asks", encode(request, StartPrted), challenge.nonce, own), Signed)
                 reply, _ = connection.receive(Signed, cap=_CAP)
+        except socket.gaierror as error:
+            if error.errno == socket.EAI_NONAME:
+                raise OptionError(f"no host is called so: {error}") from error
+            raise WorkerLost(f"the name of the host is not resolved: {error}") from error
         except OSError as error:
             raise WorkerLost(f"the daemon at {other} does not answer: {error}") from error
         answer = decode(self._checked(b"answers", reply, own), AdminReply)

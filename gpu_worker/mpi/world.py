@@ -15,14 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from gpu_worker.admin import administer
 from gpu_worker.device.base import Device
 from gpu_worker.failpoints import failpoint
 from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, Part, Stage
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
 from gpu_worker.paths import locate
 from gpu_worker.peer import check_peer
-from gpu_worker.protocol.errors import OptionError, VisparkError, WorldLost
+from gpu_worker.protocol.errors import NodeSilent, OptionError, VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
+from gpu_worker.protocol.messages import StartPrted
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection
 
@@ -229,6 +231,8 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
     ------
     WorldLost
         If it does not come to be until the deadline, because a node or a rank does not answer, or ``is_over``.
+    NodeSilent
+        If the daemon of a node does not answer.
     OptionError
         If a node is unknown to the daemons.
     """
@@ -241,6 +245,7 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
             path.chmod(0o600)
             listener.listen()
             if wanted.rank == 0:
+                _check_nodes(wanted.workers)
                 launcher = mpirun(directory, wanted.key, wanted.workers)
             failpoint("world-starting")
             connection, joined = _accepted(listener, wanted, launcher, deadline, is_over)
@@ -252,6 +257,18 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
             path.unlink(missing_ok=True)
     _log.info("rank %d of %d of world %s has joined", joined.rank, joined.size, wanted.key.hex()[:16])
     return World(joined, connection, launcher)
+
+
+def _check_nodes(workers: Sequence[str]) -> None:
+    """See whether there is a daemon for each worker: mpirun would take seconds to say that there is none."""
+    for worker in workers:
+        try:
+            administer(StartPrted(worker, (), asks=True))
+        except OptionError:
+            raise
+        except VisparkError as error:
+            raise NodeSilent(f"{error.message}. Without it no MPI world of the {len(workers)} workers that hold the "
+                             "grid can come to be", detail=error.detail) from error
 
 
 def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Popen | None, deadline: float,

@@ -19,6 +19,7 @@
          ├─ WorkerUnavailable  no worker reachable and none can start
          ├─ WorkerLost         the connection broke while a plan was in flight
          ├─ WorldLost          the MPI world of a grid that spans nodes did not come to be, or a rank is gone
+         │   └─ NodeSilent     a node's daemon does not answer, and no world can come to be before it does
          ├─ PartitionMissing   the worker does not hold the partition (any more)
          ├─ Fenced             a request from before a recovery
          ├─ PlanUnknown        a plan that the worker does not know by its digest (any more)
@@ -158,6 +159,10 @@ class WorkerLost(WorkerError):
 
 class WorldLost(WorkerError):
     """The MPI world of a grid that spans nodes did not come to be, or a rank of it is gone; what was held is held."""
+
+
+class NodeSilent(WorldLost):
+    """A node's daemon does not answer, so that no MPI world with its worker can come to be before it does."""
 
 
 class PartitionMissing(WorkerError):

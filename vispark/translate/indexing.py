@@ -55,6 +55,18 @@ def tell(error: VisparkError) -> None:
                   f"computed numbers in\n{shown}\nCalled in Python on the same elements it raises IndexError there")
 
 
+def without_number(message: str) -> str:
+    """What a worker says of such an index, without the subscript's number, which is for this module alone.
+
+    Examples
+    --------
+    >>> without_number("index 7 is out of range for an axis of length 5, at the subscript abc01")
+    'index 7 is out of range for an axis of length 5'
+    """
+    reported = _REPORTED.search(message)
+    return message.replace(reported["where"], "") if reported else message
+
+
 def subscript(definition: form.Definition, node: form.Index) -> int:
     """The number of a function's subscript, by what it says and how often the function says it before; never 0.
 

@@ -1,0 +1,51 @@
+"""What is done again after a loss, how often, and what the log says of it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from vispark import setbacks
+from vispark.errors import NodeSilent, VisparkError, WorkerLost
+from vispark.options import Options
+from vispark.setbacks import shortened, until_done
+from vispark.worlds import Worlds
+
+
+def calls(errors: list[VisparkError | None]) -> int:
+    """How often something is done that fails so, one after the other."""
+    options, count = Options.read([("spark.vispark.attempts", "3")]), 0
+    session = SimpleNamespace(parts=0, worlds=Worlds(), options=options)
+
+    def once() -> None:
+        nonlocal count
+        count += 1
+        if error := errors.pop(0):
+            raise error
+
+    try:
+        until_done(session, once)
+    except VisparkError:
+        assert errors == [None] * len(errors)
+    return count
+
+
+def test_a_loss_is_repeated_and_the_log_says_when_it_is_made_up_for(caplog: pytest.LogCaptureFixture):
+    assert calls([WorkerLost("the peer is gone: index 7 is out of range for an axis of length 5, at the subscript ab1"),
+                  WorkerLost("many words " * 60), None]) == 3
+    first, second, last = [record.getMessage() for record in caplog.records]
+    assert first == "lost under a plan, which is repeated (1 of 3): the peer is gone: index 7 is out of range for an " \
+                    "axis of length 5"
+    assert len(second) < 270 and second.endswith(" ...") and last.startswith("what was lost is there again, after ")
+    assert calls([WorkerLost("gone")] * 4 + [None]) == 4
+
+
+def test_a_node_that_stays_silent_is_an_error_after_one_more_try(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(setbacks, "_SILENT_SECONDS", 0.0)
+    assert calls([NodeSilent("no daemon answers")] * 2 + [None]) == 2
+    assert calls([NodeSilent("no daemon answers"), None]) == 2
+
+
+def test_the_log_has_the_first_line_of_an_error():
+    assert shortened(WorkerLost("one\ntwo", detail="three")) == "one"
