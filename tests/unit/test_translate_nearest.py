@@ -225,6 +225,42 @@ def test_it_is_said_why_there_is_none(columns, dtype, why):
     assert re.search(why, why_by_rows(call, Record((Field("", dtype, (columns,)),))))
 
 
+def from_a_number(p, c):
+    best, least = 0, 1e30
+    for i in range(len(c)):
+        distance = np.sum((p - c[i]) ** 2)
+        if distance < least:
+            best, least = i, distance
+    return best
+
+
+def by_the_last(p, c):
+    best, least = 0, inf
+    for i in range(len(c)):
+        distance = np.sum((p - c[i]) ** 2)
+        if distance <= least:
+            best, least = i, distance
+    return best
+
+
+def how_many_are_near(p, c):
+    near = 0
+    for i in range(len(c)):
+        if np.sum((p - c[i]) ** 2) < 1.5:
+            near += 1
+    return near
+
+
+def test_a_search_that_goes_another_way_is_told_of():
+    def told(function):
+        return why_by_rows(Call(trace(function, (centres,)), (centres,)), Record((Field("", "float32", (COLUMNS,)),)))
+
+    centres = points(CENTRES, seed=1)
+    assert all("does not begin with the label 0 and infinity" in told(each) for each in (
+        from_a_number, by_the_last, from_none, lambda p, c: norm(c - p, axis=1).argsort()[0]))
+    assert not told(how_many_are_near) and not told(lambda p, c: np.argsort(p)[0])
+
+
 @pytest.mark.parametrize(("centres", "columns", "dtype"), [(4, COLUMNS, "float32"), (CENTRES, 16, "float32"),
                                                            (CENTRES, 46, "float32"), (300, COLUMNS, "float32"),
                                                            (CENTRES, 47, "float64"), (CENTRES, COLUMNS, "int64")])

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from vispark.translate import form
-from vispark.translate.matrix import Argument, Nearest, Run, candidates
+from vispark.translate.matrix import Argument, Nearest, Run, _measure, candidates
 from vispark.translate.matrix_algebra import Other
 from vispark.translate.matrix_names import assigned_in
-from vispark.translate.matrix_values import Unknown
+from vispark.translate.matrix_values import Place, Unknown
 
 
 def glimpsed(function: form.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
@@ -74,6 +74,26 @@ class _Glimpse(Run):
             self.block((last,), values)
             raise Other
         return self.value(last.value, values)
+
+    def _library(self, name: str, given: list[object], keywords: dict[str, object]) -> object:
+        if name == "numpy.argsort" and len(given) == 1:
+            super()._library("numpy.argmin", given, {})     # not what else there may be to sort
+            self.seen = True
+        return super()._library(name, given, keywords)
+
+    def _search(self, place: Place, body: form.Block, values: dict[str, object], inner: dict[str, object],
+                start_at: int) -> None:
+        """A loop over the centres; one that keeps a distance when it compares with it looks for the nearest."""
+        try:
+            super()._search(place, body, values, inner, start_at)
+        except Other:
+            match body[-1]:
+                case form.If(form.Compare(left, ("<" | "<=" | ">" | ">=",), (right,)), kept, ()):
+                    sides = [(left, right), (right, left)]
+                    self.seen = self.seen or any(
+                        isinstance(best, form.Local) and best.name in assigned_in(kept)
+                        and _measure(self.value(found, inner), place.name) == 1 for found, best in sides)
+            raise
 
     def _look(self, found: object) -> None:
         self.seen = self.seen or isinstance(found, Nearest)

@@ -86,7 +86,9 @@ def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
     parted = None if found else parted_of(*known)
     if found is None and parted is None:
         return ("matrix work gives the label, and what else is computed of the row, the label, the nearest centre and "
-                "its distance; this function lets out more of the centres than that, or looks for them in two ways")
+                "its distance; this function lets out more of the centres than that, or looks for them in two ways, by "
+                "sorting, or by a loop that does not begin with the label 0 and infinity or the first centre's "
+                "distance and go on by <")
     if rows.name not in KINDS:
         return f"matrix work is for rows of float32 or float64, and these are {rows}"
     nearest = found.nearest if found else Nearest(parted.nan, False) if parted else None
