@@ -203,7 +203,7 @@ def loop_maps(spec: LoopSpec, layout: Layout, signature: Signature, description:
             raise PlanError(f"a step of the loop gives a dict with {', '.join(repr(each) for each in last if each)}, "
                             "and the grid has no named fields: return the cell's new value itself, or name the fields, "
                             'as in Grid(..., fields={"u": "f4"})', Place(operation=spec.label))
-        if set(last) == {""}:
+        if name and set(last) == {""}:
             raise PlanError(f"a step of the loop gives one value, and the cells have the fields "
                             f"{', '.join(map(repr, first))}: return a dict with those that are new, as in "
                             f"{{{next(iter(first))!r}: ...}}", Place(operation=spec.label))
