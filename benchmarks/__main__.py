@@ -241,12 +241,14 @@ def _arguments(out: Path | None) -> list[str]:
 @click.option("--rows", type=click.IntRange(1), multiple=True, help="Of regression, instead of the scale's.")
 @click.option("--ways", type=click.Choice(list(WAYS)), default="all", show_default=True,
               help="Those without a Spark job an iteration, or only vispark's.")
+@click.option("--program", "programs", type=click.Choice(whole.PROGRAMS), multiple=True,
+              help="Of the whole programs only this one; may be given several times.")
 @click.option("--largest", is_flag=True, help="Of several sizes of a benchmark only the last.")
 @click.option("--note", help="What else is to be said of the run; it is kept with the samples.")
 @click.pass_context
 def main(called: click.Context, scale: str, device: str, out: Path | None, only: tuple[str, ...],
-         partitions: int | None, samples: int | None, rows: tuple[int, ...], ways: str, largest: bool, note: str | None
-         ) -> None:
+         partitions: int | None, samples: int | None, rows: tuple[int, ...], ways: str, programs: tuple[str, ...],
+         largest: bool, note: str | None) -> None:
     if called.invoked_subcommand:
         return
     if device == "null" and only != ("kernels",):
@@ -259,6 +261,8 @@ def main(called: click.Context, scale: str, device: str, out: Path | None, only:
         chosen = replace(chosen, rows=rows)
     if samples:
         chosen = replace(chosen, samples=samples)
+    if programs:
+        chosen = replace(chosen, programs=replace(chosen.programs, names=programs))
     start, groups = time.monotonic(), []
     with environment():
         about = {"command": ["python", "-m", "benchmarks", *_arguments(out)], "scale": scale, "device": device,

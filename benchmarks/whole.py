@@ -33,6 +33,8 @@ from gpu_worker.device import open_devices
 _SAMPLES_SECONDS, _LONGEST = 2.0, 5.0
 
 
+PROGRAMS = ("regression", "kmeans", "heat", "flow")
+
 #: Spark ends Python workers that had nothing to do for a minute.
 _IDLE = 45.0
 
@@ -53,6 +55,8 @@ class Programs:
         Of the Navier-Stokes equations.
     iterations : tuple of int
         Of each program, a group for each; of heat so many times ``cube.steps``, and the same of the plane.
+    names : tuple of str
+        Which of :data:`PROGRAMS` are run.
     """
 
     points: int
@@ -60,6 +64,7 @@ class Programs:
     cube: Cube
     plane: Plane
     iterations: tuple[int, ...]
+    names: tuple[str, ...] = PROGRAMS
 
 
 def run(sc: SparkContext, programs: Programs, fused: Fused, kind: str, directory: Path, samples: int,
@@ -82,10 +87,12 @@ def run(sc: SparkContext, programs: Programs, fused: Fused, kind: str, directory
 
 
 def _programs(here: Here, programs: Programs, directory: Path) -> Iterator[AbstractContextManager[Program]]:
-    yield programs_rows.regression(here, directory, programs.points)
-    yield programs_rows.clusters(here, directory, *programs.cloud)
-    yield programs_grids.heated(here, programs.cube)
-    yield programs_grids.flowing(here, programs.plane)
+    made: dict[str, Callable[[], AbstractContextManager[Program]]] = {
+        "regression": lambda: programs_rows.regression(here, directory, programs.points),
+        "kmeans": lambda: programs_rows.clusters(here, directory, *programs.cloud),
+        "heat": lambda: programs_grids.heated(here, programs.cube),
+        "flow": lambda: programs_grids.flowing(here, programs.plane)}
+    return (made[name]() for name in programs.names)
 
 
 def measured(program: Program, iterations: Iterable[int], samples: int, done: Callable[[str], None]) -> Iterator[Group]:
