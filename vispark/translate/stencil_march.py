@@ -203,9 +203,7 @@ class _Marcher:
                     place = f"min({place}, region.high[{self.across}] - 1 + {field.below})"
                 self.add(1, f"const {field.read.c}* {name}_{row - field.above} = {name}_in + first * along + "
                             f"({place}) * across + x;")
-            # Where the first of a group is beyond what may be read, the thread's own lanes are read in its place.
-            self.add(1, *(f"const int {name}_right_{lane} = x + {lane} < region.high[2] + {field.right} ? {lane} : 0;"
-                          for lane in field.groups()))
+            self.add(1, *(f"const int {name}_right_{lane} = {self._readable(field, lane)};" for lane in field.groups()))
         for write in self.cell.writes:
             self.add(1, f"{write.c}* {write.name}_to = {write.name} + first * along + row * across + x;")
         for field in self.fields.values():
@@ -213,6 +211,12 @@ class _Marcher:
                 planes = field.kept_planes(unit)
                 for plane in range(planes.start, planes.stop + how.ahead):
                     self.add(1, *self._load(field, unit, plane, moved("", plane, "along"), 0))
+
+    def _readable(self, field: _Field, lane: int) -> str:
+        """Where a group to the right is read: where it is, or within the cells that may be read."""
+        if field.group[1] == 1:     # with registers to spare for a block more than by the other way
+            return f"min({lane}, region.high[2] - 1 + {field.right} - x)"
+        return f"x + {lane} < region.high[2] + {field.right} ? {lane} : 0"
 
     def _load(self, field: _Field, unit: _Unit, plane: int, step: str, turn: int) -> list[str]:
         """Bring a unit of a plane into its registers; ``step`` leads from this turn's plane to it."""

@@ -80,7 +80,7 @@ box_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_reg
     const float* u_1 = u_in + first * along + (row) * across + x;
     const float* u_2 = u_in + first * along + (min(row + 1, region.high[1] - 1 + 1)) * across + x;
     const float* u_3 = u_in + first * along + (min(row + 2, region.high[1] - 1 + 1)) * across + x;
-    const int u_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
+    const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
     float* out_to = out + first * along + row * across + x;
     vp_load<4>(&u[0][0][1], u_0 - along);
     vp_load<4>(&u[1][0][1], u_0);

@@ -76,13 +76,13 @@ convection_kernel(const float* __restrict__ u_in, const float* __restrict__ v_in
     if (x >= region.high[2] || row >= region.high[0]) return;
     float u[4][1][6];
     const float* u_0 = u_in + first * along + (row) * across + x;
-    const int u_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
+    const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
     float v[4][1][6];
     const float* v_0 = v_in + first * along + (row) * across + x;
-    const int v_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
+    const int v_right_4 = min(4, region.high[2] - 1 + 1 - x);
     double p[4][1][6];
     const double* p_0 = p_in + first * along + (row) * across + x;
-    const int p_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
+    const int p_right_4 = min(4, region.high[2] - 1 + 1 - x);
     double* out_u_to = out_u + first * along + row * across + x;
     double* out_v_to = out_v + first * along + row * across + x;
     vp_load<4>(&u[0][0][1], u_0 - along);

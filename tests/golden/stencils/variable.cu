@@ -71,7 +71,7 @@ variable_kernel(const float* __restrict__ u_in, const float* __restrict__ c_in, 
     const float* u_1 = u_in + first * along + (row) * across + x;
     const float* u_2 = u_in + first * along + (min(row + 1, region.high[1] - 1 + 1)) * across + x;
     const float* u_3 = u_in + first * along + (min(row + 2, region.high[1] - 1 + 1)) * across + x;
-    const int u_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
+    const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
     float c[2][2][4];
     const float* c_0 = c_in + first * along + (row) * across + x;
     const float* c_1 = c_in + first * along + (min(row + 1, region.high[1] - 1 + 0)) * across + x;

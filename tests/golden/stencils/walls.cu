@@ -66,7 +66,7 @@ walls_kernel(const float* __restrict__ u_in, float* __restrict__ out, const vp_r
     if (x >= region.high[2] || row >= region.high[0]) return;
     float u[2][1][6];
     const float* u_0 = u_in + first * along + (row) * across + x;
-    const int u_right_4 = x + 4 < region.high[2] + 1 ? 4 : 0;
+    const int u_right_4 = min(4, region.high[2] - 1 + 1 - x);
     float* out_to = out + first * along + row * across + x;
     vp_load<4>(&u[0][0][1], u_0);
     for (int at = first; at < last;) {
