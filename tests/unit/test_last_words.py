@@ -28,8 +28,9 @@ def test_an_exception_reaches_the_log_and_the_error(tmp_path: Path):
         failed = pool.submit(fail)
         world = World(Joined(b"k" * 16, 1, 2), Connection(ours), None)
         place = r"rank 1 .*IndexError: no stage of this number \(test_last_words.py, line \d+, in fail\)"
+        world.begin(time.monotonic() + 60)
         with pytest.raises(WorldLost, match=place) as lost:
-            world.gather(b"", time.monotonic() + 60)
+            world.gather(b"")
         assert "Traceback" in lost.value.detail
         world.close()
         assert isinstance(failed.exception(), IndexError)
