@@ -184,7 +184,8 @@ def test_an_action_does_not_look_at_the_steps_before_the_last_one(sc: SparkConte
         if number % 100 == 0:
             actions = (x.count, lambda x=x: x.take(1), lambda x=x: x.reduce(operator.add), x.tokens)
             found[number] = step, *map(lines_run, actions)
-    assert found[100] == found[1000] and 0 < max(found[1000]) < 1000
+    # The first hundred begins at another place of a batch of the relayed way.
+    assert found[200] == found[1000] and 0 < max(found[1000]) < 1000
 
 
 def test_what_is_wrong_is_told_by_the_action_that_needs_it(sc: SparkContext):
