@@ -118,6 +118,8 @@ def _spent(sc: SparkContext) -> Cost:
 
 def report(sc: SparkContext) -> Reported:
     """What the only worker of a session says that it holds; what was released has arrived there."""
+    # On the relayed way it goes there by tasks of its own.
+    eventually(lambda: Session.of(sc).errands.idle)
     found, = [each.report for each in status(sc).sessions if each.session == Session.of(sc).credentials.session]
     return found
 
