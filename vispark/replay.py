@@ -189,8 +189,10 @@ class Replay:
             target.bind(home, *worker.restore(snapshot.number, target.cached, relay))
             return
         except (PartitionMissing, WorkerUnavailable, WorkerLost) as error:
-            if holder is None or (isinstance(error, WorkerLost) and not worker.gone):
+            if isinstance(error, WorkerLost) and not worker.gone:
                 raise
+            if holder is None:
+                raise PartitionMissing(f"the node of a snapshot is not there: {error.message}") from error
             log.warning("a node has lost its part of a snapshot, and another one takes its place: %s", error)
         try:
             target.bind(holder, *self._session.workers.at(holder).restore(

@@ -413,7 +413,8 @@ class Worker:
         if self.reach is None:
             raise WorkerUnavailable(f"the worker in {self.home.runtime_dir} is not reached over TCP, and daemon.log "
                                     "there says why; leave spark.vispark.transport to 'auto', and it is relayed to")
-        until = time.monotonic() + _RESTART_SECONDS
+        # Who was waited for in vain is not waited for again, until a task tells of it.
+        until = time.monotonic() + (0.0 if self.gone else _RESTART_SECONDS)
         while True:
             try:
                 return self._connected(self.reach)
