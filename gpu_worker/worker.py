@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
-from gpu_worker.admin import administer
 from gpu_worker.blackbox import BlackBox
 from gpu_worker.branching import Branching
 from gpu_worker.device import open_devices
@@ -23,12 +22,12 @@ from gpu_worker.failpoints import failpoint
 from gpu_worker.grid.session import Grids
 from gpu_worker.intake import Intake
 from gpu_worker.line import Flight, Line
-from gpu_worker.mpi.world import World
+from gpu_worker.mpi.world import World, check_nodes
 from gpu_worker.names import Names
 from gpu_worker.passages import Passages
 from gpu_worker.payloads import Payloads
 from gpu_worker.plans import Plans, Prepared
-from gpu_worker.protocol.errors import KernelFault, OptionError, OutOfMemory, ProtocolError, VisparkError, WorldLost
+from gpu_worker.protocol.errors import KernelFault, NodeSilent, OutOfMemory, ProtocolError, VisparkError, WorldLost
 from gpu_worker.protocol.messages import (
     Abandon,
     Describe,
@@ -50,7 +49,6 @@ from gpu_worker.protocol.messages import (
     Run,
     Save,
     SessionOptions,
-    StartPrted,
     Times,
 )
 from gpu_worker.protocol.payload import Payload
@@ -452,18 +450,10 @@ class Worker:
         return Done(request.number), []
 
     def _meet(self, request: Meet) -> tuple[Reply, list[int]]:
-        missing: list[OptionError] = []
-        for worker in request.workers:
-            try:
-                administer(StartPrted(worker, (), asks=True))
-            except OptionError as error:
-                missing.append(error)
-            except VisparkError as error:       # which the world's start meets again, and may be over by then
-                log.info("worker %s of an MPI world: %s", worker, error)
-        if missing:
-            said = "; ".join(error.message for error in missing)
-            raise OptionError(f"no MPI world of {', '.join(request.workers)} can come to be: {said}",
-                              detail="\n".join(error.detail for error in missing if error.detail))
+        try:
+            check_nodes(request.workers)
+        except NodeSilent as error:     # which the world's start meets again, and may be over by then
+            log.info("%s", error)
         return Done(request.number), []
 
     def _report(self, request: Report) -> tuple[Reply, list[int]]:

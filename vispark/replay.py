@@ -192,7 +192,9 @@ class Replay:
             if isinstance(error, WorkerLost) and not worker.gone:
                 raise
             if holder is None:
-                raise PartitionMissing(f"the node of a snapshot is not there: {error.message}") from error
+                if isinstance(error, WorkerLost):
+                    raise WorkerUnavailable(f"the node of a snapshot is not there: {error.message}") from error
+                raise
             log.warning("a node has lost its part of a snapshot, and another one takes its place: %s", error)
         try:
             target.bind(holder, *self._session.workers.at(holder).restore(

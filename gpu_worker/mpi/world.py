@@ -245,7 +245,7 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
             path.chmod(0o600)
             listener.listen()
             if wanted.rank == 0:
-                _check_nodes(wanted.workers)
+                check_nodes(wanted.workers)
                 launcher = mpirun(directory, wanted.key, wanted.workers)
             failpoint("world-starting")
             connection, joined = _accepted(listener, wanted, launcher, deadline, is_over)
@@ -259,16 +259,32 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
     return World(joined, connection, launcher)
 
 
-def _check_nodes(workers: Sequence[str]) -> None:
-    """See whether there is a daemon for each worker: mpirun would take seconds to say that there is none."""
+def check_nodes(workers: Sequence[str]) -> None:
+    """See whether there is a daemon for each worker: mpirun would take seconds to say that there is none.
+
+    Raises
+    ------
+    OptionError
+        If this node's daemon knows none for some of them.
+    NodeSilent
+        If it knows all, and one does not answer.
+    """
+    unknown: list[VisparkError] = []
+    silent: list[VisparkError] = []
     for worker in workers:
         try:
             administer(StartPrted(worker, (), asks=True))
-        except OptionError:
-            raise
+        except OptionError as error:
+            unknown.append(error)
         except VisparkError as error:
-            raise NodeSilent(f"{error.message}. Without it no MPI world of the {len(workers)} workers that hold the "
-                             "grid can come to be", detail=error.detail) from error
+            silent.append(error)
+    if unknown:
+        raise OptionError(f"no MPI world of {', '.join(workers)} can come to be: "
+                          f"{'; '.join(error.message for error in unknown)}",
+                          detail="\n".join(error.detail for error in unknown if error.detail))
+    if silent:
+        raise NodeSilent(f"{silent[0].message}. Without it no MPI world of the {len(workers)} workers that hold the "
+                         "grid can come to be", detail=silent[0].detail) from silent[0]
 
 
 def _accepted(listener: socket.socket, wanted: Wanted, launcher: subprocess.Popen | None, deadline: float,

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from gpu_worker.protocol.errors import PlanError
 from vispark.captured import capture
 from vispark.grid.description import FUNCTION, MIRRORED, NUMBER, PERIODIC, Description, Edge, FieldEdges
-from vispark.grid.values import evaluate, first_cell, held
+from vispark.grid.values import called, evaluate, first_cell, held
 
 _RULES = (PERIODIC, MIRRORED)
 _FORMS = ('"periodic", "mirrored", a number, or a function of the position; one for all, or a tuple with one for each '
@@ -224,4 +224,4 @@ def number_for(edge: Edge, dtype: str, field: str) -> bytes:
     PlanError
         If the dtype cannot hold it.
     """
-    return held(edge.number, dtype, f"the boundary of {f'field {field!r}' if field else 'the grid'}").tobytes()
+    return held(edge.number, dtype, f"the boundary of {called(field)}").tobytes()

@@ -14,7 +14,7 @@ from pyspark import RDD, SparkContext
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from vispark.captured import UserFunction, capture
 from vispark.grid import files
-from vispark.grid.values import evaluate, first_cell, fitted, held
+from vispark.grid.values import called, evaluate, first_cell, fitted, held
 
 if TYPE_CHECKING:
     from vispark.grid.grid import BlockKey, Grid
@@ -74,10 +74,10 @@ class _Piece:
         """
         coordinates = _coordinates(key)
         if self.array is not None:
-            return fitted(self.array, key.shape, self.dtype, _called(self.name), coordinates)
+            return fitted(self.array, key.shape, self.dtype, called(self.name), coordinates)
         if self.function is not None:
             found = evaluate(self.function.function, coordinates, key.shape, self.dtype,
-                             f"{_called(self.name)} in block {key.position}")
+                             f"{called(self.name)} in block {key.position}")
         else:
             found = self._read(key, coordinates)
         if self.checked:
@@ -91,7 +91,7 @@ class _Piece:
         if found.shape != key.shape:
             raise PlanError(f"{self.path} has shape {found.shape}; block {key.position} has {key.shape}. "
                             "It was saved from a grid of another shape or with other splits")
-        return fitted(found, key.shape, self.dtype, f"{_called(self.name)} in {self.path}", coordinates)
+        return fitted(found, key.shape, self.dtype, f"{called(self.name)} in {self.path}", coordinates)
 
 
 @dataclass(frozen=True)
@@ -121,10 +121,6 @@ class _Source:
             return _Piece(self.name, self.dtype, function=self.given, checked=self.checked)
         path = self.given if self.given.endswith(".npy") else files.block_path(self.given, key.position)
         return _Piece(self.name, self.dtype, path=path, checked=self.checked)
-
-
-def _called(field: str) -> str:
-    return f"field {field!r}" if field else "the grid"
 
 
 def _check_finite(values: np.ndarray, key: BlockKey, field: str) -> None:

@@ -14,6 +14,11 @@ _OF_A_FUNCTION = (ArithmeticError, AssertionError, AttributeError, LookupError, 
                   TypeError, ValueError)
 
 
+def called(field: str) -> str:
+    """What errors call a field; "" is the only one of a grid whose fields have no names."""
+    return f"field {field!r}" if field else "the grid"
+
+
 def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], shape: tuple[int, ...],
              dtype: str | None, name: str) -> np.ndarray:
     """What a function of the position gives for cells.
