@@ -60,6 +60,9 @@ _RENEWAL_SECONDS = 1.0
 #: The number of no request: what comes then can only say what went wrong.
 _NOBODY = -1
 
+#: Numbers for memories, none of which is given twice, whichever connections a memory goes by.
+_memories = itertools.count(1)
+
 
 @dataclass(frozen=True)
 class _Way:
@@ -147,7 +150,9 @@ class Client:
                 payload.used = True
                 return payload
             payload.close()
-        return Payload.create(size)
+        payload = Payload.create(size)
+        payload.number = next(_memories)
+        return payload
 
     def recycle(self, payload: Payload) -> None:
         """Take a payload back that nobody uses any more; finalizers may, in any thread."""

@@ -1,17 +1,18 @@
-"""What a connection keeps for its next request: the last payload's memory, mapped and pinned, and blocks whose plan
+"""What a connection keeps for its next request: the last payloads' memory, mapped and pinned, and blocks whose plan
 is still to come.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 
 from gpu_worker.device.base import Device
 from gpu_worker.intake import Intake
 from gpu_worker.protocol.errors import ProtocolError
 from gpu_worker.protocol.messages import Piece, Run
-from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload, identity
+from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload, identity
 from gpu_worker.streams import PIN_FROM
 
 #: How long a connection may be silent before its memory is let go of, in seconds.
@@ -32,27 +33,43 @@ class Payloads:
 
     def __init__(self, device: Device):
         self._device = device
-        self._current: Payload | None = None
-        self._kept: Payload | None = None
+        self._current: tuple[Hashable, Payload] | None = None
+        #: By number, or by what descriptors of it have in common; the one that was used last is the last.
+        self._kept: OrderedDict[Hashable, Payload] = OrderedDict()
         self._intake: Intake | None = None
 
-    def receive(self, descriptor: int) -> Payload:
+    def receive(self, descriptor: int, number: int = 0) -> Payload:
         """The memory of a descriptor, mapped, and pinned where it is large; :meth:`done` must follow.
+
+        It may come again under its ``number``, unless that is 0.
 
         Raises
         ------
         ProtocolError, OutOfMemory
             As :meth:`Payload.receive`.
         """
-        if self._kept is not None and identity(descriptor) == self._kept.identity:
-            os.close(descriptor)
-            self._current = self._kept
-            self._pin(self._current)        # which pays now that it comes again, whatever its size
-        else:
-            self._current = Payload.receive(descriptor)
-            if self._current.size >= PIN_FROM:
-                self._pin(self._current)
-        return self._current
+        given = identity(descriptor)
+        name = number or given
+        if name in self._kept:
+            if self._kept[name].identity == given:
+                os.close(descriptor)
+                return self._again(name)
+            self._drop(self._kept.pop(name))
+        payload = Payload.receive(descriptor)
+        self._current = name, payload
+        if payload.size >= PIN_FROM:
+            self._pin(payload)
+        return payload
+
+    def find(self, number: int) -> Payload | None:
+        """The memory that came under a number before, if it is still here; :meth:`done` must follow then."""
+        return self._again(number) if number in self._kept else None
+
+    def _again(self, name: Hashable) -> Payload:
+        payload = self._kept[name]
+        self._current = name, payload
+        self._pin(payload)      # which pays now that it comes again, whatever its size
+        return payload
 
     def _pin(self, payload: Payload) -> None:
         if not payload.pinned:
@@ -61,18 +78,26 @@ class Payloads:
 
     def done(self, *, again: bool) -> None:
         """End the use of the last payload; ``again`` says that the client may bring it once more."""
-        payload, self._current = self._current, None
+        (name, payload), self._current = self._current, None
         # Of blocks that come in pieces there are more to come.
         if again and (payload.size <= RECYCLED_BYTES or self._intake is not None):
-            payload, self._kept = self._kept if self._kept is not payload else None, payload
-        elif payload is self._kept:
-            self._kept = None
-        self._drop(payload)
+            self._kept[name] = payload
+            self._kept.move_to_end(name)
+            most = KEPT_MEMORIES if isinstance(name, int) else 1
+            while len(self._kept) > most or (len(self._kept) > 1 and self._kept_bytes > RECYCLED_BYTES):
+                self._drop(self._kept.popitem(last=False)[1])
+        else:
+            self._kept.pop(name, None)
+            self._drop(payload)
+
+    @property
+    def _kept_bytes(self) -> int:
+        return sum([payload.size for payload in self._kept.values()])
 
     @property
     def any(self) -> bool:
         """Whether memory is kept."""
-        return self._kept is not None
+        return bool(self._kept)
 
     @property
     def in_pieces(self) -> bool:
@@ -149,12 +174,11 @@ class Payloads:
         if self._intake is not None:
             self._intake.wait()
             return
-        payload, self._kept = self._kept, None
-        self._drop(payload)
+        while self._kept:
+            self._drop(self._kept.popitem()[1])
 
-    def _drop(self, payload: Payload | None) -> None:
-        if payload is not None:
-            if payload.pinned:
-                self._device.unpin(payload.array)
-                payload.pinned = False
-            payload.close()
+    def _drop(self, payload: Payload) -> None:
+        if payload.pinned:
+            self._device.unpin(payload.array)
+            payload.pinned = False
+        payload.close()

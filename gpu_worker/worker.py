@@ -27,7 +27,15 @@ from gpu_worker.names import Names
 from gpu_worker.passages import Passages
 from gpu_worker.payloads import Payloads
 from gpu_worker.plans import Plans, Prepared
-from gpu_worker.protocol.errors import KernelFault, NodeSilent, OutOfMemory, ProtocolError, VisparkError, WorldLost
+from gpu_worker.protocol.errors import (
+    KernelFault,
+    NodeSilent,
+    OutOfMemory,
+    PlanUnknown,
+    ProtocolError,
+    VisparkError,
+    WorldLost,
+)
 from gpu_worker.protocol.messages import (
     Abandon,
     Describe,
@@ -238,12 +246,15 @@ class Worker:
         return Intake(piece.key, self._plans.get(piece.key, piece.plan), self._pool, memory)
 
     def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Flight:
-        payload = None if descriptor is None else payloads.receive(descriptor)
+        number = request.memory
+        payload = payloads.find(number) if descriptor is None else payloads.receive(descriptor, number)
         again = False
         try:
             failpoint("payload-mapped")
             self._names.admit(request.epoch)
             self._forget(request.released)
+            if number and payload is None:
+                raise PlanUnknown("the memory of a plan's values is not here any more, and has to be sent again")
             intake = payloads.blocks(request)
             plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
             try:

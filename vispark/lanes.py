@@ -7,9 +7,11 @@ earlier one will have kept. Answers are taken in the same order, when somebody n
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +19,7 @@ import numpy as np
 
 from gpu_worker.client import Client
 from gpu_worker.protocol.messages import Ran, Release, Request
-from gpu_worker.protocol.payload import Data, Payload, results
+from gpu_worker.protocol.payload import KEPT_MEMORIES, MAPPED_SECONDS, Data, Payload, results
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
 from vispark.prepared import Shipment
 
@@ -69,6 +71,9 @@ class Lane:
     #: The plans that the worker was sent over this connection.
     _known: set[bytes] = field(default_factory=set)
     _waiting: deque[Ticket] = field(default_factory=deque)
+    #: The memories that the worker has mapped, by number, and until when that is likely.
+    _mapped: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_MEMORIES))
+    _mapped_until: float = 0.0
     #: By the plan, the bytes that it folded last, where those are too many for a reply.
     _large: dict[bytes, int] = field(default_factory=dict)
     #: What was to be kept by a plan that failed, so that plans that start from there tell of the same error.
@@ -103,21 +108,31 @@ class Lane:
     def _send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
         key, client = shipment.prepared.key, self.client
         results = self._large.get(key, 0) if client.shares_memory else 0
+        payload: Payload | None = None
+
+        def memory(nbytes: int) -> int:
+            nonlocal payload
+            payload = client.payload(nbytes)
+            shipment.values.write(payload, 0)
+            return payload.number if client.shares_memory else 0
+
         request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
-                                           released=released, results=results)
+                                           released=released, results=results, memory=memory)
         if not client.shares_memory and (nbytes or key not in self._known):
             # What is large is not sent towards a worker that waits for its own answers to be taken.
             while self._waiting:
                 self._take()
-        if nbytes:
-            payload = client.payload(nbytes)
-            shipment.values.write(payload, 0)
-            ticket = self._sent(request, shipment, [payload.descriptor])
-            ticket.payload, ticket.results = payload, request.results
-        else:
-            ticket = self._sent(request, shipment, [])
+        ticket = self._sent(request, shipment, [] if payload is None or self._has_mapped(payload) else
+                            [payload.descriptor])
+        ticket.payload, ticket.results = payload, request.results
         self._known.add(key)
         return ticket
+
+    def _has_mapped(self, payload: Payload) -> bool:
+        """Whether the worker has some memory mapped, as far as is known; a request behind which there is no other can
+        be sent anew if it has not.
+        """
+        return payload.number in self._mapped and not self._waiting and time.monotonic() < self._mapped_until
 
     def release(self, numbers: tuple[int, ...]) -> None:
         """Let the worker forget VRDDs, after what it was sent before."""
@@ -167,6 +182,8 @@ class Lane:
             finally:
                 self._waiting.popleft()
             if ticket.shipment:
+                if ticket.payload and self.client.shares_memory and not reply.retained:
+                    self._keeps(ticket.payload)
                 ticket.answer = reply, self._results(ticket, reply, descriptors)
                 if ticket.payload:
                     self.client.recycle(ticket.payload)
@@ -185,6 +202,13 @@ class Lane:
         if not self._waiting:
             self._failed.clear()
 
+    def _keeps(self, payload: Payload) -> None:
+        """The worker keeps a payload's memory for some time."""
+        with suppress(ValueError):
+            self._mapped.remove(payload.number)
+        self._mapped.append(payload.number)
+        self._mapped_until = time.monotonic() + MAPPED_SECONDS
+
     def _results(self, ticket: Ticket, reply: Ran, descriptors: list[int]) -> Data:
         """What a reply brought."""
         if reply.placed:
@@ -200,13 +224,18 @@ class Lane:
         return found
 
     def _unknown(self, ticket: Ticket, error: PlanUnknown) -> None:
-        """Send a plan along with its request, unless others after it may have started from what it was to keep."""
+        """Send a request anew, with its plan and the memory of its values, unless others after it may have started from
+        what it was to keep.
+        """
         self._known.discard(ticket.shipment.prepared.key)
+        self._mapped.clear()
         if self._waiting:
             ticket.error = PartitionMissing(error.message, error.place, error.detail)
             ticket.done = True
             self.heard(ticket)
             return
+        if ticket.payload:
+            self.client.recycle(ticket.payload)
         again = self._send(ticket.shipment)
         self._waiting.remove(again)
         ticket.number, ticket.payload, ticket.results = again.number, again.payload, again.results

@@ -6,7 +6,7 @@ same shape (:attr:`vispark.plan.Recorded.key`), on content that looks the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,17 +129,20 @@ class Shipment:
         return tuple(self.prepared.results)
 
     def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0,
-                released: tuple[int, ...] = (), results: int = 0, pieces: bool = False) -> tuple[Run, int]:
+                released: tuple[int, ...] = (), results: int = 0, pieces: bool = False,
+                memory: Callable[[int], int] | None = None) -> tuple[Run, int]:
         """The request, and the bytes that its values, and ``results`` behind them, need in the payload from ``offset``
         on.
 
         A worker that knows the plan is sent its digest alone. What was ``released`` goes along. The plan of a world is
         for the process that it was made for, whichever is there: another one refuses it. ``pieces`` says that the
-        blocks that it starts from came before it.
+        blocks that it starts from came before it. ``memory`` finds memory for so many bytes, and gives its number.
         """
         constants, size = self.values.constants(offset)
         prepared, place = self.prepared, aligned(offset + size) if results else -1
         made_for = epoch if self.world is None else self.epoch
+        nbytes = place + results - offset if results else size
         request = Run(number, made_for, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
-                      constants, self.world, released, self.profile, self.save, place, pieces)
-        return request, place + results - offset if results else size
+                      constants, self.world, released, self.profile, self.save, place, pieces,
+                      memory(nbytes) if memory and nbytes else 0)
+        return request, nbytes

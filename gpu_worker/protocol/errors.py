@@ -22,7 +22,7 @@
          │   └─ NodeSilent     a node's daemon does not answer, and no world can come to be before it does
          ├─ PartitionMissing   the worker does not hold the partition (any more)
          ├─ Fenced             a request from before a recovery
-         ├─ PlanUnknown        a plan that the worker does not know by its digest (any more)
+         ├─ PlanUnknown        a plan, or its values' memory, that the worker does not know by its name (any more)
          ├─ Unauthorized       wrong user, session or secret
          └─ ProtocolError      a frame, message or descriptor that is not of this protocol or version
 
@@ -174,7 +174,9 @@ class Fenced(WorkerError):
 
 
 class PlanUnknown(WorkerError):
-    """The worker does not know the plan by its digest, or not any more; nothing was done."""
+    """The worker does not know the plan by its digest, or the memory of its values by its number, or not any more;
+    nothing was done.
+    """
 
 
 class Unauthorized(WorkerError):

@@ -49,7 +49,7 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
 )
 
 #: Both sides must speak the same one.
-VERSION = 9
+VERSION = 10
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
@@ -97,6 +97,8 @@ class Run:
 
     ``key`` is the digest of the encoded plan (:mod:`gpu_worker.protocol.plans`); ``plan`` is the encoded plan itself,
     or empty where the worker is taken to know it: one that does not answers with ``PlanUnknown``, and nothing is done.
+    ``memory`` is the number of the memory that the payload is, where it may come again over the same connection: then
+    the number is enough, and a worker that has it no more answers likewise.
     With a ``world``, ghost cells are exchanged among its workers, all of which have to run the plan at the same time.
     Before anything else the VRDDs in ``released`` are let go of. To ``profile`` a plan each step is waited for, so that
     the reply tells where its time went. ``save`` asks for a snapshot of what is held after it. From ``results`` on
@@ -117,6 +119,7 @@ class Run:
     save: Save | None = None
     results: int = -1
     pieces: bool = False
+    memory: int = 0
 
 
 @dataclass(frozen=True)

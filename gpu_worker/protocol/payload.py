@@ -26,6 +26,11 @@ ALIGNMENT = 256
 INLINE_BYTES = 64 << 10
 #: A payload of at most this many bytes is used again for the next request, by both sides.
 RECYCLED_BYTES = 512 << 20
+#: How many numbered memories a worker keeps for a connection: while somebody has the answer that lies in one, the next
+#: request fills another.
+KEPT_MEMORIES = 2
+#: For how many seconds after an answer a client takes it that they are still kept.
+MAPPED_SECONDS = 1.0
 #: Bytes that tell whether a piece of a partition is copied; see :class:`~gpu_worker.protocol.messages.Piece`.
 MARK_BYTES = 8
 #: Bytes from which an array is written rather than stored.
@@ -116,6 +121,8 @@ class Payload(Data):
         self.used = False
         #: Whether a worker's device has it pinned.
         self.pinned = False
+        #: By what worker and client call it, where it may come again; 0 where it has no such number.
+        self.number = 0
         super().__init__(np.frombuffer(self.memory, np.uint8))
 
     @classmethod

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from gpu_worker.client import Client
+from gpu_worker.protocol.errors import PlanUnknown
 from gpu_worker.protocol.messages import Done, Folded, Ran, Release, Reply, Request, Times, Welcome
 from gpu_worker.protocol.payload import Payload
-from gpu_worker.protocol.wire import Connection, close_all
+from gpu_worker.protocol.wire import Connection, close_all, failure_of
 from vispark.kernels import ArrayValue
 from vispark.lanes import Lane
 from vispark.prepared import Prepared, Shipment
@@ -89,7 +90,7 @@ def test_large_values_travel_in_the_same_memory_once_it_is_free(lane: tuple[Lane
     assert one != other
     sending.wait(first)
     third = sending.send(shipment(large))
-    assert answer(worker) == one
+    assert answer(worker) == one            # which others are on their way before, so it is told of again
     for ticket in (second, third):
         sending.wait(ticket)
 
@@ -98,24 +99,50 @@ def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple
     sending, worker = lane
     large, found, folded = np.ones(100_000), np.arange(200_000, dtype="u1"), Folded(1, (), -1)
     kept: list[np.ndarray] = []
-    inodes = []
+    numbers = []
+    mapped: dict[int, Payload] = {}
     for number in range(5):
         ticket = sending.send(shipment(large))
-        request, (descriptor,) = worker.receive(Request)
-        with Payload.receive(descriptor) as payload:
-            inodes.append(os.fstat(descriptor).st_ino)
-            assert (payload.view(0, large.nbytes).view("f8") == 1).all()
-            placed = request.results >= 0
-            assert placed == (number > 0) and (not placed or large.nbytes <= request.results <= payload.size - 200_000)
-            with payload if placed else Payload.create(found.nbytes) as memory:
-                memory.put(max(0, request.results), found + number)
-                worker.send(Ran(request.number, (), folded, False, Times(0.0, 0.0), b"", placed=200_000 * placed),
-                            Reply, [] if placed else [memory.descriptor])
+        request, descriptors = worker.receive(Request)
+        # What the worker has mapped does not come again.
+        assert len(descriptors) == (request.memory not in mapped)
+        for descriptor in descriptors:
+            mapped[request.memory] = Payload.receive(descriptor)
+        payload = mapped[request.memory]
+        numbers.append(request.memory)
+        assert (payload.view(0, large.nbytes).view("f8") == 1).all()
+        placed = request.results >= 0
+        assert placed == (number > 0) and (not placed or large.nbytes <= request.results <= payload.size - 200_000)
+        beside = Payload.create(found.nbytes)
+        (payload if placed else beside).put(max(0, request.results), found + number)
+        with beside:
+            worker.send(Ran(request.number, (), folded, False, Times(0.0, 0.0), b"", placed=200_000 * placed),
+                        Reply, [] if placed else [beside.descriptor])
         kept.append(sending.wait(ticket)[1].array)
         del ticket
         if number == 2:
             assert all((array == found + before).all() for before, array in enumerate(kept))
             kept.clear()
     # Memory is used again once nobody has what came in it.
-    assert inodes[1] != inodes[2] and inodes[3] in inodes[1:3] and inodes[4] != inodes[3]
+    assert numbers[1] != numbers[2] and numbers[3] in numbers[1:3] and numbers[4] != numbers[3]
     assert (kept[0] == found + 3).all()
+
+
+def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(lane: tuple[Lane, Connection]):
+    sending, worker = lane
+    large = np.ones(100_000)
+    sent = sending.send(shipment(large))
+    one = answer(worker)
+    sending.wait(sent)
+    with ThreadPoolExecutor(1) as pool:
+        waited = pool.submit(lambda: sending.wait(sending.send(shipment(large))))
+        refused, descriptors = worker.receive(Request)
+        assert not descriptors and not refused.plan and refused.memory
+        worker.send(failure_of(PlanUnknown("gone"), refused.number), Reply)
+        assert answer(worker) == one
+        waited.result(10)
+    # Nor does a request rely on it behind which others may be on their way.
+    first, second = sending.send(shipment()), sending.send(shipment(large))
+    assert answer(worker) == (0, 0) and answer(worker) == one
+    for ticket in (first, second):
+        sending.wait(ticket)

@@ -6,6 +6,7 @@ import gc
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from gpu_worker import payloads
 from gpu_worker.client import Client
 from gpu_worker.device.null import NullDevice
+from gpu_worker.protocol.errors import PlanUnknown
 from gpu_worker.protocol.messages import Field, Input, Keep, Plan, Put, Run, Signature, ToDevice, Variant, Welcome
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
@@ -69,6 +71,30 @@ def test_memory_that_comes_again_stays_mapped_and_pinned():
         kept.close()
 
 
+def test_two_memories_with_numbers_stay_mapped_and_are_found_by_these():
+    device = Pinning()
+    kept = payloads.Payloads(device)
+    with Payload.create(10) as one, Payload.create(10) as other, Payload.create(LARGE) as third:
+        def received(payload: Payload, number: int) -> Payload:
+            found = kept.receive(os.dup(payload.descriptor), number)
+            kept.done(again=True)
+            return found
+
+        first, second = received(one, 7), received(other, 8)
+        assert kept.find(7) is first and device.pinned == [first.array.ctypes.data]
+        kept.done(again=True)
+        assert received(other, 8) is second and kept.find(9) is None
+        received(third, 9)                                          # 7 was used before 8
+        assert kept.find(7) is None and first.descriptor == -1 and kept.find(8) is second
+        kept.done(again=False)
+        assert kept.find(8) is None and second.descriptor == -1
+        instead = received(one, 9)                                  # a number says nothing against a descriptor
+        assert instead.identity == one.identity and kept.find(9) is instead
+        kept.done(again=True)
+        kept.rest()
+        assert kept.find(9) is None and not kept.any and not device.pinned
+
+
 def test_memory_beyond_the_bound_is_not_kept(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(payloads, "RECYCLED_BYTES", 100)
     kept = payloads.Payloads(Pinning())
@@ -118,6 +144,22 @@ def put(place: str, vrdd: int, index: int) -> Run:
     variant = Variant(Signature((Field("", "<f8", (8,)),)), (), (b"",), (-1,))
     steps = (Put(), ToDevice(), Keep(0, "x", place)) if place == "device" else (Put(), Keep(0, "x", place))
     return Run(1, 1, 30.0, *sealed(Plan(steps, (), (variant,), (Input(index, 8, 0, 0, b"", (0,)),), ())), (vrdd,), ())
+
+
+def test_a_request_whose_memory_is_not_there_does_nothing_but_let_go(host: Bench):
+    host.process.handle(put("device", 1, 0), [Payload.create(64).release()])
+    kept = host.process.payloads()
+    with Payload.create(64) as payload:
+        payload.put(0, np.arange(8.0))
+        asked = replace(put("device", 2, 0), memory=5, released=(1,))
+        with pytest.raises(PlanUnknown, match="sent again"):
+            host.process.handle(asked, [], kept)
+        assert host.fetched(2) == host.fetched(1) == []
+        host.process.handle(asked, [os.dup(payload.descriptor)], kept)
+        payload.put(0, np.arange(8.0) + 1)
+        host.process.handle(replace(asked, vrdds=(3,)), [], kept)
+    kept.close()
+    assert [host.fetched(vrdd)[0][0][""][0] for vrdd in (2, 3)] == [0, 1]
 
 
 def test_records_are_those_that_the_memory_held_when_they_came(host: Bench):

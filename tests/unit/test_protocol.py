@@ -155,8 +155,8 @@ def test_bombs_and_foreign_types_are_refused(data):
     ([2, [1, [1, None]]], r"message<Release>\.vrdds\[\] is of type NoneType, not int"),
     ([2, [1, None]], r"message<Release>\.vrdds is of type NoneType, not an array"),
     ([6, [1, 1, "", None, 0, 0]], r"message<HoldCopy>\.needed is of type NoneType, not an array"),
-    ([0, [1, 1, 1, b"", b"", [], [], []]], "an array of 8, not the 13 fields of Run"),
-    ([0, [1, 1, 1, b"", b"", [], [], [], [], False, None, -1, False]], r"message<Run>\.world is an array of 0, not"),
+    ([0, [1, 1, 1, b"", b"", [], [], []]], "an array of 8, not the 14 fields of Run"),
+    ([0, [1, 1, 1, b"", b"", [], [], [], [], False, None, -1, False, 0]], r"message<Run>\.world is an array of 0, not"),
 ])
 def test_an_error_names_the_field(raw, says):
     with pytest.raises(ProtocolError, match=says):
