@@ -13,6 +13,7 @@ import signal
 import socket
 import ssl
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -48,7 +49,8 @@ from gpu_worker.protocol.messages import (
     Request,
     Welcome,
 )
-from gpu_worker.protocol.payload import RECYCLED_BYTES, Payload
+from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload
+from gpu_worker.protocol.shared import Loan
 from gpu_worker.protocol.versions import answer
 from gpu_worker.protocol.wire import PATIENT_SECONDS, Connection, close_all, error_of
 from gpu_worker.tcp.visitor import visit
@@ -136,6 +138,9 @@ class Client:
         self._hello = hello
         self._way = way
         self._spare: deque[Payload] = deque()
+        #: All that were made and are still used, and the bytes of the largest that ever was.
+        self._made: weakref.WeakSet[Payload] = weakref.WeakSet()
+        self._largest = 0
         # Numbers must differ from those of all other clients of the session.
         self._numbers = itertools.count(secrets.randbits(39) << 24)
 
@@ -152,14 +157,35 @@ class Client:
             payload.close()
         payload = Payload.create(size)
         payload.number = next(_memories)
+        self._made.add(payload)
+        if size <= RECYCLED_BYTES:
+            self._largest = max(size, self._largest)
         return payload
+
+    def lend(self, size: int) -> Loan | None:
+        """Memory of at least ``size`` bytes for what may never be sent: some that was sent before, or as large as that.
+
+        There are two at most for it, so that one may be filled while somebody has what came in the other.
+        """
+        try:
+            payload = self._spare.pop()
+        except IndexError:
+            if size > self._largest or len(self._made) >= KEPT_MEMORIES or self.fileno() < 0:
+                return None
+            payload = self.payload(self._largest)
+        else:
+            if size > payload.size:
+                self._spare.append(payload)
+                return None
+            payload.used = True
+        return Loan(payload, self.recycle)
 
     def recycle(self, payload: Payload) -> None:
         """Take a payload back that nobody uses any more; finalizers may, in any thread."""
         if self.shares_memory and payload.size <= RECYCLED_BYTES and self.fileno() >= 0:
             self._spare.append(payload)
-            with contextlib.suppress(IndexError):
-                while len(self._spare) > 1:
+            while len(self._spare) > KEPT_MEMORIES:
+                with contextlib.suppress(IndexError):       # another thread may be quicker
                     self._spare.popleft().close()
         else:
             payload.close()

@@ -18,6 +18,7 @@ import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.filled import filled
+from gpu_worker.protocol.shared import Shared
 
 
 class UnknownKernel(PlanError, AttributeError):
@@ -36,7 +37,7 @@ class ArrayValue:
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes
+    data: bytes | Shared
 
     @classmethod
     def of(cls, array: np.ndarray | np.generic, what: str) -> ArrayValue:

@@ -20,6 +20,7 @@ import numpy as np
 from gpu_worker.client import Client
 from gpu_worker.protocol.messages import Ran, Release, Request
 from gpu_worker.protocol.payload import KEPT_MEMORIES, MAPPED_SECONDS, Data, Payload, results
+from gpu_worker.protocol.shared import Loan, prefer
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
 from vispark.prepared import Shipment
 
@@ -35,16 +36,28 @@ Blame = Callable[[Client, Shipment, int], None]
 
 @dataclass(eq=False)
 class Ticket:
-    """A request on its way to a worker with its payload, and its answer once that was taken."""
+    """A request on its way to a worker with its memory, and its answer once that was taken."""
 
     number: int
     shipment: Shipment | None
     answer: tuple[Ran, Data] | None = None
     error: VisparkError | None = None
     done: bool = False
-    payload: Payload | None = None
-    #: Where results may lie in the payload.
+    loan: Loan | None = None
+    #: Where results may lie in the memory that the request brought.
     results: int = -1
+
+    def end(self) -> None:
+        """Nobody has anything in that memory any more."""
+        if self.loan is not None:
+            self.loan.end()
+            self.loan = None
+
+    def spoil(self) -> None:
+        """Nobody knows whether the worker is done with that memory."""
+        if self.loan is not None:
+            self.loan.spoil()
+            self.loan = None
 
 
 @dataclass
@@ -86,6 +99,8 @@ class Lane:
 
     def close(self) -> None:
         """Close the connection."""
+        for ticket in list(self._waiting):
+            ticket.spoil()
         self.client.close()
 
     def uses(self, number: int) -> bool:
@@ -108,13 +123,12 @@ class Lane:
     def _send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
         key, client = shipment.prepared.key, self.client
         results = self._large.get(key, 0) if client.shares_memory else 0
-        payload: Payload | None = None
+        loan: Loan | None = None
 
         def memory(nbytes: int) -> int:
-            nonlocal payload
-            payload = client.payload(nbytes)
-            shipment.values.write(payload, 0)
-            return payload.number if client.shares_memory else 0
+            nonlocal loan
+            loan = self._loan(shipment, nbytes)
+            return loan.payload.number if client.shares_memory else 0
 
         request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
                                            released=released, results=results, memory=memory)
@@ -122,11 +136,23 @@ class Lane:
             # What is large is not sent towards a worker that waits for its own answers to be taken.
             while self._waiting:
                 self._take()
-        ticket = self._sent(request, shipment, [] if payload is None or self._has_mapped(payload) else
-                            [payload.descriptor])
-        ticket.payload, ticket.results = payload, request.results
+        ticket = self._sent(request, shipment, loan)
+        ticket.results = request.results
         self._known.add(key)
         return ticket
+
+    def _loan(self, shipment: Shipment, nbytes: int) -> Loan:
+        """Memory with a plan's values and so many bytes in all: what they were captured into, where that will do."""
+        found = shipment.values.loan() if self.client.shares_memory else None
+        if found is not None and found.take():
+            if found.payload.size >= nbytes:
+                return found
+            found.spoil()       # what is captured next goes to the memory that is large enough
+            found.end()
+        found = Loan(self.client.payload(nbytes), self.client.recycle)
+        found.take()
+        shipment.values.write(found.payload, 0)
+        return found
 
     def _has_mapped(self, payload: Payload) -> bool:
         """Whether the worker has some memory mapped, as far as is known; a request behind which there is no other can
@@ -137,7 +163,7 @@ class Lane:
     def release(self, numbers: tuple[int, ...]) -> None:
         """Let the worker forget VRDDs, after what it was sent before."""
         with self.lock:
-            self._sent(Release(self.client.next_number(), numbers), None, [])
+            self._sent(Release(self.client.next_number(), numbers), None, None)
 
     def ask(self, request: Callable[[Client], Request]) -> Any:
         """The answer to a small request, after those on their way, as to a release that another thread just sent.
@@ -152,9 +178,14 @@ class Lane:
                 self._take()
             return self.client.request(request(self.client))[0]
 
-    def _sent(self, request: Request, shipment: Shipment | None, descriptors: list[int]) -> Ticket:
-        self.client.send(request, descriptors)
-        ticket = Ticket(request.number, shipment)
+    def _sent(self, request: Request, shipment: Shipment | None, loan: Loan | None) -> Ticket:
+        ticket = Ticket(request.number, shipment, loan=loan)
+        descriptors = [] if loan is None or self._has_mapped(loan.payload) else [loan.payload.descriptor]
+        try:
+            self.client.send(request, descriptors)
+        except VisparkError:
+            ticket.spoil()
+            raise
         self._waiting.append(ticket)
         return ticket
 
@@ -182,18 +213,17 @@ class Lane:
             finally:
                 self._waiting.popleft()
             if ticket.shipment:
-                if ticket.payload and self.client.shares_memory and not reply.retained:
-                    self._keeps(ticket.payload)
+                if ticket.loan and self.client.shares_memory:
+                    self._keeps(ticket.loan.payload)
                 ticket.answer = reply, self._results(ticket, reply, descriptors)
-                if ticket.payload:
-                    self.client.recycle(ticket.payload)
-                    ticket.payload = None
+                ticket.end()
         except PlanUnknown as error:
             self._unknown(ticket, error)
             return
         except (WorkerLost, Fenced) as error:
             self._lost(ticket, error)
         except VisparkError as error:
+            ticket.spoil()
             ticket.error = self._reason(ticket, error)
             self._failed.update(dict.fromkeys(ticket.shipment.vrdds[1:] if ticket.shipment else (), ticket.error))
         ticket.done = True
@@ -203,21 +233,25 @@ class Lane:
             self._failed.clear()
 
     def _keeps(self, payload: Payload) -> None:
-        """The worker keeps a payload's memory for some time."""
-        with suppress(ValueError):
-            self._mapped.remove(payload.number)
-        self._mapped.append(payload.number)
+        """The worker keeps a payload's memory for some time, and this thread is likely to send it again."""
+        if not self._mapped or self._mapped[-1] != payload.number:
+            with suppress(ValueError):
+                self._mapped.remove(payload.number)
+            self._mapped.append(payload.number)
         self._mapped_until = time.monotonic() + MAPPED_SECONDS
+        prefer(self.client)
 
     def _results(self, ticket: Ticket, reply: Ran, descriptors: list[int]) -> Data:
         """What a reply brought."""
         if reply.placed:
-            if ticket.payload is None or ticket.results < 0:
+            loan = ticket.loan
+            if loan is None or ticket.results < 0:
                 raise ProtocolError("a worker says that it put results where there is no place for them")
-            payload, ticket.payload = ticket.payload, None
-            whole = np.frombuffer(payload.memory, np.uint8)
-            weakref.finalize(whole, self.client.recycle, payload).atexit = False
-            return Data(Data(whole).view(ticket.results, reply.placed))
+            whole = np.frombuffer(loan.payload.memory, np.uint8)
+            found = Data(Data(whole).view(ticket.results, reply.placed))
+            ticket.loan = None
+            weakref.finalize(whole, loan.end).atexit = False
+            return found
         found = results(reply.data, descriptors)
         if reply.folded is not None and descriptors:
             self._large[ticket.shipment.prepared.key] = found.size
@@ -229,16 +263,15 @@ class Lane:
         """
         self._known.discard(ticket.shipment.prepared.key)
         self._mapped.clear()
+        ticket.end()
         if self._waiting:
             ticket.error = PartitionMissing(error.message, error.place, error.detail)
             ticket.done = True
             self.heard(ticket)
             return
-        if ticket.payload:
-            self.client.recycle(ticket.payload)
         again = self._send(ticket.shipment)
         self._waiting.remove(again)
-        ticket.number, ticket.payload, ticket.results = again.number, again.payload, again.results
+        ticket.number, ticket.loan, ticket.results = again.number, again.loan, again.results
         self._waiting.append(ticket)
 
     def _reason(self, ticket: Ticket, error: VisparkError) -> VisparkError:
@@ -252,6 +285,7 @@ class Lane:
         todo = [ticket, *self._waiting]
         self._waiting.clear()
         for each in todo:
+            each.spoil()
             each.error, each.done = error, True
         for each in todo:
             if each.shipment:

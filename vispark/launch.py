@@ -183,7 +183,7 @@ def _by_value(value: object, what: str) -> Scalar | ArrayValue:
         return ArrayValue.of(value, what)
     if isinstance(value, np.generic):
         array = ArrayValue.of(value, what)
-        return Scalar(array.dtype, array.data)
+        return Scalar(array.dtype, bytes(array.data))
     if isinstance(value, bool):
         return Scalar(_BOOL, bytes([value]))
     if isinstance(value, int):

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from gpu_worker.protocol.filled import filled
 from gpu_worker.protocol.messages import Constant, Module
 from gpu_worker.protocol.payload import Payload, aligned
+from gpu_worker.protocol.shared import INLINE_BYTES, Loan, Shared
 from vispark.kernels import ArrayValue, Kernels
-
-#: Values of at most this many bytes, all together, travel in the message itself.
-INLINE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -62,21 +60,38 @@ class Values:
     def constants(self, offset: int) -> tuple[tuple[Constant, ...], int]:
         """The protocol's records, and the bytes of the payload from ``offset`` on that the large values take."""
         if sum([len(value.data) for value in self.values]) <= INLINE_BYTES:
-            return tuple([Constant(value.dtype, value.shape, value.data, 0) for value in self.values]), 0
+            return tuple([Constant(value.dtype, value.shape, bytes(value.data), 0) for value in self.values]), 0
         placed = self._placed(offset)
-        records = tuple([Constant(value.dtype, value.shape, b"" if start >= 0 else value.data, max(start, 0))
+        records = tuple([Constant(value.dtype, value.shape, b"" if start >= 0 else bytes(value.data), max(start, 0))
                          for value, start in zip(self.values, placed, strict=True)])
         last = placed.index(max(placed))
         return records, placed[last] + aligned(len(self.values[last].data)) - offset
+
+    def loan(self) -> Loan | None:
+        """The memory that the only large value was captured into, where :meth:`constants` with offset 0 would place it.
+        """
+        large: Shared | None = None
+        rest = 0
+        for value in self.values:
+            data = value.data
+            if isinstance(data, bytes):
+                rest += len(data)
+            elif large is None:
+                large = data
+            else:
+                return None
+        return large.loan if large is not None and rest <= INLINE_BYTES else None
 
     def write(self, payload: Payload, offset: int) -> None:
         """Copy the large values to where :meth:`constants` with the same ``offset`` placed them."""
         for value, start in zip(self.values, self._placed(offset), strict=True):
             if start >= 0:
-                payload.memory[start:start + len(value.data)] = value.data
+                payload.memory[start:start + len(value.data)] = bytes(value.data)
 
     def _placed(self, offset: int) -> list[int]:
         """The offset of each large value; -1 for those that are small."""
+        if len(self.values) == 1 and len(self.values[0].data) > INLINE_BYTES:
+            return [aligned(offset)]        # as in most loops
         inline, found = 0, [-1] * len(self.values)
         large: list[int] = []
         for slot in sorted(range(len(self.values)), key=lambda each: len(self.values[each].data)):

@@ -6,6 +6,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -422,6 +423,35 @@ def test_passes_ask_the_jvm_nothing(sc: SparkContext, monkeypatch: pytest.Monkey
         assert pairs.reduceByKey(operator.add, numKeys=2).collect() == sums
         assert numbers.vmap(lambda x, k: k * x, k).reduce(operator.add) == 6 * k
     assert [command for command in asked if not command.startswith("m\n")] == []       # but for what Python let go of
+
+
+def test_large_arguments_are_those_of_their_call_however_long_it_is_kept(sc: SparkContext):
+    rows = [np.arange(10_000.0) * number for number in range(4)]
+    held = in_partitions(sc, [rows[:3], rows[3:]]).cache("GPU")
+    w = np.zeros(10_000)
+    kept, shared = [], set()
+
+    def step(number: int) -> None:
+        w[:] = number
+        scaled = held.vmap(lambda p, w: p * w, w)
+        w[:] = np.nan
+        total = scaled.reduce(np.add)
+        shared.add(type(scaled._op.spec.arguments[0].data).__name__)
+        if number % 3 == 0:
+            kept.append((number, scaled, total))
+        assert (total == number * sum(rows)).all()
+
+    for number in range(12):
+        step(number)
+    assert shared == {"bytes", "Shared"}        # some of them in memory that the worker has
+    # Two threads bring the same arguments at the same time, and what came before is as it was.
+    with ThreadPoolExecutor(2) as pool:
+        again = list(pool.map(lambda each: each[1].reduce(np.add), kept * 3))
+    for (number, _, total), found in zip(kept * 3, again, strict=True):
+        assert (total == number * sum(rows)).all() and (found == total).all()
+    for worker in Session.of(sc).workers.known():
+        while worker._idle:         # connections have their memory for the next request
+            worker._idle.pop().close()
 
 
 def test_a_bool_is_a_key(sc: SparkContext):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import pickle
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from gpu_worker.client import Client
-from gpu_worker.protocol.errors import PlanUnknown
+from gpu_worker.protocol.errors import PlanError, PlanUnknown
 from gpu_worker.protocol.messages import Done, Folded, Ran, Release, Reply, Request, Times, Welcome
 from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.shared import Shared, captured
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
 from vispark.kernels import ArrayValue
 from vispark.lanes import Lane
@@ -126,6 +130,65 @@ def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple
     # Memory is used again once nobody has what came in it.
     assert numbers[1] != numbers[2] and numbers[3] in numbers[1:3] and numbers[4] != numbers[3]
     assert (kept[0] == found + 3).all()
+
+
+def test_what_is_captured_into_a_workers_memory_is_sent_from_there(lane: tuple[Lane, Connection]):
+    sending, worker = lane
+
+    def passed(data: bytes | Shared, expected: np.ndarray, known: dict[int, Payload]) -> int:
+        """The number of the memory that a value came in."""
+        given = shipment(expected)
+        given = replace(given, values=Values((replace(given.values.values[0], data=data),)))
+        ticket = sending.send(given)
+        request, descriptors = worker.receive(Request)
+        for descriptor in descriptors:
+            known[request.memory] = Payload.receive(descriptor)
+        assert (known[request.memory].view(0, expected.nbytes).view("f8") == expected).all()
+        worker.send(Ran(request.number, (), None, False, Times(0.0, 0.0), b""), Reply)
+        sending.wait(ticket)
+        return request.memory
+
+    large, known = np.arange(100_000.0), {}
+    first = passed(captured(large), large, known)               # nothing has been there and back yet
+    one, other, third = captured(large), captured(large + 1), captured(large + 2)
+    assert [type(each) for each in (one, other, third)] == [Shared, Shared, bytes]
+    assert one == large.tobytes() and hash(one) == hash(large.tobytes()) and one != other
+    assert pickle.loads(pickle.dumps(one)) == large.tobytes()
+    kept = large.copy()
+    large[:] = -1                                                # which changes nothing that was captured
+    numbers = [passed(each, kept + number, known) for number, each in ((0, one), (1, other), (0, one), (2, third))]
+    assert numbers[0] == numbers[2] == first != numbers[1] and numbers[3] not in numbers[:3]
+    del other
+    assert passed(captured(kept[::-1]), kept[::-1], known) in (numbers[1], numbers[3])
+    # One request at a time brings it; who comes then is sent a copy.
+    assert one.loan.take() and passed(one, kept, known) != first
+    one.loan.end()
+    assert passed(one, kept, known) == first
+
+
+def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(lane: tuple[Lane, Connection]):
+    sending, worker = lane
+    large = np.ones(100_000)
+    ticket = sending.send(shipment(large))
+    answer(worker)
+    sending.wait(ticket)
+    data = captured(large)
+    given = Shipment(shipment().prepared, (7, 8), Values((ArrayValue("<f8", large.shape, data),)))
+    ticket = sending.send(given)
+    request, _ = worker.receive(Request)
+    worker.send(failure_of(PlanError("no"), request.number), Reply)
+    with pytest.raises(PlanError):
+        sending.wait(ticket)
+    again = sending.send(given)
+    repeated, descriptors = worker.receive(Request)             # of what was captured there is a copy
+    with Payload.receive(*descriptors) as copy:
+        assert repeated.memory != request.memory and (copy.view(0, large.nbytes).view("f8") == 1).all()
+    worker.send(Ran(repeated.number, (), None, False, Times(0.0, 0.0), b""), Reply)
+    sending.wait(again)
+    payload = data.loan.payload
+    del data, given, ticket, again
+    gc.collect()        # the error has the frames that it passed
+    assert payload.descriptor < 0 and payload not in sending.client._spare
 
 
 def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(lane: tuple[Lane, Connection]):

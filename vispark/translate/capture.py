@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from gpu_worker.protocol.shared import captured
 from vispark.translate.errors import Refusal
 from vispark.translate.form import Constant, Definition
 from vispark.translate.text import at_definition
@@ -48,8 +49,7 @@ def constant(value: Any, what: str) -> Constant:
         return Constant(dtype, (), packed.pack(*parts), True)
     if isinstance(value, _ARRAYS) and not isinstance(value, np.ma.MaskedArray):
         held = _held(value.dtype, what)
-        data = value.tobytes() if value.dtype is held else np.asarray(value, dtype=held).tobytes()
-        return Constant(held.str, value.shape, data)
+        return Constant(held.str, value.shape, captured(value if value.dtype is held else np.asarray(value, held)))
     if isinstance(value, list | tuple):
         return _stacked(value, what)
     if value is None:
@@ -70,7 +70,7 @@ def _stacked(value: list[Any] | tuple[Any, ...], what: str) -> Constant:
         if (item.dtype, item.shape, item.weak) != (first.dtype, first.shape, first.weak):
             raise Refusal(f"{what} is a {kind} whose items differ, and a kernel takes it as one array: {what}[0] is "
                           f"{_described(first)}, and {what}[{number}] {_described(item)}")
-    return Constant(first.dtype, (len(items), *first.shape), b"".join([item.data for item in items]))
+    return Constant(first.dtype, (len(items), *first.shape), b"".join([bytes(item.data) for item in items]))
 
 
 def _described(item: Constant) -> str:

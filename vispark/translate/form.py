@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.filled import filled
+from gpu_worker.protocol.shared import Shared
 from vispark.hashed import hashed_once
 
 
@@ -62,7 +63,7 @@ class Constant:
         NumPy's string for it, in native byte order.
     shape : tuple of int
         () for a number.
-    data : bytes
+    data : bytes or Shared
         The elements in C order.
     weak : bool
         Whether it is a Python number, whose type gives way to NumPy's.
@@ -70,13 +71,13 @@ class Constant:
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes = field(repr=False)
+    data: bytes | Shared = field(repr=False)
     weak: bool = False
 
     @property
     def array(self) -> np.ndarray:
         """The value as an array."""
-        return np.frombuffer(self.data, self.dtype).reshape(self.shape)
+        return np.frombuffer(bytes(self.data), self.dtype).reshape(self.shape)
 
     @property
     def number(self) -> Any:

@@ -1,0 +1,121 @@
+"""Memory that goes back and forth between a client and a worker, and what is captured straight into it.
+
+An argument that is as large as a payload is fixed when the call is made, in memory that the worker has mapped, so that
+it need not be copied once more when it is sent. The memory is used again once nobody has the argument, nor the results
+that came behind it, and no request with either is on its way.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpu_worker.protocol.payload import Payload
+
+#: Values of at most this many bytes, all together, travel in a message itself.
+INLINE_BYTES = 1 << 16
+
+
+class Loan:
+    """A use of a memory. Whoever has it may rely on what he put there.
+
+    Parameters
+    ----------
+    payload : Payload
+        The memory.
+    give : callable
+        Takes the memory back when nobody has the loan any more; finalizers may call it, in any thread.
+    """
+
+    __slots__ = ("_give", "_is_spoiled", "_lock", "payload")
+
+    def __init__(self, payload: Payload, give: Callable[[Payload], None]):
+        self.payload = payload
+        self._give = give
+        self._lock = threading.Lock()
+        self._is_spoiled = False
+
+    def take(self) -> bool:
+        """Whether a request may bring it: one at a time, as results are written to it; :meth:`end` must follow then."""
+        return not self._is_spoiled and self._lock.acquire(blocking=False)
+
+    def end(self) -> None:
+        """The request is answered, and nobody has what came with that."""
+        self._lock.release()
+
+    def spoil(self) -> None:
+        """Nobody knows who uses it still, or it is too small: no request brings it again, and it is not given back."""
+        self._is_spoiled = True
+
+    def __del__(self) -> None:
+        if self._is_spoiled:
+            self.payload.close()
+        else:
+            self._give(self.payload)
+
+
+class Shared:
+    """Bytes at the start of a memory, equal to others by content; pickled, they are ``bytes``."""
+
+    __slots__ = ("_nbytes", "loan")
+
+    def __init__(self, loan: Loan, nbytes: int):
+        self.loan = loan
+        self._nbytes = nbytes
+
+    def __len__(self) -> int:
+        return self._nbytes
+
+    def __bytes__(self) -> bytes:
+        return self.loan.payload.memory[:self._nbytes]
+
+    def __eq__(self, other: object) -> bool:
+        return bytes(self) == bytes(other) if isinstance(other, Shared | bytes) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(bytes(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytes, (bytes(self),)
+
+
+class Lender(Protocol):
+    """What has memories that a worker has mapped."""
+
+    def lend(self, size: int) -> Loan | None:
+        """Memory of at least so many bytes, if there is some that nobody uses."""
+
+
+class _Lenders(threading.local):
+    """The lender that a thread used last."""
+
+    last: Lender | None = None
+
+
+_lenders = _Lenders()
+
+
+def prefer(lender: Lender | None) -> None:
+    """Let the calling thread capture into what this lender has, as it is likely to send it there."""
+    _lenders.last = lender
+
+
+# A process that is forked has the same memory.
+os.register_at_fork(after_in_child=lambda: prefer(None))
+
+
+def captured(array: np.ndarray | np.generic) -> bytes | Shared:
+    """An array's bytes at this moment, in C order: in memory of the lender that the thread prefers, where they are too
+    many for a message.
+    """
+    nbytes = array.nbytes
+    if nbytes > INLINE_BYTES and _lenders.last is not None:
+        loan = _lenders.last.lend(nbytes)
+        if loan is not None:
+            loan.payload.memory[:nbytes] = np.ascontiguousarray(array).data
+            return Shared(loan, nbytes)
+    return array.tobytes()
