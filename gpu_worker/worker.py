@@ -440,6 +440,8 @@ class Worker:
         return Done(request.number), []
 
     def _forget(self, numbers: tuple[int, ...]) -> None:
+        if not numbers:
+            return
         self._names.release(numbers)
         self._plans.release(numbers, self._names)
         self._snapshots.forget(numbers)

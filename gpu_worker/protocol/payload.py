@@ -99,8 +99,12 @@ class Data:
         self.view(offset, array.nbytes).view(array.dtype).reshape(array.shape)[...] = array
 
     def field(self, field: Field, offset: int) -> np.ndarray:
-        """A field at ``offset``, as a view of its dtype and shape."""
-        return self.view(offset, field_bytes(field)).view(np.dtype(field.dtype)).reshape(field.shape)
+        """A field at ``offset``, as a view of its dtype and shape. Raises as :meth:`view` does."""
+        dtype, shape = np.dtype(field.dtype), field.shape
+        nbytes = math.prod(shape) * dtype.itemsize
+        if offset < 0 or offset + nbytes > self.size:
+            self.view(offset, nbytes)       # which says so
+        return np.ndarray(shape, dtype, self.array, offset)
 
 
 class Payload(Data):

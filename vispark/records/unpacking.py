@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -58,7 +59,7 @@ def _elements(layout: Layout, count: int, block: Mapping[str, np.ndarray]) -> It
             raise ProtocolError(f"{_name(part)} has shape {array.shape}, not {count} records")
         columns.append(_records(part, array))
     if layout.tupled:
-        return _nested([part.name.split(".") for part in layout.parts], columns)
+        return _nested(_nesting(tuple([part.name for part in layout.parts])), columns)
     if not layout.named:
         return columns[0]
     names = [part.name for part in layout.parts]
@@ -69,20 +70,33 @@ def _blocks(layout: Layout, blocks: Sequence[Mapping[str, np.ndarray]]) -> Itera
     for block in blocks:
         record = {part.name: _record(part, _array(part, block)) for part in layout.parts}
         if layout.tupled:
-            yield next(_nested([name.split(".") for name in record], [iter([each]) for each in record.values()]))
+            yield next(_nested(_nesting(tuple(record)), [iter([each]) for each in record.values()]))
         else:
             yield record if layout.named else record[""]
 
 
-def _nested(places: Sequence[Sequence[str]], columns: Sequence[Iterator]) -> Iterator:
-    """Tuples out of their columns, each of which has its place: ``["1", "0"]`` is the first part of the second one."""
-    if places == [[]]:
-        return columns[0]
-    parts = []
-    for first in dict.fromkeys(place[0] for place in places):
-        inner = [index for index, place in enumerate(places) if place[0] == first]
-        parts.append(_nested([places[index][1:] for index in inner], [columns[index] for index in inner]))
-    return zip(*parts, strict=True)
+#: Which column stands somewhere in a tuple, or which of them make the tuple that does.
+_Nesting = int | tuple["_Nesting", ...]
+
+
+@functools.lru_cache(maxsize=256)
+def _nesting(names: tuple[str, ...]) -> _Nesting:
+    """Where columns go by their names: ``1.0`` is the first part of the second one."""
+    return _grouped([(number, name.split(".")) for number, name in enumerate(names)])
+
+
+def _grouped(places: Sequence[tuple[int, Sequence[str]]]) -> _Nesting:
+    if len(places) == 1 and not places[0][1]:
+        return places[0][0]
+    firsts = dict.fromkeys(place[0] for _, place in places)
+    return tuple(_grouped([(number, place[1:]) for number, place in places if place[0] == first]) for first in firsts)
+
+
+def _nested(nesting: _Nesting, columns: Sequence[Iterator]) -> Iterator:
+    """Tuples out of their columns."""
+    if isinstance(nesting, int):
+        return columns[nesting]
+    return zip(*[_nested(part, columns) for part in nesting], strict=True)
 
 
 def _array(part: Part, block: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -110,6 +124,8 @@ def _records(part: Part, array: np.ndarray) -> Iterator[Any]:
     if part.form == "tuple":
         return chain.from_iterable(_rows(part.types, chunk) for chunk in _chunks(array))
     if part.form == "number":
+        if len(array) <= _CHUNK:
+            return _numbers(part.types[0], array)
         return chain.from_iterable(_numbers(part.types[0], chunk) for chunk in _chunks(array))
     array = _owned(array, part.types[0])
     return iter(array) if array.ndim > 1 else (array[index, ...] for index in range(len(array)))

@@ -114,9 +114,10 @@ def lookup(function: types.FunctionType, name: str) -> Any:
             raise Unbound(name) from error
     if name in function.__globals__:
         return function.__globals__[name]
-    if hasattr(builtins, name):
+    try:
         return getattr(builtins, name)
-    raise Unbound(name)
+    except AttributeError as error:
+        raise Unbound(name) from error
 
 
 def _article(word: str) -> str:

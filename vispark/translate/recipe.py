@@ -38,14 +38,9 @@ class Following:
     captures: list[Capture] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """An object that is looked up in an earlier one, and what it must be."""
-
-    parent: int
-    get: Callable[[Any, Any], Any]
-    key: Any
-    check: Check
+#: An object that is looked up in an earlier one: the number of that, how it is looked up there and by which key, and
+#: what it must be.
+_Step = tuple[int, Callable[[Any, Any], Any], Any, Check]
 
 
 class Recipe:
@@ -115,7 +110,7 @@ class Recipe:
 
     def finished(self) -> tuple[_Step, ...]:
         """The lookups with what is expected of them."""
-        return tuple(_Step(*step, self._checks.get(number, _anything)) for number, step in enumerate(self._steps))
+        return tuple((*step, self._checks.get(number, _anything)) for number, step in enumerate(self._steps))
 
 
 #: What is captured by value.
@@ -186,17 +181,18 @@ class _Kept:
 
     def again(self, function: Any) -> tuple[Capture, ...] | None:
         """What the definition captures of another function; None if it is not that function's."""
-        walk = Following([function])
-        if not self.steps[0].check(function, walk):
+        walk = Following(found := [function])
+        first, *steps = self.steps
+        if not first[3](function, walk):
             return None
-        for step in self.steps[1:]:
-            try:
-                found = step.get(walk.found[step.parent], step.key)
-                if not step.check(found, walk):
+        try:
+            for parent, get, key, check in steps:
+                value = get(found[parent], key)
+                if not check(value, walk):
                     return None
-            except (Unbound, Refusal, AttributeError, LookupError):
-                return None
-            walk.found.append(found)
+                found.append(value)
+        except (Unbound, Refusal, AttributeError, LookupError):
+            return None
         return tuple(walk.captures)
 
 
