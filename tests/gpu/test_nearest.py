@@ -9,7 +9,7 @@ from gpu_worker.device.cuda import CudaDevice
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import launch
 from tests.unit.test_nearest_beside import made, nearest_and_cost
-from tests.unit.test_nearest_roles import check
+from tests.unit.test_nearest_roles import check, half_way
 from tests.unit.test_translate_nearest import (
     CENTRES,
     all_equal,
@@ -38,9 +38,13 @@ def test_rows_are_folded_by_two_blocks(device: CudaDevice, centres: int, columns
           tiles=30, on=device, way="Pair")
 
 
-def test_two_blocks_settle_what_an_epoch_leaves_open(device: CudaDevice):
-    # 16,384 rows of normal numbers, of which products leave some open, and as many again but a few.
-    check([points(31_000, 704, 3)], points(64, 704, 1), tiles=31_000 // 16 + 1, on=device, way="Pair")
+@pytest.mark.parametrize(("centres", "columns", "way"), [(64, 704, "Pair"), (80, 784, "Pair"), (40, 784, "Roles")])
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_rows_that_wait_come_again_in_a_later_tile(device: CudaDevice, centres: int, columns: int, way: str,
+                                                   share: float):
+    around = points(centres, columns, 1)
+    check([half_way(31_000, around, share), half_way(770, around, share)], around, tiles=31_000 // 16 + 1, on=device,
+          way=way)
 
 
 @pytest.mark.parametrize(("centres", "columns"), [(96, 784), (160, 784), (256, 512), (24, 256)])

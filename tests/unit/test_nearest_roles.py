@@ -76,7 +76,8 @@ def test_what_gains_by_one_pass_and_fits_registers_and_shared_memory_takes_it(ce
 
 
 @pytest.mark.parametrize(("centres", "columns", "slots"), [
-    (80, 784, 4), (41, 784, 5), (64, 704, 5), (80, 700, None), (96, 784, None), (112, 704, None), (80, 786, None)])
+    (80, 784, 5), (57, 784, 6), (41, 784, 6), (64, 704, 6), (80, 700, None), (96, 784, None), (112, 704, None),
+    (80, 786, None)])
 def test_sums_that_fit_the_registers_of_two_blocks_take_these(centres, columns, slots):
     shape = one_pass(centres, columns, "float32", Nearest("first", False))
     assert (shape and (type(shape.way), shape.way.slots)) == (slots and (Pair, slots))
@@ -100,6 +101,24 @@ def test_rows_that_products_leave_open_are_added_up_where_they_belong(change: Ca
     data, centres = points(40, COLUMNS, 7), points(CENTRES, COLUMNS, 8)
     change(data, centres)
     check([data], centres, tiles=2)
+
+
+def half_way(rows: int, centres: np.ndarray, share: float) -> np.ndarray:
+    """Rows of which so many are as far from two centres or from three, up to a 10,000th, and the others near one."""
+    rng = np.random.default_rng(rows)
+    found = np.empty((rows, centres.shape[1]))
+    for row, kind in zip(found, np.where(rng.random(rows) < share, rng.integers(1, 3, rows), 0), strict=True):
+        some = centres[rng.permutation(len(centres))[:kind + 1]].astype(float)
+        first, apart = some[0], some[1:] - some[0]
+        row[:] = first + np.linalg.solve(apart @ apart.T, (apart * apart).sum(axis=1) / 2) @ apart
+    return (found + rng.normal(scale=1e-4, size=found.shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.6])
+def test_rows_that_wait_come_again_in_a_later_tile(share: float):
+    # Of the greater share more wait than there is room for: these get labels at once.
+    centres = points(16, 404, 6)
+    check([half_way(2_300, centres, share), half_way(1_030, centres, share)], centres, tiles=200)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])

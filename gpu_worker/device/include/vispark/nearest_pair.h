@@ -4,65 +4,62 @@
 // Of each tile of 16 rows block 0 labels the first eight and block 1 the others, the two deciders of a block every
 // second tile. Scores of the other block's rows go over, and labels come back, by stores that count at a barrier of the
 // receiver, so that nobody waits for a pair. Products are taken of rows as one float16, which leaves more rows open
-// than two do and takes half the time. A row with two or three candidates goes without a label until an epoch of
-// tiles is through: then all warps compute such rows again from memory, sort them by label and add them to the sums. Of
-// a row with more candidates, a decider computes the label at once.
+// than two do and takes half the time. A row with two or three candidates comes again in a late tile, as nearest_late.h
+// has it: each block has parts of the distances, by its columns. Of a row with more candidates, a decider computes the
+// label at once.
 #pragma once
 
-#include "vispark/nearest_ring.h"
+#include "vispark/nearest_late.h"
 
 namespace nearest {
 
 // N is K rounded up to a multiple of 8, D a multiple of 4. SLOTS tiles in the ring. Work is for two neighbouring thread
 // blocks of THREADS, a cluster.
 template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
-    static constexpr int ADDERS = 8, MULTIPLIERS = 4, DECIDERS = 2, THREADS = 512;
+    static constexpr int ADDERS = 8, TEAMS = 2, MEMBERS = 2, MULTIPLIERS = TEAMS * MEMBERS, THREADS = 512;
+    static constexpr int DECIDERS = TEAMS;
     static constexpr int FIRST_MULTIPLIER = ADDERS, FIRST_DECIDER = FIRST_MULTIPLIER + MULTIPLIERS;
     static constexpr int LOADER = FIRST_DECIDER + DECIDERS;
     static constexpr int TILE = 16, QUARTER = 4, QUARTERS = TILE / QUARTER, HALF = TILE / 2, FLUSH = 4096;
-    // Tiles of an epoch, and the rows of it that a decider may leave open; rows on their way while these are added.
-    static constexpr int EPOCH = 1024, OPEN = 1024, ROWS_AHEAD = 16;
-    // Steps of 16 columns: block 0 has OWN_STEPS, block 1 the others, and each multiplier SHORT of them or one more.
-    static constexpr int STEPS = (D + 15) / 16, OWN_STEPS = (STEPS + 1) / 2, SHORT = STEPS / 2 / MULTIPLIERS;
+    // Tiles of an epoch, and the rows of these that a decider has.
+    static constexpr int EPOCH = 48, DECIDED = EPOCH / DECIDERS * HALF;
+    // Steps of 16 columns: block 0 has OWN_STEPS, block 1 the others, and each of a team SHORT of them or one more.
+    static constexpr int STEPS = (D + 15) / 16, OWN_STEPS = (STEPS + 1) / 2, SHORT = STEPS / 2 / MEMBERS;
     // Rows lie so far apart that those of neighbouring lanes are in different banks.
     static constexpr int PITCH = (OWN_STEPS | 1) * 16;
     // An adder's centres, and the columns of a lane of it.
     static constexpr int OWN = (K + ADDERS - 1) / ADDERS, COLUMNS = (OWN_STEPS * 16 + 31) / 32;
     // Two tiles of 8 centres side by side are one read, and those of a lane one store, where they are even.
     static constexpr int NT = N / 8, WIDE = NT % 2 ? 2 : 4, PACKS = NT * 2 / WIDE;
-    static constexpr int SENDERS = 2 * MULTIPLIERS, SENT = 32 * (NT * 8 + 4);
+    static constexpr int SENDERS = 2 * MEMBERS, SENT = 32 * (NT * 8 + 4);
     static constexpr unsigned NONE = 255;
 
     typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 1> Prepared;
 
-    // Rows that were left open, and their order by label.
-    struct Late {
-        unsigned short rows[2 * DECIDERS * OPEN], order[2 * DECIDERS * OPEN];
-        unsigned char labels[2 * DECIDERS * OPEN];
-        int places[THREADS / 32 * K], start[K + 1];
-    };
+    typedef nearest::Late<EPOCH, TILE, SLOTS, DECIDERS, 2, DECIDED> Late;
+    typedef typename Late::Tile Tile;
+    typedef typename Late::Rows LateRows;
 
     struct Room {
-        union {                                                 // between epochs no rows are on their way
-            float rows[SLOTS][TILE][PITCH];
-            Late late;
-        };
+        float rows[SLOTS][TILE][PITCH];
         unsigned char image[OWN_STEPS * N * 32];
-        float scores[DECIDERS][SENDERS][PACKS][32][WIDE];             // of both blocks' multipliers
+        // Of both blocks' multipliers of a team: scores, or of a late tile distances of half the rows.
+        union alignas(16) {
+            float scores[PACKS][32][WIDE];
+            Distances<C> distances[HALF];
+        } parts[DECIDERS][SENDERS];
         float norms[DECIDERS][SENDERS][32];
         float means[STEPS * 16], numbers[NUMBERS * N], greatest[NUMBERS];
         unsigned long long labels[SLOTS][2];                    // a byte a row
-        int open[DECIDERS][OPEN];                               // a row's number in the epoch, and two candidates
-        unsigned char third[DECIDERS][OPEN];                    // one more, or one of these
-        int left_open[2][DECIDERS];                             // how many, in one epoch and the next
+        typename Late::Notes notes;
         Bar full[SLOTS], empty[SLOTS][QUARTERS], labelled[SLOTS], scored[DECIDERS], taken[DECIDERS];
         int counts[K];
     };
 
-    // A block's share of an epoch's tiles: all rows, some columns.
+    // A block's share of a work: all rows, some columns.
     struct Given {
         const float* x;
-        int rows, first, end, first_step, steps, columns;
+        int rows, first_step, steps, columns;
         unsigned rank;
     };
 
@@ -81,9 +78,8 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     // of those that know these; the others have nothing left to do.
     static __device__ bool fold(const float* x, long long rows, Room& room, const C* centres, double* sums)
     {
-        const int tiles = (int)((rows + TILE - 1) / TILE);
         const unsigned rank = tensor::rank();
-        Given given = {x, (int)rows, 0, 0, 0, OWN_STEPS, OWN_STEPS * 16, rank};
+        Given given = {x, (int)rows, 0, OWN_STEPS, OWN_STEPS * 16, rank};
         if (rank) {
             given.first_step = OWN_STEPS;
             given.steps = STEPS - OWN_STEPS;
@@ -94,88 +90,27 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         prepare(room);
         __syncthreads();
         tensor::join_cluster();
-        #pragma unroll 1
-        for (int turn = 0; given.first < tiles || given.first == 0; turn ^= 1, given.first += EPOCH) {
-            given.end = min(given.first + EPOCH, tiles);
-            take_part(room, factors, given, centres, sums, turn);
-            settle(room, given, centres, sums, turn);
-        }
-        if (rank == 0)
-            for (int k = tensor::thread(); k < K; k += THREADS) room.counts[k] += tensor::there(&room.counts[k], 1);
-        tensor::join_cluster();
-        return rank == 0 && tensor::thread() < FIRST_MULTIPLIER * 32;
-    }
-
-    // The warp's role, until both blocks are through. Registers go back where all have left what they took.
-    static __device__ __forceinline__ void take_part(Room& room, const Factors& factors, const Given& given,
-                                                     const C* centres, double* sums, int turn)
-    {
         const int warp = tensor::thread() / 32;
         if (warp < FIRST_MULTIPLIER) {
             tensor::take_registers<168>();
             add(room, given, sums);
-            tensor::leave_registers<128>();
-            tensor::join_cluster();
         } else if (warp < FIRST_DECIDER) {
             tensor::leave_registers<112>();
-            multiply(room, factors, given, warp - FIRST_MULTIPLIER);
-            tensor::join_cluster();
-            tensor::take_registers<128>();
+            multiply(room, factors, given, centres, warp - FIRST_MULTIPLIER);
         } else {
             tensor::leave_registers<64>();
-            if (warp < LOADER) decide(room, factors, given, centres, warp - FIRST_DECIDER, turn);
+            if (warp < LOADER) decide(room, factors, given, centres, warp - FIRST_DECIDER);
             else if (warp == LOADER) load(room, given);
+        }
+        tensor::join_cluster();
+        if (warp >= FIRST_MULTIPLIER || rank) {
             tensor::join_cluster();
-            tensor::take_registers<128>();
+            return false;
         }
-    }
-
-    // Rows that both blocks left open get labels, and are added to the sums of the own columns.
-    static __device__ __forceinline__ void settle(Room& room, const Given& given, const C* centres, double* sums,
-                                                  int turn)
-    {
-        const int own = room.left_open[turn][0], both = own + room.left_open[turn][1], warp = tensor::thread() / 32;
-        int ends[2 * DECIDERS], all = 0;
-        for (int i = 0; i < 2 * DECIDERS; i++)
-            ends[i] = all += tensor::there(&room.left_open[turn][i % DECIDERS], i / DECIDERS);
-        if (all == 0) return;
-        const float* const x = given.x + (long long)given.first * TILE * D;
-        #pragma unroll 1
-        for (int i = warp; i < both; i += THREADS / 32) {
-            const int list = i < own ? 0 : 1, place = i - list * own;
-            int* const at = &room.open[list][place];
-            const unsigned row = *at & 0xffff, low = *at >> 16 & 0xff, high = (unsigned)*at >> 24;
-            const unsigned third = room.third[list][place];
-            const int label = again<N, K, D, nan, 25>(
-                [&](unsigned q) { return mask_of(low, q) | mask_of(high, q) | mask_of(third, q); }, false,
-                x + (long long)row * D, centres);
-            if (tensor::thread() % 32) continue;
-            *at = row | label << 16;
-            atomicAdd(&room.counts[label], 1);
-        }
+        for (int k = tensor::thread(); k < K; k += FIRST_MULTIPLIER * 32)
+            room.counts[k] += tensor::there(&room.counts[k], 1);
         tensor::join_cluster();
-        Late& late = room.late;
-        #pragma unroll 1
-        for (int i = tensor::thread(), list = 0; i < all; i += THREADS) {
-            while (i >= ends[list]) list++;
-            const int place = list ? i - ends[list - 1] : i;
-            const int row = tensor::there(&room.open[list % DECIDERS][place], list / DECIDERS);
-            late.rows[i] = (unsigned short)row;
-            late.labels[i] = (unsigned char)(row >> 16);
-        }
-        tensor::join_cluster();
-        sort<K, THREADS>(late.labels, all, late.order, late.places, late.start);
-        gather<K, D, THREADS, ROWS_AHEAD, OWN_STEPS * 16>(x + given.first_step * 16, given.columns,
-                                                          [&](int i) { return late.rows[late.order[i]]; }, late.start,
-                                                          sums + given.first_step * 16, false);
-        // Bulk copies write there next.
-        tensor::publish();
-        __syncthreads();
-    }
-    // A candidate as a bit of the q-th of four masks.
-    static __device__ __forceinline__ unsigned long long mask_of(unsigned n, unsigned q)
-    {
-        return n % 8 / 2 == q ? 1ull << (n / 8 * 2 + n % 2) : 0;
+        return true;
     }
 
     static __device__ __forceinline__ void prepare(Room& room)
@@ -183,65 +118,78 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         for (int k = threadIdx.x; k < K; k += THREADS) room.counts[k] = 0;
         if (threadIdx.x) return;
         for (int slot = 0; slot < SLOTS; slot++) {
-            tensor::prepare(tensor::shared_of(&room.full[slot]), QUARTERS);
+            tensor::prepare(tensor::shared_of(&room.full[slot]), 1);
             for (int i = 0; i < QUARTERS; i++) tensor::prepare(tensor::shared_of(&room.empty[slot][i]), ADDERS);
             tensor::prepare(tensor::shared_of(&room.labelled[slot]), 1);
         }
         for (int i = 0; i < DECIDERS; i++) {
-            tensor::prepare(tensor::shared_of(&room.scored[i]), MULTIPLIERS);
+            tensor::prepare(tensor::shared_of(&room.scored[i]), MEMBERS);
             tensor::prepare(tensor::shared_of(&room.taken[i]), 2);
         }
+        Late::prepare(room.notes);
         tensor::prepared();
     }
 
-    // -- the loader, one warp, a lane for each row of a quarter -------------------------------------------------------
+    // -- the loader, one warp, a lane for each row of a tile ----------------------------------------------------------
 
     static __device__ __forceinline__ void load(Room& room, const Given& given)
     {
         const int lane = tensor::thread() % 32;
-        Turn<SLOTS> at(given.first);
-        #pragma unroll 1
-        for (int tile = given.first; tile < given.end; tile++, at.next())
+        const float* const x = given.x + given.first_step * 16;
+        auto bring = [&](const Tile& tile, int rows, long long row) {
+            const float* const from = x + row * D;
+            const tensor::Shared full = tensor::shared_of(&room.full[tile.slot]);
+            const tensor::Shared to = tensor::shared_of(room.rows[tile.slot][lane % TILE]);
+            wait(room.empty[tile.slot][0], tile.turn + 1);
+            if (lane == 0) tensor::expect(full, rows * given.columns * 4);
+            __syncwarp();
             #pragma unroll 1
             for (int quarter = 0; quarter < QUARTERS; quarter++) {
-                const int first = tile * TILE + quarter * QUARTER, rows = max(0, min(QUARTER, given.rows - first));
-                wait(room.empty[at.slot][quarter], at.turn + 1);
-                const tensor::Shared full = tensor::shared_of(&room.full[at.slot]);
-                if (lane == 0) tensor::expect(full, rows * given.columns * 4);
-                __syncwarp();
-                if (lane < rows)
-                    tensor::add_once(tensor::shared_of(room.rows[at.slot][quarter * QUARTER + lane]),
-                                     given.x + (long long)(first + lane) * D + given.first_step * 16, given.columns * 4,
-                                     full);
+                if (quarter) wait(room.empty[tile.slot][quarter], tile.turn + 1);
+                if (lane / QUARTER == quarter && lane < rows) tensor::add_once(to, from, given.columns * 4, full);
             }
+        };
+        Late::over_tiles(
+            room.notes, given.rows,
+            [&](const Tile& tile) { bring(tile, min(TILE, given.rows - tile.first), tile.first + lane); },
+            [](int) {},
+            [&](const Tile& tile, const LateRows& late) {
+                const int rows = min(TILE, late.count - tile.first);
+                bring(tile, rows, late.first() + late[tile.first + min(lane, rows - 1)].row());
+            });
     }
 
     // -- multipliers --------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void multiply(Room& room, const Factors& factors, const Given& given, int number)
+    static __device__ __forceinline__ void multiply(Room& room, const Factors& factors, const Given& given,
+                                                    const C* centres, int number)
     {
-        const int lane = tensor::thread() % 32, t = lane % 4, g = lane / 4, longer = given.steps - SHORT * MULTIPLIERS;
-        const int step = number * SHORT + min(number, longer);
+        const int lane = tensor::thread() % 32, t = lane % 4, g = lane / 4;
+        const int team = number / MEMBERS, member = number % MEMBERS, longer = given.steps - SHORT * MEMBERS;
+        const int step = member * SHORT + min(member, longer);
         const uint2* const image = (const uint2*)room.image + step * NT * 32 + (NT % 2 ? lane : 2 * lane);
         const float* const means = room.means + (given.first_step + step) * 16 + t * 4;
-        Turn<SLOTS> at(given.first);
-        #pragma unroll 1
-        for (int tile = given.first; tile < given.end; tile++, at.next()) {
+        auto take = [&](const Tile& tile) {
+            if (tile.number % TEAMS != team) return;
             float acc[NT][4], norms[2] = {0, 0};
             #pragma unroll
             for (int j = 0; j < NT; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0;
-            const float* const x = room.rows[at.slot][g] + step * 16 + t * 4;
-            wait(room.full[at.slot], at.turn);
-            #pragma unroll
+            const float* const x = room.rows[tile.slot][g] + step * 16 + t * 4;
+            wait(room.full[tile.slot], tile.turn);
+            // Written out, the steps take more room than a warp's instructions have nearby.
+            #pragma unroll 2
             for (int s = 0; s < SHORT; s++)
                 multiply_step(acc, norms, x + s * 16, means + s * 16, image + s * NT * 32, factors.scale,
                               has_columns<D>(given.first_step + step + s, t));
-            if (number < longer)
+            if (member < longer)
                 multiply_step(acc, norms, x + SHORT * 16, means + SHORT * 16, image + SHORT * NT * 32, factors.scale,
                               has_columns<D>(given.first_step + step + SHORT, t));
-            wait(room.taken[tile % DECIDERS], tile / DECIDERS + 1);
-            leave(room, given.rank, tile % DECIDERS, number, acc, norms);
-        }
+            wait(room.taken[team], tile.number / TEAMS + 1);
+            leave(room, given.rank, team, member, acc, norms);
+        };
+        Late::over_tiles(room.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+            if (tile.number % TEAMS == team) measure(room, given, centres, team, member, tile, late);
+        });
     }
 
     // 16 columns of 16 rows.
@@ -268,18 +216,43 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         }
     }
 
+    // The parts of the distances of half a late tile's rows go to the block that labels these.
+    static __device__ __forceinline__ void measure(Room& room, const Given& given, const C* centres, int team,
+                                                   unsigned half, const Tile& tile, const LateRows& late)
+    {
+        const int lane = tensor::thread() % 32, mine = tile.first + half * HALF + lane;
+        const unsigned bits = lane < HALF && mine < late.count ? late[mine].bits : 0;
+        const C* const own = centres + given.first_step * 16;
+        wait(room.full[tile.slot], tile.turn);
+        const Distances<C> parts = nearest::measure<HALF, COLUMNS, D, PITCH>(bits, room.rows[tile.slot][half * HALF], own,
+                                                                            given.columns);
+        wait(room.taken[team], tile.number / TEAMS + 1);
+        Bar* const scored = &room.scored[team];
+        Distances<C>* const place = &room.parts[team][given.rank * MEMBERS + half].distances[lane / 4];
+        if (lane % 4 == 0) {
+            if (half == given.rank) *place = parts;
+            else
+                #pragma unroll
+                for (int i = 0; i < (int)sizeof parts / 16; i++)
+                    tensor::send((float*)place + 4 * i, half, ((const float4*)&parts)[i], scored);
+        }
+        __syncwarp();
+        // The warp of the same number of the other block sends what goes to this one.
+        if (lane == 0) tensor::expect(tensor::shared_of(scored), half == given.rank ? HALF * sizeof parts : 0);
+    }
+
     // Scores of the eight rows that the own block labels stay, those of the others go over.
-    static __device__ __forceinline__ void leave(Room& room, unsigned rank, int buffer, int number,
+    static __device__ __forceinline__ void leave(Room& room, unsigned rank, int buffer, int member,
                                                  const float (&acc)[NT][4], const float (&norms)[2])
     {
-        const int lane = tensor::thread() % 32, from = rank * MULTIPLIERS + number;
+        const int lane = tensor::thread() % 32, from = rank * MEMBERS + member;
         Bar* const scored = &room.scored[buffer];
         #pragma unroll
         for (int h = 0; h < 2; h++) {
             const bool over = h != (int)rank;
             #pragma unroll
             for (int p = 0; p < PACKS; p++) {
-                float* const to = room.scores[buffer][from][p][lane];
+                float* const to = room.parts[buffer][from].scores[p][lane];
                 if (WIDE == 4) {
                     const float4 four = make_float4(acc[2 * p][2 * h], acc[2 * p][2 * h + 1],
                                                     acc[(2 * p + 1) % NT][2 * h], acc[(2 * p + 1) % NT][2 * h + 1]);
@@ -304,63 +277,59 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
 
     // The labels of the block's half of every second tile, by four lanes a row.
     static __device__ __forceinline__ void decide(Room& room, const Factors& factors, const Given& given,
-                                                  const C* centres, int number, int turn)
+                                                  const C* centres, int mine)
     {
         const int lane = tensor::thread() % 32, row = given.rank * HALF + lane / 4;
-        int left = 0;
-        #pragma unroll 1
-        for (int tile = given.first + number; tile < given.end; tile += DECIDERS) {
+        int noted = 0;
+        auto take = [&](const Tile& tile) {
+            if (tile.number % DECIDERS != mine) return;
             float score[N / 4];
             unsigned long long candidates;
-            wait(room.scored[number], tile / DECIDERS);
-            const float norm = add_parts(room, number, score);
-            arrive(room.taken[number]);
-            if (lane == 0) tensor::arrive_there(&room.taken[number], given.rank ^ 1);
-            const long long place = (long long)tile * TILE + row;
-            const bool is_row = place < given.rows, all = !(norm < factors.limit);
+            wait(room.scored[mine], tile.number / DECIDERS);
+            const float norm = add_parts(room, mine, score);
+            give_back(room, given.rank, mine);
+            const bool is_row = tile.first + row < given.rows, all = !(norm < factors.limit);
             int label = nearest_by<N>(factors, score, norm, candidates);
             unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
             if (open)
-                open = leave_open(room, number, left, (tile - given.first) * TILE + row, open, candidates, all);
+                open = Late::template note<N>(room.notes, mine, noted, tile.first + row, open, candidates, all);
             if (open) {
-                const float* const rows = given.x + ((long long)tile * TILE + given.rank * HALF) * D;
+                const float* const rows = given.x + (long long)(tile.first + given.rank * HALF) * D;
                 label = labels_of_open<N, K, D, nan>([&](int i) { return rows + (long long)i * D; }, centres, open,
                                                      candidates, all, label);
             }
-            if (lane % 4 == 0 && is_row && label >= 0) atomicAdd(&room.counts[label], 1);
-            tell(room, given.rank, tile % SLOTS, is_row && label >= 0 ? (unsigned)label : NONE);
-        }
-        if (lane == 0) room.left_open[turn][number] = left;
+            tell(room, given.rank, tile.slot, is_row && label >= 0 ? (unsigned)label : NONE);
+        };
+        Late::over_tiles(
+            room.notes, given.rows, take, [&](int epoch) { Late::end_notes(room.notes, epoch, mine, noted); },
+            [&](const Tile& tile, const LateRows& late) {
+                if (tile.number % DECIDERS == mine) decide_late(room, given, centres, mine, tile, late);
+            });
     }
 
-    // Of the rows whose first lane is in `open`, those that are not left open for later.
-    static __device__ __forceinline__ unsigned leave_open(Room& room, int list, int& left, int number, unsigned open,
-                                                          unsigned long long candidates, bool all)
+    static __device__ __forceinline__ void decide_late(Room& room, const Given& given, const C* centres, int mine,
+                                                       const Tile& tile, const LateRows& late)
     {
-        const int lane = tensor::thread() % 32;
-        int count = 0, sum = 0, low = N, high = 0;
-        for (unsigned long long rest = candidates; rest; rest &= rest - 1) {
-            const int bit = __ffsll(rest) - 1, n = bit / 2 * 8 + 2 * (lane % 4) + bit % 2;
-            count++;
-            sum += n;
-            low = min(low, n);
-            high = max(high, n);
-        }
-        for (int apart = 1; apart < 4; apart *= 2) {
-            count += __shfl_xor_sync(~0u, count, apart);
-            sum += __shfl_xor_sync(~0u, sum, apart);
-            low = min(low, __shfl_xor_sync(~0u, low, apart));
-            high = max(high, __shfl_xor_sync(~0u, high, apart));
-        }
-        const unsigned later = __ballot_sync(~0u, open >> lane & 1 && (count == 2 || count == 3) && !all);
-        const int place = left + __popc(later & ((1u << lane) - 1));
-        const bool fits = later >> lane & 1 && place < OPEN;
-        if (fits) {
-            room.open[list][place] = number | low << 16 | high << 24;
-            room.third[list][place] = (unsigned char)(count == 2 ? low : sum - low - high);
-        }
-        left = min(OPEN, left + __popc(later));
-        return open & ~__ballot_sync(~0u, fits);
+        const int lane = tensor::thread() % 32, row = given.rank * HALF + lane / 4;
+        const bool is_row = tile.first + row < late.count;
+        const LateRow noted = {is_row ? late[tile.first + row].bits : 0};
+        wait(room.scored[mine], tile.number / DECIDERS);
+        Distances<C> distances = room.parts[mine][given.rank].distances[lane / 4];
+        const Distances<C>& others = room.parts[mine][MEMBERS + given.rank].distances[lane / 4];
+        #pragma unroll
+        for (int i = 0; i < 3; i++) distances.of[i] += others.of[i];
+        give_back(room, given.rank, mine);
+        const int label = nearest_of_late<COLUMNS, D>(noted, distances, is_row, centres, [&](int, LateRow one) {
+            return given.x + (late.first() + one.row()) * D;
+        });
+        tell(room, given.rank, tile.slot, is_row ? (unsigned)label : NONE);
+    }
+
+    // Parts are added up: there is room for others, from both blocks.
+    static __device__ __forceinline__ void give_back(Room& room, unsigned rank, int buffer)
+    {
+        arrive(room.taken[buffer]);
+        if (tensor::thread() % 32 == 0) tensor::arrive_there(&room.taken[buffer], rank ^ 1);
     }
 
     // A lane's scores by all multipliers, and |x - m|^2.
@@ -374,7 +343,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         for (int from = 0; from < SENDERS; from++) {
             #pragma unroll
             for (int p = 0; p < PACKS; p++) {
-                const float* const at = room.scores[buffer][from][p][lane];
+                const float* const at = room.parts[buffer][from].scores[p][lane];
                 float given[WIDE];
                 if (WIDE == 4) *(float4*)given = *(const float4*)at;
                 else *(float2*)given = *(const float2*)at;
@@ -387,10 +356,11 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         return norm;
     }
 
-    // Eight labels, one in the first of each four lanes, to the adders of both blocks.
+    // Eight labels, one in the first of each four lanes, are counted and go to the adders of both blocks.
     static __device__ __forceinline__ void tell(Room& room, unsigned rank, int slot, unsigned label)
     {
         const int lane = tensor::thread() % 32;
+        if (lane % 4 == 0 && label != NONE) atomicAdd(&room.counts[label], 1);
         unsigned word = __shfl_sync(~0u, label, lane & ~3) << lane / 4 % 4 * 8;
         for (int apart = 4; apart < 16; apart *= 2) word |= __shfl_xor_sync(~0u, word, apart);
         const unsigned high = __shfl_sync(~0u, word, 16);
@@ -410,21 +380,20 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         #pragma unroll
         for (int i = 0; i < OWN * COLUMNS; i++) near[i] = 0;
         int since = 0;
-        bool started = given.first > 0;
-        Turn<SLOTS> at(given.first);
-        #pragma unroll 1
-        for (int tile = given.first; tile < given.end; tile++, at.next()) {
-            wait(room.labelled[at.slot], at.turn);
-            wait(room.full[at.slot], at.turn);
-            const int label = ((const unsigned char*)room.labels[at.slot])[lane % TILE], mine = label - group * OWN;
+        bool started = false;
+        auto take = [&](const Tile& tile) {
+            wait(room.labelled[tile.slot], tile.turn);
+            wait(room.full[tile.slot], tile.turn);
+            const int label = ((const unsigned char*)room.labels[tile.slot])[lane % TILE], mine = label - group * OWN;
             const unsigned rows = __ballot_sync(~0u, label != NONE && mine >= 0 && mine < OWN) & 0xffff;
-            add_rows(room, given, at.slot, rows, mine, near);
+            add_rows(room, given, tile.slot, rows, mine, near);
             since += TILE;
-            if (since < FLUSH) continue;
+            if (since < FLUSH) return;
             flush(given, sums, group, near, started);
             started = true;
             since = 0;
-        }
+        };
+        Late::over_tiles(room.notes, given.rows, take);
         if (since || !started) flush(given, sums, group, near, started);
     }
 

@@ -1,14 +1,15 @@
 // The sums of rows by their nearest centre in one pass over the rows, by warps with roles, which barriers in shared
 // memory couple: a loader copies rows into a ring of tiles of 16, multipliers share the columns and leave parts of the
 // scores, deciders make labels of these, and adders add each row to sums in registers and give its place back. Tile
-// t + 1 is multiplied while tile t gets labels and tile t - 1 is added up. A row that products leave open is computed
-// again while it is in the ring.
+// t + 1 is multiplied while tile t gets labels and tile t - 1 is added up. A row that products leave to two or three
+// centres comes again in a late tile, as nearest_late.h has it, where multipliers share the rows; of a row with more
+// candidates, a decider computes the label at once.
 //
 // Registers have no index, so a row's centre chooses among pieces of code by a jump, as all lanes of a warp have the
 // same row. What was added up in float goes to sums in double after FLUSH rows.
 #pragma once
 
-#include "vispark/nearest_ring.h"
+#include "vispark/nearest_late.h"
 
 namespace nearest {
 
@@ -19,6 +20,8 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     static constexpr int FIRST_MULTIPLIER = ADDERS, FIRST_DECIDER = FIRST_MULTIPLIER + MULTIPLIERS;
     static constexpr int LOADER = FIRST_DECIDER + DECIDERS;
     static constexpr int TILE = 16, QUARTER = 4, QUARTERS = TILE / QUARTER, FLUSH = K < 32 ? 128 * K : 4096;
+    // Tiles of an epoch, and the rows of these that wait for each decider, at most.
+    static constexpr int EPOCH = 64, WAITING = 128;
     // Steps of 16 columns: each multiplier has SHORT neighbouring ones, and the first LONGER of them one more.
     static constexpr int STEPS = (D + 15) / 16, SHORT = STEPS / MULTIPLIERS, LONGER = STEPS % MULTIPLIERS;
     static constexpr int NT = N / 8, AT_ONCE = NT % 5 == 0 ? 5 : NT % 4 == 0 ? 4 : NT < 8 ? NT : 1;
@@ -30,12 +33,21 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
 
     typedef Shape<N, K, D, THREADS, 0, TILE, 1, 1, nan, float, C, 2> Prepared;
 
+    typedef nearest::Late<EPOCH, TILE, SLOTS, DECIDERS, 1, WAITING> Late;
+    typedef typename Late::Tile Tile;
+    typedef typename Late::Rows LateRows;
+
     struct Room {
         float rows[SLOTS][TILE][D];
         unsigned char image[STEPS * N * 32];
-        float2 scores[MULTIPLIERS][2][NT][32];      // [half of the tile]
+        // Of the multipliers: scores of both halves of a tile, or of a late one distances of a quarter.
+        union alignas(16) {
+            float2 scores[2][NT][32];
+            Distances<C> distances[QUARTER];
+        } parts[MULTIPLIERS];
         float means[STEPS * 16], numbers[NUMBERS * N], greatest[NUMBERS], norms[MULTIPLIERS][TILE];
         Bar full[SLOTS], empty[SLOTS][QUARTERS], labelled[SLOTS], scored, taken, decided;
+        typename Late::Notes notes;
         int counts[K];
         unsigned char labels[SLOTS][TILE];
     };
@@ -43,7 +55,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
     // A work's rows, as the roles have them.
     struct Given {
         const float* x;
-        int rows, tiles;
+        int rows;
     };
 
     // The sums of a work's rows by label, and in room.counts how many there are. Whether the thread is one of those that
@@ -54,7 +66,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         const Factors factors = Prepared::template factors<SHORT + 2>(room, nullptr, centres);
         prepare(room);
         __syncthreads();
-        const Given given = {x, (int)rows, (int)((rows + TILE - 1) / TILE)};
+        const Given given = {x, (int)rows};
         const int warp = tensor::thread() / 32;
         if (warp < FIRST_MULTIPLIER) {
             if (DEALT) tensor::take_registers<168>();
@@ -63,7 +75,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         }
         if (warp < FIRST_DECIDER) {
             if (DEALT) tensor::leave_registers<112>();
-            multiply(room, factors, given, warp - FIRST_MULTIPLIER);
+            multiply(room, factors, given, centres, warp - FIRST_MULTIPLIER);
         } else {
             if (DEALT) tensor::leave_registers<64>();
             if (warp < LOADER) decide(room, factors, given, centres, warp - FIRST_DECIDER);
@@ -84,6 +96,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         tensor::prepare(tensor::shared_of(&room.scored), MULTIPLIERS);
         tensor::prepare(tensor::shared_of(&room.taken), DECIDERS);
         tensor::prepare(tensor::shared_of(&room.decided), DECIDERS);
+        Late::prepare(room.notes);
         tensor::prepared();
     }
 
@@ -91,50 +104,72 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
 
     static __device__ __forceinline__ void load(Room& room, const Given& given)
     {
-        Turn<SLOTS> place(0);
-        #pragma unroll 1
-        for (int tile = 0; tile < given.tiles; tile++, place.next())
+        auto bring = [&](const Tile& tile) {
             #pragma unroll 1
             for (int quarter = 0; quarter < QUARTERS; quarter++) {
-                const int first = tile * TILE + quarter * QUARTER, rows = max(0, min(QUARTER, given.rows - first));
-                wait(room.empty[place.slot][quarter], place.turn + 1);
-                const tensor::Shared full = tensor::shared_of(&room.full[place.slot]);
+                const int first = tile.first + quarter * QUARTER, rows = max(0, min(QUARTER, given.rows - first));
+                const tensor::Shared full = tensor::shared_of(&room.full[tile.slot]);
+                wait(room.empty[tile.slot][quarter], tile.turn + 1);
                 if (rows)
-                    tensor::bring_once(tensor::shared_of(room.rows[place.slot][quarter * QUARTER]),
+                    tensor::bring_once(tensor::shared_of(room.rows[tile.slot][quarter * QUARTER]),
                                        given.x + (long long)first * D, rows * D * 4, full);
                 else
                     tensor::arrive(full);
             }
+        };
+        Late::over_tiles(room.notes, given.rows, bring, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+            #pragma unroll 1
+            for (int quarter = 0; quarter < QUARTERS; quarter++) {
+                const int first = tile.first + quarter * QUARTER, rows = max(0, min(QUARTER, late.count - first));
+                const tensor::Shared full = tensor::shared_of(&room.full[tile.slot]);
+                wait(room.empty[tile.slot][quarter], tile.turn + 1);
+                tensor::expect(full, rows * D * 4);
+                #pragma unroll 1
+                for (int i = 0; i < rows; i++)
+                    tensor::add_once(tensor::shared_of(room.rows[tile.slot][quarter * QUARTER + i]),
+                                     given.x + (late.first() + late[first + i].row()) * D, D * 4, full);
+            }
+        });
     }
 
     // -- multipliers --------------------------------------------------------------------------------------------------
 
-    static __device__ __forceinline__ void multiply(Room& room, const Factors& factors, const Given& given, int number)
+    static __device__ __forceinline__ void multiply(Room& room, const Factors& factors, const Given& given,
+                                                    const C* centres, int number)
     {
         const int lane = tensor::thread() % 32, t = lane % 4, g = lane / 4;
         const int step = number * SHORT + min(number, LONGER), last = step + SHORT;
         const unsigned* const image = (const unsigned*)room.image + step * N * 8 + lane;
         const float* const means = room.means + step * 16 + t * 4;
         const float scale = factors.scale;
-        Turn<SLOTS> place(0);
-        #pragma unroll 1
-        for (int tile = 0; tile < given.tiles; tile++, place.next()) {
+        auto take = [&](const Tile& tile) {
             float acc[NT][4], norms[2] = {0, 0};
             #pragma unroll
             for (int j = 0; j < NT; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0;
-            const float* const x = room.rows[place.slot][g] + step * 16 + t * 4;
-            wait(room.full[place.slot], place.turn);
-            #pragma unroll
+            const float* const x = room.rows[tile.slot][g] + step * 16 + t * 4;
+            wait(room.full[tile.slot], tile.turn);
+            // Written out, the steps take more room than a warp's instructions have nearby.
+            #pragma unroll 2
             for (int s = 0; s < SHORT; s++)
                 multiply_step(acc, norms, x + s * 16, means + s * 16, image + s * N * 8, scale,
                               has_columns<D>(step + s, t));
             if (number < LONGER)
                 multiply_step(acc, norms, x + SHORT * 16, means + SHORT * 16, image + SHORT * N * 8, scale,
                               has_columns<D>(last, t));
-            wait(room.taken, tile + 1);
+            wait(room.taken, tile.number + 1);
             leave(room, number, acc, norms);
             arrive(room.scored);
-        }
+        };
+        Late::over_tiles(room.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
+            const int mine = tile.first + number * QUARTER + lane;
+            const unsigned bits = lane < QUARTER && mine < late.count ? late[mine].bits : 0;
+            wait(room.full[tile.slot], tile.turn);
+            const Distances<C> found = measure<QUARTER, (D + 31) / 32, D, D>(
+                bits, room.rows[tile.slot][number * QUARTER], centres, D);
+            wait(room.taken, tile.number + 1);
+            if (lane % 8 == 0) room.parts[number].distances[lane / 8] = found;
+            arrive(room.scored);
+        });
     }
 
     // 16 columns of 16 rows. Neighbouring products have different accumulators, as each waits for the last of its own.
@@ -172,7 +207,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
             for (int apart = 1; apart < 4; apart *= 2) norms[h] += __shfl_xor_sync(~0u, norms[h], apart);
             #pragma unroll
             for (int j = 0; j < NT; j++)
-                room.scores[number][h][j][lane] = make_float2(acc[j][2 * h], acc[j][2 * h + 1]);
+                room.parts[number].scores[h][j][lane] = make_float2(acc[j][2 * h], acc[j][2 * h + 1]);
             if (lane % 4 == 0) room.norms[number][lane / 4 + 8 * h] = norms[h];
         }
     }
@@ -184,30 +219,52 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
                                                   const C* centres, int half)
     {
         const int lane = tensor::thread() % 32, row = half * 8 + lane / 4;
-        Turn<SLOTS> place(0);
-        #pragma unroll 1
-        for (int tile = 0; tile < given.tiles; tile++, place.next()) {
+        int noted = 0;
+        auto take = [&](const Tile& tile) {
             float score[N / 4];
             unsigned long long candidates;
-            wait(room.scored, tile);
+            wait(room.scored, tile.number);
             const float norm = add_parts(room, half, row, score);
             arrive(room.taken);
-            const bool is_row = tile * TILE + row < given.rows, all = !(norm < factors.limit);
+            const bool is_row = tile.first + row < given.rows, all = !(norm < factors.limit);
             int label = nearest_by<N>(factors, score, norm, candidates);
-            const unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
+            unsigned open = __ballot_sync(~0u, lane % 4 == 0 && is_row && (all || label < 0));
+            if (open)
+                open = Late::template note<N>(room.notes, half, noted, tile.first + row, open, candidates, all);
             if (open) {
-                wait(room.full[place.slot], place.turn);
-                const float (*const rows)[D] = room.rows[place.slot] + half * 8;
+                wait(room.full[tile.slot], tile.turn);
+                const float (*const rows)[D] = room.rows[tile.slot] + half * 8;
                 label = labels_of_open<N, K, D, nan>([&](int i) { return rows[i]; }, centres, open, candidates, all,
                                                      label);
             }
-            if (lane % 4 == 0) {
-                room.labels[place.slot][row] = is_row ? (unsigned char)label : NONE;
-                if (is_row) atomicAdd(&room.counts[label], 1);
-            }
-            arrive(room.labelled[place.slot]);
-        }
+            tell(room, tile.slot, row, is_row && label >= 0 ? (unsigned char)label : NONE);
+        };
+        auto take_late = [&](const Tile& tile, const LateRows& late) {
+            const bool is_row = tile.first + row < late.count;
+            const LateRow noted = {is_row ? late[tile.first + row].bits : 0};
+            wait(room.scored, tile.number);
+            const Distances<C> distances = room.parts[row / QUARTER].distances[row % QUARTER];
+            arrive(room.taken);
+            const float (*const rows)[D] = room.rows[tile.slot];
+            wait(room.full[tile.slot], tile.turn);
+            const int label = nearest_of_late<(D + 31) / 32, D>(noted, distances, is_row, centres, [&](int lane, LateRow) {
+                return (const float*)rows[half * 8 + lane / 4];
+            });
+            tell(room, tile.slot, row, is_row ? (unsigned char)label : NONE);
+        };
+        Late::over_tiles(
+            room.notes, given.rows, take, [&](int epoch) { Late::end_notes(room.notes, epoch, half, noted); }, take_late);
         arrive(room.decided);
+    }
+
+    // Labels, one in the first of each four lanes, are counted and go to the adders.
+    static __device__ __forceinline__ void tell(Room& room, int slot, int row, unsigned char label)
+    {
+        if (tensor::thread() % 4 == 0) {
+            room.labels[slot][row] = label;
+            if (label != NONE) atomicAdd(&room.counts[label], 1);
+        }
+        arrive(room.labelled[slot]);
     }
 
     // A lane's scores by all multipliers, and |x - m|^2.
@@ -221,7 +278,7 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         for (int from = 0; from < MULTIPLIERS; from++) {
             #pragma unroll
             for (int j = 0; j < NT; j++) {
-                const float2 two = room.scores[from][half][j][lane];
+                const float2 two = room.parts[from].scores[half][j][lane];
                 score[2 * j] += two.x;
                 score[2 * j + 1] += two.y;
             }
@@ -240,20 +297,18 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         for (int i = 0; i < OWN * COLUMNS; i++) near[i] = 0;
         int since = 0;
         bool started = false;
-        Turn<SLOTS> place(0);
-        #pragma unroll 1
-        for (int tile = 0; tile < given.tiles; tile++, place.next()) {
-            wait(room.labelled[place.slot], place.turn);
-            wait(room.full[place.slot], place.turn);
-            const int label = room.labels[place.slot][lane % TILE], mine = label - group * OWN;
+        Late::over_tiles(room.notes, given.rows, [&](const Tile& tile) {
+            wait(room.labelled[tile.slot], tile.turn);
+            wait(room.full[tile.slot], tile.turn);
+            const int label = room.labels[tile.slot][lane % TILE], mine = label - group * OWN;
             const unsigned rows = __ballot_sync(~0u, label != NONE && mine >= 0 && mine < OWN) & 0xffff;
-            add_rows(room, place.slot, rows, mine, q, near);
+            add_rows(room, tile.slot, rows, mine, q, near);
             since += TILE;
-            if (since < FLUSH) continue;
+            if (since < FLUSH) return;
             flush(sums, group, q, near, started);
             started = true;
             since = 0;
-        }
+        });
         flush(sums, group, q, near, started);
         wait(room.decided, 0);
     }

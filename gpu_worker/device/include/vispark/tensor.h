@@ -273,6 +273,17 @@ __device__ __forceinline__ int there(const int* mine, unsigned rank)
     asm volatile("ld.shared::cluster.s32 %0, [%1];" : "=r"(value) : "r"(there_of(mine, rank)) : "memory");
     return value;
 }
+// A barrier of any block of the cluster is told of all that was written before, in shared memory of either; who waits
+// for it sees that.
+__device__ __forceinline__ void arrive_in_cluster(const void* bar, unsigned rank)
+{
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there_of(bar, rank)) : "memory");
+}
+__device__ __forceinline__ void wait_for_cluster(unsigned bar, unsigned parity)
+{
+    asm volatile("{\n.reg .pred done;\nagain: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], "
+                 "%1;\n@!done bra again;\n}\n" ::"r"(bar), "r"(parity) : "memory");
+}
 // Stores there, which that block's barrier is told of.
 __device__ __forceinline__ void send(float* mine, unsigned rank, float4 v, const void* bar)
 {
