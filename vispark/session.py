@@ -453,6 +453,8 @@ class Session:
     def _unused(self) -> tuple[int, ...]:
         """What workers may forget before the next plan: not what plans that other threads sent start from, not yet."""
         released = self.released.take()
+        if not released:
+            return released
         later = {number for number in released if any(worker.uses(number) for worker in self.workers.known())}
         for number in later:
             self.released.put(number)
@@ -460,8 +462,8 @@ class Session:
 
     def _meet(self, ready: Ready, worlds: Sequence[World | None], residency: Residency) -> None:
         """See whether a world that is to begin can be: tasks that wait for it cannot be told that it cannot."""
-        for (home, prepared), world in zip(ready.shares, worlds, strict=True) if self.relays else ():
-            if world is not None and (world.rank, world.turn) == (0, 0):
+        for (home, prepared), world in zip(ready.shares, worlds, strict=True):
+            if world is not None and (world.rank, world.turn) == (0, 0) and self.relays:
                 try:
                     self.workers.at(home).meet(world.workers, self.relayed(residency, next(iter(prepared.results))))
                 except VisparkError:
