@@ -177,7 +177,7 @@ class Alone:
         passages, memory = recording.passages, {}
         for slot, buffer, _ in passages.values:
             memory[slot] = recording.host(buffer.nbytes, buffer.device)
-            memory[slot][:] = np.frombuffer(shipment.values.values[slot].data, np.uint8)
+            memory[slot][:] = np.frombuffer(bytes(shipment.values.values[slot].data), np.uint8)
         values = SimpleNamespace(data=memory.__getitem__)
 
         def run() -> None:

@@ -31,7 +31,8 @@ def test_rows_are_folded_in_one_pass(device: CudaDevice, centres: int, columns: 
           tiles=30, on=device)
 
 
-@pytest.mark.parametrize(("centres", "columns"), [(80, 784), (41, 784), (57, 708), (80, 788), (64, 704)])
+@pytest.mark.parametrize(("centres", "columns"), [(80, 784), (41, 784), (57, 708), (80, 788), (64, 704),
+                                                  (80, 576)])
 def test_rows_are_folded_by_two_blocks(device: CudaDevice, centres: int, columns: int):
     sizes = 6_011, 0, 16, 7, 1_000
     check([points(size, columns, 3 + number) for number, size in enumerate(sizes)], points(centres, columns, 1),

@@ -76,8 +76,8 @@ def test_what_gains_by_one_pass_and_fits_registers_and_shared_memory_takes_it(ce
 
 
 @pytest.mark.parametrize(("centres", "columns", "slots"), [
-    (80, 784, 5), (57, 784, 6), (41, 784, 6), (64, 704, 6), (80, 700, None), (96, 784, None), (112, 704, None),
-    (80, 786, None)])
+    (80, 784, 5), (57, 784, 6), (41, 784, 6), (64, 704, 6), (64, 576, 8), (80, 572, None), (96, 784, None),
+    (112, 704, None), (80, 786, None)])
 def test_sums_that_fit_the_registers_of_two_blocks_take_these(centres, columns, slots):
     shape = one_pass(centres, columns, "float32", Nearest("first", False))
     assert (shape and (type(shape.way), shape.way.slots)) == (slots and (Pair, slots))

@@ -20,7 +20,7 @@ _LEAST_SLOTS, _MOST_SLOTS = 3, 16
 #: it twice, 64 bytes at 16 a cycle, and wait for that alone.
 _TILE_CYCLES, _CENTRE_CYCLES, _COLUMN_CYCLES, _TWICE_CYCLES = 2_400, 16, 1.4, 8
 #: The fewest columns for which two thread blocks take one pass.
-_LEAST_OF_PAIR = 704
+_LEAST_OF_PAIR = 576
 #: More sums or scores do not fit a thread's registers.
 _MOST_SUMS, _MOST_CENTRES = 140, 160
 #: Bytes for each row of an epoch that one of two warps leaves open, of three epochs; and what is beside them.
