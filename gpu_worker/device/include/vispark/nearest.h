@@ -59,8 +59,9 @@ template <int D, class R, class C> __device__ __forceinline__ double exactly(con
 
 // The squared distance in float, by a warp: of D items, off by a rounding for each item of a lane and for each join.
 template <int D> __device__ __forceinline__ constexpr float doubt() { return 2 * (D / 32 + 12) * 0x1p-24f; }
-template <int D, int AHEAD, class R, class C> __device__ __forceinline__ float roughly(const R* x, const C* c)
+template <int D, class R, class C> __device__ __forceinline__ float roughly(const R* x, const C* c)
 {
+    constexpr int AHEAD = 13;
     float sum = 0;
     for (int i = threadIdx.x % 32; i < D; i += 32 * AHEAD) {
         float a[AHEAD], b[AHEAD];
@@ -89,16 +90,15 @@ __device__ __forceinline__ void over_masks(Masks mask_of, bool all, Take take)
     }
 }
 
-// The label of one row by its distances from its candidates, by a warp: in float where these tell, else in double. A
-// lane has AHEAD numbers of each on their way.
-template <int N, int K, int D, Nan nan, int AHEAD = 13, class R, class C, class Masks>
+// The label of one row by its distances from its candidates, by a warp: in float where these tell, else in double.
+template <int N, int K, int D, Nan nan, class R, class C, class Masks>
 __device__ __forceinline__ int again(Masks mask_of, bool all, const R* x, const C* centres)
 {
     int where = 0;
     if (!all && sizeof(R) == 4 && sizeof(C) == 4) {
         float least = far_away(), second = far_away();
         over_masks<N, K>(mask_of, false, [&](int n) {
-            const float distance = roughly<D, AHEAD>(x, centres + (long long)n * D);
+            const float distance = roughly<D>(x, centres + (long long)n * D);
             if (distance < least) {
                 second = least;
                 least = distance;
@@ -524,8 +524,8 @@ struct Shape {
             sort<K, T>(room.labels, count, room.order, room.places, room.start);
             for (int k = threadIdx.x; k < K; k += T) room.counts[k] += room.start[k + 1] - room.start[k];
             if (sums)
-                gather<K, D, T, ROWS_AHEAD, D>(x + first * D, D, [&](int i) { return room.order[i]; }, room.start, sums,
-                                               first == 0);
+                gather<K, D, T, ROWS_AHEAD>(x + first * D, [&](int i) { return room.order[i]; }, room.start, sums,
+                                            first == 0);
             beside(first);
         });
     }

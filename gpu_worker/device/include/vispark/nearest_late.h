@@ -77,13 +77,16 @@ template <int EPOCH, int TILE, int SLOTS, int DECIDERS, int RANKS, int MOST> str
         __device__ __forceinline__ long long first() const { return (long long)epoch * ROWS; }
     };
 
-    // A tile's place in the ring and in the order of all, and its first row: of all, or of those that are late.
-    struct Tile : Turn<SLOTS> {
-        int number, first;
-        __device__ __forceinline__ Tile() : Turn<SLOTS>(0), number(0), first(0) {}
+    // A tile's place in the ring and which turn around it this is, its place in the order of all, and its first row: of
+    // all, or of those that are late.
+    struct Tile {
+        int slot = 0, turn = 0, number = 0, first = 0;
         __device__ __forceinline__ void next()
         {
-            Turn<SLOTS>::next();
+            if (++slot == SLOTS) {
+                slot = 0;
+                turn++;
+            }
             number++;
             first += TILE;
         }
@@ -165,6 +168,10 @@ template <int EPOCH, int TILE, int SLOTS, int DECIDERS, int RANKS, int MOST> str
     }
 };
 
+// Rounded once, so that equal centres are equally far whatever a compiler makes of it.
+__device__ __forceinline__ float plus_square(float sum, float x) { return fmaf(x, x, sum); }
+__device__ __forceinline__ double plus_square(double sum, double x) { return fma(x, x, sum); }
+
 // A lane's columns of a centre, and what they add to a row's squared distance from it: every 32nd, of which at most the
 // last two of COLUMNS are not `there`.
 template <int COLUMNS, class C> struct Apart {
@@ -180,10 +187,10 @@ template <int COLUMNS, class C> struct Apart {
         #pragma unroll
         for (int c = 0; c < COLUMNS; c++) centre[c] = from[at(c, there)];
     }
-    __device__ __forceinline__ C of(const float* x, int c, const bool (&there)[2]) const
+    __device__ __forceinline__ void add_to(C& sum, const float* x, int c, const bool (&there)[2]) const
     {
         const C apart = (C)x[at(c, there)] - centre[c];
-        return c < COLUMNS - 2 || there[c - COLUMNS + 2] ? apart * apart : (C)0;
+        if (c < COLUMNS - 2 || there[c - COLUMNS + 2]) sum = plus_square(sum, apart);
     }
 };
 
@@ -227,14 +234,14 @@ __device__ __forceinline__ Distances<C> measure(unsigned bits, const float* x, c
         sums[2 * i] = sums[2 * i + 1] = 0;
         #pragma unroll
         for (int c = 0; c < COLUMNS; c++) {
-            sums[2 * i] += one.of(x, c, there);
-            sums[2 * i + 1] += two.of(x, c, there);
+            one.add_to(sums[2 * i], x, c, there);
+            two.add_to(sums[2 * i + 1], x, c, there);
         }
         if (!row.has_three()) continue;
         const Apart<COLUMNS, C> three(centres + row.candidate(2) * D, there);
         C sum = 0;
         #pragma unroll
-        for (int c = 0; c < COLUMNS; c++) sum += three.of(x, c, there);
+        for (int c = 0; c < COLUMNS; c++) three.add_to(sum, x, c, there);
         sum = over_warp(sum);
         if (lane / (32 / ROWS) == i) third = sum;
     }

@@ -140,6 +140,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
             const float* const from = x + row * D;
             const tensor::Shared full = tensor::shared_of(&room.full[tile.slot]);
             const tensor::Shared to = tensor::shared_of(room.rows[tile.slot][lane % TILE]);
+            // A tile of few rows is full before the other quarters of its place are given back, which nobody waits for.
             wait(room.empty[tile.slot][0], tile.turn + 1);
             if (lane == 0) tensor::expect(full, rows * given.columns * 4);
             __syncwarp();
@@ -171,11 +172,11 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         const float* const means = room.means + (given.first_step + step) * 16 + t * 4;
         auto take = [&](const Tile& tile) {
             if (tile.number % TEAMS != team) return;
+            await_rows(room, tile);
             float acc[NT][4], norms[2] = {0, 0};
             #pragma unroll
             for (int j = 0; j < NT; j++) acc[j][0] = acc[j][1] = acc[j][2] = acc[j][3] = 0;
             const float* const x = room.rows[tile.slot][g] + step * 16 + t * 4;
-            wait(room.full[tile.slot], tile.turn);
             // Written out, the steps take more room than a warp's instructions have nearby.
             #pragma unroll 2
             for (int s = 0; s < SHORT; s++)
@@ -190,6 +191,14 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         Late::over_tiles(room.notes, given.rows, take, [](int) {}, [&](const Tile& tile, const LateRows& late) {
             if (tile.number % TEAMS == team) measure(room, given, centres, team, member, tile, late);
         });
+    }
+
+    // Of an odd number of places a team has every second turn, so it has not waited for the one before: that is over
+    // when the place is given back. Else what it waits for would be taken for the turn before that.
+    static __device__ __forceinline__ void await_rows(Room& room, const Tile& tile)
+    {
+        if (SLOTS % TEAMS) wait(room.empty[tile.slot][0], tile.turn + 1);
+        wait(room.full[tile.slot], tile.turn);
     }
 
     // 16 columns of 16 rows.
@@ -223,7 +232,7 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
         const int lane = tensor::thread() % 32, mine = tile.first + half * HALF + lane;
         const unsigned bits = lane < HALF && mine < late.count ? late[mine].bits : 0;
         const C* const own = centres + given.first_step * 16;
-        wait(room.full[tile.slot], tile.turn);
+        await_rows(room, tile);
         const Distances<C> parts = nearest::measure<HALF, COLUMNS, D, PITCH>(bits, room.rows[tile.slot][half * HALF], own,
                                                                             given.columns);
         wait(room.taken[team], tile.number / TEAMS + 1);
@@ -312,15 +321,15 @@ template <int N, int K, int D, int SLOTS, Nan nan, class C> struct Pair {
     {
         const int lane = tensor::thread() % 32, row = given.rank * HALF + lane / 4;
         const bool is_row = tile.first + row < late.count;
-        const LateRow noted = {is_row ? late[tile.first + row].bits : 0};
+        const LateRow one = {is_row ? late[tile.first + row].bits : 0};
         wait(room.scored[mine], tile.number / DECIDERS);
         Distances<C> distances = room.parts[mine][given.rank].distances[lane / 4];
         const Distances<C>& others = room.parts[mine][MEMBERS + given.rank].distances[lane / 4];
         #pragma unroll
         for (int i = 0; i < 3; i++) distances.of[i] += others.of[i];
         give_back(room, given.rank, mine);
-        const int label = nearest_of_late<COLUMNS, D>(noted, distances, is_row, centres, [&](int, LateRow one) {
-            return given.x + (late.first() + one.row()) * D;
+        const int label = nearest_of_late<COLUMNS, D>(one, distances, is_row, centres, [&](int, LateRow each) {
+            return given.x + (late.first() + each.row()) * D;
         });
         tell(room, given.rank, tile.slot, is_row ? (unsigned)label : NONE);
     }

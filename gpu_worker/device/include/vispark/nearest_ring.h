@@ -29,18 +29,6 @@ __device__ __forceinline__ void wait(Bar& bar, unsigned turn)
     tensor::wait(tensor::shared_of(&bar), turn & 1);
 }
 
-// The place of a tile in the ring, and which turn around it this is.
-template <int SLOTS> struct Turn {
-    int slot, turn;
-    __device__ __forceinline__ Turn(int tile) : slot(tile % SLOTS), turn(tile / SLOTS) {}
-    __device__ __forceinline__ void next()
-    {
-        if (++slot < SLOTS) return;
-        slot = 0;
-        turn++;
-    }
-};
-
 // Whether the t-th lane's columns of a step of 16 are columns of a row.
 template <int D> __device__ __forceinline__ bool has_columns(int step, int t)
 {

@@ -241,13 +241,13 @@ template <int N, int K, int D, int SLOTS, int GROUPS, Nan nan, class C> struct R
         };
         auto take_late = [&](const Tile& tile, const LateRows& late) {
             const bool is_row = tile.first + row < late.count;
-            const LateRow noted = {is_row ? late[tile.first + row].bits : 0};
+            const LateRow one = {is_row ? late[tile.first + row].bits : 0};
             wait(room.scored, tile.number);
             const Distances<C> distances = room.parts[row / QUARTER].distances[row % QUARTER];
             arrive(room.taken);
             const float (*const rows)[D] = room.rows[tile.slot];
             wait(room.full[tile.slot], tile.turn);
-            const int label = nearest_of_late<(D + 31) / 32, D>(noted, distances, is_row, centres, [&](int lane, LateRow) {
+            const int label = nearest_of_late<(D + 31) / 32, D>(one, distances, is_row, centres, [&](int lane, LateRow) {
                 return (const float*)rows[half * 8 + lane / 4];
             });
             tell(room, tile.slot, row, is_row ? (unsigned char)label : NONE);

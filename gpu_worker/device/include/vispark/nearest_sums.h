@@ -61,19 +61,17 @@ template <class R> struct Sums;
 template <> struct Sums<float> { typedef double type; };
 template <> struct Sums<double> { typedef Twofold type; };
 
-// Adds rows, D apart, to the sums of their labels: the first `columns`, at most WIDTH, of those that `row_of` finds in
-// the order of their labels. The first time they start the sums. A thread has 16 bytes of a label's rows at a time;
-// where threads are enough for whole labels, only these take part.
-template <int K, int D, int T, int AHEAD, int WIDTH, class R, class RowOf>
-__device__ void gather(const R* x, int columns, RowOf row_of, const int* start, typename Sums<R>::type* sums,
-                       bool first)
+// Adds rows to the sums of their labels: those that `row_of` finds in the order of their labels. The first time they
+// start the sums. A thread has 16 bytes of a label's rows at a time; where threads are enough for whole labels, only
+// these take part.
+template <int K, int D, int T, int AHEAD, class R, class RowOf>
+__device__ void gather(const R* x, RowOf row_of, const int* start, typename Sums<R>::type* sums, bool first)
 {
     typedef typename Sums<R>::type Sum;
-    constexpr int WIDE = 16 / sizeof(R), PARTS = WIDTH / WIDE, ACTIVE = PARTS < T ? T / PARTS * PARTS : T;
+    constexpr int WIDE = 16 / sizeof(R), PARTS = D / WIDE, ACTIVE = PARTS < T ? T / PARTS * PARTS : T;
     if (threadIdx.x >= ACTIVE) return;
     for (int part = threadIdx.x; part < K * PARTS; part += ACTIVE) {
         const int k = part / PARTS, column = WIDE * (part % PARTS), end = start[k + 1];
-        if (column >= columns) continue;
         Sum sum[WIDE];
         #pragma unroll
         for (int c = 0; c < WIDE; c++) sum[c] = 0.0;
