@@ -62,7 +62,12 @@ def of_kmeans(sc: SparkContext, cloud: Cloud, centers: Sequence[int], settings: 
     """Of an iteration of K-means, for so many centres after the other."""
     with kmeans.ours(sc, cloud) as ways, Alone(settings.kind) as alone:
         for number in centers:
-            run = Iteration(ways[kmeans.OURS], cloud.first_centers(number)).run
+            first = cloud.first_centers(number)
+
+            def run(first: np.ndarray = first) -> None:
+                # The same centres each time, as in the bare loop: how many rows are in doubt depends on them.
+                Iteration(ways[kmeans.OURS], first).run()
+
             shipment = sent_by(run)
             if number == centers[0]:
                 alone.hold(shipment, cloud.block)
