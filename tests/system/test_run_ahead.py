@@ -40,7 +40,8 @@ def average(u):
 def waiting(sc: SparkContext) -> int:
     """How many plans are on their way."""
     worker, = Session.of(sc).workers.known()
-    return sum(len(lane._waiting) for lane in worker._busy.values())
+    # Releases are on their way as well, and not counted by whoever runs ahead.
+    return sum(ticket.shipment is not None for lane in list(worker._busy.values()) for ticket in list(lane._waiting))
 
 
 def settled(sc: SparkContext) -> None:
