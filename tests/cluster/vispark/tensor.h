@@ -1,0 +1,106 @@
+// What of tensor.h the kernel of a pair of thread blocks needs, on the machine of machine.h.
+#pragma once
+
+#include "machine.h"
+
+#define VISPARK_WARPGROUPS 1
+#define VISPARK_ONE_PASS 1
+
+namespace tensor {
+
+using machine::Barrier;
+typedef unsigned char* Shared;
+inline Shared shared_of(const void* p) { return (Shared)p; }
+
+inline unsigned pack(float first, float second)
+{
+    const _Float16 pair[2] = {(_Float16)first, (_Float16)second};
+    unsigned bits;
+    memcpy(&bits, pair, 4);
+    return bits;
+}
+inline float part_of(unsigned pair, int i)
+{
+    _Float16 parts[2];
+    memcpy(parts, &pair, 4);
+    return parts[i];
+}
+inline float first_of(unsigned pair) { return part_of(pair, 0); }
+inline float second_of(unsigned pair) { return part_of(pair, 1); }
+inline void publish() {}
+
+inline void mma(float* acc, const unsigned (&a)[4], const unsigned (&b)[2])
+{
+    const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
+    for (int q = 0; q < 4; q++) {
+        unsigned row[4], other[2][2];
+        for (int i = 0; i < 4; i++) row[i] = __shfl_sync(~0u, a[i], 4 * g + q);
+        for (int i = 0; i < 2; i++)
+            for (int n = 0; n < 2; n++) other[n][i] = __shfl_sync(~0u, b[i], 4 * (2 * t + n) + q);
+        for (int i = 0; i < 4; i++)
+            for (int half = 0; half < 2; half++)
+                for (int part = 0; part < 2; part++)
+                    acc[i] += part_of(row[i / 2 + 2 * half], part) * part_of(other[i % 2][half], part);
+    }
+}
+
+inline void prepare(Shared at, int arrivals)
+{
+    *(Barrier*)at = {(unsigned char)arrivals, (unsigned char)arrivals, 0, 0};
+}
+inline void prepared() {}
+inline void arrive(Shared at) { ((Barrier*)at)->arrive(); }
+inline void wait(Shared at, unsigned parity)
+{
+    while (((Barrier*)at)->phase == parity) machine::yield();
+}
+inline void wait_for_cluster(Shared at, unsigned parity) { wait(at, parity); }
+inline void expect(Shared at, unsigned bytes)
+{
+    ((Barrier*)at)->bytes += (int)bytes;
+    arrive(at);
+}
+inline void add_once(Shared to, const void* from, unsigned bytes, Shared at)
+{
+    if (bytes % 16 || (size_t)to % 16 || (size_t)from % 16) machine::fail("a bulk copy that is not aligned");
+    memset(to, 0xff, bytes);
+    machine::send({to, from, bytes, (Barrier*)at, {}, 0});
+}
+
+inline unsigned rank() { return machine::fibers[machine::running].block; }
+inline void join_cluster() { machine::meet(machine::of_cluster, (int)machine::fibers.size()); }
+inline int there(const int* mine, unsigned rank) { return *machine::there(mine, rank); }
+template <class T, class V> void send(T* mine, unsigned rank, V value, const void* bar)
+{
+    machine::Message one = {machine::there(mine, rank), nullptr, sizeof value,
+                            (Barrier*)machine::there((char*)bar, rank), {}, 0};
+    memcpy(one.value, &value, sizeof value);
+    machine::send(one);
+}
+inline void arrive_there(const void* bar, unsigned rank)
+{
+    machine::send({nullptr, nullptr, 0, (Barrier*)machine::there((char*)bar, rank), {}, 0});
+}
+inline void arrive_in_cluster(const void* bar, unsigned rank) { arrive_there(bar, rank); }
+template <int registers> void take_registers() {}
+template <int registers> void leave_registers() {}
+inline int thread() { return threadIdx.x; }
+
+// Of other ways, which no pair takes.
+template <class T, int n> void stream(T (&)[n], const T*) {}
+template <class T, int n> void copied(T (&)[n], Shared) {}
+template <int N, int WIDE> int place_of(int, int) { return 0; }
+template <int PARTS> struct Rows {
+    unsigned high[4], low[4];
+    void set(float4, float4) {}
+};
+template <int N, int PARTS> void multiply(float (&)[N / 2], const Rows<PARTS>&, const unsigned char*, bool) {}
+template <int pending> void await_copies() {}
+template <int pending> void end() {}
+inline void copy(Shared, const void*, bool) {}
+inline void end_copies() {}
+inline void forget(Shared) {}
+inline void bring(Shared, const void*, unsigned, Shared) {}
+inline void bring_once(Shared, const void*, unsigned, Shared) {}
+
+}  // namespace tensor
