@@ -3,6 +3,8 @@
 
 #include "machine.h"
 
+#include "vispark/mma_host.h"
+
 #define VISPARK_WARPGROUPS 1
 #define VISPARK_ONE_PASS 1
 
@@ -12,37 +14,7 @@ using machine::Barrier;
 typedef unsigned char* Shared;
 inline Shared shared_of(const void* p) { return (Shared)p; }
 
-inline unsigned pack(float first, float second)
-{
-    const _Float16 pair[2] = {(_Float16)first, (_Float16)second};
-    unsigned bits;
-    memcpy(&bits, pair, 4);
-    return bits;
-}
-inline float part_of(unsigned pair, int i)
-{
-    _Float16 parts[2];
-    memcpy(parts, &pair, 4);
-    return parts[i];
-}
-inline float first_of(unsigned pair) { return part_of(pair, 0); }
-inline float second_of(unsigned pair) { return part_of(pair, 1); }
 inline void publish() {}
-
-inline void mma(float* acc, const unsigned (&a)[4], const unsigned (&b)[2])
-{
-    const int lane = threadIdx.x % 32, t = lane % 4, g = lane / 4;
-    for (int q = 0; q < 4; q++) {
-        unsigned row[4], other[2][2];
-        for (int i = 0; i < 4; i++) row[i] = __shfl_sync(~0u, a[i], 4 * g + q);
-        for (int i = 0; i < 2; i++)
-            for (int n = 0; n < 2; n++) other[n][i] = __shfl_sync(~0u, b[i], 4 * (2 * t + n) + q);
-        for (int i = 0; i < 4; i++)
-            for (int half = 0; half < 2; half++)
-                for (int part = 0; part < 2; part++)
-                    acc[i] += part_of(row[i / 2 + 2 * half], part) * part_of(other[i % 2][half], part);
-    }
-}
 
 inline void prepare(Shared at, int arrivals)
 {
