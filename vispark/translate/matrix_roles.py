@@ -23,7 +23,9 @@ _TILE_CYCLES, _CENTRE_CYCLES, _COLUMN_CYCLES, _TWICE_CYCLES = 2_400, 16, 1.4, 8
 _LEAST_OF_PAIR = 576
 #: More sums or scores do not fit a thread's registers.
 _MOST_SUMS, _MOST_CENTRES = 140, 160
-#: Bytes for each row of an epoch that one of two warps leaves open, of three epochs; and what is beside them.
+#: Rows of an epoch that each of two warps may leave open, where one thread block takes a work and where two do.
+_WAITING, _WAITING_IN_PAIRS = 128, 192
+#: Bytes of notes of such rows, of three epochs, for each that a warp may leave open; and what is beside them.
 _NOTE, _NOTES = 4 * 3 * 2, 64
 #: Warps that share the columns of the products.
 _MULTIPLIERS = 4
@@ -72,7 +74,7 @@ class Roles:
         steps = -(-self.columns // 16)
         ring = self.slots * (TILE * self.columns * 4 + TILE + 6 * 8)
         of_centres = self.padded * (steps * 32 + _MULTIPLIERS * 64 + 16 + 4) + steps * 64
-        return -(-(ring + of_centres + _MULTIPLIERS * TILE * 4 + 128 * _NOTE + _NOTES + 128) // 128) * 128
+        return -(-(ring + of_centres + _MULTIPLIERS * TILE * 4 + _WAITING * _NOTE + _NOTES + 128) // 128) * 128
 
     def type_of(self, nan: str, kind: str) -> str:
         """The C++ type, whose distances and centres are as given."""
@@ -123,7 +125,7 @@ class Pair:
         ring = self.slots * (TILE * (self._own_steps | 1) * 64 + 16 + 6 * 8)
         scores = 2 * _MULTIPLIERS * (32 * self.padded + 128)
         of_centres = self.padded * (self._own_steps * 32 + 16 + 4) + -(-self.columns // 16) * 64
-        return -(-(ring + scores + of_centres + 192 * _NOTE + _NOTES + 256) // 128) * 128
+        return -(-(ring + scores + of_centres + _WAITING_IN_PAIRS * _NOTE + _NOTES + 256) // 128) * 128
 
     def type_of(self, nan: str, kind: str) -> str:
         """The C++ type, whose distances and centres are as given."""
