@@ -310,6 +310,24 @@ def test_actions_on_parts_of_a_result_and_spark_jobs_see_all_of_it(sc: SparkCont
     np.testing.assert_array_equal(looped.values().map(np.sum).sum(), Grid.gather(looped).sum())
 
 
+@pytest.mark.parametrize("record", [lambda blocks: blocks.halo_extract().halo_shuffle().vmap(corners_of_one),
+                                    lambda blocks: blocks.iterate(corners_of_one, steps=1)])
+def test_what_was_computed_behind_a_stencil_is_right_after_uncache(sc: SparkContext, record):
+    array = numbered((12, 10), "f8")
+    blocks = Grid((12, 10), (3, 2), 1).scatter(sc, array, 2).cache("GPU")
+    expected = 2 * applied(corners_of_one, array, halo=(1, 1), rules=[(0.0, 0.0)] * 2)
+    for look in (Grid.gather, lambda grid: grid.count(), lambda grid: grid.take(1), lambda grid: grid.recv().count(),
+                 lambda grid: grid.values().map(np.sum).sum()):
+        doubled = record(blocks).vmap(lambda u: 2 * u).cache()
+        np.testing.assert_array_equal(Grid.gather(doubled), expected)
+        look(doubled.uncache())
+        np.testing.assert_array_equal(Grid.gather(doubled), expected)
+    child = doubled.vmap(lambda u: u + 1).cache()
+    child.count()
+    doubled.uncache()
+    np.testing.assert_array_equal(Grid.gather(child.uncache()), expected + 1)
+
+
 def test_a_result_is_unharmed_by_what_comes_after(sc: SparkContext):
     array = numbered((12, 10), "f8")
     blocks = Grid((12, 10), (3, 2), 1, "periodic").scatter(sc, array).cache("GPU")

@@ -289,14 +289,14 @@ class GridOperations(RDD[Any]):
             self._contents()
 
     def _keep_together(self) -> None:
-        """Keep the last result that needed neighbours."""
+        """Keep the last result that needed neighbours; where that is forgotten, the first one behind it that is not."""
         chain = self._recent()
         start = max((index for index, node in enumerate(chain) if node.cached), default=-1)
         last = max((index for index in range(len(chain)) if plan.needs_neighbours(chain, index)), default=-1)
         each = self._itself()
         if last > start:
             for _ in range(len(chain) - 1 - last):
-                each = each._before
+                each = each._before or each
             each.persist()
 
     def _run_loops(self) -> None:
