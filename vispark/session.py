@@ -273,6 +273,7 @@ class Session:
         sent = self._send(loader, ready, nodes, start, residency)
         for worker, prepared, each in sent:
             target.bind(worker.home, each.lane.client.epoch, prepared.kept[-1])
+        target.tokens = residency.tokens
         target.known_shape(ready.kept[-1])
         target.pending = tuple([(worker, each) for worker, _, each in sent])
 
@@ -537,12 +538,14 @@ class Session:
         profile = profiling.current()
         load = Load(self.credentials, chain, profile is not None)
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
-        residency = self.residencies[chain[-1].cached.number]
-        if residency.contents:
-            log.warning("%d partitions of %s are made again by a Spark job", len(partitions), residency.cached)
-        else:
-            residency.tokens = tokens.setName(f"vispark tokens of {residency.cached.name}").persist(
-                StorageLevel.MEMORY_ONLY)
+        kept = self._kept(chain)
+        if kept[-1].contents:
+            log.warning("%d partitions of %s are made again by a Spark job", len(partitions), kept[-1].cached)
+        untold = [residency for residency in kept if residency.tokens is None or not residency.contents]
+        if untold:
+            tokens.setName(f"vispark tokens of {kept[-1].cached.name}").persist(StorageLevel.MEMORY_ONLY)
+        for residency in untold:
+            residency.tokens = tokens
         self._settle(chain, partitions)
         found = self.job(lambda: self.context.runJob(tokens, list, list(partitions)))
         for token in found:
@@ -571,12 +574,16 @@ class Session:
 
     def _settle(self, chain: Chain, coming: Sequence[int] = ()) -> None:
         """Let workers hold of a chain's cached nodes what is known to be there and what is coming, no twin's copies."""
-        kept = [self.residencies.get(node.cached.number) for node in chain if node.cached]
-        for residency in kept:
+        for residency in self._kept(chain):
             # Workers were told nothing yet of what has never been anywhere.
-            for worker in self.workers.known() if residency and residency.contents else ():
+            for worker in self.workers.known() if residency.contents else ():
                 here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
                 worker.retain(residency.cached.number, sorted({*here, *coming}))
+
+    def _kept(self, chain: Chain) -> list[Residency]:
+        """What is kept of a chain's cached nodes, in their order."""
+        found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
+        return [residency for residency in found if residency is not None]
 
     def job(self, action: Callable[[], object]):
         """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves.

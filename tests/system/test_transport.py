@@ -88,13 +88,13 @@ def test_plans_go_through_spark_where_tcp_does_not_work(
         numbers: VRDD, worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
         way: Callable[[Reach], contextlib.AbstractContextManager[Reach]], why: str):
     monkeypatch.setattr(visitor, "CONNECT_SECONDS", 0.2)
-    reach = worker.reach
+    reach, begun = worker.reach, numbers.vmap(lambda x: x * 2).cache()
     with way(reach) as wrong:
         worker.reached(wrong)
         worker.reached(wrong)       # which is not tried again
     said = [record.getMessage() for record in caplog.records if record.name == "vispark.workers"]
     assert len(said) == 1 and "through Spark tasks" in said[0] and why in said[0]
-    assert worker.transport == "relay" and numbers.collect() == [1.0, 2.0, 3.0]
+    assert worker.transport == "relay" and numbers.collect() == [1.0, 2.0, 3.0] and begun.collect() == [2.0, 4.0, 6.0]
     text = numbers.explain()
     assert "1 through Spark" in text and f"not over TCP: {worker.refused}" in text and why in text
     worker.reached(reach)

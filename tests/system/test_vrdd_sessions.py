@@ -60,6 +60,16 @@ def test_errors_are_ours_where_sql_is_used_too(local: Topology):
             sc.parallelize([object()], 1).cache("GPU").collect()
 
 
+def test_what_one_load_brings_is_there_for_tasks_too(local: Topology):
+    with host_context(local, transport="relay") as sc:
+        first = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
+        second = first.vmap(lambda x: x + 1).cache()
+        assert second.collect() == [2.0, 3.0, 4.0]
+        jobs = Session.of(sc).relayed_jobs
+        assert first.sum() == 6.0 and first.collect() == [1.0, 2.0, 3.0] == first.map(float).collect()
+        assert Session.of(sc).relayed_jobs == jobs + 2
+
+
 def test_a_kernel_that_never_ends(local: Topology):
     with host_context(local, deadline=2) as sc:
         other = bystander(sc)
