@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpu_worker.device.base import Source
+from gpu_worker.device.nvrtc import compile_cubin
 from tests.golden import grids
 from tests.golden.cases_stencils import values
 from tests.golden.harness import AS_ON_GPU
@@ -144,6 +146,34 @@ def test_what_is_made_anew_before_it_is_read_is_not_written(frame):
                       options=frame)
     for output, array in zip(kernel.outputs, found, strict=True):
         assert np.array_equal(array, wanted[output.name]), output.name
+
+
+WEIGHTS = np.float16([0.5, 0.25])
+
+
+@stencil
+def weighted(u, k, z):
+    return {"u": u[0, 0] + k * u[1, 0] + abs(z) * u[0, -1] + WEIGHTS[1] * u[-1, 0]}
+
+
+#: Arguments of types that C++ lacks.
+LACKING = (np.float16(0.1), np.complex64(0.3 + 0.4j))
+
+
+@pytest.mark.parametrize("frame", [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")])
+def test_arguments_of_types_that_only_the_cells_functions_know(frame):
+    chain = [(weighted, LACKING), (relax, (np.float16(0.2),)), (weighted, (0.1, np.complex64(0.3j)))]
+    fields = {name: values((20, 90), "float32", seed) for seed, name in enumerate(NAMES)}
+    wanted = apart(chain, fields, TALL)
+    kernel = specialise_chain(parts(chain), beyond(TALL), dims=2)
+    given = {name: continued(array, TALL) for name, array in fields.items()}
+    found, = grids.run(kernel, arguments(chain, given), given, (GHOST,) * 2, options=frame)
+    assert np.array_equal(found, wanted["u"])
+
+
+def test_a_gpus_compiler_knows_the_types_of_arguments():
+    kernel = specialise_chain(parts([(weighted, LACKING), (relax, (np.float16(0.2),))]), beyond(TALL), dims=2)
+    assert compile_cubin(Source(kernel.source, "chain.cu", kernel.options), kernel.name, "sm_90a").code
 
 
 def test_the_source_is_the_one_that_is_kept():

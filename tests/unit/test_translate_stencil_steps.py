@@ -146,15 +146,17 @@ def test_steps_at_once_are_the_steps_apart(fn, names, dtype, steps, rims, frame)
         assert np.array_equal(array, wanted[output.name], equal_nan=True)
 
 
-#: Of one field; of two, of which the first is made, read and lost on the way; and of one that is only read.
+#: Of one field; of two, of which the first is made, read and lost on the way; of one that is only read; and with
+#: arguments of a type that C++ lacks.
 CHAINS = {"one": ([(heat, (0.1,)), (leaning, (0.2,)), (heat, (0.3,))], ("",)),
           "made": ([(gradient, ()), (spread, (0.1,))], ("u", "d")),
-          "given": ([(conduct, (0.1,)), (conduct, (0.2,))], ("u", "c"))}
+          "given": ([(conduct, (0.1,)), (conduct, (0.2,))], ("u", "c")),
+          "halves": ([(heat, (np.float16(0.1),)), (leaning, (np.float16(0.2),))], ("",))}
 
 
 @pytest.mark.parametrize(("chain", "rims", "frame"), [
-    *((chain, rims, ()) for chain in CHAINS for rims in ("periodic", "mirrored", "mixed")),
-    ("one", "mirrored", AS_ON_GPU), ("made", "mixed", AS_ON_GPU)])
+    *((chain, rims, ()) for chain in ("one", "made", "given") for rims in ("periodic", "mirrored", "mixed")),
+    ("halves", "mirrored", ()), ("one", "mirrored", AS_ON_GPU), ("made", "mixed", AS_ON_GPU)])
 def test_stencils_at_once_are_the_stencils_apart(chain: str, rims: str, frame):
     stencils, names = CHAINS[chain]
     shape, steps = (9, 35, 150), len(stencils)

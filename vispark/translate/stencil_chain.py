@@ -24,6 +24,8 @@ Y, X = 1, 2
 #: The C++ types that threads can give each other, with 16 bytes for a thread.
 SHUFFLED = ("float", "double", "int", "unsigned", "long long", "unsigned long long")
 _MOST_TURNS = 12
+#: The types of what a cell is given that its text defines.
+_DEFINED = re.compile(r"\b(half_t|complex_t)\b")
 
 
 @dataclass(eq=False)
@@ -188,13 +190,15 @@ def _turns(stages: Sequence[Stage], versions: Sequence[Version], ahead: int) -> 
 
 
 def own_names(cells: Sequence[Cell]) -> tuple[list[Cell], str]:
-    """The cells with names of their own for what they are given, and their text once each, in a name space."""
+    """The cells with names of their own for what they are given, and their text once each, in a name space, which also
+    has the types that C++ lacks.
+    """
     spaces: dict[str, str] = {}
     found = []
     for number, cell in enumerate(cells):
         space = spaces.setdefault(cell.text, f"cells_{len(spaces)}")
-        given = tuple((re.sub(rf"\b{name}$", f"{name}_{number}", declared), f"{name}_{number}")
-                      for declared, name in cell.given)
+        given = tuple((_DEFINED.sub(rf"{space}::\1", re.sub(rf"\b{name}$", f"{name}_{number}", declared)),
+                       f"{name}_{number}") for declared, name in cell.given)
         found.append(dataclasses.replace(cell, name=f"{space}::{cell.name}", given=given))
     return found, "\n".join(f"namespace {space} {{\n{text}}}" for text, space in spaces.items())
 
