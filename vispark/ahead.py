@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from vispark import plan, profiling
+from vispark import plan
 from vispark.content import Content
 from vispark.errors import VisparkError
 from vispark.history import History
@@ -35,7 +35,7 @@ class Ahead(History):
         if not self._is_complete():
             before = next((each for each in self._kept() if each is not self), None)
             self._behind = 1 + (0 if before is None or before._is_complete() else before._behind)
-            if self._behind >= BATCH and not profiling.current():
+            if self._behind >= BATCH:
                 self._load_ahead()
 
     def _begin_here(self) -> None:

@@ -152,7 +152,7 @@ def _jobs(context: SparkContext, first: int, told: Told) -> Iterator[Job]:
     for job in sorted(read(store.jobsList(None)), key=lambda job: job["jobId"]):
         if job["jobId"] >= first and job["submissionTime"]:
             # A stage that an earlier job of these ran is known from there, and does not count twice.
-            new = [number for number in job["stageIds"] if number not in stages]
+            new = sorted([number for number in job["stageIds"] if number not in stages])
             stages |= {number: _stage(store, read, number, told) for number in new}
             here = [stages[number] for number in new]
             yield Job(job["jobId"], job["name"], job["submissionTime"] / 1e3, _end(job["completionTime"]),

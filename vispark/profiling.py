@@ -5,9 +5,9 @@ which Spark's tasks run is shared by them alike, and each task's share is divide
 a Spark job is under way is its scheduling; and all else is the driver's.
 
 While a profile is taken, each step of a plan is waited for in the worker, so that its time is its own: steps do not
-overlap, and a recorded plan is not replayed. What runs ahead otherwise is waited for too. So the whole takes longer
-than without, and the shares are what counts. What devices are said to do, they take the time of themselves; what a
-worker does beside is scheduling.
+overlap, and a recorded plan is not replayed. What runs ahead otherwise begins as without, and is waited for too. So the
+whole takes longer than without, and the shares are what counts. What devices are said to do, they take the time of
+themselves; what a worker does beside is scheduling.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -287,6 +287,19 @@ def parts_of(times: Times, seconds: float) -> dict[str, float]:
     if busy > seconds:
         return {kind: each * seconds / busy for kind, each in found.items()}
     return {**found, "transport": seconds - busy}
+
+
+def answered(labels: Sequence[str], times: Times, began: float, runtime_dir: str, *, relayed: bool = False) -> None:
+    """A plan's answer came, for which the driver waited since it ``began``; where a profile is taken that notes it.
+
+    What a plan that is relayed spends on its way is Spark's.
+    """
+    if _current is None:
+        return
+    parts = parts_of(times, time.monotonic() - began)
+    if relayed:
+        parts["scheduling"] += parts.pop("transport", 0.0)
+    _current.add(", ".join(labels) or "take", parts, began, f"worker {runtime_dir}")
 
 
 def leaving(context: SparkContext) -> None:

@@ -47,7 +47,7 @@ from vispark.rewrite import KEEP, Goal, after_start
 from vispark.setbacks import shortened, until_done
 from vispark.snapshots import Snapshots
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
-from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered, raise_gravest, trying
+from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered, await_all, raise_gravest, trying
 from vispark.worlds import Worlds
 
 log = logging.getLogger(__name__)
@@ -208,9 +208,8 @@ class Session:
     def submit(self, loader, chain: Chain, partitions: Sequence[int], trail: Trail) -> None:
         """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
 
-        Whatever is wrong with it is told by the first action that needs it. While a profile is taken nothing begins
-        before that. Where it needs neighbours and something was lost, it is computed now, all that was lost before it
-        too, rather than all of a loop at its end.
+        Whatever is wrong with it is told by the first action that needs it. Where it needs neighbours and something was
+        lost, it is computed now, all that was lost before it too, rather than all of a loop at its end.
 
         Parameters
         ----------
@@ -220,7 +219,7 @@ class Session:
         *before, last = chain
         start = next((node.cached for node in reversed(before) if node.cached), None)
         residency = self.residencies.get(start.number) if start else None
-        if not partitions or profiling.current() or residency is None or len(residency.contents) < len(partitions):
+        if not partitions or residency is None or len(residency.contents) < len(partitions):
             return
         try:
             together = plan.together(chain, start)
@@ -257,7 +256,7 @@ class Session:
             What is to be kept, the last one first, behind what is there, which is the last in the sequence.
         """
         *coming, there = waiting or [None]
-        if there is None or profiling.current():
+        if there is None:
             return
         nbytes = sum(content.nbytes for content in there.contents.values())
         if len(coming) >= BATCH or len(coming) * nbytes > _BATCH_BYTES:
@@ -270,12 +269,15 @@ class Session:
                partitions: Sequence[int]) -> None:
         nodes = after_start(chain, start)
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions, self.workers.room)
-        sent = self._send(loader, ready, nodes, start, residency)
-        for worker, prepared, each in sent:
-            target.bind(worker.home, each.lane.client.epoch, prepared.kept[-1])
+        began = time.monotonic()
+        under_way = self._send(loader, ready, nodes, start, residency)
+        for worker, prepared, sent in under_way:
+            target.bind(worker.home, sent.lane.client.epoch, prepared.kept[-1])
         target.tokens = residency.tokens
         target.known_shape(ready.kept[-1])
-        target.pending = tuple([(worker, each) for worker, _, each in sent])
+        target.pending = tuple([(worker, sent) for worker, _, sent in under_way])
+        if profiling.current():
+            await_all(under_way, began)
 
     def _settle_pending(self, residency: Residency) -> None:
         """Take the answers to the plans that bring some content.
@@ -503,12 +505,7 @@ class Session:
             residency.lose(prepared.results)
             self._discover(residency, worker)
             raise
-        profile = profiling.current()
-        if profile:
-            parts = profiling.parts_of(reply.times, time.monotonic() - began)
-            if sent.relayed:
-                parts["scheduling"] += parts.pop("transport", 0.0)
-            profile.add(", ".join(prepared.labels) or "take", parts, began, f"worker {worker.home.runtime_dir}")
+        profiling.answered(prepared.labels, reply.times, began, worker.home.runtime_dir, relayed=bool(sent.relayed))
         for target, contents in zip(kept, prepared.kept, strict=True):
             if target:
                 target.bind(worker.home, epoch, contents)

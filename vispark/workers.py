@@ -18,6 +18,7 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.filled import filled
 from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
+from vispark import profiling
 from vispark.bridge import Credentials, Home, blame, contents
 from vispark.content import Content
 from vispark.errors import (
@@ -31,7 +32,7 @@ from vispark.errors import (
 )
 from vispark.lanes import Lane, Ticket
 from vispark.plan import Cached
-from vispark.prepared import Shipment
+from vispark.prepared import Prepared, Shipment
 from vispark.relay import Ask, Deferred, Relay
 from vispark.translate import indexing
 from vispark.translate.interface import ROOM
@@ -497,6 +498,19 @@ def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
                 yield number
     yield from waiting
     yield from [number for number, each in enumerate(sent) if each.ticket is None]
+
+
+def await_all(under_way: Sequence[tuple[Worker, Prepared, Sent]], began: float) -> None:
+    """Wait for plans that were sent since they ``began``, and whose answers nobody needs yet, for a profile to note.
+
+    What is wrong with one is told to whoever needs its answer.
+    """
+    for number in as_answered([sent for _, _, sent in under_way]):
+        worker, prepared, sent = under_way[number]
+        with suppress(VisparkError):
+            _, reply, _ = worker.receive(sent)
+            profiling.answered(prepared.labels, reply.times, began, worker.home.runtime_dir)
+        began = time.monotonic()
 
 
 def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:

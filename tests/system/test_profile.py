@@ -12,8 +12,10 @@ from pyspark import SparkContext
 
 import vispark
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import warm_up
+from tests.system.vrdd_tools import cost, used, warm_up
 from tests.unit.test_profiling import trace
+from vispark import IN, CompileError, Kernels
+from vispark.session import BATCH, Session
 
 #: Jobs that Spark remembers.
 REMEMBERED = 8
@@ -56,6 +58,52 @@ def test_what_is_profiled_gives_the_same(sc: SparkContext):
             assert x.vmap(lambda v: v * v).sum() == expected
         assert found.seconds["kernel"] > 0
     assert x.vmap(lambda v: v * v).sum() == expected
+
+
+def halved(x, k):
+    return x / 2 + k
+
+
+def test_a_loop_without_actions_goes_step_by_step(sc: SparkContext):
+    """As without a profile, but that each step is waited for; where plans are relayed, each batch."""
+    steps, x = 3 * BATCH, sc.parallelize([np.zeros((64, 1024)) for _ in range(2)], 2).cache("GPU")
+    assert x.count() == 2
+    before, relays = used(sc), Session.of(sc).relays
+    with vispark.profile() as found:
+        for step in range(steps):
+            x = x.vmap(halved, 1.0).cache()
+            assert len(x._waiting()) <= BATCH
+            assert relays or len([event for event in found.events if event.kind == "kernel"]) == step + 1
+    assert {event.name for event in found.events} == {", ".join(["vmap halved"] * (BATCH if relays else 1))}
+    assert relays or used(sc) < 3.1 * before
+    np.testing.assert_allclose(x.collect()[0], 2.0)
+
+
+def test_a_loop_that_starts_from_what_is_not_loaded_goes_step_by_step(sc: SparkContext):
+    x = sc.parallelize([0.0, 0.0], 2).cache("GPU")
+
+    def loop() -> None:
+        nonlocal x
+        for _ in range(2 * BATCH):
+            x = x.vmap(halved, 1.0).cache()
+            assert len(list(x._kept())) <= BATCH
+
+    with vispark.profile():
+        assert cost(sc, loop).jobs == 1
+    assert x.collect() == pytest.approx([2.0, 2.0])
+
+
+def test_what_is_wrong_with_a_step_is_told_by_the_action_that_needs_it(sc: SparkContext):
+    broken = Kernels('extern "C" __global__ void broken(double* x) { x[0] = nowhere; }')
+    x = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    assert x.collect() == [1.0, 2.0]
+    with vispark.profile():
+        bad = x.exec(broken.broken, IN, grid=1, block=32).cache()
+        worse = bad.vmap(halved, 1.0).cache()
+        assert x.vmap(halved, 0.0).collect() == [0.5, 1.0]
+        for each in (worse, worse, bad):
+            with pytest.raises(CompileError, match="nowhere"):
+                each.collect()
 
 
 def test_a_job_within_a_job_counts_once(sc: SparkContext):
