@@ -193,9 +193,14 @@ class Profile:
             self._first[context.applicationId] = jobs_so_far(context)
 
     def _leave(self, context: SparkContext) -> None:
-        """Ask Spark what the jobs of a context spent their time on; it may not be asked again."""
+        """Ask Spark what the jobs of a context spent their time on; it may not be asked again.
+
+        The stages of the next context have the same numbers, and tasks have told nothing of these yet.
+        """
+        with self._lock:
+            told, self._told = self._told, {}
         if context._jsc:
-            found, forgotten = jobs_since(context, self._first.get(context.applicationId, 0), self._told)
+            found, forgotten = jobs_since(context, self._first.get(context.applicationId, 0), told)
             self.jobs += found
             self.forgotten += forgotten
 

@@ -15,6 +15,7 @@ import pytest
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+import vispark
 from gpu_worker.client import administer
 from gpu_worker.protocol.messages import Status
 from tests.system.test_bad_input import NEVER_ENDS, bystander, refused
@@ -51,6 +52,17 @@ def test_contexts_one_after_another(local: Topology):
         assert eventually(lambda: sessions(local) == 0), "stopping the context ends the session"
     with pytest.raises(PlanError, match="stopped"):
         cached.collect()
+
+
+def test_a_profile_of_several_contexts_keeps_them_apart(local: Topology):
+    """Their stages have the same numbers."""
+    with vispark.profile() as found:
+        for device in ("GPU", None):
+            with local.context({"spark.vispark.device": "host"}) as sc:
+                assert sc.parallelize([1.0, 2.0], 2).cache(device).count() == 2
+    tasks = [[task.parts for stage in job.stages for task in stage.tasks] for job in found.jobs]
+    assert [len(parts) for parts in tasks] == [2, 2]
+    assert [["parse" in each for each in parts] for parts in tasks] == [[True] * 2, [False] * 2]
 
 
 def test_errors_are_ours_where_sql_is_used_too(local: Topology):
