@@ -56,13 +56,14 @@ _SHOWN_TASKS = 2000
 
 @dataclass(frozen=True)
 class Event:
-    """Something that took time: seconds from the profile's start, on a track of its own."""
+    """Something that took time: seconds from the profile's start, on some track, as part of an answer."""
 
     name: str
     kind: str
     start: float
     seconds: float
     track: str
+    answer: int
 
 
 @dataclass
@@ -96,6 +97,7 @@ class Profile:
     started: float = field(default_factory=time.monotonic)
     #: The same moment by the clock that Spark's driver notes times by.
     epoch: float = field(default_factory=time.time)
+    _answers: int = 0
     _told: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict)
     #: By application, the number of its first job that counts.
     _first: dict[str, int] = field(default_factory=dict)
@@ -122,9 +124,10 @@ class Profile:
     def add(self, name: str, parts: Mapping[str, float], start: float, track: str) -> None:
         """Something that took these seconds by kind, one after the other, from a moment of ``time.monotonic`` on."""
         with self._lock:
+            self._answers += 1
             for kind, seconds in parts.items():
                 if seconds > 0:
-                    self.events.append(Event(name, kind, start - self.started, seconds, track))
+                    self.events.append(Event(name, kind, start - self.started, seconds, track, self._answers))
                     start += seconds
 
     def told(self, stage: int, partition: int, seconds: Mapping[str, float]) -> None:
@@ -154,7 +157,7 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write the trace, for https://ui.perfetto.dev or chrome://tracing: the Trace Event Format's JSON object."""
-        spans = [*map(_span_of_event, self.events), *self._spark_spans()]
+        spans = [*self._worker_spans(), *self._spark_spans()]
         numbers = enumerate(dict.fromkeys(span["tid"] for span in spans), 1)
         names: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "vispark"}}]
         known = {track: number for number, track in numbers}
@@ -163,6 +166,19 @@ class Profile:
         for span in spans:
             span["tid"] = known[span["tid"]]
         Path(path).write_text(json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ms"}), encoding="utf-8")
+
+    def _worker_spans(self) -> Iterator[dict[str, Any]]:
+        """What workers answered; where several threads waited, answers that overlap on tracks beside each other."""
+        found: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+        for event in sorted(self.events, key=lambda event: event.start):
+            found[event.track][event.answer].append(event)
+        for name, by_answer in found.items():
+            answers = list(by_answer.values())
+            between = [(parts[0].start, parts[-1].start + parts[-1].seconds) for parts in answers]
+            for parts, track in zip(answers, tracks(between), strict=True):
+                for event in parts:
+                    yield _span(f"{event.name}: {event.kind}", event.kind, _beside(name, track), event.start,
+                                event.seconds)
 
     def _spark_spans(self) -> Iterator[dict[str, Any]]:
         """Jobs, stages and tasks, those that overlap on tracks beside each other."""
@@ -177,7 +193,7 @@ class Profile:
     def _on_tracks(self, name: str, found: list[tuple[str, Any, dict[str, float]]]) -> Iterator[dict[str, Any]]:
         between = [self._between(what) for _, what, _ in found]
         for (title, what, parts), (start, end), track in zip(found, between, tracks(between), strict=True):
-            within = f"{name} {track + 1}" if track else name
+            within = _beside(name, track)
             yield _span(title, name, within, start, end - start) | ({"args": parts} if parts else {})
             if isinstance(what, Task) and parts:
                 work = sum(parts.values())
@@ -218,8 +234,9 @@ def _span(name: str, category: str, track: str, start: float, seconds: float) ->
     return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": track, "ts": start * 1e6, "dur": seconds * 1e6}
 
 
-def _span_of_event(event: Event) -> dict[str, Any]:
-    return _span(f"{event.name}: {event.kind}", event.kind, event.track, event.start, event.seconds)
+def _beside(name: str, track: int) -> str:
+    """What the tracks are called that stand beside each other."""
+    return f"{name} {track + 1}" if track else name
 
 
 def _added_up(tasks: tuple[Task, ...]) -> dict[str, float]:

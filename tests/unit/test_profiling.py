@@ -125,6 +125,19 @@ def test_kinds_add_up_to_the_whole(tmp_path: Path):
     assert spans[2]["ts"] == pytest.approx(spans[0]["ts"] + 15e3) and spans[2]["dur"] == pytest.approx(5e3)
 
 
+def test_answers_that_overlap_are_on_tracks_beside_each_other(tmp_path: Path):
+    """Several threads wait for one worker; what each answer was spent on stays together."""
+    found = Profile(total=10.0)
+    for start in (2.0, 1.0, 4.0, 2.5):
+        found.add(f"from {start}", {"kernel": 1.0, "transport": 1.0}, found.started + start, "worker")
+    found.save(tmp_path / "trace.json")
+    spans = trace(tmp_path / "trace.json", ["vispark", "worker", "worker 2", "worker 3"])
+    assert [(span["name"], span["track"]) for span in spans] == [
+        (f"from {start}: {kind}", track)
+        for start, track in ((1.0, "worker"), (2.0, "worker 2"), (2.5, "worker 3"), (4.0, "worker"))
+        for kind in ("kernel", "transport")]
+
+
 def test_a_trace_that_cannot_be_written_is_an_error_at_once(tmp_path: Path):
     done = []
     with pytest.raises(FileNotFoundError), profile(tmp_path / "none" / "trace.json"):
