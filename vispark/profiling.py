@@ -19,8 +19,9 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -270,7 +271,8 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     PlanError
         If a profile is being taken already.
     OSError
-        If the trace cannot be written there; before anything is done.
+        If the trace cannot be written there: before anything is done, or where that is so at the end alone. What the
+        program itself raises then has that as a note.
 
     Examples
     --------
@@ -285,17 +287,30 @@ def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
     global _current
     if _current is not None:
         raise PlanError("a profile is being taken already: leave that one first")
-    if path is not None:
-        Path(path).touch()      # what cannot be written is an error before the program, not behind it
-    found = _current = Profile()
+    trace = None if path is None else Path(path).absolute()
+    if trace is not None:
+        trace.open("a").close()     # what cannot be written is an error before the program, not behind it
+    found = Profile()
     found._begin()
-    try:
+    _current = found
+    with ExitStack() as stack:
+        stack.push(partial(_end, found, trace))
         yield found
-    finally:
-        _current = None
-        found._finish()
-        if path is not None:
-            found.save(Path(path))
+
+
+def _end(found: Profile, trace: Path | None, _: type | None, error: BaseException | None, __: object) -> None:
+    """End a profile behind a program that may have failed, whose error stays the one that is raised."""
+    global _current
+    _current = None
+    found._finish()
+    if trace is None:
+        return
+    try:
+        found.save(trace)
+    except OSError as unwritten:
+        if error is None:
+            raise
+        error.add_note(f"the trace of the profile that was being taken cannot be written either: {unwritten}")
 
 
 def parts_of(times: Times, seconds: float) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -140,9 +141,38 @@ def test_answers_that_overlap_are_on_tracks_beside_each_other(tmp_path: Path):
 
 def test_a_trace_that_cannot_be_written_is_an_error_at_once(tmp_path: Path):
     done = []
-    with pytest.raises(FileNotFoundError), profile(tmp_path / "none" / "trace.json"):
-        done.append("the program")
+    for path, error in ((tmp_path / "none" / "trace.json", FileNotFoundError), (tmp_path, IsADirectoryError)):
+        with pytest.raises(error), profile(path):
+            done.append("the program")
     assert not done and profiling.current() is None
+
+
+def test_a_trace_that_cannot_be_written_at_the_end_hides_no_error(tmp_path: Path):
+    place = tmp_path / "trace"
+
+    def taken(error: Exception | None) -> None:
+        place.mkdir()
+        with profile(place / "trace.json"):
+            shutil.rmtree(place)
+            if error is not None:
+                raise error
+
+    with pytest.raises(KeyError, match="mine") as failed:
+        taken(KeyError("mine"))
+    note, = failed.value.__notes__
+    assert "cannot be written" in note and str(place) in note
+    with pytest.raises(FileNotFoundError):
+        taken(None)
+    assert profiling.current() is None
+
+
+def test_a_trace_is_written_where_its_path_was_when_the_profile_began(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with profile("trace.json"):
+        monkeypatch.chdir("elsewhere")
+    assert trace(tmp_path / "trace.json", ["vispark"]) == [] and not list(Path().iterdir())
 
 
 def scaled(p, w):
