@@ -169,6 +169,20 @@ def test_phases_exchange_what_they_read_of_several_fields(sc: SparkContext):
         np.testing.assert_allclose(looped[name], expected[name], rtol=1e-12 if dtypes[name] == "f8" else 1e-6)
 
 
+@stencil
+def leaning(u, weights):
+    return weights[0] * u[0, 0] + weights[-1] * (u[1, 0] - u[0, -1])
+
+
+def test_a_stencil_indexes_an_array_that_it_is_given(sc: SparkContext):
+    weights, array = np.float32([0.5, 7, 0.25]), hot((12, 13))
+    blocks = Grid((12, 13), (3, 2), 1, "periodic").scatter(sc, array).cache("GPU")
+    expected = array
+    for _ in range(4):
+        expected = applied(leaning, expected, weights, halo=(1, 1), rules=[("periodic",) * 2] * 2)
+    np.testing.assert_array_equal(Grid.gather(blocks.iterate(leaning, weights, steps=4)), expected)
+
+
 def test_plain_functions_are_mapped_over_cells(sc: SparkContext):
     array = numbered((10, 9), "f4")
     blocks = Grid((10, 9), (3, 2), 1).scatter(sc, array).cache("GPU")

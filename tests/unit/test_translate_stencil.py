@@ -227,6 +227,43 @@ def test_arrays_beside_the_fields():
     assert np.array_equal(found, u[1:-1] + (w[0] * u[:-2] + w[1] * u[2:]))
 
 
+WEIGHTS = values((3,))
+
+
+@stencil
+def weighted(u, w, i):
+    total = u[0, 0] * w[-1] + w[i]
+    for j in range(len(w)):
+        total = total + w[j] * u[-1, 0]
+    return total
+
+
+@stencil
+def weighted_by_captured(u, i):
+    total = u[0, 0] * WEIGHTS[-1] + WEIGHTS[i]
+    for j in range(len(WEIGHTS)):
+        total = total + WEIGHTS[j] * u[-1, 0]
+    return total
+
+
+@stencil
+def named(w, u, table):
+    return {"u": w[0] * u[1, 0] + table[1, 2] * u[0, -1]}
+
+
+def test_arrays_beside_the_fields_are_indexed_as_captured_ones():
+    u = values((8, 40))
+    found, = grids.translated(weighted, {"": u}, (1, 1), WEIGHTS, 1)
+    captured, = grids.translated(weighted_by_captured, {"": u}, (1, 1), 1)
+    assert np.array_equal(found, captured)
+    assert np.array_equal(found.ravel(), grids.plain(weighted, {"": u}, (1, 1), WEIGHTS, 1))
+    table = values((2, 3), seed=3)
+    found, = grids.translated(named, {"u": u}, (1, 1), WEIGHTS, table)
+    assert np.array_equal(found, WEIGHTS[0] * u[2:, 1:-1] + table[1, 2] * u[1:-1, :-2])
+    kernel = grids.kernel_of(named, {"u": u}, 2, WEIGHTS, table)
+    assert kernel.halo == ((0, 1), (1, 0)) and trace(named).definition.halo == ((0, 1), (1, 2))
+
+
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 U = (Field("", "float32"),)
@@ -264,7 +301,11 @@ def test_offsets_that_do_not_fit_the_grid():
         return u[0] + computed(u, 1)
 
     assert "the grid has 2 axes, and 1 offsets are given" in refused(flat_one, dims=2)
-    assert "a stencil's offsets are whole numbers written out" in refused(given)
+    message = refused(given)
+    assert "a stencil's offsets are whole numbers written out" in message
+    assert "is captured, or an argument behind the grid's fields" in message
+    assert "the grid has 2 axes, and 1 offsets are given" in refused(
+        weighted, (Field("u", "f4"), Field("w", "f4")), (0,), dims=2)
 
 
 def test_a_field_is_read_at_offsets_only():

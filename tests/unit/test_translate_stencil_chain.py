@@ -152,17 +152,17 @@ WEIGHTS = np.float16([0.5, 0.25])
 
 
 @stencil
-def weighted(u, k, z):
-    return {"u": u[0, 0] + k * u[1, 0] + abs(z) * u[0, -1] + WEIGHTS[1] * u[-1, 0]}
+def weighted(u, k, z, share):
+    return {"u": u[0, 0] + k * u[1, 0] + abs(z) * u[0, -1] + WEIGHTS[1] * u[-1, 0] - share[0]}
 
 
 #: Arguments of types that C++ lacks.
-LACKING = (np.float16(0.1), np.complex64(0.3 + 0.4j))
+LACKING = (np.float16(0.1), np.complex64(0.3 + 0.4j), np.float16([0.3]))
 
 
 @pytest.mark.parametrize("frame", [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")])
 def test_arguments_of_types_that_only_the_cells_functions_know(frame):
-    chain = [(weighted, LACKING), (relax, (np.float16(0.2),)), (weighted, (0.1, np.complex64(0.3j)))]
+    chain = [(weighted, LACKING), (relax, (np.float16(0.2),)), (weighted, (0.1, np.complex64(0.3j), np.float32([0.2])))]
     fields = {name: values((20, 90), "float32", seed) for seed, name in enumerate(NAMES)}
     wanted = apart(chain, fields, TALL)
     kernel = specialise_chain(parts(chain), beyond(TALL), dims=2)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from vispark.translate import form
 from vispark.translate.form import Definition
@@ -18,8 +19,8 @@ from vispark.translate.text import at_definition, complain
 Halo = tuple[tuple[int, int], ...]
 
 #: What is wrong with an offset that is computed.
-COMPUTED = ("a stencil's offsets are whole numbers written out, as in u[0, -1]; for an array that is not the grid, use "
-            "a plain function")
+COMPUTED = ("a stencil's offsets are whole numbers written out, as in u[0, -1]; an array that is indexed otherwise is "
+            "captured, or an argument behind the grid's fields")
 
 
 class Stencil:
@@ -95,45 +96,53 @@ def extent(axis: int) -> int:
 
 
 def halo_of(definition: Definition) -> Definition:
-    """The definition with the halo's width, as (below, above) for each axis, read off its offsets."""
-    offsets = _all_offsets(definition)
-    if not offsets:
-        raise at_definition(definition, "a stencil reads its cell by offsets, as in u[0, 0]; this one reads none")
-    dimensions = {len(offset) for _, offset, _ in offsets}
-    if len(dimensions) > 1:
-        raise complain("the offsets of a stencil all have one for each axis of the grid; these differ in number",
-                       offsets[-1][2], definition.text, definition.name)
-    below = [max(0, *(-offset[axis] for _, offset, _ in offsets)) for axis in range(dimensions.pop())]
-    above = [max(0, *(offset[axis] for _, offset, _ in offsets)) for axis in range(len(below))]
-    return dataclasses.replace(definition, halo=tuple(zip(below, above, strict=True)))
+    """The definition with the halo's width, as (below, above) for each axis, read off its offsets.
 
-
-def _all_offsets(definition: Definition) -> list[tuple[str, tuple[int, ...], form.At]]:
-    """The reads of a stencil: the parameter, the offset and the place.
-
-    A function that the stencil calls may take arrays beside fields, and index those as it likes.
+    Which parameters are fields is known with a grid alone. Those that are read at offsets, of one number each, may be:
+    the halo is wide enough for all of them, also where some turn out to be arrays beside the fields.
     """
-    grids = {parameter.name: parameter.name for parameter in definition.parameters}
-    own = list(_offsets(definition, grids, inside=False))
-    inner = [read for function, passed in _calls(definition, grids) for read in _offsets(function, passed, inside=True)]
-    dimensions = {len(offset) for _, offset, _ in own}
-    return own + [read for read in inner if not dimensions or len(read[1]) in dimensions]
+    reads: dict[str, list[Read]] = {}
+    for read in _reads(definition, {parameter.name: parameter.name for parameter in definition.parameters}):
+        reads.setdefault(read.parameter, []).append(read)
+    offsets = [each.offset for found in reads.values() if _why_no_field(found) is None for each in found]
+    if not offsets:
+        for found in reads.values():
+            why, at = _why_no_field(found)
+            raise complain(why, at, definition.text, definition.name)
+        raise at_definition(definition, "a stencil reads its cell by offsets, as in u[0, 0]; this one reads none")
+    along = list(zip_longest(*offsets, fillvalue=0))
+    return dataclasses.replace(definition, halo=tuple((max(0, -min(axis)), max(0, max(axis))) for axis in along))
 
 
-def _offsets(definition: Definition, grids: dict[str, str],
-             inside: bool) -> Iterator[tuple[str, tuple[int, ...], form.At]]:
-    """The reads in a function, whose parameters that may be fields the stencil calls ``grids``."""
+class Read(NamedTuple):
+    """A read of what may be a field: the parameter, the offset, None where it is computed, and the place."""
+
+    parameter: str
+    offset: tuple[int, ...] | None
+    at: form.At
+
+
+def _why_no_field(reads: list[Read]) -> tuple[str, form.At] | None:
+    """Why a parameter with such reads is no field, and where; None if it may be one."""
+    for read in reads:
+        if read.offset is None:
+            return COMPUTED, read.at
+    if len({len(read.offset) for read in reads}) > 1:
+        return ("the offsets of a stencil all have one for each axis of the grid; these differ in number", reads[-1].at)
+    return None
+
+
+def _reads(definition: Definition, grids: dict[str, str]) -> Iterator[Read]:
+    """The reads in a function, and in those that it calls, whose parameters that may be fields the stencil calls
+    ``grids``.
+    """
     for node in form.nodes_of(definition.body):
         if isinstance(node, form.Index) and isinstance(node.value, form.Local) and node.value.name in grids:
             offset = tuple(index.value for index in node.indices
                            if isinstance(index, form.Literal) and type(index.value) is int)
-            if len(offset) == len(node.indices):
-                yield grids[node.value.name], offset, node.at
-            elif not inside:
-                raise complain(COMPUTED, node.at, definition.text, definition.name)
-    if inside:
-        for function, passed in _calls(definition, grids):
-            yield from _offsets(function, passed, inside=True)
+            yield Read(grids[node.value.name], offset if len(offset) == len(node.indices) else None, node.at)
+    for function, passed in _calls(definition, grids):
+        yield from _reads(function, passed)
 
 
 def _calls(definition: Definition, grids: dict[str, str]) -> Iterator[tuple[Definition, dict[str, str]]]:
