@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import linecache
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vispark.translate import TranslationError, trace
+from vispark.translate import TranslationError, text, trace
 
 
 def _half(x):
@@ -33,6 +36,30 @@ def test_a_function_of_a_notebooks_cell():
     with pytest.raises(TranslationError, match=r"(?s)print is not supported.*return print\(x\)\n +\^") as caught:
         trace(namespace["f"])
     assert (caught.value.file, caught.value.line, caught.value.column) == ("<ipython-input-7>", 2, 12)
+
+
+def test_several_threads_may_read_sources_at_once():
+    """Where objects are finalized while a tree is made, another thread may take its turn."""
+    names = [f"<ipython-input-{number}>" for number in range(8, 16)]
+    source = "def f(x):\n" + "    x = x + 2 * (3 + x)\n" * 50 + "    return x\n"
+    functions: list[Any] = []
+    for name in names:
+        linecache.cache[name] = len(source), None, source.splitlines(True), name
+        exec(compile(source, name, "exec"), namespace := {})
+        functions.append(namespace["f"])
+
+    def turn(phase: str, info: dict[str, int]) -> None:
+        time.sleep(1e-4)
+
+    often = gc.get_threshold()
+    gc.callbacks.append(turn)
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert len(list(pool.map(text.find, functions))) == len(names)
+    finally:
+        gc.set_threshold(*often)
+        gc.callbacks.remove(turn)
 
 
 def test_a_function_without_source():

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
+import threading
 import types
 from collections.abc import Iterable
 from typing import Any
 
 from vispark.translate.errors import TranslationError
 from vispark.translate.form import At, Definition, Text
+
+#: CPython 3.11 counts the depth of a tree that it makes for all threads together.
+_PARSING = threading.RLock()
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -93,7 +97,8 @@ def heading(node: Any) -> At:
 @functools.lru_cache(maxsize=64)
 def _parsed(file: str, text: str) -> ast.Module:
     try:
-        return ast.parse(text)
+        with _PARSING:
+            return ast.parse(text)
     except SyntaxError as error:
         raise TranslationError(f"the source in {file} cannot be read: {error.msg}", file=file,
                                line=error.lineno or 0) from error
