@@ -112,8 +112,8 @@ class Replay:
         """
         point = self._start(whole)
         if self._was_there > point.position:
-            log.warning("what was lost is computed anew, from %s on: %d operations", self._chain[point.position],
-                        self._was_there - point.position)
+            log.warning("what was lost is computed anew for VRDD %s: %d operations behind %s", self._chain[-1].cached,
+                        self._was_there - point.position, self._chain[point.position].op)
         while point.position < len(self._chain) - 1:
             point = self._point = self._advanced(point)
             self._session.parts += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -50,11 +51,16 @@ def no_leaks(track: Track) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("loop", STEPS)
-def test_a_loop_goes_on_from_its_newest_snapshot(track: Track, loop: str):
+def test_a_loop_goes_on_from_its_newest_snapshot(track: Track, loop: str, caplog: pytest.LogCaptureFixture):
     """A kill behind some snapshots costs the steps behind the newest of them."""
     ended, steps = track.killed(loop, STEPS[loop], "process")
     np.testing.assert_array_equal(ended.field, track.run(loop, steps).field)
     assert ended.restored == 1 and ended.replayed < steps
+    told = [message for record in caplog.records if "computed anew" in (message := record.getMessage())]
+    of = r"VRDD \d+ vmap heat: \d+ operations behind vmap heat" if loop == "listing" else \
+        r"VRDD \d+ iterate heat \(\d+ steps\): \d+ operations behind iterate heat \(\d+ steps\)"
+    assert told or loop == "iterate"        # of which the newest snapshot may be of the last part that there was
+    assert all(re.fullmatch(f"what was lost is computed anew for {of}", message) for message in told), told
 
 
 @pytest.mark.parametrize(("loop", "share"), [("iterate", 0.05), ("listing", 0.95)])
