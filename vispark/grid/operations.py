@@ -124,7 +124,7 @@ class GridOperations(RDD[Any]):
             End after a step in which no cell of a field that is written changed by more. Where the change of a cell is
             NaN the loop goes on, with a warning; :attr:`iterated` has NaN for the change then.
         every : int
-            After how many steps to see whether to end.
+            After how many steps to see whether to end; 10 by default.
         check : bool or int
             Whether to look for NaN and infinities, or after how many steps to do so; True: after every 100th and at the
             end of each part of the loop. Of the cells that are not finite then, an error names the first in the order
