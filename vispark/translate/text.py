@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import functools
 import linecache
 import threading
@@ -117,13 +118,25 @@ def _named(node: FunctionNode, code: types.CodeType) -> bool:
 
 
 def _covers(node: Any, code: types.CodeType) -> bool:
-    """Whether a lambda's body is where the code's instructions are."""
+    """Whether a lambda's body is where the code's instructions are, or, where these only return a constant and have no
+    place, as in Python 3.12, whether it is that constant.
+    """
     spans = [(start, column, end, end_column) for start, end, column, end_column in code.co_positions()
              if start is not None and column is not None and (start, column) != (end, end_column)]
     body = node.body
-    return bool(spans) and all((body.lineno, body.col_offset) <= (start, column)
-                                and (end, end_column) <= (body.end_lineno, body.end_col_offset)
-                                for start, column, end, end_column in spans)
+    if not spans:
+        parameters = tuple(each.arg for each in (*node.args.posonlyargs, *node.args.args))
+        only = _only_returned(code)
+        return bool(only) and parameters == code.co_varnames[:code.co_argcount] and only == _only_returned(
+            compile(ast.Expression(body), "", "eval"))
+    return all((body.lineno, body.col_offset) <= (start, column)
+               and (end, end_column) <= (body.end_lineno, body.end_col_offset)
+               for start, column, end, end_column in spans)
+
+
+def _only_returned(code: types.CodeType) -> str:
+    """The constant that a code only returns, as Python shows it; empty if it does something else."""
+    return next((repr(each.argval) for each in dis.get_instructions(code) if each.opname == "RETURN_CONST"), "")
 
 
 def _length(node: Any) -> tuple[int, int]:
