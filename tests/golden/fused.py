@@ -88,6 +88,8 @@ FUSED = {
                       rows(6, 65), Folding((FieldFold("1", "add"),), "0", 1000)),
     "key_block": Fused("numbers by keys whose exact sums a block has together", _calls((lambda k, v: (k, v),)), COUNTED,
                        Folding((FieldFold("1", "add"),), "0", 1000)),
+    "key_digits": Fused("numbers by so many keys that a block has some digits of the sums of some of them",
+                        _calls((lambda k, v: (k, v),)), COUNTED, Folding((FieldFold("1", "add"),), "0", 20_000)),
     "key_device": Fused("numbers and counts by keys whose exact sums all blocks have together",
                         _calls((lambda k, v: (k, (v, 1)),)), COUNTED,
                         Folding((FieldFold("1.0", "add"), FieldFold("1.1", "add", "overflow")), "0", 100_000)),

@@ -9,7 +9,7 @@ lambda(const int k, const float v, int& out_0_value, float& out_1_value)
     out_1_value = v;
 }
 
-extern "C" __global__ void __launch_bounds__(512, 1)
+extern "C" __global__ void __launch_bounds__(512, 2)
 lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports, long long* __restrict__ out_0_counts, long long* __restrict__ out_0_least, long long* __restrict__ out_0_greatest, double* __restrict__ out_1_folds_partial)
 {
     const rows::Work work(works, ports, 2);
@@ -39,38 +39,42 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     out_0_greatest[blockIdx.x] = greatest.value;
 #else
     extern __shared__ __align__(16) unsigned char memory[];
-    int* const k_tiles = (int*)(memory + 0);
-    float* const v_tiles = (float*)(memory + 8192);
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
-    rows::Word* const out_0_cells = (rows::Word*)(memory + 16384);
-    rows::start_cells<rows::Cell<Add, One, long long, long long>>(out_0_cells, 1000, threadIdx.x, 512);
-    rows::Word* const out_1_folds_cells = (rows::Word*)(memory + 24384);
-    rows::start_cells<rows::Cell<Add, Value, float, double>>(out_1_folds_cells, 1000, threadIdx.x, 512);
+    unsigned* const out_0_cells = (unsigned*)(memory + 0);
+    unsigned* const out_1_folds_cells = (unsigned*)(memory + 8000);
+    rows::start_cells<rows::Cell<Add, One, long long, long long>, 1>(out_0_cells, 1000, threadIdx.x, 512);
+    rows::start_cells<rows::Cell<Add, Value, float, double>, 12>(out_1_folds_cells, 1000, threadIdx.x, 512);
     rows::barrier();
-    for (int ahead = 0; ahead < 1; ++ahead) {
-        rows::fetch<1, 1, 512>(k_tiles + ahead * 1024, k_in, ahead * 1024ll, work.count, 1024);
-        rows::fetch<1, 1, 512>(v_tiles + ahead * 1024, v_in, ahead * 1024ll, work.count, 1024);
-        rows::end_group();
-    }
-    int turn = 0;
-    for (long long first = 0; first < work.count; first += 1024, ++turn) {
-        rows::wait_for_groups<0>();
-        rows::barrier();
-        rows::fetch<1, 1, 512>(k_tiles + ((turn + 1) % 2) * 1024, k_in, first + 1024, work.count, 1024);
-        rows::fetch<1, 1, 512>(v_tiles + ((turn + 1) % 2) * 1024, v_in, first + 1024, work.count, 1024);
-        rows::end_group();
-        const int count = rows::least(work.count - first, 1024);
-        for (int row = threadIdx.x; row < count; row += 512) {
-            int out_0_value;
-            float out_1_value;
-            lambda(*(k_tiles + turn % 2 * 1024 + row), *(v_tiles + turn % 2 * 1024 + row), out_0_value, out_1_value);
-            const long long key = rows::key_of(out_0_value);
-            least.take(key);
-            greatest.take(key);
-            if (key >= 0 && key < 1000) {
-                atomicAdd(out_0_cells + key, 1ull);
-                rows::Cell<Add, Value, float, double>::take(out_1_folds_cells + (key) * 12, out_1_value);
+    for (long long row = threadIdx.x * 4; row < work.count; row += 2048) {
+        if (row + 4 <= work.count) {
+            const rows::Pack<int, 4> k = *(const rows::Pack<int, 4>*)(k_in + row);
+            const rows::Pack<float, 4> v = *(const rows::Pack<float, 4>*)(v_in + row);
+            VISPARK_UNROLL
+            for (int i = 0; i < 4; ++i) {
+                int out_0_value;
+                float out_1_value;
+                lambda(k.item[i], v.item[i], out_0_value, out_1_value);
+                const long long key = rows::key_of(out_0_value);
+                least.take(key);
+                greatest.take(key);
+                if (key >= 0 && key < 1000) {
+                    rows::cell_of(out_0_cells, key, 1000).count();
+                    rows::Cell<Add, Value, float, double>::take(rows::cell_of(out_1_folds_cells, key, 1000), out_1_value);
+                }
+            }
+        } else {
+            for (long long last = row; last < work.count; ++last) {
+                int out_0_value;
+                float out_1_value;
+                lambda(k_in[last], v_in[last], out_0_value, out_1_value);
+                const long long key = rows::key_of(out_0_value);
+                least.take(key);
+                greatest.take(key);
+                if (key >= 0 && key < 1000) {
+                    rows::cell_of(out_0_cells, key, 1000).count();
+                    rows::Cell<Add, Value, float, double>::take(rows::cell_of(out_1_folds_cells, key, 1000), out_1_value);
+                }
             }
         }
     }

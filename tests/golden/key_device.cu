@@ -58,40 +58,47 @@ lambda_fold(const long long* __restrict__ works, void* const* __restrict__ ports
     out_0_greatest[blockIdx.x] = greatest.value;
 #else
     extern __shared__ __align__(16) unsigned char memory[];
-    int* const k_tiles = (int*)(memory + 0);
-    float* const v_tiles = (float*)(memory + 8192);
     rows::Fold<Minimum, Value, long long, long long> least;
     rows::Fold<Maximum, Value, long long, long long> greatest;
     rows::Word* const out_0_cells = made + 1;
     rows::Word* const out_1_0_folds_cells = made + 100001;
     rows::Word* const out_1_1_folds_cells = made + 1300001;
     rows::Word* const out_1_1_sizes_cells = made + 1400001;
-    for (int ahead = 0; ahead < 1; ++ahead) {
-        rows::fetch<1, 1, 512>(k_tiles + ahead * 1024, k_in, ahead * 1024ll, work.count, 1024);
-        rows::fetch<1, 1, 512>(v_tiles + ahead * 1024, v_in, ahead * 1024ll, work.count, 1024);
-        rows::end_group();
-    }
-    int turn = 0;
-    for (long long first = 0; first < work.count; first += 1024, ++turn) {
-        rows::wait_for_groups<0>();
-        rows::barrier();
-        rows::fetch<1, 1, 512>(k_tiles + ((turn + 1) % 2) * 1024, k_in, first + 1024, work.count, 1024);
-        rows::fetch<1, 1, 512>(v_tiles + ((turn + 1) % 2) * 1024, v_in, first + 1024, work.count, 1024);
-        rows::end_group();
-        const int count = rows::least(work.count - first, 1024);
-        for (int row = threadIdx.x; row < count; row += 512) {
-            int out_0_value;
-            float out_1_0_value;
-            long long out_1_1_value;
-            lambda(*(k_tiles + turn % 2 * 1024 + row), *(v_tiles + turn % 2 * 1024 + row), out_0_value, out_1_0_value, out_1_1_value);
-            const long long key = rows::key_of(out_0_value);
-            least.take(key);
-            greatest.take(key);
-            if (key >= 0 && key < 100000) {
-                atomicAdd(out_0_cells + key, 1ull);
-                rows::Cell<Add, Value, float, double>::take(out_1_0_folds_cells + (key) * 12, out_1_0_value);
-                rows::Cell<Add, Value, long long, long long>::take(out_1_1_folds_cells + (key) * 1, out_1_1_value);
-                rows::Cell<Add, Size, long long, double>::take(out_1_1_sizes_cells + (key) * 2, out_1_1_value);
+    for (long long row = threadIdx.x * 2; row < work.count; row += 1024) {
+        if (row + 2 <= work.count) {
+            const rows::Pack<int, 2> k = *(const rows::Pack<int, 2>*)(k_in + row);
+            const rows::Pack<float, 2> v = *(const rows::Pack<float, 2>*)(v_in + row);
+            VISPARK_UNROLL
+            for (int i = 0; i < 2; ++i) {
+                int out_0_value;
+                float out_1_0_value;
+                long long out_1_1_value;
+                lambda(k.item[i], v.item[i], out_0_value, out_1_0_value, out_1_1_value);
+                const long long key = rows::key_of(out_0_value);
+                least.take(key);
+                greatest.take(key);
+                if (key >= 0 && key < 100000) {
+                    rows::cell_of(out_0_cells, key, 100000).count();
+                    rows::Cell<Add, Value, float, double>::take(rows::cell_of(out_1_0_folds_cells, key, 100000), out_1_0_value);
+                    rows::Cell<Add, Value, long long, long long>::take(rows::cell_of(out_1_1_folds_cells, key, 100000), out_1_1_value);
+                    rows::Cell<Add, Size, long long, double>::take(rows::cell_of(out_1_1_sizes_cells, key, 100000), out_1_1_value);
+                }
+            }
+        } else {
+            for (long long last = row; last < work.count; ++last) {
+                int out_0_value;
+                float out_1_0_value;
+                long long out_1_1_value;
+                lambda(k_in[last], v_in[last], out_0_value, out_1_0_value, out_1_1_value);
+                const long long key = rows::key_of(out_0_value);
+                least.take(key);
+                greatest.take(key);
+                if (key >= 0 && key < 100000) {
+                    rows::cell_of(out_0_cells, key, 100000).count();
+                    rows::Cell<Add, Value, float, double>::take(rows::cell_of(out_1_0_folds_cells, key, 100000), out_1_0_value);
+                    rows::Cell<Add, Value, long long, long long>::take(rows::cell_of(out_1_1_folds_cells, key, 100000), out_1_1_value);
+                    rows::Cell<Add, Size, long long, double>::take(rows::cell_of(out_1_1_sizes_cells, key, 100000), out_1_1_value);
+                }
             }
         }
     }

@@ -60,6 +60,55 @@ def test_sums_are_exact_in_any_order(groups: int, place: str):
         assert min(one["0 least"] for one in left) == 0
 
 
+def _two(k, v):
+    return k, v
+
+
+def _number(sums: np.ndarray) -> np.ndarray:
+    """Sums with what rounding took from them, which has no meaning where they are no number."""
+    return np.where(np.isfinite(sums["sum"]), sums["sum"] + sums["lost"], sums["sum"]) if sums.dtype.names else sums
+
+
+def _exact_sums(data: dict[str, np.ndarray], kernel: TableKernel, tiles: int, allowed: float = 1e-15) -> None:
+    """That each key's numbers are counted, and their sum is that of whole numbers, rounded once."""
+    left = launch(kernel, (Call(trace(_two)),), (data,), options=AS_ON_GPU, tiles=tiles)
+    counts, sums = sum(one["0"] for one in left), sum(_number(one["1"]) for one in left)
+    assert counts.sum() == len(data["k"])
+    for key in np.unique(data["k"]):
+        mine = data["k"] == key
+        assert counts[key] == mine.sum() and sums[key] == pytest.approx(math.fsum(data["v"][mine]), rel=allowed)
+
+
+def _two_kernel(data: dict[str, np.ndarray], groups: int) -> TableKernel:
+    return fuse((Call(trace(_two)),), record_of(data), folding=Folding((FieldFold("1", "add"),), "0", groups))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("groups", "parts", "moves"), [(50, False, False), (5000, False, True), (20_000, True, True)])
+def test_a_block_has_all_digits_of_sums_or_some_that_its_numbers_go_into(dtype: str, groups: int, parts: bool,
+                                                                         moves: bool):
+    random = np.random.default_rng(7)
+    keys = random.integers(0, groups, 20_000) // 50 * 50 + 49 % groups
+    close, far = random.standard_normal((2, 20_000)).astype(dtype)
+    far *= 10.0 ** random.integers(-30, 30, 20_000)
+    kernel = _two_kernel(data := {"k": keys.astype("int32"), "v": close}, groups)
+    assert ("part += " in kernel.source, "InBoth" in kernel.source) == (parts, moves)
+    for data["v"] in (close, far, np.abs(close), np.full_like(close, -3.0)):
+        _exact_sums(data, kernel, 1 if data["v"] is far else 3, 1e-14 if data["v"] is close else 1e-15)
+
+
+def test_the_least_and_the_greatest_numbers_add_up_exactly():
+    tiny, huge = np.finfo("f8").smallest_subnormal, np.finfo("f8").max
+    values = np.float64([tiny, tiny, -tiny, huge, -huge, tiny, huge / 2, huge / 4, 0.0, -0.0, -huge, -tiny])
+    data = {"k": np.int32([1, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 5]), "v": values}
+    for groups in (100, 3000):
+        _exact_sums(data, _two_kernel(data, groups), 1, 0.0)
+    data = data | {"v": np.float64([huge, huge, huge, np.inf, -np.inf, 1, np.nan, 1, -np.inf, 1, np.inf, 1])}
+    left, = launch(_two_kernel(data, 3000), (Call(trace(_two)),), (data,), options=AS_ON_GPU)
+    sums = _number(left["1"])
+    assert sums[1] == np.inf and np.isnan(sums[2:4]).all() and sums[4] == -np.inf and sums[5] == np.inf
+
+
 def test_what_is_no_number_stays_none():
     data = _data(9000) | {"k": np.int32([1, 1, 2, 2, 3, 3, 4]), "n": np.zeros(7, "i8"),
                           "v": np.float32([np.inf, 1, np.inf, -np.inf, np.nan, 1, -np.inf])}

@@ -84,14 +84,23 @@ class Accumulated:
     @property
     def words(self) -> int:
         """Words of 8 bytes of a cell that threads fold into in any order; 0 if there is none (``vispark/cells.h``)."""
+        if self.digits:
+            return self.digits + 1
         whole = self.accumulator not in ("Twofold", "double", "float")
         if self.functor == "Add":
-            if self.of in ("One", "IsNan"):
-                return 1
-            if self.of == "Size":
-                return 2
-            return 12 if (self.element, self.accumulator) == ("float", "double") else int(whole)
+            return 2 if self.of == "Size" else int(whole or self.of in ("One", "IsNan"))
         return int(whole and self.of == "Value" and self.functor != "Multiply")
+
+    @property
+    def digits(self) -> int:
+        """Those of them that are digits of an exact sum of floats; 0 if it is something else."""
+        exact = {("float", "double"): 11, ("double", "Twofold"): 75}
+        return exact.get((self.element, self.accumulator), 0) if (self.functor, self.of) == ("Add", "Value") else 0
+
+    @property
+    def fewest_digits(self) -> int:
+        """The digits that one number goes into."""
+        return 2 if self.element == "float" else 3
 
     @property
     def cell(self) -> str:

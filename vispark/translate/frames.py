@@ -246,9 +246,7 @@ class Frame:
             text.add("int turn = 0;")
         text.add(f"for (long long row = threadIdx.x * {pack}; row < work.count; row += {block * pack}) {{")
         text.add(f"if (row + {pack} <= work.count) {{")
-        for port in self.function.inputs:
-            text.add(f"const rows::Pack<{port.c}, {pack}> {port.local} = *(const rows::Pack<{port.c}, {pack}>*)("
-                     f"{port.base} + row);")
+        text.add(*self._packs(pack))
         for port in self.function.outputs:
             text.add(f"rows::Pack<{port.c}, {pack}> {port.local};")
         call = self._call({port.local: f"{port.local}.item[i]" for port in
@@ -274,6 +272,11 @@ class Frame:
             text.add("}")
         text.add("}")
         self._leave(text)
+
+    def _packs(self, pack: int) -> list[str]:
+        """Some neighbouring elements of each input, which are read at once."""
+        return [f"const rows::Pack<{port.c}, {pack}> {port.local} = *(const rows::Pack<{port.c}, {pack}>*)("
+                f"{port.base} + row);" for port in self.function.inputs]
 
     # -- rows through shared memory -----------------------------------------------------------------------------------
 

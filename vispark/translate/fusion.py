@@ -18,7 +18,17 @@ from vispark.translate.keyed import KeyedFrame
 from vispark.translate.matrix_beside import beside
 from vispark.translate.matrix_kernel import instead_of
 from vispark.translate.scalars import NeedsStatic
-from vispark.translate.table import WARP, keyed_table, lanes_for, lanes_for_key, table_for, together, usable
+from vispark.translate.table import (
+    WARP,
+    Cells,
+    cells_together,
+    keyed_table,
+    lanes_for,
+    lanes_for_key,
+    table_for,
+    together,
+    usable,
+)
 from vispark.translate.text import at_definition
 from vispark.translate.types import Scalar
 from vispark.translate.writer import Serial
@@ -138,19 +148,19 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, room: int) -> Tab
         table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every), room)
         if place:
             break
-    words = [one.words * one.width for each in folded for one in each.accumulated]
-    if all(words) and not host.products:
+    cells, sums = Cells(place), tuple(one for each in folded for one in each.accumulated)
+    if all(one.words for one in sums) and not host.products:
         numbers = sum(each.port.count for each in folded)
-        shared = 8 * (folding.groups + sum(words)) + 16 * len(every)
-        table, place = together(function, table, place, shared, numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS,
-                                room)
+        table, cells = together(function, table, place, cells_together(keys[0], sums), 8 * sum(
+            one.width * one.words for one in (keys[0], *sums)), numbers, _PARTIAL_BYTES / left < _MULTIPROCESSORS, room)
     if table.shared > usable(room):
         function = host
         table, place = keyed_table(host, 1, left + 16 * len(every), room)
+        cells = Cells(place)
     if host.products and table.kind != "tiled":
         return None
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
-                       of_keys=keys, place=place)
+                       of_keys=keys, cells=cells)
     made = _made(frame, every, min(float(table.resident), _PARTIAL_BYTES / left / _MULTIPROCESSORS))
     return replace(made, preparation=frame.preparation)
 

@@ -17,37 +17,84 @@ from vispark.translate.chain import Port
 from vispark.translate.folding import ACCUMULATOR_BYTES, Accumulated
 from vispark.translate.frames import Frame, Text, at_row, slots_of
 from vispark.translate.interface import Preparation
+from vispark.translate.table import Cells
 
 #: The most numbers of a thread that are folded by code for each; more would take minutes to compile.
 _WRITTEN_OUT = 64
 
 
 @dataclass(frozen=True)
-class KeyedFrame(Frame):
-    """A kernel that folds by the keys that the port ``key`` gives; ``of_keys`` are their count and range.
+class SharedCells:
+    """Cells that threads have together.
 
-    ``place`` says who has cells in shared memory: "thread", "warp" or "block"; "device" is memory that all blocks
-    share, and "" memory of each warp's own.
+    Attributes
+    ----------
+    name, partial : str
+        What the kernel calls them, and the partial that they become.
+    one : Accumulated
+        What they fold.
+    far : bool
+        Whether they are in memory, for all thread blocks.
+    near : int
+        The words of each that a thread block has in shared memory.
+    side : int
+        How many of them it has there at once.
+    """
+
+    name: str
+    one: Accumulated
+    partial: str
+    far: bool
+    near: int
+    side: int
+
+    @property
+    def moves(self) -> bool:
+        """Whether it depends on the numbers which words a thread block has in shared memory."""
+        return self.far and 0 < self.near < self.one.words
+
+    @property
+    def in_block(self) -> str:
+        """What those in shared memory are called."""
+        return f"{self.name}_near" if self.far else self.name
+
+    def at(self, cell: str, mine: str) -> str:
+        """A cell, as an expression; in shared memory it is the one numbered ``mine``."""
+        far = f"rows::cell_of({self.name}, {cell}, {self.one.width})"
+        near = f"rows::cell_of({self.in_block}, {mine}, {self.side})"
+        if not self.moves:
+            return near if self.near else far
+        return f"rows::InBoth<{self.near}, {self.one.digits}>{{{near}, {far}, {self.name}_window}}"
+
+    def started(self, threads: int) -> str:
+        """Those in shared memory before the first record."""
+        return f"rows::start_cells<{self.one.cell}, {self.near}>({self.in_block}, {self.side}, threadIdx.x, {threads});"
+
+
+@dataclass(frozen=True)
+class KeyedFrame(Frame):
+    """A kernel that folds by the keys that the port ``key`` gives, with ``cells`` for ``groups`` of them; ``of_keys``
+    are their count and range.
     """
 
     key: Port = field(kw_only=True)
     groups: int = field(kw_only=True)
     of_keys: tuple[Accumulated, ...] = field(kw_only=True)
-    place: str = field(kw_only=True)
+    cells: Cells = field(kw_only=True)
 
     @property
     def _apart(self) -> str:
         """How far a thread's cells are from each other."""
-        return f" * {self.table.block}" if self.place == "thread" else ""
+        return f" * {self.table.block}" if self.cells.place == "thread" else ""
 
     def _partials(self) -> list[str]:
         least, greatest = (f"long long* __restrict__ {self.key.base}_{one.guard}" for one in self.of_keys[1:])
-        made = ["rows::Word* made"] if self.place == "device" else []
+        made = ["rows::Word* made"] if self.cells.place == "device" else []
         return [f"long long* __restrict__ {self.key.base}_counts", least, greatest, *super()._partials(), *made]
 
     @property
     def _together(self) -> bool:
-        return self.place in ("block", "device")
+        return self.cells.place in ("block", "device")
 
     @property
     def header(self) -> str:
@@ -57,9 +104,9 @@ class KeyedFrame(Frame):
     @property
     def preparation(self) -> Preparation | None:
         """The kernel that makes the cells of all blocks ready: a word that counts blocks, and the cells."""
-        if self.place != "device":
+        if self.cells.place != "device":
             return None
-        words = 1 + sum(width * one.words for _, one, width, _ in self._shared_cells())
+        words = 1 + sum(each.one.width * each.one.words for each in self._shared_cells())
         return Preparation(f"{self.name}_cells", 8 * words, min(1024, -(-words // 4096)), 256)
 
     def _kernel(self) -> list[str]:
@@ -69,36 +116,63 @@ class KeyedFrame(Frame):
         text, offset = Text(), 1
         text.add(f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {first.grid * 256};",
                  "if (first == 0) made[0] = 0;")
-        for _, one, width, _ in self._shared_cells():
-            text.add(f"rows::start_cells<{one.cell}>(made + {offset}, {width}, first, step);")
-            offset += width * one.words
+        for each in self._shared_cells():
+            text.add(f"rows::start_cells<{each.one.cell}>(made + {offset}, {each.one.width}, first, step);")
+            offset += each.one.width * each.one.words
         given = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
         return ['extern "C" __global__ void', f"{first.name}({given})", "{", *text.lines, "}", "", *super()._kernel()]
 
-    def _shared_cells(self) -> list[tuple[str, Accumulated, int, str]]:
-        """Name, fold and number of the cells that threads have together, and the partial they become."""
-        return [(f"{self.key.base}_cells", self.of_keys[0], self.groups, f"{self.key.base}_counts"),
-                *((f"{folded.name(one)}_cells", one, one.width, folded.partial(one))
-                  for folded in self.folded for one in folded.accumulated)]
+    @property
+    def _part(self) -> int:
+        """The keys that a block's cells are for at once."""
+        return -(-self.groups // self.cells.parts)
+
+    def _shared_cells(self) -> list[SharedCells]:
+        """The cells that threads have together."""
+        key, device = self.key.base, self.cells.place == "device"
+        every = [(f"{key}_cells", self.of_keys[0], f"{key}_counts"),
+                 *((f"{folded.name(one)}_cells", one, folded.partial(one))
+                   for folded in self.folded for one in folded.accumulated)]
+
+        def near(one: Accumulated) -> int:
+            if device and not self.cells.near:
+                return 0
+            return one.words if not device or self.cells.near >= one.digits else self.cells.near
+
+        return [SharedCells(name, one, partial, device, near(one), one.width // self.groups * self._part)
+                for name, one, partial in every]
 
     def _declare_shared_cells(self, text: Text, offset: int) -> None:
         words = 1
-        for name, one, width, _ in self._shared_cells():
-            if self.place == "device":
-                text.add(f"rows::Word* const {name} = made + {words};")
-                words += width * one.words
-            else:
-                text.add(f"rows::Word* const {name} = (rows::Word*)(memory + {offset});",
-                         f"rows::start_cells<{one.cell}>({name}, {width}, threadIdx.x, {self.table.block});")
-                offset += -(-width * one.words * 8 // 16) * 16
-        if self.place == "block":
-            text.add("rows::barrier();")
+        for each in self._shared_cells():
+            one = each.one
+            if each.far:
+                text.add(f"rows::Word* const {each.name} = made + {words};")
+                words += one.width * one.words
+            if not each.near:
+                continue
+            c = "rows::Word" if one.functor in ("Minimum", "Maximum") else "unsigned"
+            text.add(f"{c}* const {each.in_block} = ({c}*)(memory + {offset});")
+            offset += -(-each.side * each.near * 8 // 16) * 16
+            if each.moves:
+                text.add(f"__shared__ int {each.name}_first;", f"if (threadIdx.x == 0) {each.name}_first = -1;",
+                         f"rows::Window {each.name}_window(&{each.name}_first);")
+        if self.cells.parts > 1:
+            text.add(f"for (int part = 0; part < {self.groups}; part += {self._part}) {{")
+        started = [each.started(self.table.block) for each in self._shared_cells() if each.near]
+        text.add(*started, *(["rows::barrier();"] if started else []))
 
     def _taken(self, one: Accumulated, name: str, cell: str, value: str, together: bool) -> str:
         """Fold a value into a cell."""
         if together:
-            return f"{one.cell}::take({name} + ({cell}) * {one.words}, {value});"
+            cells = next(each for each in self._shared_cells() if each.name == name)
+            return f"{one.cell}::take({cells.at(cell, cell.replace('key', self._mine))}, {value});"
         return f"rows::take<{one.functor}, {one.of}>({name}[{cell}], {value});"
+
+    @property
+    def _mine(self) -> str:
+        """A key's number among those that a block's cells are for."""
+        return "mine" if self.cells.parts > 1 else "key"
 
     # -- cells --------------------------------------------------------------------------------------------------------
 
@@ -109,16 +183,16 @@ class KeyedFrame(Frame):
                          folded.partial(one)) for folded in self.folded for one in folded.accumulated]
 
     def _declare_cells(self, text: Text, offset: int) -> None:
-        block = self.table.block
-        for name, c, functor, width, partial in self._cells("unsigned int" if self.place == "thread" else "long long"):
-            mine = {"thread": "threadIdx.x", "warp": f"threadIdx.x / 32 * {width}"}.get(self.place)
-            copies = block if self.place == "thread" else block // 32
+        block, by_thread = self.table.block, self.cells.place == "thread"
+        for name, c, functor, width, partial in self._cells("unsigned int" if by_thread else "long long"):
+            mine = {"thread": "threadIdx.x", "warp": f"threadIdx.x / 32 * {width}"}.get(self.cells.place)
+            copies = block if by_thread else block // 32
             if mine:
                 text.add(f"{c}* const {name} = ({c}*)(memory + {offset}) + {mine};")
                 offset += -(-copies * width * ACCUMULATOR_BYTES[c] // 16) * 16
             else:
                 text.add(f"{c}* const {name} = {partial} + blockIdx.x * {width}ll;")
-            if self.place == "thread":
+            if self.cells.place == "thread":
                 text.add(f"for (int i = 0; i < {width}; ++i) {name}[i{self._apart}] = {functor}::identity<{c}>();")
             else:
                 text.add(f"rows::clear<{functor}, {width}>({name});")
@@ -126,7 +200,7 @@ class KeyedFrame(Frame):
     def _cell(self, text: Text, lanes: int, apart: str = "", together: bool = False) -> None:
         """Fold one row's results into the cells of its key, which threads may have ``together``."""
         first = "if (lane == 0) " if lanes > 1 else ""
-        text.add(first + (f"atomicAdd({self.key.base}_cells + key, 1ull);" if together else
+        text.add(first + (f"{self._shared_cells()[0].at('key', self._mine)}.count();" if together else
                           f"{self.key.base}_cells[key{apart}] += 1;"))
         for folded in self.folded:
             port = folded.port
@@ -181,7 +255,7 @@ class KeyedFrame(Frame):
     @property
     def cells_at(self) -> int:
         """Where cells begin in shared memory: behind all else."""
-        return self.products_at + sum(how.nbytes for _, how in self._multiplied)
+        return 0 if self.table.kind == "flat" else self.products_at + sum(how.nbytes for _, how in self._multiplied)
 
     def _rows_of_tile(self, text: Text) -> None:
         """All rows of a tile."""
@@ -195,18 +269,41 @@ class KeyedFrame(Frame):
         self._rows(text, "long long", {port.local: at_row(port, "row") for port in self.function.inputs})
         self._leave(text)
 
+    def _flat(self, text: Text) -> None:
+        """Elements that are numbers, several neighbouring ones by each thread, whose cells are a block's."""
+        pack, block = self.table.stages, self.table.block
+        text.add("extern __shared__ __align__(16) unsigned char memory[];")
+        self._declare_folds(text)
+        text.add(f"for (long long row = threadIdx.x * {pack}; row < work.count; row += {block * pack}) {{",
+                 f"if (row + {pack} <= work.count) {{", *self._packs(pack), "VISPARK_UNROLL",
+                 f"for (int i = 0; i < {pack}; ++i) {{")
+        self._row(text, {port.local: f"{port.local}.item[i]" for port in self.function.inputs})
+        text.add("}", "} else {", "for (long long last = row; last < work.count; ++last) {")
+        self._row(text, {port.local: f"{port.base}[last]" for port in self.function.inputs})
+        text.add("}", "}", "}")
+        self._leave(text)
+
+    def _row(self, text: Text, inputs: dict[str, str]) -> None:
+        """One row, for whose cells none is waited for."""
+        places = inputs | self._declared_results(text, self.table.lanes)
+        text.add(self._call(places, lanes=True), f"const long long key = rows::key_of({self.key.local});")
+        self._take_range(text)
+        inside = f"key >= 0 && key < {self.groups}"
+        if self.cells.parts > 1:
+            text.add("const long long mine = key - part;")
+            inside = f"mine >= 0 && mine < {self._part} && key < {self.groups}"
+        text.add(f"if ({inside}) {{")
+        self._cell(text, self.table.lanes, self._apart, self._together)
+        text.add("}")
+
     def _rows(self, text: Text, c: str, inputs: dict[str, str]) -> None:
         """Some rows, counted in a C++ type; the threads of a warp go on together where they wait for each other."""
         table = self.table
-        if self.place == "thread" or self._together:
+        if self.cells.place == "thread" or self._together:
             text.add(f"for ({c} row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += "
                      f"{table.groups}) {{")
-            places = inputs | self._declared_results(text, table.lanes)
-            text.add(self._call(places, lanes=True), f"const long long key = rows::key_of({self.key.local});")
-            self._take_range(text)
-            text.add(f"if (key >= 0 && key < {self.groups}) {{")
-            self._cell(text, table.lanes, self._apart, self._together)
-            text.add("}", "}")
+            self._row(text, inputs)
+            text.add("}")
             return
         text.add(f"for ({c} start = 0; start < count; start += {table.groups}) {{",
                  f"const {c} row = start + {'group' if table.lanes > 1 else 'threadIdx.x'};")
@@ -226,12 +323,26 @@ class KeyedFrame(Frame):
     def _leave(self, text: Text) -> None:
         table = self.table
         if self._together:
-            text.add("const bool all = rows::comes_last(made);" if self.place == "device" else "rows::barrier();")
-            for name, one, width, partial in self._shared_cells():
-                text.add(f"rows::leave_cells<{one.cell}, {one.functor}>({partial}, {name}, {width}, "
-                         f"{'all' if self.place == 'device' else 'true'});")
+            self._leave_together(text)
         for one in self.of_keys[1:]:
             text.add(f"rows::leave<1, 1, {table.block}, {one.functor}>({self.key.base}_{one.guard}, "
                      f"(long long*)memory, &{one.guard});")
-        for name, _, functor, width, partial in self._cells() if self.place in ("thread", "warp") else ():
-            text.add(f"rows::leave_{self.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")
+        for name, _, functor, width, partial in self._cells() if self.cells.place in ("thread", "warp") else ():
+            text.add(f"rows::leave_{self.cells.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")
+
+    def _leave_together(self, text: Text) -> None:
+        """Cells that a thread block has become its partial; those of all blocks that of the last one that gets here."""
+        cells, device, parts = self._shared_cells(), self.cells.place == "device", self.cells.parts > 1
+        if any(each.near for each in cells):
+            text.add("rows::barrier();")
+        if device:
+            for each in cells:
+                if each.near:
+                    count = each.one.width // self.groups
+                    first = f"{each.name}_first" if each.moves else "0"
+                    text.add(f"rows::hand_on<{each.near}>({each.name}, {each.one.width}, "
+                             f"{f'part * {count}' if parts else '0'}, {each.in_block}, {each.side}, {first});")
+            text.add(*(["}"] if parts else []), "const bool all = rows::comes_last(made);")
+        for each in cells:
+            text.add(f"rows::leave_cells<{each.one.cell}, {each.one.functor}>({each.partial}, {each.name}, "
+                     f"{each.one.width}, {'all' if device else 'true'});")

@@ -50,10 +50,15 @@ _PER_KEY_LANE = 4
 _FEW_THREADS = 128
 _OWN_THREADS = 384
 _KEY_REGISTERS = 8
-#: The threads of a multiprocessor from which on warps need no cells together, and the most numbers of a record for
-#: which these are taken all the same.
-_MANY_THREADS = 1024
+#: The threads of a multiprocessor from which on warps that fold rows need no cells together; the most numbers of a
+#: record whose cells threads have together, the most digits of its sums that a block has where not all fit, the most
+#: parts of the keys, by what the cells of each may take more than their share, and the most bytes of cells in memory.
+_MANY_THREADS = 256
 _NARROW_RECORD = 16
+_MOST_DIGITS = 4
+_MOST_PARTS = 8
+_PART_BYTES = 1024
+_FAR_BYTES = 256 << 20
 #: Rows of float that are summed before they are added to a double.
 FLUSHED = 16
 #: Numbers that the host folds side by side.
@@ -189,23 +194,97 @@ def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM)
     return _without_cells(function, lanes, (WARP,), room), ""
 
 
-def together(function: RowFunction, table: Table, place: str, cells: int, numbers: int,
-             few: bool, room: int = ROOM) -> tuple[Table, str]:
-    """The table for a fold by key whose cells many threads can have together, ``cells`` bytes for all keys.
+@dataclass(frozen=True)
+class Cells:
+    """Where the cells of a fold by key are.
 
-    A block has them in shared memory where warps of their own would be few and a row's numbers are not many; where they
-    do not fit, all blocks have them in memory, if the rows' numbers are not many either or ``few`` warps would be.
+    Attributes
+    ----------
+    place : str
+        Who has them: "thread", "warp" or "block", in shared memory; all blocks of a "device", in memory; or, as "", a
+        block of one warp, in memory.
+    near : int
+        The digits of each sum, and all words of other cells, that a block has in shared memory, too; 0 if none.
+    parts : int
+        How many times a block goes over its rows, for a part of the keys each time.
     """
-    threads = table.resident * table.block if place else 0
-    if place == "thread" or threads >= _MANY_THREADS or (numbers > _NARROW_RECORD and (place or not few)):
-        return table, place
-    tables = [] if numbers > _NARROW_RECORD else \
-        _with_cells(function, table.lanes, lambda _: cells, _OWN_THREADS, room, (512, 256, 128))
-    if tables:
-        best = max(tables, key=lambda one: one.resident * one.block)
-        return (best, "block") if best.resident * best.block > threads else (table, place)
-    return (table, place) if place else \
-        (_without_cells(function, table.lanes, (512, 256, 128, 64, WARP), room), "device")
+
+    place: str
+    near: int = 0
+    parts: int = 1
+
+
+def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[int], far: int, numbers: int,
+             few: bool, room: int = ROOM) -> tuple[Table, Cells]:
+    """The table for a fold by key whose cells many threads can have together, and where these are.
+
+    ``nbytes`` are the bytes of all keys' cells: whole; then with 4, 3, ... digits of each sum, if what a block has
+    can be added to what is in memory; ``far`` those of whole ones there. Where elements are numbers, or warps of their
+    own would be few, a block has them in shared memory if a row's numbers are not many. Where whole ones do not fit, a
+    block has digits, of the keys of a part, and the others are in memory, as all are where parts would be many, if the
+    row's numbers are not many either or ``few`` warps would be.
+    """
+    flat = _all_numbers(function, table.lanes)
+    if place == "thread" or (numbers > _NARROW_RECORD and (place or not few)) or (
+            place and not flat and table.resident * table.block >= _MANY_THREADS):
+        return table, Cells(place)
+    if numbers <= _NARROW_RECORD:
+        whole, *digits = nbytes
+        found = _with_block_cells(function, table, flat, whole, room)
+        if found:
+            return found, Cells("block")
+        most = _MOST_PARTS if flat else 1
+        cells = [Cells("device", _MOST_DIGITS - i, -(-each // (usable(room) - _PART_BYTES)))
+                 for i, each in enumerate(digits)]
+        # With the fewest digits most numbers of some sums may have to go to memory.
+        for one in sorted(cells, key=lambda one: one.parts * (5 if one is cells[-1] and len(cells) > 1 else 4)):
+            shared = -(-digits[_MOST_DIGITS - one.near] // one.parts) + (_PART_BYTES if one.parts > 1 else 0)
+            found = _with_block_cells(function, table, flat, shared, room) if one.parts <= most else None
+            if found:
+                return found, one
+    if place or far > _FAR_BYTES:
+        return table, Cells(place)
+    return (_flat_with_cells(function, 0, room)[0] if flat else
+            _without_cells(function, table.lanes, (512, 256, 128, 64, WARP), room)), Cells("device")
+
+
+def _with_block_cells(function: RowFunction, table: Table, flat: bool, nbytes: int, room: int) -> Table | None:
+    """The table with most threads where a block has so many bytes of cells; none if they do not fit."""
+    tables = _flat_with_cells(function, nbytes, room) if flat else \
+        _with_cells(function, table.lanes, lambda _: nbytes, _OWN_THREADS, room, (512, 256, 128))
+    return max(tables, key=lambda one: one.resident * one.block, default=None)
+
+
+def cells_together(count: Accumulated, sums: Sequence[Accumulated]) -> list[int]:
+    """The bytes of shared memory that cells of all keys take, as :func:`together` wants them."""
+    every = [count, *sums]
+
+    def nbytes(digits: int) -> int:
+        return sum(_aligned(8 * one.width * (one.words if digits >= one.digits else digits), ()) for one in every)
+
+    whole = nbytes(max(one.words for one in every))
+    if any(one.functor != "Add" for one in sums):
+        return [whole]
+    fewest = max((one.fewest_digits for one in sums if one.digits), default=_MOST_DIGITS)
+    return [whole, *(nbytes(digits) for digits in range(_MOST_DIGITS, fewest - 1, -1))]
+
+
+def _all_numbers(function: RowFunction, lanes: int) -> bool:
+    """Whether elements are numbers, that a thread reads several of at once."""
+    return lanes == 1 and not function.products and not function.scratch and all(
+        port.number for port in function.inputs)
+
+
+def _flat_with_cells(function: RowFunction, cells: int, room: int) -> list[Table]:
+    """Tables for elements that are numbers, with cells in shared memory."""
+    found = []
+    for block in (512, 1024, 256):
+        shared = max(cells, block // 32 * 8)
+        if shared <= usable(room):
+            pack = _pack(function)
+            resident = _resident(block, shared, _KEY_REGISTERS, room, _FLAT_REGISTERS)
+            found.append(Table("flat", 1, block, block * pack, pack, resident, shared))
+    return found
 
 
 def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int, room: int,
@@ -257,11 +336,16 @@ def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated
 
 
 def _flat(function: RowFunction, accumulated: Sequence[Accumulated], room: int) -> Table:
-    largest = max(port.itemsize for port in (*function.inputs, *function.outputs))
-    pack = max(1, 16 // largest) if largest > 1 else 16
+    pack = _pack(function)
     registers = sum(one.registers for one in accumulated)
     return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers, room, _FLAT_REGISTERS),
                  _joined_bytes(256, accumulated))
+
+
+def _pack(function: RowFunction) -> int:
+    """How many neighbouring elements a thread reads at once."""
+    largest = max(port.itemsize for port in (*function.inputs, *function.outputs))
+    return max(1, 16 // largest) if largest > 1 else 16
 
 
 def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int,

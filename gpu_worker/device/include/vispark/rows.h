@@ -11,16 +11,19 @@
 #define VISPARK_ON_HOST 1
 #endif
 
-// Before loops: to be written out; turns in any order; turns in any order but for what they add to a sum. Of a long sum
-// that one thread has, the numbers of a block: a few for each lane of the host's vectors.
+// Before loops: to be written out; some turns to be, which read before any of them goes on; turns in any order; turns in
+// any order but for what they add to a sum. Of a long sum that one thread has, the numbers of a block: a few for each
+// lane of the host's vectors.
 #define VISPARK_PRAGMA(words) _Pragma(#words)
 #ifdef __CUDA_ON_HOST__
 #define VISPARK_UNROLL
+#define VISPARK_BATCH
 #define VISPARK_EACH VISPARK_PRAGMA(GCC ivdep)
 #define VISPARK_SUM(total) VISPARK_PRAGMA(omp simd reduction(+:total))
 #define VISPARK_BLOCK 512
 #else
 #define VISPARK_UNROLL VISPARK_PRAGMA(unroll)
+#define VISPARK_BATCH VISPARK_PRAGMA(unroll 15)
 #define VISPARK_EACH
 #define VISPARK_SUM(total) VISPARK_PRAGMA(unroll 64)
 #define VISPARK_BLOCK 32
