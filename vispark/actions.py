@@ -13,6 +13,7 @@ from pyspark import RDD
 from pyspark.rdd import portable_hash
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark.answers import Answer
 from vispark.content import Content
 from vispark.fold import FoldSpec, fold_of
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
@@ -32,7 +33,6 @@ from vispark.mapped import MapSpec
 from vispark.records.layout import BY_NAME
 from vispark.reduced import ReducedRDD
 from vispark.rewrite import Goal, to_fold
-from vispark.session import Answer
 from vispark.translate import TranslationError
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ earlier one will have kept. Answers are taken in the same order, when somebody n
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import weakref
@@ -13,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from gpu_worker.protocol.payload import KEPT_MEMORIES, MAPPED_SECONDS, Data, Pay
 from gpu_worker.protocol.shared import Loan, prefer
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
 from vispark.prepared import Shipment
+
+_P = ParamSpec("_P")
+_Given = TypeVar("_Given")
 
 #: The plans that a lane may have sent without having taken their answers.
 AHEAD = 16
@@ -36,10 +40,14 @@ Blame = Callable[[Client, Shipment, int], None]
 
 @dataclass(eq=False)
 class Ticket:
-    """A request on its way to a worker with its memory, and its answer once that was taken."""
+    """A request on its way to a worker with its memory, and its answer once that was taken.
+
+    ``released`` are the VRDDs that the worker may forget before it does the request.
+    """
 
     number: int
     shipment: Shipment | None
+    released: tuple[int, ...] = ()
     answer: tuple[Ran, Data] | None = None
     error: VisparkError | None = None
     done: bool = False
@@ -58,6 +66,28 @@ class Ticket:
         if self.loan is not None:
             self.loan.spoil()
             self.loan = None
+
+
+def _alone(action: Callable[Concatenate[Lane, _P], _Given]) -> Callable[Concatenate[Lane, _P], _Given]:
+    """Lets one thread at a time use a lane. What is no error of ours, such as Ctrl-C, breaks the connection off: nobody
+    knows how far it is then.
+    """
+    @functools.wraps(action)
+    def alone(lane: Lane, *arguments: _P.args, **named: _P.kwargs) -> _Given:
+        with lane.lock:
+            is_known = False
+            try:
+                found = action(lane, *arguments, **named)
+                is_known = True
+                return found
+            except VisparkError:
+                is_known = True
+                raise
+            finally:
+                if not is_known:
+                    lane._break_off()
+
+    return alone
 
 
 @dataclass
@@ -107,6 +137,7 @@ class Lane:
         """Whether a plan on its way starts from a VRDD."""
         return any(ticket.shipment and number in ticket.shipment.vrdds for ticket in list(self._waiting))
 
+    @_alone
     def send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
         """Send a plan, and what the worker may let go of before it.
 
@@ -115,12 +146,14 @@ class Lane:
         WorkerLost
             If the connection breaks.
         """
-        with self.lock:
-            while len(self._waiting) >= AHEAD:
-                self._take()
-            return self._send(shipment, released)
+        while len(self._waiting) >= AHEAD:
+            self._take()
+        ticket = Ticket(0, shipment, released)
+        self._send(ticket, shipment)
+        self._waiting.append(ticket)
+        return ticket
 
-    def _send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
+    def _send(self, ticket: Ticket, shipment: Shipment) -> None:
         key, client = shipment.prepared.key, self.client
         results = self._large.get(key, 0) if client.shares_memory else 0
         loan: Loan | None = None
@@ -131,15 +164,14 @@ class Lane:
             return loan.payload.number if client.shares_memory else 0
 
         request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
-                                           released=released, results=results, memory=memory)
+                                           released=ticket.released, results=results, memory=memory)
         if not client.shares_memory and (nbytes or key not in self._known):
             # What is large is not sent towards a worker that waits for its own answers to be taken.
-            while self._waiting:
+            while self._waiting and self._waiting[0] is not ticket:
                 self._take()
-        ticket = self._sent(request, shipment, loan)
-        ticket.results = request.results
+        ticket.number, ticket.loan, ticket.results = request.number, loan, request.results
+        self._transmit(request, ticket)
         self._known.add(key)
-        return ticket
 
     def _loan(self, shipment: Shipment, nbytes: int) -> Loan:
         """Memory with a plan's values and so many bytes in all: what they were captured into, where that will do."""
@@ -160,11 +192,15 @@ class Lane:
         """
         return payload.number in self._mapped and not self._waiting and time.monotonic() < self._mapped_until
 
+    @_alone
     def release(self, numbers: tuple[int, ...]) -> None:
-        """Let the worker forget VRDDs, after what it was sent before."""
-        with self.lock:
-            self._sent(Release(self.client.next_number(), numbers), None, None)
+        """Let the worker forget VRDDs, after what it was sent before. Raises as :meth:`send` does."""
+        request = Release(self.client.next_number(), numbers)
+        ticket = Ticket(request.number, None, numbers)
+        self._transmit(request, ticket)
+        self._waiting.append(ticket)
 
+    @_alone
     def ask(self, request: Callable[[Client], Request]) -> Any:
         """The answer to a small request, after those on their way, as to a release that another thread just sent.
 
@@ -173,22 +209,25 @@ class Lane:
         VisparkError
             What the worker says went wrong.
         """
-        with self.lock:
-            while self._waiting:
-                self._take()
-            return self.client.request(request(self.client))[0]
+        while self._waiting:
+            self._take()
+        return self.client.request(request(self.client))[0]
 
-    def _sent(self, request: Request, shipment: Shipment | None, loan: Loan | None) -> Ticket:
-        ticket = Ticket(request.number, shipment, loan=loan)
+    def _transmit(self, request: Request, ticket: Ticket) -> None:
+        loan = ticket.loan
         descriptors = [] if loan is None or self._has_mapped(loan.payload) else [loan.payload.descriptor]
+        is_sent = False
         try:
             self.client.send(request, descriptors)
-        except VisparkError:
-            ticket.spoil()
+            is_sent = True
+        except WorkerLost as error:
+            self._lost(error)
             raise
-        self._waiting.append(ticket)
-        return ticket
+        finally:
+            if not is_sent:
+                ticket.spoil()
 
+    @_alone
     def wait(self, ticket: Ticket) -> tuple[Ran, Data]:
         """The answer to a plan.
 
@@ -197,9 +236,8 @@ class Lane:
         VisparkError
             If it failed, or one did whose result it starts from.
         """
-        with self.lock:
-            while not ticket.done:
-                self._take()
+        while not ticket.done:
+            self._take()
         if ticket.error is not None:
             raise ticket.error
         return ticket.answer
@@ -208,29 +246,42 @@ class Lane:
         """Take the oldest answer."""
         ticket = self._waiting[0]       # which is on its way, and uses what it starts from, until it is answered
         try:
-            try:
-                reply, descriptors = self.client.receive(ticket.number)
-            finally:
-                self._waiting.popleft()
-            if ticket.shipment:
-                if ticket.loan and self.client.shares_memory:
-                    self._keeps(ticket.loan.payload)
-                ticket.answer = reply, self._results(ticket, reply, descriptors)
-                ticket.end()
-        except PlanUnknown as error:
-            self._unknown(ticket, error)
-            return
+            if not self._answered(ticket):
+                return
         except (WorkerLost, Fenced) as error:
-            self._lost(ticket, error)
+            self._lost(error)
+            return
         except VisparkError as error:
             ticket.spoil()
             ticket.error = self._reason(ticket, error)
             self._failed.update(dict.fromkeys(ticket.shipment.vrdds[1:] if ticket.shipment else (), ticket.error))
         ticket.done = True
-        if not isinstance(ticket.error, WorkerLost | Fenced):       # of these all tickets were told
-            self.heard(ticket)
+        self._waiting.popleft()
+        self.heard(ticket)
         if not self._waiting:
             self._failed.clear()
+
+    def _answered(self, ticket: Ticket) -> bool:
+        """Take the answer to a request; False where it was sent anew, with its plan and the memory of its values.
+
+        It is not where others behind it may have started from what it was to keep.
+        """
+        try:
+            reply, descriptors = self.client.receive(ticket.number)
+        except PlanUnknown as error:
+            self._known.discard(ticket.shipment.prepared.key)
+            self._mapped.clear()
+            ticket.end()
+            if len(self._waiting) > 1:
+                raise PartitionMissing(error.message, error.place, error.detail) from error
+            self._send(ticket, ticket.shipment)
+            return False
+        if ticket.shipment:
+            if ticket.loan and self.client.shares_memory:
+                self._keeps(ticket.loan.payload)
+            ticket.answer = reply, self._results(ticket, reply, descriptors)
+            ticket.end()
+        return True
 
     def _keeps(self, payload: Payload) -> None:
         """The worker keeps a payload's memory for some time, and this thread is likely to send it again."""
@@ -257,42 +308,38 @@ class Lane:
             self._large[ticket.shipment.prepared.key] = found.size
         return found
 
-    def _unknown(self, ticket: Ticket, error: PlanUnknown) -> None:
-        """Send a request anew, with its plan and the memory of its values, unless others after it may have started from
-        what it was to keep.
-        """
-        self._known.discard(ticket.shipment.prepared.key)
-        self._mapped.clear()
-        ticket.end()
-        if self._waiting:
-            ticket.error = PartitionMissing(error.message, error.place, error.detail)
-            ticket.done = True
-            self.heard(ticket)
-            return
-        again = self._send(ticket.shipment)
-        self._waiting.remove(again)
-        ticket.number, ticket.loan, ticket.results = again.number, again.loan, again.results
-        self._waiting.append(ticket)
-
     def _reason(self, ticket: Ticket, error: VisparkError) -> VisparkError:
         if isinstance(error, PartitionMissing) and ticket.shipment:
             return self._failed.get(ticket.shipment.vrdds[0], error)
         return error
 
-    def _lost(self, ticket: Ticket, error: VisparkError) -> None:
+    def _lost(self, error: VisparkError) -> None:
         """All that is on its way is lost; of a plan whose kernel did it, it is that plan's error."""
+        todo = self._given_up(error)
+        try:
+            for each in todo:
+                if each.shipment:
+                    try:
+                        self.blame(self.client, each.shipment, each.number)
+                    except VisparkError as fault:
+                        each.error = fault
+                        break
+        finally:
+            for each in todo:
+                self.heard(each)
+
+    def _break_off(self) -> None:
+        """The same where it is not the worker that ended: what it was sent may be done all the same."""
+        for each in self._given_up(WorkerLost("the program was interrupted while it used the connection to a worker, "
+                                              "which was closed therefore")):
+            self.heard(each)
+
+    def _given_up(self, error: VisparkError) -> list[Ticket]:
+        """Close the connection; what was on its way."""
         self.client.close()
-        todo = [ticket, *self._waiting]
-        self._waiting.clear()
-        for each in todo:
+        found = list(self._waiting)
+        for each in found:
             each.spoil()
             each.error, each.done = error, True
-        for each in todo:
-            if each.shipment:
-                try:
-                    self.blame(self.client, each.shipment, each.number)
-                except VisparkError as fault:
-                    each.error = fault
-                    break
-        for each in todo:
-            self.heard(each)
+        self._waiting.clear()
+        return found

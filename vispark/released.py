@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 #: For how long, in seconds, what was released waits for a plan to take it along.
 _PATIENCE = 0.005
@@ -23,18 +24,36 @@ class Released:
         """Whether there are some."""
         return bool(self._numbers)
 
-    def put(self, number: int) -> None:
-        self._numbers.append(number)
+    def put(self, *numbers: int) -> None:
+        self._numbers.extend(numbers)
         self._some.set()
 
+    @contextmanager
+    def taken(self, is_used: Callable[[int], bool]) -> Iterator[tuple[int, ...]]:
+        """All of them that are not used, for the workers to forget; put back where the block that tells them fails."""
+        found = self.take()
+        if not found:
+            yield found
+            return
+        with ExitStack() as undo:
+            undo.callback(self.put, *found)
+            unused = tuple([number for number in found if not is_used(number)])
+            yield unused
+            undo.pop_all()
+            if len(unused) < len(found):
+                self.put(*set(found).difference(unused))
+
     def take(self) -> tuple[int, ...]:
-        """All of them, for the workers to forget."""
+        """All of them."""
         if not self._numbers:
             return ()
-        found = []
-        with suppress(IndexError):
-            while True:
-                found.append(self._numbers.popleft())
+        found: list[int] = []
+        with ExitStack() as undo:
+            undo.callback(lambda: self.put(*found))
+            with suppress(IndexError):
+                while True:
+                    found.append(self._numbers.popleft())
+            undo.pop_all()
         return tuple(found)
 
     def wait(self, seconds: float | None = None) -> bool:

@@ -36,6 +36,8 @@ class Residency:
         What each partition looks like.
     pending : tuple of (Worker, Sent)
         The plans that are to bring it, where their answers were not taken yet; it counts as held meanwhile.
+    unsure : set of Home
+        The workers that may hold some of it all the same: the connection broke before they could say so.
     tokens : RDD or None
         Tokens in Spark's storage, whose tasks come to the nodes that hold the partitions: of this content, or of that
         which it was made of.
@@ -59,6 +61,7 @@ class Residency:
         self.places: dict[int, tuple[Home, int]] = {}
         self.contents: dict[int, Content] = {}
         self.pending: tuple[tuple[Worker, Sent], ...] = ()
+        self.unsure: set[Home] = set()
         self.tokens: RDD[Token] | None = None
         self.saved: Cached | None = None
         self.replay: Replay | None = None
@@ -90,6 +93,11 @@ class Residency:
         for partition in list(partitions):
             self.places.pop(partition, None)
         self._changes += 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all partitions that were there, or on their way, are."""
+        return self.contents.keys() == self.places.keys()
 
     @property
     def processes(self) -> frozenset[tuple[Home, int]]:

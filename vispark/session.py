@@ -18,21 +18,21 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from pyspark import RDD, SparkContext, StorageLevel
 
 from gpu_worker.client import machine
 from gpu_worker.protocol.grids import World
-from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, Save
-from gpu_worker.protocol.payload import Data
+from gpu_worker.protocol.messages import Save
 from vispark import plan, profiling
+from vispark.answers import Answer
 from vispark.bridge import Credentials, Home, Load, Token
 from vispark.content import Content
 from vispark.copies import copies
 from vispark.errands import Errands
-from vispark.errors import PartitionMissing, PlanError, VisparkError, WorkerUnavailable
+from vispark.errors import Fenced, PartitionMissing, PlanError, VisparkError, WorkerLost, WorkerUnavailable
 from vispark.grid.loop import Pace
 from vispark.lanes import Ticket
 from vispark.options import Options
@@ -58,19 +58,6 @@ _BATCH_BYTES = 1 << 26
 
 #: Of how many loops that started from the same it is kept how long their steps take.
 _PACES = 64
-
-
-@dataclass
-class Answer:
-    """What a plan gave so far: a list of records, or a fold, by partition or by the first of a worker's partitions.
-
-    ``fold`` is the fold that ran, or why none could.
-    """
-
-    records: dict[int, list] = field(default_factory=dict)
-    folds: dict[int, tuple[Folded, Data, Content]] = field(default_factory=dict)
-    done: set[int] = field(default_factory=set)
-    fold: Fold | FoldByKey | str | None = None
 
 
 class Session:
@@ -295,7 +282,19 @@ class Session:
                 if trying(errors, worker.receive, sent) is None:
                     residency.lose([partition for partition, (home, _) in residency.places.items()
                                     if home == worker.home])
+            if errors and all(isinstance(error, LOST) for error in errors):
+                self._make_sure(residency)
+                if residency.is_whole:
+                    errors.clear()
         raise_gravest(errors)
+
+    def _make_sure(self, residency: Residency) -> None:
+        """Ask the workers that may hold some content all the same for it."""
+        while residency.unsure:
+            worker = self.workers.at(residency.unsure.pop())
+            with suppress(*LOST, WorkerUnavailable):
+                if not worker.gone:
+                    self._discover(residency, worker)
 
     def tokens(self, chain: Chain):
         """An RDD with the token of each partition of a chain's last cached node, which is materialised.
@@ -340,6 +339,8 @@ class Session:
             for number in ticket.shipment.vrdds[1:] if ticket.shipment and reply.iterated else ():
                 if number in self.residencies:
                     self.residencies[number].ended(reply)
+        if isinstance(ticket.error, WorkerLost | Fenced) and ticket.released:
+            self.released.put(*ticket.released)
         if ticket.error is None or ticket.shipment is None:
             return
         lost = isinstance(ticket.error, LOST)
@@ -349,6 +350,8 @@ class Session:
             if residency is not None:
                 residency.lose([partition for partition, (place, _) in list(residency.places.items())
                                 if place == home])
+                if isinstance(ticket.error, WorkerLost):
+                    residency.unsure.add(home)
         if not ticket.error.is_alike:
             self._end_world(ticket.shipment)
 
@@ -365,6 +368,7 @@ class Session:
         """
         residency = self.residencies[wanted.number]
         with residency.lock:
+            self._make_sure(residency)
             missing = self.missing(residency, partitions)
             if not missing:
                 return
@@ -425,12 +429,16 @@ class Session:
         """Send each worker its part; what fails goes with the ``errors``, where they are given."""
         if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
             self._settle_pending(residency)     # what another thread sent may be done after this
-        found: list[tuple[Worker, Prepared, Sent]] = []
         if not ready.shares:
-            return found
+            return []
+        with self.released.taken(self._is_used) as released:
+            return self._ship(loader, ready, nodes, start, residency, released, errors)
+
+    def _ship(self, loader, ready: Ready, nodes: Chain, start: Cached, residency: Residency, released: tuple[int, ...],
+              errors: list[VisparkError] | None) -> list[tuple[Worker, Prepared, Sent]]:
+        found: list[tuple[Worker, Prepared, Sent]] = []
         values = ready.shares[0][1].values(nodes)
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
-        released = self._unused()
         epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
         worlds = self.worlds.of(epochs, nodes)
         self._meet(ready, worlds, residency)
@@ -443,25 +451,21 @@ class Session:
                 sent = worker.send(shipment, self.relayed(residency, next(iter(prepared.results))), released)
                 found.append((worker, prepared, sent))
             except VisparkError as error:
-                self._end_world(shipment)
                 if errors is None:
                     raise
                 errors.append(error)
+            finally:
+                if not found or found[-1][0] is not worker:
+                    self._end_world(shipment)
         if released:
             for worker in self.workers.known():
                 if all(worker is not other for other, _, _ in found):
                     worker.release(released)
         return found
 
-    def _unused(self) -> tuple[int, ...]:
-        """What workers may forget before the next plan: not what plans that other threads sent start from, not yet."""
-        released = self.released.take()
-        if not released:
-            return released
-        later = {number for number in released if any(worker.uses(number) for worker in self.workers.known())}
-        for number in later:
-            self.released.put(number)
-        return tuple([number for number in released if number not in later])
+    def _is_used(self, number: int) -> bool:
+        """Whether a plan that another thread sent starts from a VRDD: workers may not forget it yet."""
+        return any(worker.uses(number) for worker in self.workers.known())
 
     def _meet(self, ready: Ready, worlds: Sequence[World | None], residency: Residency) -> None:
         """See whether a world that is to begin can be: tasks that wait for it cannot be told that it cannot."""
@@ -513,15 +517,7 @@ class Session:
                 target.tokens = target.tokens or residency.tokens
             if target:
                 target.ended(reply)
-        answer.done.update(prepared.results)
-        if reply.folded is not None:
-            # Partitions without records do not say what a record looks like.
-            contents = prepared.results
-            first = next((partition for partition, content in contents.items() if content.count), -1)
-            first = min(contents) if first < 0 else first
-            answer.folds[first] = reply.folded, data, contents[first]
-        for output in reply.outputs:
-            answer.records[output.partition] = list(prepared.records(output, data, self.credentials.keyring))
+        answer.add(prepared, reply, data, self.credentials.keyring)
 
     def _discover(self, residency: Residency, worker: Worker) -> None:
         """Learn anew what a worker holds of a VRDD."""

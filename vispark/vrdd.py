@@ -21,6 +21,7 @@ from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark import plan
 from vispark.actions import FoldActions
 from vispark.ahead import Ahead
+from vispark.answers import Answer
 from vispark.content import Content
 from vispark.errors import PlanError
 from vispark.explain import Explained, content_of, explain
@@ -36,7 +37,7 @@ from vispark.plan import Lineage
 from vispark.received import ReceivedRDD
 from vispark.residency import Residency
 from vispark.rewrite import FETCH, Goal
-from vispark.session import Answer, Session
+from vispark.session import Session
 
 _NOT_KEPT = StorageLevel(False, False, False, False)
 

@@ -184,11 +184,9 @@ class Worker:
         self.plans += 1
         if not self.direct:
             self._defer(released)
-            task = Relay(self._credentials, self.home, shipment, self.take_deferred())
-            if shipment.world is not None:
-                # The tasks of all workers must run at the same time.
-                return Sent(None, None, _started(lambda: relay(task)))
-            return Sent(None, None, lambda: relay(task))
+            carry = partial(self._relay, Relay(self._credentials, self.home, shipment, self.take_deferred()), relay)
+            # The tasks of all workers of a world must run at the same time.
+            return Sent(None, None, carry if shipment.world is None else _started(carry))
         lane = self._lane()
         try:
             shipment.check(lane.client.epoch)
@@ -222,14 +220,25 @@ class Worker:
         return lane.client.epoch, reply, data
 
     def mine(self, sent: Sent) -> bool:
-        """Whether a plan that the calling thread sends now is run after that one."""
-        return sent.ticket.done or self._busy.get(threading.get_ident()) is sent.lane
+        """Whether a plan that the calling thread sends now is run after that one, which did not fail."""
+        ticket = sent.ticket
+        return ticket.error is None and (ticket.done or self._busy.get(threading.get_ident()) is sent.lane)
+
+    def _relay(self, task: Relay, relay: Relayed) -> Carried:
+        """Run the task that carries a plan there, and what the worker is to be told."""
+        answer: Carried = None
+        try:
+            answer = relay(task)
+        finally:
+            if answer is None:
+                self.not_told(task.deferred)
+        return answer
 
     def _receive_relayed(self, relayed: Callable[[], Carried]) -> tuple[int, Ran, Data]:
         epoch, reply, carried = self._carried(relayed())
         self.fetched_bytes += len(carried)
         data = results(carried, ())
-        self._heard(Ticket(reply.number, None, (reply, data), done=True))
+        self._heard(Ticket(reply.number, None, answer=(reply, data), done=True))
         return epoch, reply, data
 
     def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
@@ -273,10 +282,10 @@ class Worker:
             busy = list(self._busy.values())
         for lane in busy:
             used = tuple([number for number in numbers if lane.uses(number)])
-            numbers = tuple([number for number in numbers if number not in used])
             with suppress(WorkerError):
                 if used:
                     lane.release(used)
+                    numbers = tuple([number for number in numbers if number not in used])
         with suppress(WorkerError):
             if numbers:
                 self._ask(lambda client: Release(client.next_number(), numbers))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import operator
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,10 +14,25 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+from gpu_worker.client import Client
+from gpu_worker.protocol.messages import Run
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report, used
 from tests.system.worker_tools import eventually
-from vispark import IN, CompileError, Grid, Kernels, RecordError, ahead, history, plan, replay, stencil, vrdd
+from vispark import (
+    IN,
+    CompileError,
+    Grid,
+    Kernels,
+    RecordError,
+    ahead,
+    history,
+    plan,
+    released,
+    replay,
+    stencil,
+    vrdd,
+)
 from vispark.grid import operations
 from vispark.lanes import AHEAD
 from vispark.plan import Lineage, Op
@@ -243,3 +260,63 @@ def test_what_is_dropped_on_its_way_goes(sc: SparkContext):
     assert x.count() == 6 and x.first() == 0.0
     settled(sc)
     assert used(sc) == before
+
+
+@contextlib.contextmanager
+def interrupted(monkeypatch: pytest.MonkeyPatch, method: str, when: Callable[[object], bool]) -> Iterator[None]:
+    """Ctrl-C is pressed before a connection to a worker does something for the first time that is to be."""
+    action, pressed = getattr(Client, method), []
+
+    def acting(client: Client, message: object, *rest: object) -> object:
+        if not pressed and when(message):
+            pressed.append(message)
+            signal.raise_signal(signal.SIGINT)
+        return action(client, message, *rest)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Client, method, acting)
+        yield
+
+
+def test_a_program_goes_on_after_it_was_interrupted(sc: SparkContext, monkeypatch: pytest.MonkeyPatch,
+                                                    caplog: pytest.LogCaptureFixture):
+    x = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU")
+    assert x.count() == 6
+    if Session.of(sc).relays:
+        pytest.skip("Spark's jobs are interrupted as any")
+    settled(sc)
+    y = x.vmap(halved, 1.0).cache()
+    with interrupted(monkeypatch, "receive", lambda _: True):
+        y.collect()
+    found = []
+    # What the worker has done by then is found there, and no loss is told of.
+    assert eventually(lambda: len(report(sc).vrdds) == 2)
+    spent = cost(sc, lambda y=y: found.append(y.collect()))
+    assert found == [[halved(float(i), 1.0) for i in range(6)]] and (spent.jobs, spent.plans) == (0, 1)
+    assert not caplog.records
+    for method, when in (("send", lambda message: isinstance(message, Run)), ("receive", lambda _: True)):
+        with interrupted(monkeypatch, method, when):
+            for k in range(3 * AHEAD):
+                y = y.vmap(halved, float(k)).cache()
+        assert x.sum() == 15.0 and y.count() == 6
+    del y
+    settled(sc)
+    assert len(report(sc).vrdds) == 1
+
+
+def test_what_was_let_go_of_goes_although_its_message_was_interrupted(sc: SparkContext,
+                                                                      monkeypatch: pytest.MonkeyPatch):
+    x = sc.parallelize([float(i) for i in range(6)], 2).cache("GPU")
+    assert x.count() == 6
+    if Session.of(sc).relays:
+        pytest.skip("Spark's jobs are interrupted as any")
+    y = x.vmap(halved, 1.0).cache()
+    assert y.collect()
+    settled(sc)
+    assert len(report(sc).vrdds) == 2
+    monkeypatch.setattr(released, "_PATIENCE", 0.3)     # a plan takes it along before the keeper does
+    del y
+    with interrupted(monkeypatch, "send", lambda message: isinstance(message, Run) and bool(message.released)):
+        x.collect()
+    settled(sc)
+    assert len(report(sc).vrdds) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,29 +15,45 @@ import numpy as np
 import pytest
 
 from gpu_worker.client import Client
-from gpu_worker.protocol.errors import PlanError, PlanUnknown
+from gpu_worker.protocol.errors import PlanError, PlanUnknown, WorkerLost
 from gpu_worker.protocol.messages import Done, Folded, Ran, Release, Reply, Request, Times, Welcome
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.shared import Shared, captured
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
 from vispark.kernels import ArrayValue
-from vispark.lanes import Lane
+from vispark.lanes import Lane, Ticket
 from vispark.prepared import Prepared, Shipment
 from vispark.tables import Values
 
 
 class Watched(Client):
-    """A client that notes, whenever it looks for an answer, whether VRDD 7 counts as used."""
+    """A client that notes, whenever it looks for an answer, whether VRDD 7 counts as used.
+
+    Where ``interrupted`` says so, Ctrl-C is pressed before or after it has sent or received something.
+    """
 
     lane: Lane
+    interrupted = ""
 
     def __init__(self, *arguments) -> None:
         super().__init__(*arguments)
         self.used: list[bool] = []
 
+    def send(self, *arguments) -> None:
+        self.pressed("before send")
+        super().send(*arguments)
+        self.pressed("after send")
+
     def receive(self, number: int):
         self.used.append(self.lane.uses(7))
-        return super().receive(number)
+        self.pressed("before receive")
+        found = super().receive(number)
+        self.pressed("after receive")
+        return found
+
+    def pressed(self, now: str) -> None:
+        if now == self.interrupted:
+            signal.raise_signal(signal.SIGINT)
 
 
 @pytest.fixture
@@ -209,3 +226,28 @@ def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(lane: tupl
     assert answer(worker) == (0, 0) and answer(worker) == one
     for ticket in (first, second):
         sending.wait(ticket)
+
+
+@pytest.mark.parametrize("when", ["before send", "after send", "before receive", "after receive"])
+@pytest.mark.parametrize("what", ["a plan", "a question"])
+def test_what_is_interrupted_is_lost_with_its_connection(lane: tuple[Lane, Connection], when: str, what: str):
+    sending, worker = lane
+    heard: list[Ticket] = []
+    sending.heard = heard.append
+    tickets = [sending.send(shipment(), released=(number,)) for number in (4, 5)]
+    answer(worker)
+    answer(worker)
+    sending.client.interrupted = when
+    with pytest.raises(KeyboardInterrupt):
+        if what == "a question":
+            sending.ask(lambda client: Release(client.next_number(), (8,)))
+        else:
+            sending.send(shipment(), released=(6,))
+            sending.wait(tickets[1])
+    assert sending.idle and sending.client.fileno() < 0
+    lost = [ticket for ticket in tickets if ticket.error is not None]
+    assert lost == [ticket for ticket in heard if ticket in tickets and ticket.error is not None]
+    assert lost or (what, when[-4:]) == ("a question", "send")
+    for ticket in lost:
+        with pytest.raises(WorkerLost, match="interrupted"):
+            sending.wait(ticket)

@@ -11,6 +11,7 @@ from pyspark import RDD
 
 from gpu_worker.protocol.grids import Iterated
 from vispark import plan
+from vispark.answers import Answer
 from vispark.content import Content
 from vispark.errors import Place, PlanError
 from vispark.grid.cells import Cells
@@ -20,7 +21,7 @@ from vispark.grid.recorded import LoopSpec, reaches_out, record_loop
 from vispark.mapped import MapSpec
 from vispark.residency import Residency
 from vispark.rewrite import FETCH, Goal
-from vispark.session import Answer, Session
+from vispark.session import Session
 
 if TYPE_CHECKING:
     from vispark.vrdd import VRDD
