@@ -205,7 +205,7 @@ FAULTS = (
           '"minimum": "Maximum", "maximum": "Minimum"', _units("fuse")),
     Fault("a fold skips rows", "frames.py", "first += {together}) {{", "first += {together} + 1) {{", _units("fuse")),
     Fault("doubled counts of keys", "keyed.py", "_cells[key{apart}] += 1;", "_cells[key{apart}] += 2;", _units("fuse")),
-    Fault("doubled counts of cells together", "keyed.py", "_cells + key, 1ull);", "_cells + key, 2ull);",
+    Fault("doubled counts of cells together", "keyed.py", "self._mine)}.count();", "self._mine)}.add(0, 2ull);",
           _units("keys")),
     Fault("a product loses its last columns", "table.py", "wide = -(-product.width // broad) * broad",
           "wide = product.width // broad * broad", _units("products")),
