@@ -34,6 +34,11 @@ from gpu_worker.recordings import Recording, Recordings
 #: Plans kept; the one used least recently goes first.
 KEPT = 256
 
+#: The device memory, in bytes, that recordings of actions go on holding which rest, all together; and from how much on
+#: that all of them hold no further ones are made.
+RESTING_BYTES = 16 << 20
+ENOUGH_BYTES = 2 << 30
+
 
 class Prepared:
     """A plan, and what is worked out of it once.
@@ -118,8 +123,11 @@ class Plans:
     def __init__(self, close: Callable[[Recording], None]):
         self._known: OrderedDict[bytes, Prepared] = OrderedDict()
         #: Recordings, with a version of what they read, by its number; and those of loops.
-        self._reading: dict[int, list[tuple[Recordings, int]]] = {}
+        self._reading: dict[int, set[tuple[Recordings, int]]] = {}
         self._loops: dict[int, Recordings] = {}
+        #: The most that recordings of actions hold, in bytes; and when that was last counted.
+        self._held = 0
+        self._counted = time.monotonic()
         self._close = close
         self._lock = threading.Lock()
 
@@ -155,9 +163,11 @@ class Plans:
         """Keep how a plan ran on a VRDD."""
         with self._lock:
             if recording.source is None:
-                self._reading.setdefault(vrdd, []).append((plan.recordings, recording.version))
+                self._reading.setdefault(vrdd, set()).add((plan.recordings, recording.version))
             if recording.source is not None or recording.rooms:
                 self._loops[id(plan.recordings)] = plan.recordings
+            if not recording.rooms:
+                self._held += recording.nbytes
         self._close_all(plan.recordings.add(recording))
 
     def release(self, vrdds: Sequence[int], names: Names) -> None:
@@ -176,18 +186,46 @@ class Plans:
             self._close_all(each.clear())
 
     @property
-    def has_loops(self) -> bool:
-        """Whether memory is held that loops work in."""
-        return bool(self._loops)
+    def may_rest(self) -> bool:
+        """Whether memory is held that :meth:`rest` gives back one day."""
+        return bool(self._loops) or self._held > RESTING_BYTES
+
+    @property
+    def has_room(self) -> bool:
+        """Whether further recordings of actions may be made."""
+        return self._held < ENOUGH_BYTES
 
     def rest(self, seconds: float) -> None:
-        """Forget how loops ran that did not go on for some seconds: their values stay, what they work in goes."""
+        """Forget how loops ran that did not go on for some seconds: their values stay, what they work in goes. And how
+        actions ran that did not come again, the one used least recently first, until they hold little.
+        """
         with self._lock:
             over = [each for each in self._loops.values() if time.monotonic() - each.used > seconds]
             for each in over:
                 del self._loops[id(each)]
         for each in over:
             self._close_all(each.clear())
+        self._rest_actions(seconds)
+
+    def tidy(self, seconds: float) -> None:
+        """The same for actions while other plans come, once in so many seconds."""
+        if time.monotonic() - self._counted > seconds:
+            self._rest_actions(seconds)
+
+    def _rest_actions(self, seconds: float) -> None:
+        gone: list[Recording] = []
+        with self._lock:
+            self._counted = now = time.monotonic()
+            found = [(recording, plan.recordings) for plan in self._known.values()
+                     for recording in plan.recordings.of_actions]
+            self._held = sum([recording.nbytes for recording, _ in found])
+            for recording, recordings in sorted(found, key=lambda each: each[0].used):
+                if self._held <= RESTING_BYTES or now - recording.used <= seconds:
+                    break
+                if not recording.lock.locked():
+                    self._held -= recording.nbytes
+                    gone += recordings.discard(recording)
+        self._close_all(gone)
 
     def forget(self) -> bool:
         """Forget how all plans ran, which gives memory back; whether there were any that had."""
@@ -195,6 +233,7 @@ class Plans:
             plans = list(self._known.values())
             self._reading.clear()
             self._loops.clear()
+            self._held = 0
         gone = [recording for plan in plans for recording in plan.recordings.clear()]
         self._close_all(gone)
         return bool(gone)

@@ -103,6 +103,8 @@ class Recording:
         self._work: list[Recorded] = []
         self._place = Place()
         self._answer: Answer | None = None
+        #: When it was last made or found, on the monotonic clock.
+        self.used = time.monotonic()
         #: The last pass that was begun.
         self.flight: Flight | None = None
         #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
@@ -210,6 +212,11 @@ class Recording:
     def is_complete(self) -> bool:
         """Whether there is something to be done again."""
         return self._answer is not None
+
+    @property
+    def nbytes(self) -> int:
+        """The device memory that it holds on to, beside what its plan keeps and what that works in."""
+        return sum([buffer.nbytes for buffer in self._buffers])
 
     # -- at every further pass ----------------------------------------------------------------------------------------
 
@@ -373,7 +380,7 @@ class Recording:
         for vessel in self.vessels.values():
             vessel.drop()
         self._work, self._streams, self._buffers, self._pinned, self.vessels = [], [], [], [], {}
-        self.workspace, self._lent = {}, {}
+        self.workspace, self._lent, self._answer = {}, {}, None
 
 
 def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
@@ -445,6 +452,7 @@ class Recordings:
             if found.lock.acquire(blocking=False):
                 if found.is_complete and found.is_of(world, agreed) and found.fits(request, arguments, names):
                     self._used(number)
+                    found.used = self.used
                     return found
                 found.lock.release()
         return None
@@ -454,6 +462,12 @@ class Recordings:
         with self.lock:
             if number in self._known:
                 self._known.move_to_end(number)
+
+    @property
+    def of_actions(self) -> list[Recording]:
+        """Those that keep nothing."""
+        with self.lock:
+            return [each for each in self._known.values() if not each.rooms]
 
     @property
     def is_empty(self) -> bool:
@@ -502,7 +516,7 @@ class Recordings:
         """Keep a recording; those that it displaces, for the caller to close."""
         with self.lock:
             self.rooms += [room for room in recording.rooms if room not in self.rooms]
-            self.used = time.monotonic()
+            recording.used = self.used = time.monotonic()
             # One that reads and writes the same, but did not fit, is of no more use.
             gone = [number for number, each in self._known.items()
                     if each.version == recording.version and set(each.rooms) == set(recording.rooms)]

@@ -25,7 +25,7 @@ from gpu_worker.line import Flight, Line
 from gpu_worker.mpi.world import World, check_nodes
 from gpu_worker.names import Names
 from gpu_worker.passages import Passages
-from gpu_worker.payloads import Payloads
+from gpu_worker.payloads import KEPT_SECONDS, Payloads
 from gpu_worker.plans import Plans, Prepared
 from gpu_worker.protocol.errors import (
     KernelFault,
@@ -196,7 +196,7 @@ class Worker:
         self._snapshots.adopted()
 
     def rest(self, seconds: float, payloads: Payloads | None = None) -> None:
-        """Give back memory that loops worked in which did not go on for some seconds, and a connection's."""
+        """Give back memory that plans worked in which did not come again for some seconds, and a connection's."""
         if payloads is not None:
             try:
                 payloads.rest()
@@ -206,8 +206,8 @@ class Worker:
 
     @property
     def may_rest(self) -> bool:
-        """Whether loops have memory to work in."""
-        return self._plans.has_loops
+        """Whether plans have memory to work in that is given back."""
+        return self._plans.may_rest
 
     def _end(self, fault: KernelFault, number: int) -> NoReturn:
         """End the process, whose device is of no more use, with word of the kernel that failed.
@@ -256,6 +256,7 @@ class Worker:
             if number and payload is None:
                 raise PlanUnknown("the memory of a plan's values is not here any more, and has to be sent again")
             intake = payloads.blocks(request)
+            self._plans.tidy(KEPT_SECONDS)
             plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
             try:
                 found = self._again(request, plan, payload) or self._anew(request, plan, payload, intake)
@@ -391,7 +392,7 @@ class Worker:
         source = request.vrdds[plan.source]
         # The copies into patches are made once, and never again in a loop.
         return (plan.plan.grid is None or self._names.lies_in_patches(source)) \
-            and plan.recordings.wanted(self._names.version(source))
+            and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self._plans.has_room)
 
     def _has_tried_patches(self, request: Run, plan: Prepared) -> bool:
         """Whether a plan may have wanted memory to leave patches in place of what it read, as it does once."""

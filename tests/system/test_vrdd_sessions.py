@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import subprocess
 import sys
@@ -17,10 +18,11 @@ from pyspark.sql import SparkSession
 
 import vispark
 from gpu_worker.client import administer
+from gpu_worker.plans import RESTING_BYTES
 from gpu_worker.protocol.messages import Status
 from tests.system.test_bad_input import NEVER_ENDS, bystander, refused
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import host_context, report
+from tests.system.vrdd_tools import host_context, report, used
 from tests.system.worker_tools import eventually
 from vispark import (
     IN,
@@ -92,6 +94,23 @@ def test_a_kernel_that_never_ends(local: Topology):
                     "exec never_ends", "partition 0", "host:0", *words)
         assert points.count() == 1 == len(points.collect())
         assert len(other.vrdd.collect()) == 4
+
+
+def scaled(p, many):
+    return many * p[0]
+
+
+def test_memory_of_actions_that_do_not_come_again_is_given_back(local: Topology):
+    """A worker holds what it works in for plans that come again and again, and these do not."""
+    with host_context(local) as sc:
+        x = sc.parallelize(list(np.ones((200, 4))), 4).cache("GPU")
+        assert x.count() == 200
+        before = used(sc)
+        for length in (100_000, 110_000):
+            for k in range(3):
+                assert x.vmap(scaled, np.full(length, float(k))).reduce(operator.add)[-1] == 200.0 * k
+        assert eventually(lambda: used(sc) <= before + RESTING_BYTES)
+        assert x.vmap(scaled, np.full(110_000, 2.0)).reduce(operator.add)[0] == 400.0
 
 
 def test_kernels_are_made_for_the_shared_memory_there_is(local: Topology):

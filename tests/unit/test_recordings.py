@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpu_worker import plans
 from gpu_worker.protocol.errors import OutOfMemory, PartitionMissing
 from gpu_worker.protocol.messages import (
     Array,
@@ -32,6 +33,7 @@ from gpu_worker.protocol.messages import (
     Value,
 )
 from gpu_worker.protocol.payload import INLINE_BYTES, Payload, aligned
+from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import close_all
 from tests.unit.plans import Bench, bench
 
@@ -266,3 +268,79 @@ def test_an_empty_plan(null: Bench):
         reply, data = null.run(plan, (1,))
         assert (reply.outputs, reply.folded, data.size) == ((), None, 0)
     assert plan.steps == (Load(0),) and recorded(null) == 1
+
+
+def of_lengths(bench: Bench, *lengths: int) -> list[tuple[Plan, list[np.ndarray]]]:
+    """A plan for arrays of each length, and values for it."""
+    plan = summing(bench)
+    return [(replace(plan, steps=(plan.steps[0], replace(plan.steps[1], label=f"sum {length}"))),
+             [np.float32(1), np.ones(length, "f4"), np.float32(0)]) for length in lengths]
+
+
+def runs(bench: Bench, *passes: tuple[Plan, list[np.ndarray]]) -> int:
+    """Do the passes; how much memory is used then."""
+    for plan, values in passes:
+        bench.run(plan, (1,), values)
+    return bench.process.report().memory[0].used
+
+
+def at_rest(bench: Bench, plan: Plan) -> None:
+    """A plan came last a minute ago, and nobody has looked since."""
+    known = bench.process._plans
+    known._counted -= 60.0
+    for recording in known._known[sealed(plan)[0]].recordings.of_actions:
+        recording.used -= 60.0
+
+
+def test_actions_that_rest_give_their_memory_back_and_others_keep_it(null: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plans, "RESTING_BYTES", 1000)
+    process = null.process
+    short, long, longer = of_lengths(null, 4, 400, 800)
+    little = runs(null, short, short)
+    assert recorded(null) == 1 and not process.may_rest
+    held = runs(null, long, long, longer, longer)
+    assert recorded(null) == 3 and process.may_rest
+    assert runs(null, short, long, longer) == held and recorded(null) == 3
+    process.rest(60.0)
+    assert recorded(null) == 3 and process.may_rest
+    at_rest(null, longer[0])
+    device = process._pool.devices[0]
+    device.calls.clear()
+    assert runs(null, long) <= held - longer[1][1].nbytes and recorded(null) == 2      # while another comes
+    assert [call[0] for call in device.calls if call[0] != "free"] == [
+        "copy_in", "launch", "launch", "copy_out", "synchronize"]
+    assert runs(null, longer, short) == held and recorded(null) == 3
+    process.rest(-1.0)
+    assert runs(null) == little and recorded(null) == 1 and not process.may_rest
+
+
+def test_what_little_actions_hold_they_keep(null: Bench):
+    plan, = of_lengths(null, 400)
+    used = runs(null, plan, plan)
+    null.process.rest(-1.0)
+    assert runs(null) == used and recorded(null) == 1 and not null.process.may_rest
+
+
+def test_no_further_actions_are_noted_while_those_that_are_hold_enough(null: Bench, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(plans, "RESTING_BYTES", 0)
+    monkeypatch.setattr(plans, "ENOUGH_BYTES", 1000)
+    one, other = of_lengths(null, 400, 500)
+    used = runs(null, one, one, other, other, other)
+    assert recorded(null) == 1
+    at_rest(null, one[0])
+    assert runs(null, other) > used and recorded(null) == 1
+    runs(null, one)
+    assert recorded(null) == 1
+
+
+def test_a_recording_that_is_closed_meanwhile_is_not_done_again(worker: Bench):
+    """Whoever looked for one may have seen it before it was closed, and locks it behind that."""
+    plan, values = summing(worker), [np.float32(1), np.ones(4, "f4"), np.float32(0)]
+    for _ in range(2):
+        worker.run(plan, (1,), values)
+    recordings = worker.process._plans._known[sealed(plan)[0]].recordings
+    recording, = recordings.of_actions
+    worker.process._close_recording(recording)
+    assert recordings.of_actions == [recording]
+    assert worker.folded(plan, (1,), values)[0] == ROWS.sum() + ROWS[:9].sum()
+    assert recordings.of_actions != [recording]
