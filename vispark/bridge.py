@@ -339,6 +339,11 @@ class Load:
                     client.room)
 
 
+def _not_alone(partition: int, what: str = "") -> PartitionMissing:
+    return PartitionMissing(f"partition {partition}{what} is not held any more, and needs neighbours to be computed: "
+                            "use the VRDD's own actions, or take its recv() anew")
+
+
 @dataclass(frozen=True)
 class Receive:
     """The task that gives a partition's records to Spark.
@@ -364,8 +369,7 @@ class Receive:
         for chain in self._chains():
             for cached in [node.cached for node in reversed(chain) if node.cached]:
                 if plan.together(chain, cached):
-                    raise PartitionMissing(f"partition {partition} of {cached} is not held any more, and needs "
-                                           "neighbours to be computed: use the VRDD's own actions")
+                    raise _not_alone(partition, f" of {cached}")
                 with suppress(PartitionMissing):
                     return self._from(chain, cached, partition,
                                       *self.places.get(cached.number, {}).get(partition, (None, None)))
@@ -404,6 +408,9 @@ class Receive:
 
     def _from_records(self, chain: Chain, partition: int, records: Iterable) -> Iterator:
         packed = _packed(self.credentials, chain, partition, records)
+        grid = packed.layout.grid
+        if grid is not None and len(packed.positions) < grid.blocks and plan.together(chain, None):
+            raise _not_alone(partition)
         chain = tuple([plan.Node(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in chain])
         shipment = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),

@@ -59,11 +59,11 @@ class ReceivedRDD(PipelinedRDD):
             return super().collect()
         session = Session.of(self.ctx)
         for _ in range(2):
-            tokens = self._source.tokens()
-            if tokens is None:
+            found = self._source.tokens()
+            if found is None:
                 break
-            receive, *others = self._functions
-            fed = PipelinedRDD(tokens, functools.reduce(_Pipeline, others, receive.from_token))
+            tokens, taken = found       # What was held when this RDD was made may be held anew.
+            fed = PipelinedRDD(tokens, functools.reduce(_Pipeline, self._functions[1:], taken))
             try:
                 return session.job(fed.collect)
             except (PartitionMissing, WorkerUnavailable) as error:

@@ -59,7 +59,7 @@ class VRDD(Ahead, FoldActions, GridOperations):
     _level = _NOT_KEPT
     _received: tuple[tuple[Any, ...], ReceivedRDD] | None = None
     _profile: ResourceProfile | None = None
-    _checkpoint: RDD[Any] | None = None
+    _checkpoint: ReceivedRDD | None = None
     _named: str | None = None
 
     def __init__(self, loader: RDD[Any], op: plan.Op, before: VRDD | None):
@@ -494,15 +494,18 @@ class VRDD(Ahead, FoldActions, GridOperations):
             work.add(partition, content)
         return list(work.results().values())
 
-    def tokens(self) -> RDD[Any] | None:
-        """Make sure of the nearest cached result; an RDD with the token of each of its partitions.
+    def tokens(self) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
+        """Make sure of the nearest cached result; an RDD with the token of each of its partitions, and the function of
+        a task that takes a partition's records by it.
 
         For the RDDs that :meth:`recv` gives. None if nothing is cached, or there are no partitions.
         """
+        self._save_checkpoint()
+        self._compute_grid()
         if not self._is_held() or not self.getNumPartitions():
             return None
         self._contents()
-        return Session.of(self.ctx).tokens(self._recent())
+        return Session.of(self.ctx).tokens(self._recent()), self._receive(self._held()).from_token
 
     def forget_places(self) -> None:
         """Ask the workers anew where the nearest cached result is; a plan did not find it where it should be."""
@@ -521,17 +524,20 @@ class VRDD(Ahead, FoldActions, GridOperations):
         self._save_checkpoint()
         return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
 
-    def _cut_lineage(self, how: str) -> None:
+    def _cut_lineage(self, how: str) -> ReceivedRDD:
         self.is_checkpointed = True
-        self._checkpoint = self._received_by(weakref.proxy(self))
-        getattr(self._checkpoint, how)()
-        self._checkpoint.is_checkpointed = True     # PySpark's localCheckpoint leaves it, and would compute it again
+        self._checkpoint = saved = self._received_by(weakref.proxy(self))
+        getattr(saved, how)()
+        saved.is_checkpointed = True        # PySpark's localCheckpoint leaves it, and would compute it again
+        return saved
 
     def _save_checkpoint(self) -> None:
         """Let Spark save the records if that was asked for, and start the lineage from there."""
         saved = self._checkpoint
         if saved is None or self._origin is saved:
             return
+        if self._reaches():         # Tasks save what is held, which may be held anew since.
+            saved = self._cut_lineage("localCheckpoint" if saved.isLocallyCheckpointed() else "checkpoint")
         # Not saved.count(): that would take what workers hold, and save nothing.
         Session.of(self.ctx).job(saved._jrdd.count)
         with self._lock:

@@ -342,6 +342,27 @@ def test_what_was_computed_behind_a_stencil_is_right_after_uncache(sc: SparkCont
     np.testing.assert_array_equal(Grid.gather(child.uncache()), expected + 1)
 
 
+@pytest.mark.parametrize("method", ["checkpoint", "localCheckpoint"])
+def test_what_spark_was_to_save_or_read_is_computed_anew_after_uncache(sc: SparkContext, tmp_path: Path, method: str):
+    sc.setCheckpointDir(str(tmp_path))
+    array = numbered((12, 10), "f8")
+    blocks = Grid((12, 10), (3, 2), 1).scatter(sc, array, 2).cache("GPU")
+    expected = applied(corners_of_one, array, halo=(1, 1), rules=[(0.0, 0.0)] * 2)
+    looped = blocks.iterate(corners_of_one, steps=1)
+    received = looped.recv()
+    looped.uncache()
+    assert received.mapValues(np.sum).values().sum() == expected.sum() and received.count() == 6
+    behind = received.repartition(3)
+    looped.uncache()
+    with pytest.raises(Exception, match="needs neighbours to be computed: use the VRDD's own actions"):
+        behind.count()
+    getattr(looped, method)()
+    looped.uncache()
+    np.testing.assert_array_equal(Grid.gather(looped), expected)
+    assert looped.isCheckpointed()
+    np.testing.assert_array_equal(Grid.gather(looped.uncache()), expected)
+
+
 def test_a_result_is_unharmed_by_what_comes_after(sc: SparkContext):
     array = numbered((12, 10), "f8")
     blocks = Grid((12, 10), (3, 2), 1, "periodic").scatter(sc, array).cache("GPU")
