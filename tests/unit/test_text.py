@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
+import re
 from pathlib import Path
 
 import numpy as np
@@ -22,21 +25,45 @@ ONE = Format("", "int32", 1, (("", 0),))
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
-@pytest.mark.parametrize("text", [b"", b"\n", b"1 2\n33 4\n\n555 6", b"1 2\r\n3 4\r\n", b"h\nh\n" + b"12 3456\n" * 9])
+@pytest.mark.parametrize("text", [b"", b"\n", b"1 2\n33 4\n\n555 6", b"1 2\r\n3 4\r\n", b"h\nh\n" + b"12 3456\n" * 9,
+                                  b"1 2\r33 4\r\r555 6\r", b"1\r\n\r2\n\r\n\r\r\n3\r", b"h\rh\r" + b"12 3456\r\n" * 5])
 def test_every_line_is_in_one_split(tmp_path: Path, monkeypatch, text, piece):
     monkeypatch.setattr(reader, "_PIECE", piece)
     monkeypatch.setattr(reader, "_FEW", piece)
     path = tmp_path / "lines.txt"
     path.write_bytes(text)
+    text = re.sub(b"\r(?!\n)", b"\n", text)
     for skip in (0, 2):
         for parts in range(1, len(text) + 2):
             found = []
             for split in splits(str(path), parts):
                 with path.open("rb") as file:
-                    for start, data in reader.lines(file, split, skip):
+                    for start, data in reader.lines(reader.Text(file), split, skip):
                         assert text[start:start + len(data)] == data
                         found += data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n")
             assert found == (text.removesuffix(b"\n").split(b"\n")[skip:] if text.strip() else found)
+
+
+@pytest.mark.parametrize("piece", [5, 1 << 20])
+@pytest.mark.parametrize(("name", "packed"), [("f.txt", bytes), ("f.txt.gz", gzip.compress),
+                                              ("f.txt.bz2", bz2.compress), ("f.txt.xz", lzma.compress)])
+@pytest.mark.parametrize("ends", [(b"\r",), (b"\r\n",), (b"\r", b"\r\n", b"\n", b"\r\r", b"\n\r", b"\r\n\r\r\n")])
+def test_lines_end_at_cr_too(tmp_path: Path, monkeypatch, ends, name, packed, piece):
+    monkeypatch.setattr(reader, "_PIECE", piece)
+    rows = [[number, number * 7 % 10, 3] for number in range(30)]
+    text = b"a head" + ends[0] + b"".join(b"%d %d %d" % tuple(row) + ends[number % len(ends)]
+                                          for number, row in enumerate(rows))
+    (tmp_path / name).write_bytes(packed(text))
+    for skip, parts in ((1, 1), (1, 7), (1, 40), (3, 5)):
+        found = [row.tolist() for split in splits(str(tmp_path), parts) for row in Reader(THREE, skip, False)([split])]
+        assert found == rows[skip - 1:]
+
+
+def test_columns_are_counted_and_faults_named_in_lines_that_end_in_cr(tmp_path: Path):
+    (tmp_path / "f.txt").write_bytes(b"h\r\n\r1 2\r3 4\r5 x\r")
+    assert reader._width([str(tmp_path / "f.txt")], ONE, 1) == 2
+    with pytest.raises(RecordError, match=r"f\.txt, line 5: column 1: 'x' is no float32"):
+        list(Reader(Format("", "float32", 2, (("", (0, 1)),)), 1, False)(splits(str(tmp_path), 1)))
 
 
 def test_files_are_found_and_cut(tmp_path: Path):

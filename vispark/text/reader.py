@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,6 +28,8 @@ _FEW = 1 << 14
 
 _DECOMPRESSED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
+_LF, _CR = b"\n\r"
+
 Columns = int | Sequence[int] | Mapping[str, int | Sequence[int]]
 
 
@@ -37,8 +38,9 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
               minPartitions: int | None = None, blocks: bool = False) -> RDD[Any]:
     """Read text files whose lines hold numbers, one record a line.
 
-    It stands for ``sc.textFile(path).map(parse)``, and the Python workers parse whole pieces of a file at once. The
-    records are an ordinary RDD's; ``cache("GPU")`` takes the arrays without making single records of them.
+    It stands for ``sc.textFile(path).map(parse)``: a line ends at LF, CR or CRLF. The Python workers parse whole pieces
+    of a file at once. The records are an ordinary RDD's; ``cache("GPU")`` takes the arrays without making single
+    records of them.
 
     Parameters
     ----------
@@ -105,9 +107,10 @@ def _width(paths: Iterable[str], format: Format, skip: int) -> int:
     """The columns of the first line that has any."""
     for path in paths:
         with _text(path) as file:
-            for line in islice(file, skip, None):
-                if line.strip():
-                    return len(format.split(line.decode(errors="replace").strip("\r\n")))
+            for _, data in lines(file, Split(path, 0, sys.maxsize), skip):
+                for line in data.split(b"\n"):
+                    if line.strip():
+                        return len(format.split(line.decode(errors="replace").strip("\r")))
     return 1
 
 
@@ -169,7 +172,29 @@ class Reader:
                     raise RecordError(f"{split.path}, line {line}: {fault}") from error
 
 
-def lines(file: BinaryIO, split: Split, skip: int = 0) -> Iterator[tuple[int, bytes]]:
+class Text:
+    """A file of text in which a CR that no LF follows, which ends a line too, reads as LF."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+
+    def seek(self, position: int) -> None:
+        self._file.seek(position)
+
+    def read(self, count: int) -> bytes:
+        """About so many bytes from here on, which never end between CR and LF; none at the end of the file."""
+        data = self._file.read(count)
+        while data.endswith(b"\r") and (more := self._file.read(_FEW)):
+            data += more
+        if b"\r" not in data:
+            return data
+        text = np.frombuffer(data, np.uint8)
+        lone = text == _CR
+        lone[:-1] &= text[1:] != _LF
+        return np.where(lone, np.uint8(_LF), text).tobytes() if lone.any() else data
+
+
+def lines(file: Text, split: Split, skip: int = 0) -> Iterator[tuple[int, bytes]]:
     """Pieces of whole lines of a split, each with where it starts; ``skip`` lines of the file's begin are left out."""
     start, end = split.start, sys.maxsize if split.compressed else split.end
     if skip:
@@ -190,7 +215,7 @@ def lines(file: BinaryIO, split: Split, skip: int = 0) -> Iterator[tuple[int, by
         position, rest = position + stop, text[stop:]
 
 
-def _behind(file: BinaryIO, position: int, count: int) -> tuple[int, bytes]:
+def _behind(file: Text, position: int, count: int) -> tuple[int, bytes]:
     """Where the line behind so many line ends from a place on begins, and what was read of the file from there on."""
     file.seek(position)
     text = b""
@@ -207,21 +232,21 @@ def _behind(file: BinaryIO, position: int, count: int) -> tuple[int, bytes]:
 
 
 @contextmanager
-def _text(path: str) -> Iterator[BinaryIO]:
+def _text(path: str) -> Iterator[Text]:
     """A file's bytes, decompressed."""
     with opened(path) as file:
         decompress = _DECOMPRESSED.get(os.path.splitext(path)[1])
         if decompress is None:
-            yield file
+            yield Text(file)
             return
         try:
             with decompress(file, "rb") as text:
-                yield text
+                yield Text(text)
         except (OSError, EOFError, lzma.LZMAError) as error:
             raise PlanError(f"{path} cannot be decompressed: {error}") from error
 
 
-def _line_ends(file: BinaryIO, end: int) -> int:
+def _line_ends(file: Text, end: int) -> int:
     """The line ends before a place in a file."""
     found, position = 0, 0
     while position < end and (data := file.read(min(_PIECE, end - position))):
