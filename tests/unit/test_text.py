@@ -116,11 +116,22 @@ def test_a_bad_line_is_named(tmp_path: Path, monkeypatch, line, fault, name):
 @pytest.mark.parametrize(("given", "message"), [
     ({"skip": -1}, "skip=-1; it is how many lines"), ({"skip": "a"}, "skip='a'; it is how many lines"),
     ({"minPartitions": "x"}, "minPartitions='x'; it is a whole number"), ({"dtype": "U3"}, "cannot be read as <U3"),
-    ({"delimiter": "::"}, "one character, and not '::'")])
+    ({"delimiter": "::"}, "one character, and not '::'"), ({"dtype": {"a": "i4"}}, "one dtype, of all columns: one"),
+    ({"dtype": "number"}, "dtype='number' is no dtype; there are float32"), ({"dtype": [1]}, "is no dtype")])
 def test_arguments_that_say_nothing_are_refused_without_spark(tmp_path: Path, given, message):
     (tmp_path / "empty.txt").touch()
     with pytest.raises(PlanError, match=message):
         reader.read_text(None, tmp_path / "empty.txt", **{"minPartitions": 1, **given})
+
+
+@pytest.mark.parametrize(("columns", "message"), [
+    ({"b": slice(1, 3)}, r"not slice\(1, 3, None\); a slice is written as range\(1, 3\)"),
+    (slice(-2, None), r"written as range\(1, 3\)"), ("02", "and not '02'; names are only for the fields"),
+    ([0, 1.5], r"and not \[0, 1\.5\]"), ([0, 3], r"columns from 0 to 2, .* and not \[0, 3\]")])
+def test_columns_that_are_none_are_refused_without_spark(tmp_path: Path, columns, message):
+    (tmp_path / "three.txt").write_text("1 2 3\n")
+    with pytest.raises(PlanError, match=message):
+        reader.read_text(None, tmp_path / "three.txt", columns=columns, minPartitions=1)
 
 
 def test_rows_are_packed_as_the_records_they_stand_for():

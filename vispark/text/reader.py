@@ -85,22 +85,35 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
     [np.float32(0.75), np.float32(-4.5)]
     """
     require()
+    kind = _kind(dtype)
     name, parts = os.fspath(path), sc.defaultMinPartitions if minPartitions is None else minPartitions
     if not isinstance(skip, int | np.integer) or skip < 0:
         raise PlanError(f"skip={skip!r}; it is how many lines at the begin of each file are no data, 0 or more")
     if not isinstance(parts, int | np.integer):
         raise PlanError(f"minPartitions={parts!r}; it is a whole number")
-    if np.dtype(dtype).name not in DTYPES:
-        raise PlanError(f"text cannot be read as {np.dtype(dtype)}; there are {', '.join(DTYPES)}")
     if delimiter is not None and (len(delimiter) != 1 or delimiter in "\r\n\""):
         raise PlanError(f"delimiter= is one character, and not {delimiter!r}; leave it out for spaces and tabs")
     found = splits(name, parts)
     if not found:
         return sc.emptyRDD()
-    given = Format("" if delimiter in (None, " ") else delimiter or "", np.dtype(dtype).name, 1, ())
+    given = Format("" if delimiter in (None, " ") else delimiter or "", kind, 1, ())
     width = _width(dict.fromkeys(split.path for split in found), given, skip)
     format = Format(given.delimiter, given.dtype, width, _fields(columns, width))
     return sc.parallelize(found, len(found)).mapPartitions(Reader(format, skip, blocks))
+
+
+def _kind(dtype: Any) -> str:
+    """The name of a dtype that text can be read as."""
+    if isinstance(dtype, Mapping):
+        raise PlanError(f"dtype={dtype!r}; it is one dtype, of all columns: one that holds them all, such as float64; "
+                        "vmap can convert a field then")
+    try:
+        found = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"dtype={dtype!r} is no dtype; there are {', '.join(DTYPES)}") from error
+    if found.name not in DTYPES:
+        raise PlanError(f"text cannot be read as {found}; there are {', '.join(DTYPES)}")
+    return found.name
 
 
 def _width(paths: Iterable[str], format: Format, skip: int) -> int:
@@ -125,8 +138,13 @@ def _fields(columns: Columns | None, width: int) -> tuple[tuple[str, tuple[int, 
 
 
 def _numbers(columns: int | Sequence[int], width: int) -> tuple[int, ...] | int:
-    several = not isinstance(columns, int | np.integer)
-    numbers = tuple(map(int, columns)) if several else (int(columns),)      # type: ignore[arg-type]
+    several = isinstance(columns, Iterable)
+    given: list[Any] = list(columns) if several else [columns]      # type: ignore[arg-type]
+    if not all(isinstance(each, int | np.integer) for each in given):
+        instead = f"a slice is written as {range(width)[columns]}" \
+            if isinstance(columns, slice) else "names are only for the fields of a dict, as in {\"x\": [0, 1]}"
+        raise PlanError(f"columns= takes the number of a column, or several in a list, and not {columns!r}; {instead}")
+    numbers = tuple(map(int, given))
     if not numbers or not all(0 <= number < width for number in numbers):
         raise PlanError(f"columns= names columns from 0 to {width - 1}, which the first line has, and not {columns}")
     return numbers if several else numbers[0]
