@@ -342,6 +342,14 @@ def test_what_was_computed_behind_a_stencil_is_right_after_uncache(sc: SparkCont
     np.testing.assert_array_equal(Grid.gather(child.uncache()), expected + 1)
 
 
+def test_a_grid_with_its_halos_is_right_after_uncache(sc: SparkContext):
+    array = numbered((12, 10), "f8")
+    halos = Grid((12, 10), (3, 2), 1).scatter(sc, array, 2).cache("GPU").halo_extract().halo_shuffle().halo_append()
+    doubled = halos.cache().vmap(lambda u: 2 * u)
+    assert halos.count() == halos.uncache().count() == doubled.count() == 6
+    np.testing.assert_array_equal(Grid.gather(doubled), 2 * array)
+
+
 @pytest.mark.parametrize("method", ["checkpoint", "localCheckpoint"])
 def test_what_spark_was_to_save_or_read_is_computed_anew_after_uncache(sc: SparkContext, tmp_path: Path, method: str):
     sc.setCheckpointDir(str(tmp_path))

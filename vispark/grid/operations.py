@@ -287,7 +287,8 @@ class GridOperations(RDD[Any]):
         if self._reaches():
             self._run_loops()
             self._keep_together()
-            self._contents()
+            if any(node.cached for node in self._recent()):     # Halos that nothing reads need nothing kept.
+                self._contents()
 
     def _keep_together(self) -> None:
         """Keep the last result that needed neighbours; where that is forgotten, the first one behind it that is not."""
