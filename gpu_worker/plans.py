@@ -28,11 +28,8 @@ from gpu_worker.protocol.messages import (
     ToDevice,
     ToHost,
 )
-from gpu_worker.protocol.plans import digest
+from gpu_worker.protocol.plans import KEPT_PLANS, digest
 from gpu_worker.recordings import Recording, Recordings
-
-#: Plans kept; the one used least recently goes first.
-KEPT = 256
 
 #: The device memory, in bytes, that recordings of actions go on holding which rest, all together; and from how much on
 #: that all of them hold no further ones are made.
@@ -154,7 +151,7 @@ class Plans:
         if not _once(prepared.plan.steps):
             with self._lock:
                 prepared = self._known.setdefault(key, prepared)
-                gone = [self._known.popitem(last=False)[1]] if len(self._known) > KEPT else []
+                gone = [self._known.popitem(last=False)[1]] if len(self._known) > KEPT_PLANS else []
             for each in gone:
                 self._close_all(each.recordings.clear())
         return prepared

@@ -10,7 +10,7 @@ import functools
 import threading
 import time
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +21,7 @@ import numpy as np
 from gpu_worker.client import Client
 from gpu_worker.protocol.messages import Ran, Release, Request
 from gpu_worker.protocol.payload import KEPT_MEMORIES, MAPPED_SECONDS, Data, Payload, results
+from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import Loan, prefer
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
 from vispark.prepared import Shipment
@@ -30,6 +31,10 @@ _Given = TypeVar("_Given")
 
 #: The plans that a lane may have sent without having taken their answers.
 AHEAD = 16
+
+#: How many plans a worker is taken to know of this connection's: others bring plans too, and where it does not know one
+#: behind which there are others, what these start from is missing.
+_KNOWN = KEPT_PLANS // 2
 
 #: Told of each plan that was answered, or is lost.
 Heard = Callable[["Ticket"], None]
@@ -52,6 +57,8 @@ class Ticket:
     error: VisparkError | None = None
     done: bool = False
     loan: Loan | None = None
+    #: When it was sent, on the monotonic clock.
+    sent: float = 0.0
     #: Where results may lie in the memory that the request brought.
     results: int = -1
 
@@ -111,8 +118,8 @@ class Lane:
     blame: Blame
     heard: Heard
     lock: threading.RLock = field(default_factory=threading.RLock)
-    #: The plans that the worker was sent over this connection.
-    _known: set[bytes] = field(default_factory=set)
+    #: The last plans that the worker was sent over this connection, the very last one at the end.
+    _known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
     _waiting: deque[Ticket] = field(default_factory=deque)
     #: The memories that the worker has mapped, by number, and until when that is likely.
     _mapped: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_MEMORIES))
@@ -171,7 +178,10 @@ class Lane:
                 self._take()
         ticket.number, ticket.loan, ticket.results = request.number, loan, request.results
         self._transmit(request, ticket)
-        self._known.add(key)
+        self._known[key] = None
+        self._known.move_to_end(key)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
 
     def _loan(self, shipment: Shipment, nbytes: int) -> Loan:
         """Memory with a plan's values and so many bytes in all: what they were captured into, where that will do."""
@@ -216,7 +226,7 @@ class Lane:
     def _transmit(self, request: Request, ticket: Ticket) -> None:
         loan = ticket.loan
         descriptors = [] if loan is None or self._has_mapped(loan.payload) else [loan.payload.descriptor]
-        is_sent = False
+        ticket.sent, is_sent = time.monotonic(), False
         try:
             self.client.send(request, descriptors)
             is_sent = True
@@ -269,7 +279,7 @@ class Lane:
         try:
             reply, descriptors = self.client.receive(ticket.number)
         except PlanUnknown as error:
-            self._known.discard(ticket.shipment.prepared.key)
+            self._known.pop(ticket.shipment.prepared.key, None)
             self._mapped.clear()
             ticket.end()
             if len(self._waiting) > 1:
@@ -278,18 +288,20 @@ class Lane:
             return False
         if ticket.shipment:
             if ticket.loan and self.client.shares_memory:
-                self._keeps(ticket.loan.payload)
+                self._keeps(ticket.loan.payload, ticket.sent)
             ticket.answer = reply, self._results(ticket, reply, descriptors)
             ticket.end()
         return True
 
-    def _keeps(self, payload: Payload) -> None:
-        """The worker keeps a payload's memory for some time, and this thread is likely to send it again."""
+    def _keeps(self, payload: Payload, sent: float) -> None:
+        """The worker keeps a payload's memory for some time from when it had it, and this thread is likely to send it
+        again.
+        """
         if not self._mapped or self._mapped[-1] != payload.number:
             with suppress(ValueError):
                 self._mapped.remove(payload.number)
             self._mapped.append(payload.number)
-        self._mapped_until = time.monotonic() + MAPPED_SECONDS
+        self._mapped_until = sent + MAPPED_SECONDS
         prefer(self.client)
 
     def _results(self, ticket: Ticket, reply: Ran, descriptors: list[int]) -> Data:

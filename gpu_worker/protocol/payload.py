@@ -29,7 +29,7 @@ RECYCLED_BYTES = 512 << 20
 #: How many numbered memories a worker keeps for a connection: while somebody has the answer that lies in one, the next
 #: request fills another.
 KEPT_MEMORIES = 2
-#: For how many seconds after an answer a client takes it that they are still kept.
+#: For how many seconds after it sent a request a client takes it that they are still kept.
 MAPPED_SECONDS = 1.0
 #: Bytes that tell whether a piece of a partition is copied; see :class:`~gpu_worker.protocol.messages.Piece`.
 MARK_BYTES = 8

@@ -15,6 +15,9 @@ from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Stencil, Win
 
 DIGEST_BYTES = 16
 
+#: How many plans a worker keeps, those that were used last.
+KEPT_PLANS = 256
+
 
 # -- what data looks like ---------------------------------------------------------------------------------------------
 

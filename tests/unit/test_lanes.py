@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,8 +19,10 @@ from gpu_worker.client import Client
 from gpu_worker.protocol.errors import PlanError, PlanUnknown, WorkerLost
 from gpu_worker.protocol.messages import Done, Folded, Ran, Release, Reply, Request, Times, Welcome
 from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import Shared, captured
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
+from vispark import lanes
 from vispark.kernels import ArrayValue
 from vispark.lanes import Lane, Ticket
 from vispark.prepared import Prepared, Shipment
@@ -251,3 +254,31 @@ def test_what_is_interrupted_is_lost_with_its_connection(lane: tuple[Lane, Conne
     for ticket in lost:
         with pytest.raises(WorkerLost, match="interrupted"):
             sending.wait(ticket)
+
+
+def test_a_plan_is_sent_again_behind_many_others(lane: tuple[Lane, Connection]):
+    """The worker may have it no more, and others that start from its result would be on their way when it says so."""
+    sending, worker = lane
+    brought = []
+    for number in (0, 0, *range(KEPT_PLANS), 0, KEPT_PLANS - 1):
+        given = shipment()
+        ticket = sending.send(replace(given, prepared=replace(given.prepared, key=number.to_bytes(16))))
+        request, _ = worker.receive(Request)
+        brought.append(bool(request.plan))
+        worker.send(Ran(request.number, (), None, False, Times(0.0, 0.0), b""), Reply)
+        sending.wait(ticket)
+    assert brought == [True, False, False] + [True] * KEPT_PLANS + [False]
+
+
+def test_how_long_a_worker_has_memory_counts_from_when_it_was_sent(lane: tuple[Lane, Connection],
+                                                                   monkeypatch: pytest.MonkeyPatch):
+    sending, worker = lane
+    monkeypatch.setattr(lanes, "MAPPED_SECONDS", 0.2)
+    large = np.ones(100_000)
+    sent = sending.send(shipment(large))
+    one = answer(worker)
+    time.sleep(0.2)
+    sending.wait(sent)
+    sent = sending.send(shipment(large))
+    assert answer(worker) == one
+    sending.wait(sent)
