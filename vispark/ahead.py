@@ -70,6 +70,9 @@ class Ahead(History):
         waiting: list[Ahead] = []
         for each in self._kept():
             if each._is_complete():
+                if each._residency is not None and each._residency.has_failed:
+                    self._behind = -math.inf
+                    return
                 break
             waiting.append(each)
         kept = [each for each in waiting if each._residency is not None]

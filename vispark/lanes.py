@@ -326,19 +326,32 @@ class Lane:
         return error
 
     def _lost(self, error: VisparkError) -> None:
-        """All that is on its way is lost; of a plan whose kernel did it, it is that plan's error."""
+        """All that is on its way is lost; of a plan whose kernel did it, and of those that start from what it was to
+        keep, it is that kernel's error.
+        """
         todo = self._given_up(error)
         try:
-            for each in todo:
-                if each.shipment:
-                    try:
-                        self.blame(self.client, each.shipment, each.number)
-                    except VisparkError as fault:
-                        each.error = fault
-                        break
+            self._find_guilty(todo)
         finally:
             for each in todo:
                 self.heard(each)
+            self._failed.clear()
+
+    def _find_guilty(self, lost: list[Ticket]) -> None:
+        is_found = False
+        for each in lost:
+            if each.shipment is None:
+                continue
+            start, *kept = each.shipment.vrdds
+            reason = self._failed.get(start)
+            if reason is None and not is_found:
+                try:
+                    self.blame(self.client, each.shipment, each.number)
+                except VisparkError as fault:
+                    is_found, reason = True, fault
+            if reason is not None:
+                each.error = reason
+                self._failed.update(dict.fromkeys(kept, reason))
 
     def _break_off(self) -> None:
         """The same where it is not the worker that ended: what it was sent may be done all the same."""

@@ -17,7 +17,7 @@ from vispark.grid.loop import Pace
 from vispark.plan import Cached
 from vispark.plans import Plans, Shape
 from vispark.released import Released
-from vispark.workers import Sent, Worker
+from vispark.workers import LOST, Sent, Worker
 
 if TYPE_CHECKING:
     from vispark.replay import Replay
@@ -93,6 +93,12 @@ class Residency:
         for partition in list(partitions):
             self.places.pop(partition, None)
         self._changes += 1
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a plan that was to bring it failed, and was not merely lost, which nobody was told of yet."""
+        errors = [sent.ticket.error for _, sent in self.pending if sent.ticket is not None]
+        return any(error is not None and not isinstance(error, LOST) for error in errors)
 
     @property
     def is_whole(self) -> bool:

@@ -206,7 +206,7 @@ class Session:
         *before, last = chain
         start = next((node.cached for node in reversed(before) if node.cached), None)
         residency = self.residencies.get(start.number) if start else None
-        if not partitions or residency is None or len(residency.contents) < len(partitions):
+        if not partitions or residency is None or residency.has_failed or len(residency.contents) < len(partitions):
             return
         try:
             together = plan.together(chain, start)
@@ -373,6 +373,9 @@ class Session:
             if not missing:
                 return
             chain = plan.upto(trail(enough(self, wanted, missing)), wanted)
+            for each in self._kept(chain):
+                if each.has_failed:
+                    self._settle_pending(each)
             if plan.together(chain, None) or (
                     plan.is_cut(chain) and not any(is_held(self, node, missing) for node in chain)):
                 residency.replay = residency.replay or Replay(self, loader, chain)

@@ -17,12 +17,13 @@ from pyspark import SparkContext
 from gpu_worker.client import Client
 from gpu_worker.protocol.messages import Run
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import cost, host_context, report, used
+from tests.system.vrdd_tools import cost, host_context, report, used, warm_up
 from tests.system.worker_tools import eventually
 from vispark import (
     IN,
     CompileError,
     Grid,
+    KernelFault,
     Kernels,
     RecordError,
     ahead,
@@ -221,6 +222,28 @@ def test_what_is_wrong_is_told_by_the_action_that_needs_it(sc: SparkContext):
     assert x.collect() == [1.0, 2.0]
 
 
+def test_a_fault_is_told_by_the_action_and_nothing_is_run_again(sc: SparkContext):
+    def at(rows, index):
+        return rows + rows[index]
+
+    x = sc.parallelize([1.0, 2.0], 2).cache("GPU")
+    rows = sc.parallelize([np.zeros((3, 4)) for _ in range(2)], 2).cache("GPU")
+    assert x.count() == rows.count() == 2
+    if Session.of(sc).relays:
+        pytest.skip("a relayed plan runs under the action")
+    for steps in (4, 3 * AHEAD):
+        bad = rows.vmap(at, 0).cache()
+        assert bad.count() == 2
+        for number in range(steps):
+            bad = bad.vmap(at, 1000 if number == 1 else 0).cache()
+        jobs = sc._jsc.sc().dagScheduler().numTotalJobs()
+        with pytest.raises(KernelFault, match="index 1000 is out of range"):
+            bad.collect()
+        assert sc._jsc.sc().dagScheduler().numTotalJobs() == jobs
+        assert x.collect() == [1.0, 2.0]
+    warm_up(sc)     # all connections led to processes that are gone
+
+
 def test_what_cannot_be_lowered_is_told_by_the_action(sc: SparkContext):
     x = sc.parallelize([1.0, 2.0], 2).cache("GPU")
     assert x.count() == 2
@@ -302,6 +325,7 @@ def test_a_program_goes_on_after_it_was_interrupted(sc: SparkContext, monkeypatc
     del y
     settled(sc)
     assert len(report(sc).vrdds) == 1
+    warm_up(sc)
 
 
 def test_what_was_let_go_of_goes_although_its_message_was_interrupted(sc: SparkContext,
@@ -320,3 +344,4 @@ def test_what_was_let_go_of_goes_although_its_message_was_interrupted(sc: SparkC
         x.collect()
     settled(sc)
     assert len(report(sc).vrdds) == 1
+    warm_up(sc)
