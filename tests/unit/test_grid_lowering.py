@@ -160,6 +160,21 @@ def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, 
         assert work.stencils[together.launch].arguments == work.stencils[step.phases[0].launch].arguments
 
 
+@pytest.mark.parametrize(("steps", "check", "left"), [
+    (9, 0, ""), (10, 0, ", the last of 10 in 1 pass over memory"),
+    (11, 0, ", the last 2 of 11 a step in 1 pass over memory"),
+    (9, 5, ", where fewer are left before something is asked for, or at the end, a step in 1 pass over memory")])
+def test_it_is_said_how_the_steps_are_done_that_are_left_over(steps, check, left):
+    spec = record_loop(fill_u, (), steps, None, 1, check)
+    said, = lowered(Grid((30, 30, 30), (1, 1, 2), 3, 0.0, {"u": "f4"}), plan.Iterate(spec)).passes
+    assert said.partition(";")[0] == f"iterate fill_u: 3 steps in 1 pass over memory{left}"
+
+
+@stencil
+def fill_u(u):
+    return {"u": u[0, 0, 0] + 0.5 * (u[-1, 0, 0] - u[0, 1, 0])}
+
+
 def test_so_many_steps_are_joined_as_shared_memory_holds():
     spec = record_loop([(slope, ()), (fill, (0.1,))], (), 9, None, 1, 0)
     grid = Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", {"u": "f8", "v": "f8"})

@@ -51,8 +51,8 @@ class GridLowering(Lowering):
         super().__init__(chain, start, goal, room)
         self.description = description
         self.stencils: list[StencilLaunch] = []
-        #: Each loop with its stencils, and the passes of so many steps that they became.
-        self._loops: list[tuple[LoopSpec, Maps, tuple[Maps, int]]] = []
+        #: Each loop with its stencils, the passes of a step, and those of so many steps at once.
+        self._loops: list[tuple[LoopSpec, Maps, Maps, Maps, int]] = []
         self._first = len(chain) - len(self.nodes)
 
     # -- what blocks become -------------------------------------------------------------------------------------------
@@ -188,18 +188,18 @@ class GridLowering(Lowering):
         self.steps += [messages.ToDevice(), Iterate(
             spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
             self._phases(several), stride, self.slots.slot(Given(position, "done", 0)) if spec.check else -1)]
-        self._loops.append((spec, maps, (several, stride) if several else (once, 1)))
+        self._loops.append((spec, maps, once, several, stride))
         self._ghosts = None
 
     @property
     def passes(self) -> list[str]:
         """Of each loop, how often its steps go over memory, and why no more of its stencils are done at once."""
         said = []
-        for spec, maps, (made, stride) in self._loops:
-            steps = "a step" if stride == 1 else f"{stride} steps"
+        for spec, maps, once, several, stride in self._loops:
+            steps = f"{stride} steps in {_passes(several)}{_left(spec, once, stride)}" if several else \
+                f"a step in {_passes(once)}"
             reason = why_apart(maps, self.description, spec.most_at_once, self.room)
-            said.append(f"{spec.label}: {steps} in {len(made)} pass{'es' * (len(made) > 1)} over memory"
-                        + (f"; not joined where {reason}" if reason else ""))
+            said.append(f"{spec.label}: {steps}" + (f"; not joined where {reason}" if reason else ""))
         return said
 
     def _phases(self, maps: Maps) -> tuple[Phase, ...]:
@@ -213,3 +213,19 @@ class GridLowering(Lowering):
 
     def _plan(self, *parts) -> messages.Plan:
         return replace(super()._plan(*parts), grid=self.description.grid_shape, stencils=tuple(self.stencils))
+
+
+def _passes(made: Maps) -> str:
+    return f"{len(made)} pass{'es' * (len(made) > 1)} over memory"
+
+
+def _left(spec: LoopSpec, once: Maps, stride: int) -> str:
+    """What becomes of the steps of a loop that are not done so many at once; empty where all are."""
+    left = spec.steps % stride
+    if spec.depends:
+        which = "where fewer are left before something is asked for, or at the end, a step"
+    elif left:
+        which = f"the last {left} of {spec.steps} a step" if left > 1 else f"the last of {spec.steps}"
+    else:
+        return ""
+    return f", {which} in {_passes(once)}"
