@@ -13,12 +13,14 @@ lambda(const int k, const float v, int& out_0_value, float& out_1_0_value, long 
 extern "C" __global__ void
 lambda_fold_cells(rows::Word* made)
 {
+#ifndef VISPARK_ON_HOST
     const long long first = blockIdx.x * 256ll + threadIdx.x, step = 100096;
     if (first == 0) made[0] = 0;
     rows::start_cells<rows::Cell<Add, One, long long, long long>>(made + 1, 100000, first, step);
     rows::start_cells<rows::Cell<Add, Value, float, double>>(made + 100001, 100000, first, step);
     rows::start_cells<rows::Cell<Add, Value, long long, long long>>(made + 1300001, 100000, first, step);
     rows::start_cells<rows::Cell<Add, Size, long long, double>>(made + 1400001, 100000, first, step);
+#endif
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2)

@@ -114,11 +114,14 @@ class KeyedFrame(Frame):
         if first is None:
             return super()._kernel()
         text, offset = Text(), 1
-        text.add(f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {first.grid * 256};",
+        # On the host a work has cells of its own.
+        text.add("#ifndef VISPARK_ON_HOST",
+                 f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {first.grid * 256};",
                  "if (first == 0) made[0] = 0;")
         for each in self._shared_cells():
             text.add(f"rows::start_cells<{each.one.cell}>(made + {offset}, {each.one.width}, first, step);")
             offset += each.one.width * each.one.words
+        text.add("#endif")
         given = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
         return ['extern "C" __global__ void', f"{first.name}({given})", "{", *text.lines, "}", "", *super()._kernel()]
 
