@@ -4,6 +4,8 @@
 # ruff: noqa: B905, SIM108
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy import argmin, dot, exp
 from numpy.linalg import norm
@@ -370,3 +372,57 @@ def _two_names(p):
     a = p * 2
     b = a
     return a + b
+
+
+# -- lengths that given ints decide -----------------------------------------------------------------------------------
+
+SHORT = 3
+
+
+@case("a moving mean by slices", P, 3, tolerance=4, golden="moving_mean")
+def _moving_slices(p, w):
+    out = np.empty(len(p) - w + 1, p.dtype)
+    for i in range(len(out)):
+        out[i] = p[i:i + w].mean()
+    return out
+
+
+case("a moving mean by a comprehension", P, 3, tolerance=4)(
+    lambda p, w: np.array([p[i:i + w].mean() for i in range(len(p) - w + 1)]))
+
+
+@case("a moving mean by running sums", P, 3, tolerance=8)
+def _moving_sums(p, w):
+    c = np.cumsum(np.concatenate((np.zeros(1), p)))
+    return (c[w:] - c[:-w]) / w
+
+
+case("shapes computed from ints", P, 4)(
+    lambda p, w=4: (np.zeros(w + 1) + p[0], np.ones(2 * w), np.zeros(len(p) - SHORT) + p[0], np.full(len(p) // w, p[1]),
+                    np.zeros(max(w - 9, 1)), np.zeros(-(-len(p) // w)), np.zeros(abs(-w)), np.zeros(math.ceil(w / 3)),
+                    np.zeros(int(w * 0.5)), np.zeros(w % 3 + divmod(w, 3)[0])))
+
+
+@case("slices' ends computed from ints", P, 2)
+def _halves(p, w):
+    h, n = w // 2, len(p)
+    if w > 1:
+        n = n - w
+    return p[h:-h], p[w // 2:], p[:n], p[:len(p) - SHORT], p[: -w if w else None], p[:3] if w > 2 else p[:1]
+
+
+@case("slices around an item, and one behind the other", P, 2, tolerance=4)
+def _blocks(p, w):
+    around, blocks = p.copy(), np.zeros(len(p) // w)
+    for i in range(w // 2, len(p) - w // 2):
+        around[i] = p[i - w // 2:i + w // 2 + 1].max()
+    for i in range(len(p) // w):
+        blocks[i] = p[i * w:(i + 1) * w].sum()
+    return around, blocks, np.arange(w * 2, w * 3), p[:len(p) // w * w].reshape(len(p) // w, w).sum(axis=1)
+
+
+@case("rows of a length that an int decides on each way", P, 2)
+def _on_each_way(p, w):
+    if w > 2:
+        return p[:1]
+    return p[:2] if p[0] > 0 else p[1:3]

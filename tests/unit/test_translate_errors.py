@@ -23,6 +23,7 @@ from vispark.explain import translate
 from vispark.translate import Field, Record, TranslationError, specialise, stencil, trace
 
 NUMBERS = np.float32([1, 2])
+HALF = np.int64(1)
 ROWS = rows(2, 4)
 INTS = np.int32([1, 2])
 state: list[float] = []
@@ -496,7 +497,16 @@ FORBIDDEN = [
     (lambda p: np.linalg.norm(np.outer(p, p), 2), ROWS, (), "order 2 of a matrix is not supported"),
     (lambda p: sum(p, start=p), ROWS, (), r"begins with a number here.*write start \+ sum\(p\)"),
     (lambda p: np.cumsum(p, 1), ROWS, (), "no such axis; a running sum"),
-    (lambda p, n: p[:n], ROWS, (np.int64(2),), r"only Python's ints are, so give int\(n\) for a NumPy integer n"),
+    (lambda p, n: p[:n], ROWS, (np.int64(2),), r"; n is a NumPy integer, .* only Python's .* int\(n\) in its place"),
+    (lambda p, n: np.zeros(len(p) - n), ROWS, (np.uint8(2),), r"must be known.* give the function int\(n\)"),
+    (lambda p, n: p[:len(p) - HALF * n], ROWS, (2,), r"a slice's ends.* give the function int\(HALF\)"),
+    (lambda p, n: sum(p[i:i + n].sum() for i in range(2)), ROWS, (np.int32(2),), r"give the function int\(n\)"),
+    (lambda p, n: p[n:n + 2], ROWS, (np.int64(2),), r"may lie anywhere.* give the function int\(n\)"),
+    (lambda p, n: p[:3] if n > 2 else p[:2], ROWS, (np.int64(2),), r"one shape on all; n is a NumPy integer"),
+    (lambda p, n: [p[i] for i in range(n)][0], ROWS, (np.int64(2),), r"has a length .* give the function int\(n\)"),
+    (lambda p, n: sum(p[i] for i in range(0, len(p), n)), ROWS, (0,), "range's step is 0"),
+    (lambda p, n: np.arange(0, len(p), n), ROWS, (0,), r"np\.arange's step is 0"),
+    (lambda p, n: np.zeros(len(p) - n), ROWS, (9,), r"cannot have the shape"),
     (lambda x, y: x + y, NUMBERS, (), "no value is given for the parameter y"),
     (lambda a, y: a, {"a": NUMBERS, "b": NUMBERS}, (), "no value is given for the parameter y.*fields are a, b"),
     (lambda q: q, {"a": NUMBERS, "b": NUMBERS}, (), "no parameter of lambda is named after a field.*a, b"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from gpu_worker.device.nvrtc import compile_cubin
 from tests.golden.case import F32, rows
 from tests.golden.harness import difference, launch, plain, translated
 from vispark.translate import Call, Field, Function, Record, fuse, specialise, stencil, trace, translate
+from vispark.translate.errors import TranslationError
 
 FLOAT = Record((Field("", "float32"),))
 
@@ -80,6 +83,36 @@ def test_other_values_of_arguments_and_captures_give_the_same_kernel():
 def test_ints_that_shape_the_code_are_compiled_in():
     assert len({specialise(trace(shaped(n)), FLOAT) for n in (2, 3)}) == 2
     assert all(parameter.kind != "capture" for parameter in specialise(trace(shaped(2)), FLOAT).parameters)
+
+
+WINDOW = 3
+
+
+def test_an_int_that_an_expression_makes_a_length_of_is_compiled_in_and_no_other():
+    def shortened(p, w, k):
+        n = len(p) - w // 2
+        return np.zeros(n) + p[0] * k + WINDOW
+
+    def moved(p, w):
+        return p[w + 1] * (w if w > 1 else w - 1)
+
+    row = Record((Field("", "f4", (8,)),))
+    kernels = {args: specialise(trace(shortened, args), row, args) for args in ((4, 7), (4, 9), (6, 7))}
+    assert kernels[4, 7] == kernels[4, 9] != kernels[6, 7]
+    assert [(each.kind, each.number) for each in kernels[4, 7].parameters[2:]] == [("capture", 0), ("argument", 1)]
+    assert len({specialise(trace(moved, (w,)), row, (w,)) for w in (1, 2, 3)}) == 1
+
+
+@pytest.mark.parametrize("changed", ["if p[0] > 0: n = n + 1", "for i in range(2): n = n + 1", "n = int(p[0])",
+                                     "n = n + int(p[0])"])
+def test_a_length_that_data_changed_is_an_error_at_its_place(changed: str, tmp_path: Path):
+    source = f"import numpy as np\n\n\ndef f(p, w):\n    n = len(p) - w\n    {changed}\n    return np.zeros(n)\n"
+    path = tmp_path / "changed.py"
+    path.write_text(source)
+    function = runpy.run_path(str(path))["f"]
+    with pytest.raises(TranslationError, match="the shape of an array must be known") as caught:
+        specialise(trace(function, (2,)), Record((Field("", "f4", (8,)),)), (2,))
+    assert (caught.value.line, caught.value.column) == (7, 12) and "NumPy integer" not in str(caught.value)
 
 
 def test_the_parameters_order_and_the_values_for_them():

@@ -306,7 +306,10 @@ class Arrays(Reductions):
         first = literal(0) if stop is None or isinstance(stop, Nothing) else start_or_stop
         last = start_or_stop if stop is None or isinstance(stop, Nothing) else stop
         by = literal(1) if step is None else step
-        found = range(*(self.static(self.plain(value), reason) for value in (first, last, by)))
+        ends = [self.static(self.plain(value), reason) for value in (first, last, by)]
+        if ends[2] == 0:
+            raise Refusal("np.arange's step is 0")
+        found = range(*ends)
         kind = self.dtype(dtype, "int64")
         if kind.kind == "b" and len(found) > 2:
             raise Refusal("np.arange of bools has at most two, as in NumPy")

@@ -103,6 +103,7 @@ class Assignments(Expressions):
         if isinstance(value, Number):
             if isinstance(old, Number) and old.variable and old.type == value.type:
                 self.assign(old, value)
+                frame.variables[name] = replace(old, numpy_int=value.numpy_int)
                 return
             settled = self.named_in_place or value.known or (value.text.isidentifier() and not value.variable)
             frame.variables[name] = value if settled else self._named(name, value)
@@ -121,8 +122,10 @@ class Assignments(Expressions):
     def _named(self, name: str, value: Number) -> Number:
         found = self.name(name)
         self.line(f"{value.c} {found} = {value.text};")
-        # An int of known bounds is not assigned again: another value may need more room.
-        return replace(value, text=found, atom=True, variable=not (value.type == INT and value.c == "int"))
+        # An int of known bounds is not assigned again: another value may need more room. Nor is what given ints alone
+        # decide: another value may be decided otherwise.
+        settled = (value.type == INT and value.c == "int") or value.sources is not None
+        return replace(value, text=found, atom=True, variable=not settled)
 
     def _part(self, name: str, value: Value) -> Value:
         if isinstance(value, Number):

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from vispark.translate import form, liveness
+from vispark.translate.casts import literal
 from vispark.translate.comprehensions import Comprehensions
 from vispark.translate.errors import Refusal
 from vispark.translate.expressions import Frame, settled
 from vispark.translate.liveness import NONE, Names
+from vispark.translate.scalars import NeedsStatic
 from vispark.translate.values import Array, Function, Nothing, Number, Tuple, Type, Value, join_types, shown, type_of
 
 _DEEPEST = 40
@@ -19,12 +21,14 @@ _DEEPEST = 40
 class Returns:
     """What the ``return`` statements of a call give.
 
-    ``keep`` takes the value of each; ``jumps`` says that C++ has to return there, as more would follow.
+    ``keep`` takes the value of each; ``jumps`` says that C++ has to return there, as more would follow. ``tests`` are
+    those of the ifs around them.
     """
 
     keep: Callable[[Value], None]
     jumps: bool = False
     seen: Type | None = None
+    tests: tuple[Number, ...] = ()
 
 
 class Calls(Comprehensions):
@@ -94,6 +98,7 @@ class Calls(Comprehensions):
 
     def _give(self, value: Value) -> None:
         returns, kind = self.returns, type_of(value) if not isinstance(value, Function) else None
+        returns.tests += self.tests
         if kind is None:
             returns.keep(value)
             return
@@ -103,8 +108,9 @@ class Calls(Comprehensions):
         try:
             returns.seen = kind if returns.seen is None else join_types(returns.seen, kind)
         except Refusal as error:
-            raise Refusal(f"{self.frame.definition.name} returns {shown(returns.seen)} on one way and {shown(kind)} on "
-                          "another; return one type") from error
+            test = next((test for test in returns.tests if test.sources or test.numpy_int), literal(False))
+            raise NeedsStatic.of(test, f"{self.frame.definition.name} returns {shown(returns.seen)} on one way and "
+                                       f"{shown(kind)} on another; return one type") from error
         returns.keep(value)
         if returns.jumps:
             self.line("return;")

@@ -10,7 +10,7 @@ import numpy as np
 
 from vispark.translate.errors import Refusal
 from vispark.translate.types import BOOL, INT, Scalar, weak_of
-from vispark.translate.values import INT32, Number
+from vispark.translate.values import INT32, Number, derived
 
 INT64 = -(2**63), 2**63 - 1
 #: Bytes of the integers that a GPU's compiler negates and compares wrongly: opaque() in the prelude says how.
@@ -69,7 +69,7 @@ def cast(number: Number, to: Scalar) -> Number:
     Refusal
         If a known Python int does not fit.
     """
-    found = _cast(number, to)
+    found = derived(_cast(number, to), number)
     return replace(found, common=True) if number.common else found
 
 
@@ -79,8 +79,7 @@ def _cast(number: Number, to: Scalar) -> Number:
     if number.type.dtype == to.dtype:
         text = f"(long long){number.closed}" if number.c == "int" and to.dtype == "int64" and not to.weak else None
         if text is None:
-            return Number(to, number.text, bounds=number.bounds if to == INT else None, atom=number.atom,
-                          sources=number.sources)
+            return Number(to, number.text, bounds=number.bounds if to == INT else None, atom=number.atom)
         return Number(to, text, atom=False)
     if to.kind == "b":
         return Number(to, truth(number).text, atom=False)
@@ -132,7 +131,7 @@ def truth(number: Number) -> Number:
         return number
     if number.type.kind == "c":
         return Number(BOOL, f"{number.closed} != {number.type.c}(0)", atom=False)
-    return Number(BOOL, f"{computed(number)} != 0", atom=False)
+    return derived(Number(BOOL, f"{computed(number)} != 0", atom=False), number)
 
 
 def range_of(found: Scalar) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from vispark.translate.expressions import Frame
 from vispark.translate.form import Constant, Definition
 from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure
 from vispark.translate.products import Product, Products, Stage
-from vispark.translate.types import INT, Scalar, scalar_of
+from vispark.translate.types import Scalar, scalar_of
 from vispark.translate.values import (
     Array,
     ArrayType,
@@ -33,6 +33,7 @@ from vispark.translate.values import (
     Tuple,
     Type,
     Value,
+    given_number,
     shown,
     stored,
 )
@@ -252,7 +253,7 @@ class ChainWriter(Products):
         self.given.append((name, declared, Parameter(*place[:1], "", place[1], one.type.dtype, one.shape, pointer)))
         if pointer:
             return stored(name, one.type, one.shape)
-        return Number(one.type, name, sources=frozenset({place}) if one.type == INT else None)
+        return given_number(one.type, name, place, wanted)
 
     def _variables(self, link: Link, fields: dict[str, Value | Field], first: int) -> dict[str, Value]:
         """The parameters' values: fields, arguments in order, defaults."""

@@ -21,6 +21,8 @@ from vispark.translate.writer import Serial
 _Each = form.Each | form.Listed
 #: A list of more items than this goes into an array by a loop.
 _WRITTEN_OUT = 16
+_LENGTH = ("a list has a length that is known before the kernel runs: its iterable's, and no if; sum() and its like "
+           "take a generator with if")
 
 
 class Comprehensions(Ways):
@@ -47,9 +49,9 @@ class Comprehensions(Ways):
             raise Refusal(f"{name}() of a generator is over numbers, and these are {shown(kinds[0])}{advice}")
         if name == "sum":
             return self._sum_of_each(node, steps, kinds, first)
-        if not self.count_of(steps) or node.conditions or isinstance(node.value, form.Each):
-            raise Refusal(f"{name}() of a generator needs at least one value: one iterable whose length is known, and "
-                          "no if")
+        reason = f"{name}() of a generator needs at least one value: one iterable whose length is known, and no if"
+        if node.conditions or isinstance(node.value, form.Each) or not self.known_count(steps, reason):
+            raise Refusal(reason)
         kind = functools.reduce(join_types, kinds)
         if key is not None:
             return self._extreme_by_key(name, node, steps, kind, self.expression(key))
@@ -206,10 +208,9 @@ class Comprehensions(Ways):
     def _Listed(self, node: form.Listed) -> Value:
         """A list comprehension, written out."""
         steps = self._steps_of_each(node)
-        count = self.count_of(steps)
-        if count is None or node.conditions:
-            raise Refusal("a list has a length that is known before the kernel runs: its iterable's, and no if; sum() "
-                          "and its like take a generator with if")
+        if node.conditions:
+            raise Refusal(_LENGTH)
+        count = self.known_count(steps, _LENGTH)
         if count > UNROLLED:
             raise Refusal(f"a list of {count} items is too long to be written out; give it to np.array() at once")
         kept, items = dict(self.frame.variables), []

@@ -26,12 +26,13 @@ from vispark.translate.values import (
     Steps,
     Tuple,
     Value,
+    chosen,
+    derived,
     describe,
     join_types,
     plus,
     reindexed,
     times,
-    type_of,
 )
 from vispark.translate.windows import Windows
 from vispark.translate.writer import same
@@ -195,7 +196,7 @@ class Expressions(Windows):
         a, b = self.truth(a), self.truth(b)
         if a.known:
             return b if a.value else a
-        return a if b.known and b.value else Number(b.type, f"{a.closed} && {b.closed}", atom=False)
+        return a if b.known and b.value else derived(Number(b.type, f"{a.closed} && {b.closed}", atom=False), a, b)
 
     def truth(self, value: Value) -> Number:
         """``bool(value)``."""
@@ -230,7 +231,7 @@ class Expressions(Windows):
             needed = left if symbol == "and" else scalars.unary("not", left)
             return self.as_number(self._chosen(needed, lines, other, None, left))
         sign = "&&" if symbol == "and" else "||"
-        return Number(BOOL, f"{left.closed} {sign} {other.closed}", atom=False)
+        return derived(Number(BOOL, f"{left.closed} {sign} {other.closed}", atom=False), left, other)
 
     def _Logical(self, node: form.Logical) -> Value:
         found = self.expression(node.operands[0])
@@ -248,9 +249,9 @@ class Expressions(Windows):
         if not lines.lines and all(isinstance(value, Number) and value.type.kind == "b" for value in (left, other)):
             sign = "&&" if symbol == "and" else "||"
             found: Any = join_types(left.type, other.type)
-            return Number(found, f"{test.closed} {sign} {other.closed}", atom=False)
+            return derived(Number(found, f"{test.closed} {sign} {other.closed}", atom=False), test, other)
         test = self.fixed(test, "holds")
-        needed = test if symbol == "and" else Number(BOOL, f"!{test.closed}")
+        needed = test if symbol == "and" else derived(Number(BOOL, f"!{test.closed}"), test)
         return self._chosen(needed, lines, other, None, self.snapshot(left))
 
     def _Choice(self, node: form.Choice) -> Value:
@@ -269,12 +270,13 @@ class Expressions(Windows):
             a, b = cast(yes, kind), cast(no, kind)
             if kind == INT and bounds is not None:
                 a, b = yes, no
-            return Number(kind, f"{test.closed} ? {a.closed} : {b.closed}", bounds=bounds, atom=False)
+            return derived(Number(kind, f"{test.closed} ? {a.closed} : {b.closed}", bounds=bounds, atom=False),
+                           test, yes, no)
         return self._chosen(test, yes_lines, yes, no_lines, no)
 
     def _chosen(self, test: Number, yes_lines, yes: Value, no_lines, no: Value) -> Value:
         """One of two values whose lines were kept apart; without ``no_lines`` the second is there already."""
-        kind = join_types(type_of(yes), type_of(no))
+        kind = self.joined(test, yes, no)
         result = self.variable(kind, "chosen", None)
         if no_lines is None:
             self.assign(result, no)
@@ -285,7 +287,8 @@ class Expressions(Windows):
             with self.block("else"):
                 self.put(no_lines)
                 self.assign(result, no)
-        return settled(result, fresh=all(isinstance(value, Array) and value.fresh for value in (yes, no)))
+        fresh = all(isinstance(value, Array) and value.fresh for value in (yes, no))
+        return settled(chosen(result, test, yes, no), fresh=fresh)
 
     # -- containers ---------------------------------------------------------------------------------------------------
 
@@ -446,11 +449,12 @@ class Expressions(Windows):
 
     def _slice_parts(self, node: form.Slice) -> list[int | None]:
         reason = "a slice's ends must be known before the kernel runs, as lengths are compiled in; use a loop"
-        found: list[int | None] = []
-        for part in (node.start, node.stop, node.step):
-            value = None if part is None else self.expression(part)
-            found.append(None if value is None or isinstance(value, Nothing) else
-                         self.static(self.as_number(value), reason))
+        values = [Nothing() if part is None else self.expression(part) for part in (node.start, node.stop, node.step)]
+        numbers = [None if isinstance(value, Nothing) else self.as_number(value) for value in values]
+        for number in numbers:
+            if number is not None and number.numpy_int:
+                self.static(number, reason)
+        found = [None if number is None else self.static(number, reason) for number in numbers]
         if found[2] == 0:
             raise Refusal("a slice's step is 0")
         return found

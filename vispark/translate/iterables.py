@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+
 from vispark.translate.casts import literal
 from vispark.translate.errors import Refusal
 from vispark.translate.scalars import NeedsStatic
 from vispark.translate.subscripts import Subscripts
-from vispark.translate.values import Array, List, Number, Steps, Tuple, Value, describe, plus, reindexed
+from vispark.translate.values import (
+    Array,
+    List,
+    Number,
+    Steps,
+    Tuple,
+    Type,
+    Value,
+    describe,
+    join_types,
+    plus,
+    reindexed,
+    type_of,
+)
 
 #: The most turns that a count of enumerate may reach.
 _ENDLESS = 2**31 - 1
@@ -42,6 +57,8 @@ class Iterables(Subscripts):
         numbers = [self.as_number(value, "a whole number") for value in values]
         if any(number.type.kind not in "iu" for number in numbers):
             raise Refusal("range takes whole numbers; make one with int()")
+        if len(numbers) == 3 and numbers[2].known and numbers[2].value == 0:
+            raise Refusal("range's step is 0")
         return Steps("range", tuple(numbers))
 
     def _enumerated(self, values: list[Value]) -> Steps:
@@ -84,7 +101,7 @@ class Iterables(Subscripts):
         """How many turns there are, where it is known."""
         raise NotImplementedError
 
-    # -- numbers that must be of a kind -------------------------------------------------------------------------------
+    # -- what must be of a kind ----------------------------------------------------------------------------------------
 
     def as_number(self, value: Value, what: str = "a number") -> Number:
         """A value that must be a number."""
@@ -99,3 +116,11 @@ class Iterables(Subscripts):
         if number.known and isinstance(number.value, int):
             return int(number.value)
         raise NeedsStatic.of(number, reason)
+
+    def joined(self, test: Number, *values: Value) -> Type:
+        """The type of what has one of several values, by a test; ints that choose values of no one type become part of
+        the kernel."""
+        try:
+            return functools.reduce(join_types, map(type_of, values))
+        except Refusal as error:
+            raise NeedsStatic.of(test, str(error)) from error

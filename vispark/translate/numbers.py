@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math as python_math
 
 from vispark.translate import library, scalars
@@ -9,7 +10,7 @@ from vispark.translate.casts import cast, literal, truth
 from vispark.translate.comparisons import compared_as_scalars
 from vispark.translate.errors import Refusal
 from vispark.translate.types import BOOL, FLOAT, INT, NUMPY_BOOL, Scalar, join, resolve
-from vispark.translate.values import Number
+from vispark.translate.values import Number, derived
 
 
 def convert(number: Number, to: Scalar) -> Number:
@@ -23,6 +24,10 @@ def convert(number: Number, to: Scalar) -> Number:
 
 def absolute(number: Number) -> Number:
     """``abs(number)``."""
+    return derived(_absolute(number), number)
+
+
+def _absolute(number: Number) -> Number:
     if not number.type.weak:
         return scalars.ufunc("absolute", number)
     if number.known:
@@ -36,8 +41,8 @@ def absolute(number: Number) -> Number:
     if number.bounds:
         bounds = 0, max(abs(number.bounds[0]), abs(number.bounds[1]))
         function = "absolute_in_range" if bounds[1] < 2**63 else function
-    found = Number(INT, "", bounds=bounds, sources=number.sources)
-    return Number(INT, f"{function}<{found.c}>({number.text})", bounds=bounds, sources=number.sources)
+    found = Number(INT, "", bounds=bounds)
+    return Number(INT, f"{function}<{found.c}>({number.text})", bounds=bounds)
 
 
 def rounded(number: Number) -> Number:
@@ -74,7 +79,7 @@ def extreme(name: str, a: Number, b: Number) -> Number:
         first = f"opaque<{kind.c}>({a.text})" if kind.dtype in ("float32", "float64") else a.text
         text = scalars.extreme(function, [first, b.text], kind)
     narrow = Number(INT, "", bounds=bounds).narrow
-    return Number(kind, f"(int){text}" if narrow else text, bounds=bounds, atom=not narrow)
+    return derived(Number(kind, f"(int){text}" if narrow else text, bounds=bounds, atom=not narrow), a, b)
 
 
 def where(test: Number, yes: Number, no: Number) -> Number:
@@ -94,6 +99,14 @@ def part(number: Number, name: str) -> Number:
 
 def math(name: str, operands: tuple[Number, ...]) -> Number:
     """A function of ``math``: computed in double precision, giving a Python number."""
+    found = _math(name, operands)
+    if all(operand.known for operand in operands):
+        with contextlib.suppress(ArithmeticError, ValueError):
+            return literal(getattr(python_math, name)(*(operand.value for operand in operands)))
+    return derived(found, *operands)
+
+
+def _math(name: str, operands: tuple[Number, ...]) -> Number:
     if any(operand.type.kind == "c" for operand in operands):
         raise Refusal(f"math.{name} takes real numbers; use numpy's")
     wide = [cast(operand, FLOAT) for operand in operands]

@@ -24,7 +24,7 @@ from vispark.translate.divisors import COMMON_QUOTIENT, by_reciprocal
 from vispark.translate.errors import Refusal
 from vispark.translate.library import COMPARISONS, FUNCTION_OF, OPERATOR_OF, ORDER, UFUNC_C, UFUNC_OF
 from vispark.translate.types import BOOL, FLOAT, INT, Scalar, python_arithmetic, resolve
-from vispark.translate.values import INT32, Number, bared, is_call
+from vispark.translate.values import INT32, Number, bared, derived, is_call
 
 _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operator.pos, "~": operator.invert}
 
@@ -33,7 +33,7 @@ _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operat
 
 def binary(symbol: str, a: Number, b: Number) -> Number:
     """``a symbol b``, arithmetic or a comparison, by Python's and NumPy's rules."""
-    found = _binary(symbol, a, b)
+    found = derived(_binary(symbol, a, b), a, b)
     return replace(found, common=True) if a.common and b.common else found
 
 
@@ -79,8 +79,7 @@ def _power_type(exponent: Number) -> Scalar:
 def _python_int(symbol: str, a: Number, b: Number) -> Number:
     """Python ints: in 32 bits where the result is known to fit, else in 64."""
     bounds = _bounds(symbol, _int_bounds(a), _int_bounds(b))
-    sources = a.sources | b.sources if a.sources is not None and b.sources is not None else None
-    result = Number(INT, "", bounds=bounds, atom=False, sources=sources)
+    result = Number(INT, "", bounds=bounds, atom=False)
     x, y = (f"(int){n.closed}" if n.type == BOOL else n.closed for n in (a, b))
     if not result.narrow or not (a.narrow or a.type == BOOL) or not (b.narrow or b.type == BOOL):
         x, y = (f"(long long){text}" if n.c != "long long" and not n.known else text
@@ -95,7 +94,7 @@ def _python_int(symbol: str, a: Number, b: Number) -> Number:
         text = f"{x} {symbol} {y}"
     if result.narrow and not (a.c in ("int", "bool") and b.c in ("int", "bool")):
         text = f"(int)({text})"
-    return Number(INT, text, bounds=bounds, atom=text.endswith(")") and text.startswith("floor"), sources=sources)
+    return Number(INT, text, bounds=bounds, atom=text.endswith(")") and text.startswith("floor"))
 
 
 _FUNCTIONS = {"//": "floor_divide", "%": "floor_remainder", "**": "integer_power", "<<": "shift_left",
@@ -123,7 +122,7 @@ def _bounds(symbol: str, a: tuple[int, int] | None, b: tuple[int, int] | None) -
 
 def unary(symbol: str, a: Number) -> Number:
     """``-a``, ``+a``, ``~a`` or ``not a``."""
-    return replace(_unary(symbol, a), common=a.common)
+    return replace(derived(_unary(symbol, a), a), common=a.common)
 
 
 def _unary(symbol: str, a: Number) -> Number:
@@ -143,7 +142,7 @@ def _unary(symbol: str, a: Number) -> Number:
         (-a.bounds[1], -a.bounds[0]) if symbol == "-" else (~a.bounds[1], ~a.bounds[0]))
     text = f"-{a.closed}" if not a.narrow or bounds is None or INT32[0] <= bounds[0] <= bounds[1] <= INT32[1] \
         else f"-(long long){a.closed}"
-    return Number(a.type, text if symbol == "-" else f"~{a.closed}", bounds=bounds, atom=False, sources=a.sources)
+    return Number(a.type, text if symbol == "-" else f"~{a.closed}", bounds=bounds, atom=False)
 
 
 class NeedsStatic(Exception):
@@ -158,8 +157,14 @@ class NeedsStatic(Exception):
         """What to raise where a number must be known."""
         if number.sources:
             return NeedsStatic(number.sources)
-        also = "; of numbers given or captured only Python's ints are, so give int(n) for a NumPy integer n"
-        return Refusal(reason + also * (number.type.kind in "iu" and not number.type.weak))
+        return Refusal(reason + blamed(number))
+
+
+def blamed(number: Number) -> str:
+    """What an error adds where a NumPy integer was given for what must be known."""
+    name = number.numpy_int
+    return f"; {name} is a NumPy integer, and of numbers given or captured only Python's ints are compiled in: give " \
+           f"the function int({name}) in its place" if name else ""
 
 
 # -- ufuncs -----------------------------------------------------------------------------------------------------------

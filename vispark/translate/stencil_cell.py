@@ -33,6 +33,7 @@ from vispark.translate.values import (
     Tuple,
     Type,
     Value,
+    given_number,
     shown,
     stored,
 )
@@ -124,7 +125,7 @@ class CellWriter(Calls):
         self.given[name] = declared, Parameter(place[0], "", place[1], kind.dtype, value.shape, pointer)
         if pointer:
             return stored(name, kind, value.shape)
-        return Number(kind, name, sources=frozenset({place}) if kind == INT else None, common=True)
+        return replace(given_number(kind, name, place, wanted), common=True)
 
     def _Literal(self, node: form.Literal) -> Value:
         value = super()._Literal(node)

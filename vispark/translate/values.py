@@ -47,7 +47,9 @@ class Number:
     variable : bool
         Whether it names a variable that may be assigned again.
     sources : frozenset or None
-        The captured or given ints that alone decide it; None where something else does too.
+        The captured or given Python ints that alone decide it; None where something else does too.
+    numpy_int : str
+        A captured or given NumPy integer that it is computed from, as the function calls it.
     common : bool
         Whether it is known to be the same for all cells of a grid.
     """
@@ -59,6 +61,7 @@ class Number:
     atom: bool = True
     variable: bool = False
     sources: frozenset[tuple[str, int]] | None = None
+    numpy_int: str = ""
     common: bool = False
 
     @property
@@ -80,6 +83,34 @@ class Number:
     def closed(self) -> str:
         """The expression, in parentheses if it needs them."""
         return self.text if self.atom else f"({self.text})"
+
+
+def given_number(found: Scalar, text: str, place: tuple[str, int], name: str) -> Number:
+    """A number that was given or captured at a place, under a name of the function's."""
+    return Number(found, text, sources=frozenset({place}) if found == INT else None,
+                  numpy_int=name if found.kind in "iu" and not found.weak else "")
+
+
+def derived(found: Number, *operands: Number) -> Number:
+    """What was computed of operands, with what decides it: what decides these."""
+    sources: frozenset[tuple[str, int]] | None = None
+    if found.type.weak and not found.known:
+        origins = [frozenset() if one.known else one.sources for one in operands]
+        sources = None if None in origins else frozenset().union(*origins)
+    numpy_int = next((one.numpy_int for one in operands if one.numpy_int), "")
+    if (sources, numpy_int) == (found.sources, found.numpy_int):
+        return found
+    return replace(found, sources=sources, numpy_int=numpy_int)
+
+
+def chosen(found: Value, test: Number, *ways: Value) -> Value:
+    """What has one of several values, by a test, with what decides it."""
+    if isinstance(found, Number):
+        return derived(found, test, *(way for way in ways if isinstance(way, Number)))
+    if isinstance(found, Tuple):
+        parts = zip(found.items, *(way.items for way in ways if isinstance(way, Tuple)), strict=True)
+        return Tuple(tuple(chosen(item, test, *values) for item, *values in parts))
+    return found
 
 
 def is_call(text: str) -> bool:

@@ -26,6 +26,7 @@ from vispark.translate.values import (
     Tuple,
     Type,
     Value,
+    chosen,
     join_types,
     shown,
     type_of,
@@ -66,6 +67,8 @@ class Ways(Assignments):
     def __init__(self, lanes: int = 1) -> None:
         super().__init__(lanes)
         self.loops: list[Loop] = []
+        #: The tests of the ifs that are being written.
+        self.tests: tuple[Number, ...] = ()
 
     def statements(self, block: form.Block, after: Names) -> bool:
         """Write a block; whether what follows it is reached. ``after`` are the names that may be read then."""
@@ -90,16 +93,18 @@ class Ways(Assignments):
     def ways(self, test: Number, yes: Callable[[], bool], no: Callable[[], bool], live: Names) -> bool:
         """``if (test)`` with both ways, and after it what they have in common; whether any way goes on."""
         before = self.frame.variables
-        ways = []
+        tests, ways = self.tests, []
+        self.tests = (*tests, test)
         for way in (yes, no):
             self.frame.variables = dict(before)
             with self.apart(1) as lines:
                 goes_on = way()
             ways.append((lines, self.frame.variables, goes_on))
+        self.tests = tests
         going = [(lines, variables) for lines, variables, goes_on in ways if goes_on]
         self.frame.variables = before
         if going:
-            self.frame.variables = self._meet(going, before, live)
+            self.frame.variables = self._meet(test, going, before, live)
         (yes_lines, *_), (no_lines, *_) = ways
         self._write_ways(test, yes_lines, no_lines)
         return bool(going)
@@ -115,7 +120,8 @@ class Ways(Assignments):
             self.put(no)
             self.line("}")
 
-    def _meet(self, ways: list[tuple[Lines, Variables]], before: Variables, live: Names) -> Variables:
+    def _meet(self, test: Number, ways: list[tuple[Lines, Variables]], before: Variables,
+              live: Names) -> Variables:
         """The variables after ways that meet. What differs is stored by each in a variable declared before them."""
         found: Variables = {}
         for name in ways[0][1]:
@@ -128,14 +134,12 @@ class Ways(Assignments):
             if unchanged or outlasts:
                 found[name] = values[0]
             elif name in live:
-                found[name] = self._meet_one(name, ways, values)
+                found[name] = chosen(self._meet_one(name, test, ways, values), test, *values)
         return found
 
-    def _meet_one(self, name: str, ways: list[tuple[Lines, Variables]], values: list[Value]) -> Value:
+    def _meet_one(self, name: str, test: Number, ways: list[tuple[Lines, Variables]], values: list[Value]) -> Value:
         try:
-            kind = type_of(values[0])
-            for value in values[1:]:
-                kind = join_types(kind, type_of(value))
+            kind = self.joined(test, *values)
         except Refusal as error:
             raise Refusal(f"{name}: {error}") from error
         target = self.variable(kind, name)
@@ -318,9 +322,7 @@ class Ways(Assignments):
         """The items of each turn where there is a tuple among the steps (or ``always``), so that it is written out."""
         if not always and not _has_tuple(steps):
             return None
-        count = self.count_of(steps)
-        if count is None:
-            raise Refusal("beside a tuple stands what has a length known before the kernel runs")
+        count = self.known_count(steps, "beside a tuple stands what has a length known before the kernel runs")
         return [self._item_at(steps, number) for number in range(count)]
 
     def _item_at(self, steps: Steps, number: int) -> Value:
@@ -363,6 +365,15 @@ class Ways(Assignments):
         counts = [self.count_of(item) for item in steps.items]
         return None if None in counts else min(counts)
 
+    def known_count(self, steps: Steps, reason: str) -> int:
+        """How many turns there are, which must be known; ints that were captured or given become part of the kernel."""
+        count = self.count_of(steps)
+        if count is not None:
+            return count
+        if steps.kind == "range":
+            return len(range(*(self.static(number, reason) for number in steps.items)))
+        return min(self.known_count(item, reason) for item in steps.items)
+
     @contextmanager
     def turns(self, steps: Steps) -> Iterator[Value]:
         """The head and the braces of a ``for``, and the item of a turn."""
@@ -382,8 +393,6 @@ class Ways(Assignments):
         step = 1
         if len(numbers) == 3:
             step = self.static(numbers[2], "range's step must be known before the kernel runs")
-        if step == 0:
-            raise Refusal("range's step is 0")
         return start, stop, step
 
     @contextmanager
@@ -422,9 +431,8 @@ class Ways(Assignments):
             return literal(steps.items[0].shape[0])
         if steps.kind == "range":
             start, stop, step = self._range_parts(steps)
-            if not (start.known and stop.known):
-                raise Refusal("a range inside zip() or enumerate() has a length known before the kernel runs")
-            return literal(len(range(start.value, stop.value, step)))
+            reason = "a range inside zip() or enumerate() has a length known before the kernel runs"
+            return literal(len(range(self.static(start, reason), self.static(stop, reason), step)))
         lengths = [self._length(item) for item in steps.items[:1 if steps.kind == "enumerate" else None]]
         return min(lengths, key=lambda number: number.value)
 

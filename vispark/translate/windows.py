@@ -8,14 +8,19 @@ from vispark.translate import form
 from vispark.translate.casts import range_of
 from vispark.translate.errors import Refusal
 from vispark.translate.iterables import Iterables
+from vispark.translate.scalars import blamed
+from vispark.translate.types import INT
 from vispark.translate.values import Number, plus
 
-#: What is looked at twice without a line of code more.
+#: The names and numbers of arithmetic that is looked at twice without a line of code more.
 _PLAIN = (form.Literal, form.Local, form.Captured)
+
+#: What a slice's end adds up: expressions with how often each is taken, and a number.
+Terms = tuple[dict[form.Expression, int], int]
 
 
 class Windows(Iterables):
-    """Finds how long a slice is whose ends are one number and different constants."""
+    """Finds how long a slice is whose ends differ by a constant."""
 
     def expression(self, node: form.Expression) -> Any:
         """The value of an expression."""
@@ -32,34 +37,43 @@ class Windows(Iterables):
         """
         if node.start is None or node.stop is None or node.step not in (None, form.Literal(1)):
             return None
-        (start, first), (stop, last) = self._and_more(node.start), self._and_more(node.stop)
-        if start != stop or isinstance(start, form.Literal):
+        (start, first), (stop, last) = self._terms(node.start), self._terms(node.stop)
+        if start != stop or not start or last < first:
             return None
-        number = self.number(start, "a slice's end")
-        if number.known or number.type.kind not in "iu" or last < first:
+        alone, = start if list(start.values()) == [1] else (None,)
+        number = self.number(node.start if alone is None else alone, "a slice's end")
+        if number.type.kind not in "iu" or (alone is None and number.type != INT):
             return None
+        first, last = (0, last - first) if alone is None else (first, last)
         low, high = number.bounds or range_of(number.type)
         if low + first < 0 or high + last > extent:
-            if number.sources:
-                return None         # a number that can be compiled in
             reach = f"from {low + first} to {high + last}" if number.bounds else "anywhere"
             raise Refusal(f"this slice may lie {reach}, and is shorter where it leaves the {extent} numbers, which is "
-                          "only known as the kernel runs; use a loop whose range keeps it inside")
+                          f"only known as the kernel runs; use a loop whose range keeps it inside{blamed(number)}")
         return plus(self.fixed(number, "i").text, first), last - first
 
-    def _and_more(self, node: form.Expression) -> tuple[form.Expression, int]:
-        """An expression as another one and a constant that is added to it."""
+    def _terms(self, node: form.Expression) -> Terms:
+        """An expression as a sum, in which ints that were captured or given become part of the kernel."""
+        if _is_plain(node):
+            number = self.expression(node)
+            if isinstance(number, Number) and number.type.kind in "iu" and (number.known or number.sources):
+                return {}, self.static(number, "a slice's end")
         if isinstance(node, form.Binary) and node.operator in ("+", "-"):
-            ways = [(node.left, node.right)] + [(node.right, node.left)] * (node.operator == "+")
-            for base, added in ways:
-                if not isinstance(added, _PLAIN) and not _is_length(added):
-                    continue
-                number = self.expression(added)
-                if isinstance(number, Number) and number.known and number.type.kind in "iu":
-                    inner, more = self._and_more(base)
-                    return inner, more + int(number.value) * (1 if node.operator == "+" else -1)
-        return node, 0
+            (left, first), (right, second) = self._terms(node.left), self._terms(node.right)
+            sign = 1 if node.operator == "+" else -1
+            taken = {one: left.get(one, 0) + sign * right.get(one, 0) for one in {**left, **right}}
+            return {one: times for one, times in taken.items() if times}, first + sign * second
+        if isinstance(node, form.Binary) and node.operator == "*":
+            (left, first), (right, second) = self._terms(node.left), self._terms(node.right)
+            if not left or not right:
+                factor, terms, added = (first, right, second) if not left else (second, left, first)
+                return {one: times * factor for one, times in terms.items() if factor}, added * factor
+        return {node: 1}, 0
 
 
-def _is_length(node: form.Expression) -> bool:
-    return isinstance(node, form.Call) and node.function == form.Library("len")
+def _is_plain(node: form.Expression) -> bool:
+    """Whether an expression is arithmetic of names, numbers and lengths."""
+    if isinstance(node, form.Binary):
+        return _is_plain(node.left) and _is_plain(node.right)
+    return isinstance(node, _PLAIN) or (isinstance(node, form.Unary) and _is_plain(node.operand)) or (
+        isinstance(node, form.Call) and node.function == form.Library("len"))

@@ -1,0 +1,61 @@
+// kernels: moving_slices_kernel
+// a moving mean by slices
+#include "vispark/rows.h"
+
+static __device__ __forceinline__ void
+moving_slices(const float* __restrict__ p, float* __restrict__ out_row)
+{
+    const float value = 0.0f;
+    float out_1[3];
+    VISPARK_UNROLL
+    for (int j = 0; j < 3; ++j) {
+        out_1[j] = value;
+    }
+    for (int i = 0; i < 3; ++i) {
+        float sum = 0.0f;
+        VISPARK_UNROLL
+        for (int j = 0; j < 3; ++j) {
+            sum += p[j + i];
+        }
+        out_1[i] = sum / 3.0f;
+    }
+    VISPARK_UNROLL
+    for (int j = 0; j < 3; ++j) {
+        out_row[j] = out_1[j];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(128, 4)
+moving_slices_kernel(const long long* __restrict__ works, void* const* __restrict__ ports)
+{
+    const rows::Work work(works, ports, 2);
+    const float* __restrict__ const p_in = work.of<const float>(0, 5);
+    float* __restrict__ const out = work.of<float>(1, 3);
+#ifdef VISPARK_ON_HOST
+    if (threadIdx.x != 0) return;
+    VISPARK_EACH
+    for (long long row = 0; row < work.count; ++row)
+        moving_slices(p_in + row * 5, out + row * 3);
+#else
+    extern __shared__ __align__(16) unsigned char memory[];
+    float* const p_tiles = (float*)(memory + 0);
+    float* const out_row_tile = (float*)(memory + 40960);
+    for (int ahead = 0; ahead < 1; ++ahead) {
+        rows::fetch<5, 5, 128>(p_tiles + ahead * 5120, p_in, ahead * 1024ll, work.count, 1024);
+        rows::end_group();
+    }
+    int turn = 0;
+    for (long long first = 0; first < work.count; first += 1024, ++turn) {
+        rows::wait_for_groups<0>();
+        rows::barrier();
+        rows::fetch<5, 5, 128>(p_tiles + ((turn + 1) % 2) * 5120, p_in, first + 1024, work.count, 1024);
+        rows::end_group();
+        const int count = rows::least(work.count - first, 1024);
+        for (int row = threadIdx.x; row < count; row += 128) {
+            moving_slices(p_tiles + turn % 2 * 5120 + row * 5, out_row_tile + row * 3);
+        }
+        rows::barrier();
+        rows::give<3, 3, 128>(out + first * 3, out_row_tile, count);
+    }
+#endif
+}
