@@ -411,8 +411,9 @@ class Expressions(Windows):
         value = self.expression(node) if known is None else known
         if isinstance(value, Array) and value.type.kind == "b":
             with self.told_at(node):
-                raise Refusal("how many items a mask selects is not known before the kernel runs; write np.where(mask, "
-                              "p, 0), with what those that are left out count for in place of 0")
+                raise Refusal("how many items a mask selects is not known before the kernel runs; their sum is "
+                              "np.where(mask, p, 0).sum(), their mean this / mask.sum(), their largest np.where(mask, "
+                              "p, -np.inf).max()")
         with self.told_at(node):
             return self.as_number(value, "an index")
 
