@@ -48,6 +48,8 @@ class Number:
         Whether it names a variable that may be assigned again.
     sources : frozenset or None
         The captured or given Python ints that alone decide it; None where something else does too.
+    limits : frozenset
+        The captured or given Python ints that its bounds follow from, once they are known.
     numpy_int : str
         A captured or given NumPy integer that it is computed from, as the function calls it.
     common : bool
@@ -61,6 +63,7 @@ class Number:
     atom: bool = True
     variable: bool = False
     sources: frozenset[tuple[str, int]] | None = None
+    limits: frozenset[tuple[str, int]] = frozenset()
     numpy_int: str = ""
     common: bool = False
 
@@ -94,13 +97,20 @@ def given_number(found: Scalar, text: str, place: tuple[str, int], name: str) ->
 def derived(found: Number, *operands: Number) -> Number:
     """What was computed of operands, with what decides it: what decides these."""
     sources: frozenset[tuple[str, int]] | None = None
+    limits: frozenset[tuple[str, int]] = frozenset()
     if found.type.weak and not found.known:
         origins = [frozenset() if one.known else one.sources for one in operands]
         sources = None if None in origins else frozenset().union(*origins)
+        limits = limits_of(*operands) if sources is None else limits
     numpy_int = next((one.numpy_int for one in operands if one.numpy_int), "")
-    if (sources, numpy_int) == (found.sources, found.numpy_int):
+    if (sources, limits, numpy_int) == (found.sources, found.limits, found.numpy_int):
         return found
-    return replace(found, sources=sources, numpy_int=numpy_int)
+    return replace(found, sources=sources, limits=limits, numpy_int=numpy_int)
+
+
+def limits_of(*numbers: Number) -> frozenset[tuple[str, int]]:
+    """The captured or given ints that the bounds of numbers follow from."""
+    return frozenset().union(*(number.sources or number.limits for number in numbers))
 
 
 def chosen(found: Value, test: Number, *ways: Value) -> Value:

@@ -28,6 +28,7 @@ from vispark.translate.values import (
     Value,
     chosen,
     join_types,
+    limits_of,
     shown,
     type_of,
 )
@@ -413,7 +414,7 @@ class Ways(Assignments):
         if bounds and start.known and stop.known:
             found = range(start.value, stop.value, step)
             bounds = (min(found[0], found[-1]), max(found[0], found[-1])) if found else bounds
-        index = Number(INT, self.name("i"), bounds=bounds)
+        index = Number(INT, self.name("i"), bounds=bounds, limits=limits_of(start, stop))
         # One step beyond the last must fit too.
         roomy = index.narrow and bounds[0] - abs(step) >= -(2**31) and bounds[1] + abs(step) < 2**31
         if not roomy:

@@ -8,12 +8,15 @@ from vispark.translate import form
 from vispark.translate.casts import range_of
 from vispark.translate.errors import Refusal
 from vispark.translate.iterables import Iterables
-from vispark.translate.scalars import blamed
+from vispark.translate.scalars import NeedsStatic, blamed
 from vispark.translate.types import INT
-from vispark.translate.values import Number, plus
+from vispark.translate.values import Number, limits_of, plus
 
 #: The names and numbers of arithmetic that is looked at twice without a line of code more.
 _PLAIN = (form.Literal, form.Local, form.Captured)
+
+#: The functions in such arithmetic.
+_CALLED = tuple(map(form.Library, ("abs", "int", "max", "min")))
 
 #: What a slice's end adds up: expressions with how often each is taken, and a number.
 Terms = tuple[dict[form.Expression, int], int]
@@ -42,11 +45,13 @@ class Windows(Iterables):
             return None
         alone, = start if list(start.values()) == [1] else (None,)
         number = self.number(node.start if alone is None else alone, "a slice's end")
-        if number.type.kind not in "iu" or (alone is None and number.type != INT):
+        if number.known or number.type.kind not in "iu" or (alone is None and number.type != INT):
             return None
         first, last = (0, last - first) if alone is None else (first, last)
         low, high = number.bounds or range_of(number.type)
         if low + first < 0 or high + last > extent:
+            if limits_of(number):
+                raise NeedsStatic(limits_of(number))
             reach = f"from {low + first} to {high + last}" if number.bounds else "anywhere"
             raise Refusal(f"this slice may lie {reach}, and is shorter where it leaves the {extent} numbers, which is "
                           f"only known as the kernel runs; use a loop whose range keeps it inside{blamed(number)}")
@@ -75,5 +80,7 @@ def _is_plain(node: form.Expression) -> bool:
     """Whether an expression is arithmetic of names, numbers and lengths."""
     if isinstance(node, form.Binary):
         return _is_plain(node.left) and _is_plain(node.right)
-    return isinstance(node, _PLAIN) or (isinstance(node, form.Unary) and _is_plain(node.operand)) or (
-        isinstance(node, form.Call) and node.function == form.Library("len"))
+    if isinstance(node, form.Call):
+        plain = node.function in _CALLED and all(map(_is_plain, node.arguments))
+        return plain or node.function == form.Library("len")
+    return isinstance(node, _PLAIN) or (isinstance(node, form.Unary) and _is_plain(node.operand))
