@@ -72,6 +72,11 @@ class Released:
         """End a :meth:`wait`."""
         self._some.set()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more are to come."""
+        return self._closed.is_set()
+
     def close(self) -> None:
         self._closed.set()
         self._some.set()

@@ -44,7 +44,7 @@ from vispark.released import Released
 from vispark.replay import Replay, enough, is_held
 from vispark.residency import Residency
 from vispark.rewrite import KEEP, Goal, after_start
-from vispark.setbacks import shortened, until_done
+from vispark.setbacks import STOPPED, check_open, shortened, until_done
 from vispark.snapshots import Snapshots
 from vispark.spark import SPARK_JOB_FAILED, reraise, worker_crashed
 from vispark.workers import LOST, Relayed, Sent, Worker, Workers, as_answered, await_all, raise_gravest, trying
@@ -103,20 +103,21 @@ class Session:
         OptionError
             If its configuration has an unknown ``spark.vispark.*`` option.
         PlanError
-            If it has been stopped.
+            If it has been stopped, or is about to be.
         """
         if context._jsc is None:
-            raise PlanError("the SparkContext was stopped, and what workers held for it is gone: make the RDD anew")
+            raise PlanError(STOPPED)
         with cls._lock:
             if context not in cls._sessions:
                 cls._sessions[context] = cls(context)
-            return cls._sessions[context]
+            found = cls._sessions[context]
+        check_open(found)
+        return found
 
     @classmethod
     def end(cls, context: SparkContext) -> None:
-        """End the session of a SparkContext that is about to stop, if it has one."""
-        with cls._lock:
-            session = cls._sessions.pop(context, None)
+        """End the session of a SparkContext that is about to stop, if it has one; it gets no other."""
+        session = cls._sessions.get(context)
         if session:
             session.close()
 
@@ -590,6 +591,7 @@ class Session:
             try:
                 return action()
             except SPARK_JOB_FAILED as error:
+                check_open(self)
                 if not worker_crashed(error) or attempt >= self.options.attempts:
                     reraise(error)
                 log.warning("a Python worker crashed under a Spark job, repeating it")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vispark.errors import NodeSilent, VisparkError
+from vispark.errors import NodeSilent, PlanError, VisparkError
 from vispark.translate import indexing
 from vispark.workers import LOST
 
@@ -16,10 +16,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+STOPPED = "the SparkContext was stopped, and what workers held for it is gone: make the RDD anew"
+
 #: Within so many seconds a daemon that does not answer may be back, as one that is started again.
 _SILENT_SECONDS = 2.0
 #: The most characters of an error that a warning has; the error itself has all of it where it is raised.
 _SHORT = 200
+
+
+def check_open(session: Session) -> None:
+    """Raise an error if a session's context was stopped, or is about to be."""
+    if session.released.is_closed:
+        raise PlanError(STOPPED)
 
 
 def until_done(session: Session, once: Callable[[], None]) -> None:
@@ -27,6 +35,8 @@ def until_done(session: Session, once: Callable[[], None]) -> None:
 
     Raises
     ------
+    PlanError
+        If the context is stopped under it.
     VisparkError
         If it fails, or something is lost under it more often than that.
     """
@@ -36,6 +46,7 @@ def until_done(session: Session, once: Callable[[], None]) -> None:
             once()
             return setback.over()
         except LOST as error:
+            check_open(session)
             session.worlds.renew()
             attempts = attempts + 1 if session.parts == parts else 1
             parts = session.parts

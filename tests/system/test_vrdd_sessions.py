@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +67,25 @@ def test_a_profile_of_several_contexts_keeps_them_apart(local: Topology):
     tasks = [[task.parts for stage in job.stages for task in stage.tasks] for job in found.jobs]
     assert [len(parts) for parts in tasks] == [2, 2]
     assert [["parse" in each for each in parts] for parts in tasks] == [[True] * 2, [False] * 2]
+
+
+def test_a_context_is_stopped_under_another_threads_loop(local: Topology):
+    with host_context(local) as sc, ThreadPoolExecutor(1) as pool:
+        x, begun = sc.parallelize([1.0, 2.0], 2).cache("GPU"), threading.Event()
+        assert x.count() == 2
+
+        def loop() -> None:
+            y = x
+            while True:
+                y = y.vmap(lambda a: a * 0.5).cache()
+                x.vmap(lambda a: a + 1).sum()
+                begun.set()
+
+        looping = pool.submit(loop)
+        assert begun.wait(30)
+        sc.stop()
+        with pytest.raises(PlanError, match="stopped"):
+            looping.result(30)
 
 
 def test_errors_are_ours_where_sql_is_used_too(local: Topology):
@@ -155,6 +176,7 @@ def set_to(sc: SparkContext, variables: Mapping[str, object] | None = None, **op
             yield
         finally:
             Session.end(sc)
+            Session._sessions.pop(sc, None)
 
 
 @pytest.mark.parametrize(("name", "value", "words"), [
