@@ -439,7 +439,7 @@ FORBIDDEN = [
     (lambda p: p[-5], ROWS, (), "index -5 is outside an axis of length 4"),
     (lambda p: sum(p[i + 4] for i in range(2)), ROWS, (), "at least 4 here, outside"),
     (lambda p: p[0.5], ROWS, (), "an index is Python float"),
-    (lambda p: p[p > 0].mean(), ROWS, (), r"np\.where\(mask, p, 0\)\.sum\(\), their mean this / mask\.sum\(\), their la"),
+    (lambda p: p[p > 0].mean(), ROWS, (), r"np\.where\(mask, p, 0\)\.sum\(\), their mean this / mask\.sum\(\)"),
     (lambda p: p[0, 0], ROWS, (), "has 1 axes, and 2 indices"),
     (lambda p: np.outer(p, p).sum(axis=(0, 1)), ROWS, (), r"axis of np\.sum is one whole number; leave it out"),
     (lambda x: x[0], NUMBERS, (), "float32 has no items"),
