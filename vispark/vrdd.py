@@ -448,6 +448,7 @@ class VRDD(Ahead, FoldActions, GridOperations):
         It does not keep this VRDD alive: that is for what :meth:`recv` gives.
         """
         with self._lock:
+            self._compute_grid()
             chain, places = self._held(), Session.of(self.ctx).places(self._since())
             held = tuple((number, len(known)) for number, known in places.items())
             if self._received is None or self._received[0] != (chain, held):

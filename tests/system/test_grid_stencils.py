@@ -337,6 +337,8 @@ def test_what_was_computed_behind_a_stencil_is_right_after_uncache(sc: SparkCont
         np.testing.assert_array_equal(Grid.gather(doubled), expected)
         look(doubled.uncache())
         np.testing.assert_array_equal(Grid.gather(doubled), expected)
+    for _ in range(2):
+        np.testing.assert_array_equal(Grid.gather(doubled.uncache()), expected)
     child = doubled.vmap(lambda u: u + 1).cache()
     child.count()
     doubled.uncache()
