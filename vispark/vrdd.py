@@ -22,6 +22,7 @@ from vispark import plan
 from vispark.actions import FoldActions
 from vispark.ahead import Ahead
 from vispark.answers import Answer
+from vispark.bridge import Receive
 from vispark.content import Content
 from vispark.errors import PlanError
 from vispark.explain import Explained, content_of, explain
@@ -506,7 +507,8 @@ class VRDD(Ahead, FoldActions, GridOperations):
         if not self._is_held() or not self.getNumPartitions():
             return None
         self._contents()
-        return Session.of(self.ctx).tokens(self._recent()), self._receive(self._held()).from_token
+        session, recent = Session.of(self.ctx), self._recent()
+        return session.tokens(recent), Receive(session.credentials, recent, {}, ()).from_token
 
     def forget_places(self) -> None:
         """Ask the workers anew where the nearest cached result is; a plan did not find it where it should be."""
