@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from pyspark import SparkContext
 
-from gpu_worker.protocol.errors import WorkerUnavailable
+from gpu_worker.protocol.errors import WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import Reach
 from gpu_worker.tcp import visitor
 from tests.leaks import is_alive
@@ -56,6 +56,14 @@ def test_a_session_that_spans_nodes_goes_over_tcp(sc: SparkContext, numbers: VRD
     assert worker.transport == "tcp" and "1 over TCP" in numbers.explain()
 
 
+def twice(x):
+    """Takes half a second."""
+    total = 0.0
+    for _ in range(300_000_000):
+        total = total * 0.5 + x
+    return total
+
+
 @contextlib.contextmanager
 def refused(reach: Reach) -> Iterator[Reach]:
     with socket.create_server((HOST, 0)) as listener:
@@ -88,7 +96,7 @@ def test_plans_go_through_spark_where_tcp_does_not_work(
         numbers: VRDD, worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
         way: Callable[[Reach], contextlib.AbstractContextManager[Reach]], why: str):
     monkeypatch.setattr(visitor, "CONNECT_SECONDS", 0.2)
-    reach, begun = worker.reach, numbers.vmap(lambda x: x * 2).cache()
+    reach, begun = worker.reach, numbers.vmap(twice).cache()      # which is still on its way over TCP
     with way(reach) as wrong:
         worker.reached(wrong)
         worker.reached(wrong)       # which is not tried again
@@ -119,8 +127,8 @@ def test_a_daemon_that_is_restarted_is_not_noticed(sc: SparkContext, numbers: VR
 
 
 def daemon(sc: SparkContext) -> int | None:
-    """The daemon's process, if there is one."""
-    with contextlib.suppress(WorkerUnavailable):
+    """The daemon's process, if one answers."""
+    with contextlib.suppress(WorkerUnavailable, WorkerLost):
         return status(sc).pid
 
 

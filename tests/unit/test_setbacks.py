@@ -9,6 +9,7 @@ import pytest
 from vispark import setbacks
 from vispark.errors import NodeSilent, VisparkError, WorkerLost
 from vispark.options import Options
+from vispark.released import Released
 from vispark.setbacks import shortened, until_done
 from vispark.worlds import Worlds
 
@@ -16,7 +17,7 @@ from vispark.worlds import Worlds
 def calls(errors: list[VisparkError | None]) -> int:
     """How often something is done that fails so, one after the other."""
     options, count = Options.read([("spark.vispark.attempts", "3")]), 0
-    session = SimpleNamespace(parts=0, worlds=Worlds(), options=options)
+    session = SimpleNamespace(parts=0, worlds=Worlds(), options=options, released=Released())
 
     def once() -> None:
         nonlocal count
