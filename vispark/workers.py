@@ -222,9 +222,8 @@ class Worker:
     def mine(self, sent: Sent) -> bool:
         """Whether a plan that the calling thread sends now is run after that one, which did not fail."""
         ticket = sent.ticket
-        if ticket is None or ticket.error is not None:
-            return False
-        return ticket.done or (self.direct and self._busy.get(threading.get_ident()) is sent.lane)
+        return ticket is not None and ticket.error is None and (
+            ticket.done or (self.direct and self._busy.get(threading.get_ident()) is sent.lane))
 
     def _relay(self, task: Relay, relay: Relayed) -> Carried:
         """Run the task that carries a plan there, and what the worker is to be told."""
@@ -295,8 +294,7 @@ class Worker:
     def uses(self, number: int) -> bool:
         """Whether a plan on its way that what the calling thread sends now may overtake starts from a VRDD."""
         with self._lock:
-            others = [lane for thread, lane in self._busy.items()
-                      if thread != threading.get_ident() or not self.direct]
+            others = [lane for thread, lane in self._busy.items() if thread != threading.get_ident() or not self.direct]
         return any(lane.uses(number) for lane in others)
 
     def _defer(self, numbers: tuple[int, ...]) -> None:
