@@ -144,16 +144,18 @@ def test_a_kill_at_any_point_costs_a_connection_at_most(runtime: Runtime, point:
     with runtime.client():
         pass
     armed = runtime.fail_at(point)
-    deadline = time.monotonic() + SECONDS
-    answered = False
-    while not answered and time.monotonic() < deadline:
-        with contextlib.suppress(WorkerLost), runtime.client() as client:
-            ask(client)
-            answered = True
-    assert answered and eventually(lambda: not armed.exists())
-    with runtime.client() as client:
-        ask(client)
+    assert eventually(lambda: answers(runtime) and not armed.exists(), SECONDS)
+    # Whoever disarms the point ends a moment later, and what came to it meanwhile is lost.
+    assert answers(runtime) or answers(runtime)
     assert eventually(lambda: len(runtime.daemons()) == 1)
+
+
+def answers(runtime: Runtime) -> bool:
+    """Whether a new client gets an answer."""
+    with contextlib.suppress(WorkerLost), runtime.client() as client:
+        ask(client)
+        return True
+    return False
 
 
 @pytest.mark.parametrize("point", [*DAEMON_POINTS[:-1], *PROCESS_POINTS[:-1]])
