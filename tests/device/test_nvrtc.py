@@ -51,9 +51,9 @@ def sources() -> list[tuple[Path, list[str]]]:
 
 
 def compilations() -> list:
-    """Each file for each architecture."""
-    return [pytest.param(file, names, arch, id=f"{file.relative_to(ROOT)}-{arch}")
-            for file, names in sources() for arch in ARCHITECTURES]
+    """Each file for each architecture; what the translator writes is the same text for all of them, and once enough."""
+    return [pytest.param(file, names, arch, id=f"{file.relative_to(ROOT)}-{arch}") for file, names in sources()
+            for arch in (ARCHITECTURES[-1:] if "golden" in file.parts else ARCHITECTURES)]
 
 
 @pytest.mark.parametrize(("file", "names", "arch"), compilations())

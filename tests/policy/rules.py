@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 
@@ -23,12 +24,18 @@ _HOMES = re.compile(r"(?<![\w.])/(home|root|Users|work)/\w+")
 _REGISTRIES = re.compile(r"\b(pypi\.org|pythonhosted\.org|deb\.debian\.org|npmjs\.(org|com))\b")
 
 
-def imports(tree: ast.AST, path: str) -> Iterator[tuple[int, str]]:
+@functools.cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """Everything in a file; several rules look at it."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
+def imports(source: str, path: str) -> Iterator[tuple[int, str]]:
     """Every imported name in full, with its line; ``from a import b`` gives ``a.b``."""
     package = path.removesuffix("/__init__.py").removesuffix(".py").split("/")
     if not path.endswith("/__init__.py"):
         package = package[:-1]
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -39,7 +46,7 @@ def imports(tree: ast.AST, path: str) -> Iterator[tuple[int, str]]:
 
 def forbidden_imports(source: str, path: str) -> Iterator[str]:
     """Imports against the one way that DESIGN gives them."""
-    for line, name in imports(ast.parse(source), path):
+    for line, name in imports(source, path):
         top = name.partition(".")[0]
         for below, (forbidden, but) in _FORBIDDEN.items():
             allowed = path in _ONLY_IN.get(top, ()) or any(name == one or name.startswith(one + ".") for one in but)
@@ -49,7 +56,7 @@ def forbidden_imports(source: str, path: str) -> Iterator[str]:
 
 def inner_imports(source: str, path: str) -> Iterator[str]:
     """Imports inside functions."""
-    for function in ast.walk(ast.parse(source)):
+    for function in nodes(source):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             for node in ast.walk(function):
                 if isinstance(node, ast.Import | ast.ImportFrom):
@@ -58,7 +65,7 @@ def inner_imports(source: str, path: str) -> Iterator[str]:
 
 def broad_excepts(source: str, path: str) -> Iterator[str]:
     """Handlers of everything: bare, ``Exception``, ``BaseException``, and ``suppress`` of these."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         caught: list[ast.expr] = []
         if isinstance(node, ast.ExceptHandler):
             if node.type is None:
@@ -75,12 +82,11 @@ def unpickling(source: str, path: str) -> Iterator[str]:
     """Reading of pickles in the packages, where only a partition's records may be read so."""
     if not path.startswith(("vispark/", "gpu_worker/")) or path.startswith("vispark/records"):
         return
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if (isinstance(node, ast.Attribute) and node.attr in ("load", "loads", "Unpickler")
                 and _name(node.value) in _PICKLES):
             yield f"{path}:{node.lineno} uses {_name(node.value)}.{node.attr}"
-    for line, name in imports(tree, path):
+    for line, name in imports(source, path):
         module, _, member = name.rpartition(".")
         if module in _PICKLES and member in ("load", "loads", "Unpickler"):
             yield f"{path}:{line} imports {name}"
