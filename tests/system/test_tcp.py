@@ -176,7 +176,7 @@ def test_a_port_that_somebody_else_has_is_passed_over(tmp_path_factory: pytest.T
         driver = stack.enter_context(visiting(first.reach))
         assert first.reach.port != taken and driver.pid == first.pid
         for change in (False, True):
-            daemon, = runtime.daemons()
+            daemon = runtime.daemon()
             os.kill(daemon, signal.SIGKILL)
             assert eventually(lambda daemon=daemon: not is_alive(daemon))
             if change:

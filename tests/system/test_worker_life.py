@@ -130,7 +130,7 @@ def test_the_script_runs_from_a_checkout(runtime: Runtime):
 
 def test_the_daemon_loads_neither_numpy_nor_cuda(runtime: Runtime):
     with runtime.client():
-        daemon, = runtime.daemons()
+        daemon = runtime.daemon()
         mapped = Path(f"/proc/{daemon}/maps").read_text()
     assert "numpy" not in mapped and "libcuda" not in mapped and "libmpi" not in mapped
 

@@ -66,7 +66,7 @@ def test_daemon_and_process_die_together(runtime: Runtime):
 
 def test_a_lease_brings_the_daemon_back(runtime: Runtime):
     with runtime.lease(), runtime.client(anchor=0) as client:
-        daemon, = runtime.daemons()
+        daemon = runtime.daemon()
         (runtime.path / "daemon.sock").unlink()
         kill(daemon)
         assert eventually(lambda: (runtime.path / "daemon.sock").exists() and runtime.daemons() != [daemon])
@@ -185,7 +185,7 @@ def test_a_lease_that_fails_while_it_is_taken_does_not_count(runtime: Runtime):
 
 def test_all_comes_back_after_the_driver_is_gone(runtime: Runtime):
     runtime.start()
-    daemon, = runtime.daemons()
+    daemon = runtime.daemon()
     before = descriptors(daemon), threads(daemon)
     for _ in range(2):
         with runtime.lease(lease=0.5), runtime.client(lease=0.5) as client:

@@ -164,7 +164,7 @@ def test_too_many_descriptors_after_the_welcome(worker: Runtime):
 
 
 def test_descriptors_in_a_greeting_are_closed(worker: Runtime):
-    daemon, = worker.daemons()
+    daemon = worker.daemon()
     before = len(os.listdir(f"/proc/{daemon}/fd"))
     for _ in range(20):
         with worker.socket() as sock:

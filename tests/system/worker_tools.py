@@ -79,6 +79,17 @@ class Runtime:
         return [process.pid for process in leaks.processes_of(self.path)
                 if re.search("gpu[_-]worker start", process.command)]
 
+    def daemon(self) -> int:
+        """The daemon's process, where there is one; what that forks has its name for a moment."""
+        found: list[int] = []
+
+        def is_alone() -> bool:
+            found[:] = self.daemons()
+            return len(found) == 1
+
+        assert eventually(is_alone), found
+        return found[0]
+
     def socket(self) -> socket.socket:
         """A connection to the daemon that has not greeted."""
         sock = socket.socket(socket.AF_UNIX)
