@@ -17,7 +17,7 @@ from gpu_worker.protocol.messages import Reach
 from gpu_worker.tcp import visitor
 from tests.leaks import is_alive
 from tests.system.topology import Topology
-from tests.system.vrdd_tools import cost, status
+from tests.system.vrdd_tools import connect_threads, cost, status
 from tests.system.worker_tools import eventually
 from vispark import VRDD, bridge, session
 from vispark.session import Session
@@ -40,6 +40,8 @@ def sc(local: Topology) -> Iterator[SparkContext]:
 def numbers(sc: SparkContext) -> VRDD:
     found = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
     assert found.collect() == found.map(float).collect() == [1.0, 2.0, 3.0]
+    worker, = Session.of(sc).workers.known()
+    connect_threads(worker)
     return found
 
 

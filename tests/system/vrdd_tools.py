@@ -17,6 +17,7 @@ from gpu_worker.protocol.messages import Reported, Status, StatusReport
 from tests.system.topology import Topology
 from tests.system.worker_tools import eventually
 from vispark.session import Session
+from vispark.workers import Worker
 
 
 @contextlib.contextmanager
@@ -35,8 +36,13 @@ def warm_up(sc: SparkContext) -> None:
     assert numbers.map(abs).collect() == [1.0, 2.0]
     assert numbers.unpersist().collect() == [1.0, 2.0]
     worker, = Session.of(sc).workers.known()
+    connect_threads(worker)
+
+
+def connect_threads(worker: Worker) -> None:
+    """Open as many connections as threads ever need at once; they stay open."""
     with contextlib.ExitStack() as borrowed:
-        for _ in range(12):     # as many connections as threads ever need at once; they stay open
+        for _ in range(12):
             borrowed.enter_context(worker._borrowed())
 
 
