@@ -225,7 +225,7 @@ def test_a_session_lives_while_an_executor_does(runtime: Runtime):
 
 
 def test_a_session_may_come_back_while_its_predecessor_is_cleared_away(runtime: Runtime):
-    with runtime.client(anchor=0, lease=0.3) as first:
+    with runtime.client(anchor=0, lease=1.5) as first:
         os.kill(first.pid, signal.SIGSTOP)
         assert eventually(lambda: not runtime.status().sessions)
         with runtime.client(anchor=0, lease=30.0) as second:
