@@ -2,7 +2,7 @@
 
 The ``__global__`` functions and their parameter lists are found in the text, so that a misspelt kernel or a wrong
 argument is an error where it is written. What the text does not settle (kernels that macros make, parameters whose type
-is a ``typedef`` or a template's) is not checked here: the compiler decides it.
+is a template's) is left to the compiler, see :mod:`vispark.argument_checks`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.filled import filled
 from gpu_worker.protocol.shared import Shared
+from vispark.cuda_types import TYPE_WORDS, Structure, Types
 
 
 class UnknownKernel(PlanError, AttributeError):
@@ -75,23 +76,6 @@ def device_dtype(dtype: Any, what: str) -> str:
 
 # -- parameters -------------------------------------------------------------------------------------------------------
 
-_QUALIFIERS = re.compile(r"\b(?:const|volatile|__restrict__|__restrict|restrict|__grid_constant__|struct|typename)\b"
-                         r"|\[\[.*?\]\]|\b__align__\s*\([^)]*\)")
-_TYPE_WORDS = frozenset({"unsigned", "signed", "int", "long", "short", "char", "float", "double", "bool", "void"})
-
-#: The dtypes that a C type holds, NumPy's name for it first.
-_DTYPES = {
-    "bool": ("|b1",), "char": ("|i1", "|u1", "|b1"), "signed char": ("|i1",), "unsigned char": ("|u1", "|b1"),
-    "short": ("<i2",), "unsigned short": ("<u2",), "int": ("<i4",), "unsigned int": ("<u4",),
-    "long": ("<i8",), "unsigned long": ("<u8",), "long long": ("<i8",), "unsigned long long": ("<u8",),
-    "float": ("<f4",), "double": ("<f8",), "half": ("<f2",), "__half": ("<f2",),
-    "int8_t": ("|i1",), "int16_t": ("<i2",), "int32_t": ("<i4",), "int64_t": ("<i8",),
-    "uint8_t": ("|u1", "|b1"), "uint16_t": ("<u2",), "uint32_t": ("<u4",), "uint64_t": ("<u8",),
-    "size_t": ("<u8",), "ssize_t": ("<i8",), "ptrdiff_t": ("<i8",), "intptr_t": ("<i8",), "uintptr_t": ("<u8",),
-    "uint": ("<u4",), "ushort": ("<u2",), "uchar": ("|u1", "|b1"), "ulong": ("<u8",),
-}
-
-
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a kernel as declared.
@@ -106,38 +90,29 @@ class Parameter:
         Whether what it points to is ``const``.
     dtypes : tuple of str or None
         The dtypes of the value or of the elements pointed to; None where any may be right.
+    structure : Structure or None
+        The layout of a structure by value, where the text shows it.
+    settled : bool
+        Whether the text says the type; otherwise the compiler is asked whether an argument fits.
     """
 
     text: str
     pointer: bool | None
     constant: bool
     dtypes: tuple[str, ...] | None
+    structure: Structure | None
+    settled: bool
 
     @classmethod
-    def parse(cls, text: str, macros: frozenset[str]) -> Parameter:
-        """Read a declaration; a type that is one of ``macros`` is not known."""
+    def parse(cls, text: str, types: Types, hidden: frozenset[str] = frozenset()) -> Parameter:
+        """Read a declaration with a source's types; ``hidden`` are a template's names, for which anything may stand."""
         shown = " ".join(_without_default(text).split())
-        plain = _without_templates(_QUALIFIERS.sub(" ", shown))
-        words = re.findall(r"[A-Za-z_]\w*(?:\s*::\s*[A-Za-z_]\w*)*", re.sub(r"\[.*", "", plain))
-        depth = plain.count("*") + plain.count("[")
-        hidden = "(" in plain or "&" in plain or not macros.isdisjoint(words)
-        if hidden:
-            return cls(shown, None, False, None)
-        dtypes = None if depth > 1 else _DTYPES.get(_c_type(words))
-        constant = bool(re.search(r"\bconst\b", shown.rpartition("*")[0] or shown))
-        return cls(shown, True if depth else (False if dtypes else None), constant, dtypes)
-
-
-def _c_type(words: Sequence[str]) -> str:
-    """The canonical name of a declaration's type, from its words without qualifiers; the last may be a name."""
-    builtin = [word for word in words if word in _TYPE_WORDS]
-    if not builtin:
-        return words[0].removeprefix("std::") if words else ""
-    sign = "unsigned " if "unsigned" in builtin else ("signed " if "signed" in builtin and "char" in builtin else "")
-    for base in ("void", "bool", "float", "double", "char", "short"):
-        if base in builtin:
-            return "long double" if base == "double" and "long" in builtin else sign + base
-    return sign + (" ".join(["long"] * builtin.count("long")) or "int")
+        read = types.read(shown, hidden)
+        value = bool(read.dtypes or read.structure)
+        if read.depth:
+            dtypes = read.structure.elements if read.structure and read.depth == 1 else read.dtypes
+            return cls(shown, True, read.constant, dtypes if read.depth == 1 else None, None, read.known)
+        return cls(shown, False if value else None, read.constant, read.dtypes, read.structure, value)
 
 
 def _without_default(text: str) -> str:
@@ -146,14 +121,6 @@ def _without_default(text: str) -> str:
         depth += (character in "([{<") - (character in ")]}>")
         if character == "=" and depth == 0:
             return text[:position]
-    return text
-
-
-def _without_templates(text: str) -> str:
-    """The text with a non-type mark in place of template arguments, so that the type is not taken for a known one."""
-    before = ""
-    while before != text:
-        before, text = text, re.sub(r"([A-Za-z_][\w:]*)\s*<[^<>]*>", r"\1_of", text)
     return text
 
 
@@ -201,11 +168,12 @@ def _scan(source: str, options: tuple[str, ...]) -> _Scan:
     for option in options:
         if option.startswith("-D"):
             name, _, body = option[2:].partition("=")
-            macros[name.partition("(")[0]] = body
+            _define(macros, name.partition("(")[0], ("(" if "(" in name else "") + (body or "1"))
     complete = not any("__global__" in body or "##" in body for body in macros.values())
     found: dict[str, list[Declaration]] = {}
+    types = Types(text, macros)
     for match in re.finditer(r"\b__global__\b", text):
-        declaration = _declaration(text, match, macros)
+        declaration = _declaration(text, match, macros, types)
         if declaration is None:
             complete = False
         else:
@@ -223,13 +191,20 @@ def _without_directives(source: str, macros: dict[str, str]) -> str:
     def directive(match: re.Match[str]) -> str:
         define = _DEFINE.match(match[1])
         if define:
-            macros[define[1]] = (define[2] or "") + define[3]
+            _define(macros, define[1], (define[2] or "") + define[3])
         return _DIRECTIVE
 
     return _LINE.sub(directive, text)
 
 
-def _declaration(text: str, match: re.Match[str], macros: Mapping[str, str]) -> Declaration | None:
+def _define(macros: dict[str, str], name: str, body: str) -> None:
+    """Note a macro; different bodies stand behind one another, with a mark between them."""
+    before = macros.setdefault(name, body)
+    if before.strip() != body.strip():
+        macros[name] = before + _DIRECTIVE + body
+
+
+def _declaration(text: str, match: re.Match[str], macros: Mapping[str, str], types: Types) -> Declaration | None:
     """The kernel declared at a ``__global__``; None if a macro hides it."""
     head = re.split(r"[;{}]", text[:match.start()])[-1]
     position = match.end()
@@ -250,8 +225,9 @@ def _declaration(text: str, match: re.Match[str], macros: Mapping[str, str]) -> 
     end = _closing(text, position)
     if name in macros or position < 0 or end < 0:
         return None
-    return Declaration(name, special or "template" in head.split("<")[0].split(),
-                       _parameters(text[position + 1:end - 1], macros))
+    template = special or "template" in head.split("<")[0].split()
+    hidden = frozenset(re.findall(r"([A-Za-z_]\w*)\s*(?=[,=>])", head)) - TYPE_WORDS
+    return Declaration(name, template, _parameters(text[position + 1:end - 1], macros, types, hidden))
 
 
 def _closing(text: str, start: int) -> int:
@@ -265,7 +241,8 @@ def _closing(text: str, start: int) -> int:
     return -1
 
 
-def _parameters(text: str, macros: Mapping[str, str]) -> tuple[Parameter, ...] | None:
+def _parameters(text: str, macros: Mapping[str, str], types: Types,
+                hidden: frozenset[str]) -> tuple[Parameter, ...] | None:
     """A parameter list; None if preprocessor lines, packs or macros keep its length open."""
     used = set(re.findall(r"[A-Za-z_]\w*", text)) & macros.keys()
     if _DIRECTIVE in text or "..." in text or any(re.search(r"[,(]", macros[name]) for name in used):
@@ -273,7 +250,7 @@ def _parameters(text: str, macros: Mapping[str, str]) -> tuple[Parameter, ...] |
     if text.strip() in ("", "void"):
         return ()
     parts = _split(text)
-    return None if parts is None else tuple(Parameter.parse(part, frozenset(used)) for part in parts)
+    return None if parts is None else tuple(Parameter.parse(part, types, hidden) for part in parts)
 
 
 def _split(text: str) -> list[str] | None:
@@ -295,7 +272,7 @@ def _split(text: str) -> list[str] | None:
 def _merged(several: Sequence[Declaration]) -> Declaration:
     """One declaration for all those of a name; its parameters are open where they disagree."""
     kinds = {None if one.parameters is None else
-             tuple((parameter.pointer, parameter.dtypes) for parameter in one.parameters) for one in several}
+             tuple((each.pointer, each.dtypes, each.structure) for each in one.parameters) for one in several}
     template = all(one.template for one in several)
     return Declaration(several[0].name, template, several[0].parameters if len(kinds) == 1 else None)
 

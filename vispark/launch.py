@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,22 +15,20 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import Argument, Array, Field, In, Launch, Out, Scalar, Signature, Value
 from gpu_worker.protocol.payload import field_bytes
+from vispark.argument_checks import checks
+from vispark.arguments import Given, as_parameter, check_elements, extent_value, taken
 from vispark.captured import UserFunction, capture
 from vispark.kernels import ArrayValue, Kernel, Kernels, Parameter, device_dtype
-from vispark.symbols import IN, OUT, BlockView, ExtentExpression, InSymbol, OutSymbol, ShapeSymbol
+from vispark.symbols import IN, OUT, BlockView, ExtentExpression, InSymbol, OutSymbol
 from vispark.tables import Given as Passed
 from vispark.tables import SlotTable
 
 __all__ = ["IN", "OUT", "BlockView", "ExecSpec", "record_exec", "resolve"]
 
 _PACKAGE = str(Path(__file__).parent)
-_INT, _FLOAT, _BOOL = "<i4", "<f4", "|b1"
-_FLOAT_MAX = float(np.finfo(np.float32).max)
 _MOST_THREADS = 1024
 
 #: The largest extents that CUDA launches, by what is given and axis.
@@ -48,7 +45,6 @@ class OutArray:
     dtype: str
 
 
-Given = InSymbol | OutSymbol | ExtentExpression | Scalar | ArrayValue | UserFunction
 OutFields = tuple[tuple[str, OutArray], ...]
 Extents = tuple[int | ExtentExpression, ...]
 
@@ -145,8 +141,7 @@ def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None,
         raise LaunchError(f"exec takes a kernel of Kernels(...), not {kernel!r}; for a Python function there is vmap")
     label = f"exec {kernel.name}"
     try:
-        arguments = tuple(_given(value, f"argument {number} of {kernel.name}") for number, value in enumerate(args, 1))
-        arguments = _fitted(kernel, arguments)
+        arguments = taken(kernel, args)
         spec = ExecSpec(kernel, arguments, capture(out) if callable(out) else _out(out), _extents("grid", grid),
                         _extents("block", block), _shared(shared), label, _caller())
         _check_written(spec)
@@ -161,110 +156,6 @@ def _caller() -> str:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-# -- arguments --------------------------------------------------------------------------------------------------------
-
-def _given(value: object, what: str) -> Given:
-    """One argument, fixed: what may change is copied."""
-    if isinstance(value, InSymbol | OutSymbol | ExtentExpression):
-        return value
-    if isinstance(value, ShapeSymbol):
-        raise LaunchError(f"{what} is {value}: an argument is one extent, as in {value}[0]")
-    if callable(value) and not isinstance(value, np.generic):
-        return capture(value)
-    return _by_value(value, what)
-
-
-def _by_value(value: object, what: str) -> Scalar | ArrayValue:
-    if isinstance(value, np.ma.MaskedArray):
-        raise LaunchError(f"{what} is a masked array, whose mask no kernel sees: pass its data and its mask")
-    if isinstance(value, np.ndarray):
-        return ArrayValue.of(value, what)
-    if isinstance(value, np.generic):
-        array = ArrayValue.of(value, what)
-        return Scalar(array.dtype, bytes(array.data))
-    if isinstance(value, bool):
-        return Scalar(_BOOL, bytes([value]))
-    if isinstance(value, int):
-        return _c_int(value, what, "np.int64(...)")
-    if isinstance(value, float):
-        if math.isfinite(value) and abs(value) > _FLOAT_MAX:
-            raise LaunchError(f"{what} is {value}, more than a C float holds: write np.float64(...) for a double")
-        return Scalar(_FLOAT, np.float32(value).tobytes())
-    hint = {complex: ": write np.complex64(...)", list: ": write np.array(...) with a dtype",
-            tuple: ": write np.array(...) with a dtype"}.get(type(value), "")
-    raise LaunchError(f"{what} is of type {type(value).__name__}, which no kernel takes{hint}")
-
-
-def _c_int(value: int, what: str, instead: str) -> Scalar:
-    if not -2**31 <= value < 2**31:
-        raise LaunchError(f"{what} is {value}, more than a C int holds: write {instead} for a `long long`")
-    return Scalar(_INT, np.int32(value).tobytes())
-
-
-def _described(given: Given) -> str:
-    if isinstance(given, Scalar):
-        value = f" {np.frombuffer(given.value, given.dtype)[0]}" if given.value else ""
-        return f"the {np.dtype(given.dtype).name}{value}"
-    return f"the function {given}" if isinstance(given, UserFunction) else str(given)
-
-
-def _fitted(kernel: Kernel, arguments: tuple[Given, ...]) -> tuple[Given, ...]:
-    """The arguments, checked against the kernel's parameters as far as those are known."""
-    parameters = kernel.parameters
-    if parameters is None:
-        return arguments
-    detail = f"  declared: {kernel.declaration}\n  given:    ({', '.join(map(_described, arguments))})"
-    if len(arguments) != len(parameters):
-        raise LaunchError(f"{kernel.name} takes {len(parameters)} arguments and is given {len(arguments)}",
-                          detail=detail)
-    try:
-        return tuple(_fit(parameter, given) for parameter, given in zip(parameters, arguments, strict=True))
-    except LaunchError as error:
-        raise LaunchError(error.message, error.place, detail) from error
-
-
-def _fit(parameter: Parameter, given: Given) -> Given:
-    """An argument as its parameter takes it."""
-    if isinstance(given, UserFunction):
-        return given
-    taken = f"the parameter `{parameter.text}`"
-    if isinstance(given, InSymbol | OutSymbol | ArrayValue):
-        if parameter.pointer is False:
-            raise LaunchError(f"{taken} is no pointer, but is given {given}, an address")
-        if isinstance(given, OutSymbol) and parameter.constant:
-            raise LaunchError(f"{taken} is const, but is given {given}, which the kernel is to write")
-        if isinstance(given, ArrayValue):
-            _check_elements(parameter, given.dtype, str(given))
-        return given
-    if parameter.pointer:
-        raise LaunchError(f"{taken} is a pointer, but is given {_described(given)}: pass IN, OUT or a NumPy array")
-    return _fit_scalar(parameter, given)
-
-
-def _fit_scalar(parameter: Parameter, given: ExtentExpression | Scalar) -> ExtentExpression | Scalar:
-    """A scalar or an extent as its parameter takes it; a C ``int`` that is not negative is an ``unsigned`` too."""
-    dtype = given.dtype if isinstance(given, Scalar) else _INT
-    known = parameter.dtypes
-    if known is None or dtype in known:
-        return given
-    if dtype == _INT and known[0] == "<u4":
-        if isinstance(given, ExtentExpression) or not given.value:
-            return given
-        if np.frombuffer(given.value, dtype)[0] >= 0:
-            return Scalar("<u4", given.value)
-    name = f"np.{np.dtype(known[0]).name}" if known[0] != _BOOL else "bool"
-    shown = f"{name}(x)" if isinstance(given, Scalar) else _as_function(given, name)
-    raise LaunchError(f"the parameter `{parameter.text}` is given {_described(given)} (a Python int or an extent is a C"
-                      f" int, a Python float a C float): write {shown}")
-
-
-def _check_elements(parameter: Parameter, dtype: str, described: str) -> None:
-    if parameter.dtypes is not None and dtype not in parameter.dtypes:
-        wanted = np.dtype(parameter.dtypes[0]).name
-        raise LaunchError(f"the parameter `{parameter.text}` takes {wanted}, but {described} is"
-                          f" {np.dtype(dtype).name}")
 
 
 # -- out=, grid=, block=, shared= -------------------------------------------------------------------------------------
@@ -422,6 +313,12 @@ def resolve(spec: ExecSpec, signature: Signature, slots: SlotTable, position: in
     return launch, geometry.result, geometry.merge
 
 
+def compiler_checks(spec: ExecSpec, signature: Signature) -> str:
+    """What stands behind a kernel's source for blocks of one signature that :func:`resolve` took."""
+    geometry = _geometry(spec.without_values(), signature)
+    return checks(spec.kernel, spec.arguments, geometry.arguments, signature, geometry.outputs)
+
+
 def _argument(given: Given, settled: Any, slots: SlotTable, origin: Passed) -> Argument:
     """An argument of the launch: what the block settles belongs to the plan, what the call was given to the pass."""
     if isinstance(settled, ArrayValue):
@@ -531,37 +428,24 @@ def _settled_arguments(spec: ExecSpec, view: BlockView,
         if isinstance(given, InSymbol):
             array = given.select(view)
             if parameter is not None:
-                _check_elements(parameter, array.signature.fields[0].dtype, f"{given} (the block is {view})")
+                check_elements(parameter, array.signature.fields[0].dtype, f"{given} (the block is {view})")
             yield In(given.field)
         elif isinstance(given, OutSymbol):
             if parameter is not None:
-                _check_elements(parameter, dtypes[given.field], str(given))
+                check_elements(parameter, dtypes[given.field], str(given))
             yield Out(given.field)
         elif isinstance(given, ExtentExpression):
-            yield _extent(given, view, parameter, what)
+            yield extent_value(given, given.evaluate(view), parameter, what)
         elif isinstance(given, UserFunction):
             yield _function_argument(given, view, parameter, what)
         else:
             yield None
 
 
-def _extent(given: ExtentExpression, view: BlockView, parameter: Parameter | None, what: str) -> Scalar:
-    scalar = _c_int(given.evaluate(view), f"{what}, {given},", _as_function(given, "np.int64"))
-    fitted: Any = scalar if parameter is None else _fit(parameter, scalar)
-    settled: Scalar = fitted
-    return settled
-
-
-def _as_function(extent: ExtentExpression, constructor: str) -> str:
-    """What to write for an extent that is to be another type than a C ``int``."""
-    return f"lambda b: {constructor}({re.sub(r'IN(?=[.[])', 'b', str(extent))})"
-
-
 def _function_argument(given: UserFunction, view: BlockView, parameter: Parameter | None,
                        what: str) -> Scalar | ArrayValue:
     def check(value: object) -> Any:
-        by_value = _by_value(value, what)
-        return by_value if parameter is None else _fit(parameter, by_value)
+        return as_parameter(value, parameter, what)
 
     settled: Scalar | ArrayValue = _value(what, given, view, check)
     return settled

@@ -23,7 +23,7 @@ from vispark.content import Content
 from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.along import along
 from vispark.fold.inside import fold_inside
-from vispark.launch import ExecSpec, resolve
+from vispark.launch import ExecSpec, compiler_checks, resolve
 from vispark.mapped import (
     Call,
     Mapped,
@@ -364,7 +364,8 @@ class Lowering:
 
     def _exec(self, spec: ExecSpec, before: State, position: int) -> Launch:
         launch, _, merge = resolve(spec, before.signature, self.slots, position)
-        return replace(launch, merge=merge, module=self.modules.add(spec.kernel.kernels), kernel=spec.kernel.name)
+        module = self.modules.add(spec.kernel.kernels, compiler_checks(spec, before.signature))
+        return replace(launch, merge=merge, module=module, kernel=spec.kernel.name)
 
     def _fused(self, stage: Stage) -> None:
         """The step of a run of ``vmap``, and of what folds or takes apart its results."""

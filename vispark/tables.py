@@ -109,17 +109,17 @@ class ModuleTable:
 
     def __init__(self, slots: SlotTable):
         self._slots = slots
-        self._index: dict[Kernels, int] = {}
+        self._index: dict[tuple[Kernels, str], int] = {}
         self._modules: list[Module] = []
 
-    def add(self, kernels: Kernels) -> int:
-        """The index of a source, added if it is new."""
-        if kernels not in self._index:
-            self._index[kernels] = len(self._modules)
+    def add(self, kernels: Kernels, checks: str = "") -> int:
+        """The index of a source with assertions behind it, added if it is new."""
+        if (kernels, checks) not in self._index:
+            self._index[kernels, checks] = len(self._modules)
             slots = tuple(self._slots.slot(value) for _, value in kernels.constants)
             names = tuple(name for name, _ in kernels.constants)
-            self._modules.append(Module(kernels.source, kernels.file, kernels.options, slots, names))
-        return self._index[kernels]
+            self._modules.append(Module(kernels.source + checks, kernels.file, kernels.options, slots, names))
+        return self._index[kernels, checks]
 
     def modules(self) -> Sequence[Module]:
         """The protocol's records, in the order of their indices."""

@@ -119,9 +119,10 @@ class VRDD(Ahead, FoldActions, GridOperations):
             One of a :class:`~vispark.Kernels`.
         *arguments
             In the order of the kernel's parameters. ``IN`` and ``OUT`` (``IN["field"]``, ``OUT["field"]``) stand for
-            the block's buffers, ``IN.shape[i]`` for an extent as a C ``int``. NumPy arrays and scalars are passed with
-            their dtype, a Python int as ``int``, a float as ``float``, a bool as ``bool``; a function is called with
-            the block and gives one of these. A kernel without ``OUT`` works in place on a copy of its input.
+            the block's buffers, ``IN.shape[i]`` for an extent. NumPy arrays and scalars are passed with their dtype,
+            extents and Python numbers as the parameter's type (``int``, ``float`` or ``bool`` where the source does not
+            show it), structures by value as structured scalars or bytes; a function is called with the block and gives
+            one of these. A kernel without ``OUT`` works in place on a copy of its input.
         out : (shape, dtype), dict of them by field, function of the block, or None
             What the kernel writes; None: shape and dtype of the input.
         grid, block : int, tuple of up to 3 ints, or function of the block

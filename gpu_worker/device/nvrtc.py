@@ -22,6 +22,7 @@ from typing import Any
 
 from gpu_worker.device.base import INCLUDE, Source
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable
+from gpu_worker.protocol.plans import CHECKS_FILE
 
 try:
     from cuda.bindings import nvrtc
@@ -41,6 +42,7 @@ HEADERS = Path(__file__).with_name("nvrtc_headers")
 _NAME_MAP = "__nv_name_map"
 
 _ERROR = re.compile(r"^(?P<file>[^\n]+?)\((?P<line>\d+)\): (?:catastrophic )?error(?: #[\w-]+)?: (?P<words>.*)$", re.M)
+_ASSERTION = re.compile(r'static[_ ]assert(?:ion)? failed[^A-Za-z]*(?:with ")?(.*)')
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])'", re.S)
 _SPECIFIER = re.compile(r"\b(?:__launch_bounds__|__cluster_dims__|__attribute__|__block_size__)\s*\(")
 _GLOBAL = re.compile(r"\b__global__\b[^;{}()]*?\b([A-Za-z_]\w*)\s*\(")
@@ -237,13 +239,22 @@ def _code(library: Any, program: Any, source: Source) -> bytes:
 def _refusal(source: Source, name: str, log: str, words: str) -> CompileError:
     """What NVRTC's log says, in one message with the user's line; the log itself is its detail."""
     errors = list(_ERROR.finditer(log))
-    written = [error for error in errors if error["file"] != _NAME_MAP]
+    if errors and (refused := refused_argument(errors[0]["file"], errors[0]["words"])):
+        return CompileError(f"{source.file}: {refused}", detail=log)
+    written = [error for error in errors if error["file"] not in (_NAME_MAP, CHECKS_FILE)]
     if written:
         return CompileError(_at_line(source, written[0]), detail=log)
-    if errors:
-        return CompileError(_no_such_name(source, name, errors[0]["words"]), detail=log)
+    unknown = next((error for error in errors if error["file"] == _NAME_MAP), None)
+    if unknown:
+        return CompileError(_no_such_name(source, name, unknown["words"]), detail=log)
     sentence = next((line for line in log.splitlines() if line.strip()), words)
     return CompileError(f"NVRTC refused {source.file}: {sentence}", detail=log)
+
+
+def refused_argument(file: str, words: str) -> str:
+    """What an assertion of a client about a kernel's arguments says, if a compiler's error is one; else empty."""
+    found = _ASSERTION.search(words) if file == CHECKS_FILE else None
+    return found[1].rstrip('"') if found else ""
 
 
 def _at_line(source: Source, error: re.Match[str]) -> str:

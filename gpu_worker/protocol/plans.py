@@ -161,6 +161,10 @@ Step = (Put | Load | ToDevice | ToHost | Exec | Fold | Keys | Values | Keep | Fe
         | Exchange | Stencil | Iterate | Window)
 
 
+#: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.
+CHECKS_FILE = "vispark arguments"
+
+
 @dataclass(frozen=True, slots=True)
 class Module:
     """A kernel source with its macros; ``file`` is what the compiler's messages call it.

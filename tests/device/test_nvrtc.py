@@ -13,9 +13,14 @@ import pytest
 
 from gpu_worker.device import nvrtc
 from gpu_worker.device.base import Source
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda_on_host.compiler import Compiler
 from gpu_worker.device.nvrtc import Cubin, compile_cubin, cubin_key, kernel_names
 from gpu_worker.protocol.errors import CompileError
+from gpu_worker.protocol.messages import Field, Signature
 from tests.golden.harness import record_of
+from vispark.kernels import Kernels
+from vispark.launch import IN, OUT, compiler_checks, record_exec
 from vispark.translate import Call, fuse, trace
 
 ROOT = Path(__file__).parents[2]
@@ -262,3 +267,82 @@ def test_absence_of_nvrtc_is_one_sentence():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0, done.stderr
     assert re.search(r"NVRTC needs cuda-core .*pip install 'vispark\[cuda\]'", done.stdout)
+
+
+# -- assertions about arguments ---------------------------------------------------------------------------------------
+
+UNSETTLED = Kernels("""
+#define type int
+#define fits true
+#ifdef TWICE
+typedef double real;
+#else
+typedef float real;
+#endif
+struct Point { __device__ Point() {} float x; int n; };
+__global__ void plain(real a, real* x) { x[0] = a; }
+template <class T> __global__ void fold(const T* x, T* y, T by, void* z, char c) { y[0] = by; }
+template <class T> __global__ void points(T p, Point* all, T** far) {}
+#define MAKE(name) __global__ void name##_made(const float* x, unsigned n)
+MAKE(own) {}
+""")
+STRUCTURE = np.void(bytes(8))
+
+
+def assertions(name: str, *arguments, dtype: str = "<f4", options: tuple[str, ...] = ()) -> Source:
+    kernels = Kernels(UNSETTLED.source, options)
+    spec = record_exec(kernels[name], arguments, grid=1, block=1)
+    signature = Signature((Field("", dtype, (5,)),))
+    return Source(kernels.source + compiler_checks(spec, signature), kernels.file, options)
+
+
+@pytest.fixture(scope="module", params=["host", "nvrtc"])
+def compiled(request, tmp_path_factory):
+    """Compiles for a device, without one."""
+    if request.param == "nvrtc":
+        return lambda source, name: compile_cubin(source, name, "sm_90")
+    compiler, cache = Compiler.find(), KernelCache(tmp_path_factory.mktemp("cache"))
+    return lambda source, name: compiler.unit(source, name, cache)
+
+
+@pytest.mark.parametrize(("name", "arguments", "dtype"), [
+    ("plain", (3.0, IN), "<f4"),
+    ("fold<double>", (IN, OUT, np.float64(3), OUT, np.uint8(3)), "<f8"),
+    ("fold<unsigned>", (IN, OUT, 3, OUT, True), "<u4"),
+    ("fold<float2>", (IN, OUT, np.complex64(3), OUT, np.int8(3)), "<c8"),
+    ("points<Point>", (STRUCTURE, OUT, np.zeros(1, "u8")), "<f4"),
+    ("own_made", (OUT, 3), "<f4"),
+])
+def test_arguments_that_fit_compile(compiled, name: str, arguments: tuple, dtype: str):
+    source = assertions(name, *arguments, dtype=dtype)
+    assert source.text != UNSETTLED.source
+    compiled(source, name)
+
+
+@pytest.mark.parametrize(("name", "arguments", "dtype", "words"), [
+    ("plain", (np.int32(3), IN), "<f4", r"argument 1 of plain is of dtype int32, which its parameter \(real a\)"),
+    ("plain", (3.0, IN), "<f8", r"argument 2 of plain is the address of float64, which its parameter \(real\* x\)"),
+    ("fold<double>", (IN, OUT, 3.0, OUT, np.int8(3)), "<f8", "argument 3 of fold<double> is of dtype float32"),
+    ("fold<int>", (IN, OUT, 3, OUT, np.int8(3)), "<u4", "argument 1 of fold<int> is the address of uint32"),
+    ("fold<float*>", (IN, OUT, 3.0, OUT, np.int8(3)), "<f4", "argument 3 of fold<float.> is of dtype float32"),
+    ("points<float>", (STRUCTURE, OUT, OUT), "<f4", "argument 1 of points<float> is a structure"),
+    ("points<int>", (OUT, OUT, OUT), "<f4", "argument 1 of points<int> is the address of float32"),
+    ("own_made", (OUT,), "<f4", "own_made is given 1 arguments, and has another number of parameters"),
+    ("own_made", (OUT, 3.0), "<f4", "argument 2 of own_made is of dtype float32, which its parameter does not take"),
+    ("its_made", (OUT, 3.0), "<f4", "kernels.cu has no kernel its_made"),
+])
+def test_arguments_that_do_not_fit_are_named(compiled, name: str, arguments: tuple, dtype: str, words: str):
+    with pytest.raises(CompileError, match=words):
+        compiled(assertions(name, *arguments, dtype=dtype), name)
+
+
+def test_options_decide_what_fits(compiled):
+    compiled(assertions("plain", np.float64(3), IN, dtype="<f8", options=("-DTWICE",)), "plain")
+    with pytest.raises(CompileError, match="the address of float32"):
+        compiled(assertions("plain", np.float64(3), IN, options=("-DTWICE",)), "plain")
+
+
+def test_a_fault_of_the_source_goes_before(compiled):
+    source = assertions("plain", np.int32(3), IN)
+    with pytest.raises(CompileError, match=r"kernels.cu, line 10: .*\n.*undeclared"):
+        compiled(Source(source.text.replace("x[0] = a;", "x[0] = undeclared;")), "plain")

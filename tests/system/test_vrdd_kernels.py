@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
+from gpu_worker.protocol.errors import CompileError
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import exact, host_context, in_partitions
 from vispark import IN, OUT, Kernels
@@ -143,3 +144,27 @@ def test_dtypes_pass_through_a_kernel(sc: SparkContext, dtype: str):
     rows = [np.array([0, 1, 1], dtype), np.array([1, 0, 1], dtype)]
     copied = sc.parallelize(rows, 1).cache("GPU").exec(COPY.copy, IN, OUT, IN.size * rows[0].itemsize, grid=1, block=16)
     assert exact(copied.collect()) == exact(rows)
+
+
+NUMBERS = Kernels("""
+typedef struct { int n; double scale; } Par;
+__global__ void par(const double* x, double* y, Par par, size_t first, long n, double add)
+{ int i = threadIdx.x + first; if (i < n && i < par.n) y[i] = par.scale * x[i] + add; }
+template <typename T> __global__ void add(T* x, T by, int n) { if (threadIdx.x < n) x[threadIdx.x] += by; }
+""")
+
+
+def test_structures_and_python_numbers_as_their_parameters_take_them(sc):
+    numbers = sc.parallelize([1.0, 2.0, 3.0], 1).cache("GPU")
+    for scale in (0.5, 2.0):        # the second is the first plan again, with another value
+        par = np.array((3, scale), np.dtype([("n", "i4"), ("scale", "f8")], align=True))[()]
+        made = numbers.exec(NUMBERS.par, IN, OUT, par, 0, IN.size, 0.1, grid=1, block=32)
+        assert made.collect() == [scale * x + 0.1 for x in (1.0, 2.0, 3.0)]
+
+
+def test_an_argument_that_a_templates_instance_does_not_take(sc):
+    numbers = sc.parallelize([1.0, 2.0, 3.0], 1).cache("GPU")
+    with pytest.raises(CompileError, match="argument 2 of add<double> is of dtype float32, which its parameter"):
+        numbers.exec(NUMBERS["add<double>"], IN, 2.0, IN.size, grid=1, block=32).collect()
+    added = numbers.exec(NUMBERS["add<double>"], IN, np.float64(2), IN.size, grid=1, block=32)
+    assert added.collect() == [3.0, 4.0, 5.0]

@@ -108,7 +108,8 @@ def test_templates_are_named_with_arguments_and_others_without():
     ("real* r", (True, None)),
     ("thrust::complex<float> c", (None, None)),
     ("const Pair<int, float>* p", (True, None)),
-    ("float4* v", (True, None)),
+    ("float4* v", (True, "<f4")),
+    ("dim3 v", (False, None)),
     ("void (*f)(float)", (None, None)),
     ("int& n", (None, None)),
     ("const __grid_constant__ int n", (False, "<i4")),
@@ -134,10 +135,63 @@ def test_parameter_lists_that_the_text_does_not_settle(parameters, before):
     assert kernels["k<int>" if "template" in before else "k"].parameters is None
 
 
-def test_macros_hide_types_but_not_the_number_of_parameters():
-    assert types_of("real x, float y", "#define real double") == [(None, None), (False, "<f4")]
-    assert types_of("float x[N]", "#define N 40") == [(True, "<f4")]
-    assert [one.dtypes for one in Kernels("__global__ void k(float x) {}", ["-Dfloat=double"]).k.parameters] == [None]
+@pytest.mark.parametrize("before, declared, expected", [
+    ("typedef float real;", "const real* x", (True, "<f4")),
+    ("typedef float real;", "real a", (False, "<f4")),
+    ("typedef unsigned long long count, *counts;", "counts c", (True, "<u8")),
+    ("typedef double row[4];", "row r", (True, "<f8")),
+    ("typedef float real; typedef real scalar; using number = scalar;", "number x", (False, "<f4")),
+    ("namespace a { using real = double; }", "a::real x", (False, "<f8")),
+    ("#define real double", "real* x", (True, "<f8")),
+    ("#define REAL float\ntypedef REAL real;", "real x", (False, "<f4")),
+    ("#define RESTRICT", "float* RESTRICT x", (True, "<f4")),
+    ("#define N 40", "float x[N]", (True, "<f4")),
+    ("enum class Mode : unsigned char { A, B };", "Mode m", (False, "|u1")),
+    ("typedef enum { A, B } mode;", "mode m", (False, "<i4")),
+    ("struct Cell { float x, y, z; };", "const Cell* c", (True, "<f4")),
+    ("struct Pair { float a; int b; };", "Pair* p", (True, None)),
+    ("#ifdef X\ntypedef double real;\n#else\ntypedef float real;\n#endif", "real x", (None, None)),
+    ("#ifdef X\n#define real double\n#else\n#define real float\n#endif", "real x", (None, None)),
+    ("struct A { typedef double real; }; typedef float real;", "real x", (None, None)),
+    ("typedef float (*function)(float);", "function f", (None, None)),
+    ("typedef real real;", "real x", (None, None)),
+    ("typedef float real; template <class real>", "real x", (None, None)),
+    ("template <int N, typename T = float>", "int n", (False, "<i4")),
+])
+def test_other_names_for_types(before, declared, expected):
+    kernels = Kernels(f"{before}\n__global__ void k({declared}) {{}}")
+    parameter, = kernels["k<int>" if "template" in before else "k"].parameters
+    assert (parameter.pointer, parameter.dtypes and parameter.dtypes[0]) == expected
+    assert parameter.settled == (expected[1] is not None or "Pair" in declared)
+
+
+def test_options_define_types():
+    source = "#ifndef real\n#define real float\n#endif\n__global__ void k(real x) {}"
+    assert Kernels(source).k.parameters[0].dtypes == ("<f4",)
+    assert Kernels(source, ["-Dreal=float"]).k.parameters[0].dtypes == ("<f4",)
+    assert Kernels(source, ["-Dreal=double"]).k.parameters[0].dtypes is None
+    assert Kernels("__global__ void k(float x) {}", ["-Dfloat=double"]).k.parameters[0].dtypes == ("<f8",)
+
+
+@pytest.mark.parametrize("source, layout", [
+    ("struct S { int a; double b; };", "16 bytes: int32 at 0, float64 at 8"),
+    ("typedef struct { float x, y[2]; char c; } S;", "16 bytes: float32 at 0, float32 at 4, float32 at 8, int8 at 12"),
+    ("#define N 2\nstruct T { short a; }; struct S { T t[N]; float* p; };",
+     "16 bytes: int16 at 0, int16 at 2, uint64 at 8"),
+    ("typedef float fp; typedef struct { fp v, x; float4 q; } S;",
+     "32 bytes: float32 at 0, float32 at 4, float32 at 16, float32 at 20, float32 at 24, float32 at 28"),
+])
+def test_layouts_of_structures(source, layout):
+    parameter, = Kernels(f"{source}\n__global__ void k(S s) {{}}").k.parameters
+    assert str(parameter.structure) == layout
+
+
+@pytest.mark.parametrize("source", ["struct S { int a : 3; };", "struct __align__(16) S { int a; };", "struct S;",
+                                    "struct S { S(); int a; };", "struct B { int b; }; struct S : B { int a; };",
+                                    "union S { int a; float b; };", "struct S { S* next; unknown x; };"])
+def test_structures_that_are_more_than_members(source):
+    parameter, = Kernels(f"{source}\n__global__ void k(S s) {{}}").k.parameters
+    assert (parameter.structure, parameter.settled) == (None, False)
 
 
 def test_declarations_that_disagree_are_left_to_the_compiler():

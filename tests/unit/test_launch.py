@@ -167,63 +167,6 @@ def test_big_endian_and_strided_arrays_are_made_native():
     assert (value.dtype, value.data) == ("<f8", np.arange(0, 80, 2, dtype="<f8").tobytes())
 
 
-GOOD = (IN, True, np.int8(-1), np.int16(2), 3, np.uint32(4), np.int64(5), np.uint64(6), 7.0, np.float64(8))
-
-
-def test_scalars_keep_their_values():
-    spec = record(K.scalars, *GOOD)
-    assert launch_of(spec).arguments[1:] == tuple(map(Value, range(9)))
-    arguments = spec.arguments
-    assert [np.frombuffer(one.value, one.dtype)[0] for one in arguments[1:]] == list(GOOD[1:])
-    assert [one.dtype for one in arguments[1:]] == ["|b1", "|i1", "<i2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8"]
-
-
-@pytest.mark.parametrize("position, value, words", [
-    (1, 1, r"`bool b` is given the int32 1 .*write bool\(x\)"),
-    (2, 5, r"write np.int8\(x\)"),
-    (3, np.int8(1), r"`short s` is given the int8 1 .*np.int16\(x\)"),
-    (4, 1.0, r"`int i` is given the float32 1.0 .*np.int32\(x\)"),
-    (4, True, r"`int i` is given the bool True"),
-    (4, 2**31, r"argument 5 of scalars is 2147483648, more than a C int holds: write np.int64\(...\)"),
-    (5, -1, r"`unsigned u` is given the int32 -1"),
-    (6, IN.shape[0], r"`long long l` is given IN.shape\[0\] .*write lambda b: np.int64\(b.shape\[0\]\)"),
-    (7, 6, r"`size_t z` .*write np.uint64\(x\)"),
-    (8, np.float64(1), r"`float f` is given the float64 1.0 .*np.float32\(x\)"),
-    (8, 1e300, r"more than a C float holds: write np.float64"),
-    (9, 8.0, r"`double d` is given the float32 8.0 \(.*a Python float a C float\): write np.float64\(x\)"),
-    (9, np.float32(8), r"write np.float64\(x\)"),
-    (4, np.arange(3), r"`int i` is no pointer, but is given int64 array \(3,\)"),
-    (4, IN, "`int i` is no pointer, but is given IN"),
-    (0, 3, r"`float\* x` is a pointer, but is given the int32 3: pass IN, OUT or"),
-    (0, IN.size, r"`float\* x` is a pointer, but is given IN.size"),
-    (0, np.ones(3), r"`float\* x` takes float32, but float64 array \(3,\) is float64"),
-    (4, IN.shape, r"argument 5 of scalars is IN.shape: an argument is one extent, as in IN.shape\[0\]"),
-    (4, None, "argument 5 of scalars is of type NoneType"),
-    (4, [1, 2], "of type list, which no kernel takes: write np.array"),
-    (4, 1j, "write np.complex64"),
-    (4, "3", "of type str"),
-    (0, np.array(["a"]), "has dtype <U1"),
-    (0, np.array([None]), "has dtype object"),
-    (0, np.zeros(2, "M8[s]"), "has dtype datetime64"),
-    (0, np.zeros(2, "i4,f4"), "dtype"),
-    (0, np.zeros(2, np.longdouble), "dtype"),
-    (0, np.ma.zeros(2), "masked"),
-])
-def test_arguments_that_do_not_fit(position, value, words):
-    arguments = list(GOOD)
-    arguments[position] = value
-    with pytest.raises(LaunchError, match=words) as caught:
-        record(K.scalars, *arguments)
-    assert caught.value.place.operation == "exec scalars"
-
-
-def test_a_python_int_or_an_extent_may_be_unsigned():
-    arguments = (*GOOD[:5], 4, *GOOD[6:])
-    assert record(K.scalars, *arguments).value(5) == ArrayValue("<u4", (), i4(4).value)
-    arguments = (*GOOD[:5], IN.size, *GOOD[6:])
-    assert launch_of(record(K.scalars, *arguments)).arguments[5] == Scalar("<u4", i4(4100).value)
-
-
 def test_the_number_of_arguments():
     with pytest.raises(LaunchError) as caught:
         record(K.gradient, IN, OUT, np.ones(2), grid=1, block=1)
@@ -372,11 +315,11 @@ def test_one_array_of_a_record_with_fields_and_fields_of_one_array():
     (record(K.map, IN["y"], OUT["x"]), FIELDS, r"`const float\* x` takes float32, but IN\[\"y\"\] .* is float64"),
     (record(K.map, IN, OUT), block(((3,), "<f8")), r"takes float32, but IN \(the block is float64 \(3,\)\) is float64"),
     (record(K.inplace, IN, IN.size), block(((3, 10**9), "<f4")),
-     r"IN.size, is 3000000000, more than a C int holds: write lambda b: np.int64\(b.size\)"),
+     r"IN.size, is 3000000000, which `int n` does not hold"),
     (record(K.inplace, IN, IN.shape[1]), block(((3,), "<f4")), r"IN.shape\[1\] asks for an axis"),
     (record(K.inplace, IN, lambda b: b.shape[1]), block(((3,), "<f4")),
      r"argument 2 of inplace raised IndexError: tuple index out of range, for the block float32 \(3,\)"),
-    (record(K.inplace, IN, lambda b: 1.5), POINTS, r"`int n` is given the float32 1.5 .*returned by the function"),
+    (record(K.inplace, IN, lambda b: 1.5), POINTS, r"`int n` is given the Python float 1.5.*returned by the function"),
     (record(K.inplace, IN, lambda b: IN), POINTS, r"of type InSymbol"),
     (record(K.inplace, IN["x"], lambda b: b.shape[0]), FIELDS, r"raised PlanError: the block has the fields 'x'"),
     (record(K.map, IN, OUT, out=lambda b: (b["q"].shape, "f4")), POINTS, "given as out= raised PlanError: .* no field"),

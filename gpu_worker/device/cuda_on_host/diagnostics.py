@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from gpu_worker.device.base import Source
-from gpu_worker.device.nvrtc import kernel_names
+from gpu_worker.device.nvrtc import kernel_names, refused_argument
 from gpu_worker.protocol.errors import CompileError
+from gpu_worker.protocol.plans import CHECKS_FILE
 
 #: What the generated end of a unit is called in the compiler's log: line 1 names the kernel, then a line per constant.
 ENTRY_FILE = "vispark entry"
@@ -35,14 +36,17 @@ def refusal(source: Source, name: str, log: str, headers: Path) -> CompileError:
         The directory of our own headers, which the user need not hear of.
     """
     errors = list(_ERROR.finditer(log))
-    written = [error for error in errors if error["file"] != ENTRY_FILE]
     detail = _without_ours(log, headers)
+    if errors and (refused := refused_argument(errors[0]["file"], errors[0]["words"])):
+        return CompileError(f"{source.file}: {refused}", detail=detail)
+    written = [error for error in errors if error["file"] not in (ENTRY_FILE, CHECKS_FILE)]
     if written:
         file, line = written[0]["file"], int(written[0]["line"])
         if file.startswith(str(headers)):
             # The user's line is the one that included our header, or used a macro of it.
             file, line = _user_line(source, log, written[0].start())
         return CompileError(_at_line(source, file, line, written[0]["words"].removeprefix("#error ")), detail=detail)
+    errors = [error for error in errors if error["file"] == ENTRY_FILE]
     if errors:
         return CompileError(_no_such_name(source, name, errors), detail=detail)
     first = (log.strip() or "no words").splitlines()[0]
@@ -83,5 +87,5 @@ def _no_such_name(source: Source, name: str, errors: list[re.Match[str]]) -> str
 
 def _without_ours(log: str, headers: Path) -> str:
     """The log without the lines about our own headers and the generated end."""
-    hidden = (str(headers), ENTRY_FILE, "unit.cpp")
+    hidden = (str(headers), ENTRY_FILE, CHECKS_FILE, "unit.cpp")
     return "\n".join(line for line in log.splitlines() if not any(part in line for part in hidden))
