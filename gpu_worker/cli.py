@@ -1,4 +1,4 @@
-"""The command line: ``gpu-worker start | stop | status | logs``."""
+"""The command line: ``gpu-worker start | stop | status | logs | doctor``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from gpu_worker import admin, log, service
+from gpu_worker import admin, doctor, log, service
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.paths import VARIABLE, locate
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
@@ -117,6 +117,20 @@ def logs(runtime_dir: str | None, follow: bool, lines: int) -> None:
         _follow(paths)
 
 
+@main.command("doctor")
+@runtime_dir_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def examine(runtime_dir: str | None, as_json: bool) -> None:
+    """Say what this machine has, what is missing, and what mends it; exit status 1 if programs cannot run."""
+    findings = doctor.examine(runtime_dir)
+    if as_json:
+        click.echo(doctor.as_json(findings))
+    else:
+        _print_findings(findings)
+    if any(finding.is_bad for finding in findings):
+        sys.exit(1)
+
+
 def _follow(paths: list[Path]) -> None:
     with ExitStack() as stack:
         files = [stack.enter_context(path.open(errors="replace")) for path in paths]
@@ -127,6 +141,15 @@ def _follow(paths: list[Path]) -> None:
                 click.echo(file.read(), nl=False)
             sys.stdout.flush()
             time.sleep(_FOLLOW_SECONDS)
+
+
+def _print_findings(findings: list[doctor.Finding]) -> None:
+    for finding in findings:
+        click.echo(f"{finding.state:9} {finding.name:18} {finding.found}")
+        if finding.mend:
+            click.echo(f"{'':28} -> {finding.mend}")
+    bad = [finding.name for finding in findings if finding.is_bad]
+    click.echo(f"missing: {', '.join(bad)}" if bad else "vispark runs here")
 
 
 def _print_status(report: StatusReport, console: Console) -> None:
