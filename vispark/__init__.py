@@ -8,6 +8,7 @@
 2
 """
 
+from gpu_worker.protocol.version import __version__  # noqa: F401 - the package's own
 from vispark.errors import (
     CompileError,
     DeadlineExceeded,
@@ -72,7 +73,5 @@ __all__ = [
     "stencil",
     "translate",
 ]
-
-__version__ = "0.1.0"
 
 _install()

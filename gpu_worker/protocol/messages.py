@@ -47,9 +47,10 @@ from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     Values,
     Variant,
 )
+from gpu_worker.protocol.version import PROTOCOL
 
 #: Both sides must speak the same one.
-VERSION = 10
+VERSION = PROTOCOL
 
 
 # -- running a plan ---------------------------------------------------------------------------------------------------
