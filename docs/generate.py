@@ -12,7 +12,9 @@ import typing
 from collections.abc import Callable
 from pathlib import Path
 
-from gpu_worker import failpoints, greeters
+import click
+
+from gpu_worker import cli, failpoints, greeters
 from gpu_worker.protocol import codec, errors, grids, messages, payload, stream, wire
 from gpu_worker.tcp import proofs
 from vispark import options, tables
@@ -85,9 +87,20 @@ def fail_points() -> str:
     return _table(("fail-point", "where it is"), rows)
 
 
+def command_line() -> str:
+    """Return each command's help, as it prints it."""
+    group = click.Context(cli.main, info_name="gpu-worker", terminal_width=100, max_content_width=100)
+    texts = [cli.main.get_help(group)]
+    for name in cli.main.list_commands(group):
+        command = cli.main.commands[name]
+        texts.append(command.get_help(click.Context(command, info_name=name, parent=group, terminal_width=100,
+                                                    max_content_width=100)))
+    return "\n".join(f"```text\n{text}\n```\n" for text in texts)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "options": options.markdown, "unions": message_unions, "records": message_records, "caps": caps,
-    "errors": error_tree, "fail-points": fail_points,
+    "errors": error_tree, "fail-points": fail_points, "command-line": command_line,
 }
 
 
