@@ -21,6 +21,9 @@ from gpu_worker.scratch import Arguments, Scratch
 from gpu_worker.store import Array, Block, Partition
 from gpu_worker.streams import Streams
 
+#: The bytes of an output's initial content that are brought from the host.
+_FILLED = 1 << 16
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -105,12 +108,27 @@ class Launches:
         if in_place:
             for name, array in results.items():
                 device.copy_across(array.buffer, inputs[name].buffer, stream=stream)
+        for array, number in zip(results.values(), launch.initial, strict=False):
+            self._fill(array.buffer, number, device, stream)
         entry = Entry(None, 0, inputs | results if in_place else inputs, results, launch)
         if launch.grid:
             arguments = [entry.array(argument).buffer if isinstance(argument, In | Out)
                          else self._argument(argument, device, stream) for argument in launch.arguments]
             device.launch(kernel, launch.grid, launch.block, arguments, shared=launch.shared, stream=stream)
         return launch, inputs, results
+
+    def _fill(self, buffer: Buffer, number: bytes, device: Device, stream: Stream) -> None:
+        """Let all elements of a buffer be one number: copy some of them there, and then what is there behind itself."""
+        if not number or not buffer.nbytes:
+            return
+        there = min(buffer.nbytes, _FILLED // len(number) * len(number))
+        some = self.scratch.upload(np.frombuffer(number * (there // len(number)), np.uint8), device, stream)
+        device.copy_across(buffer, some, stream=stream)
+        self.scratch.forget(some, stream)
+        while there < buffer.nbytes:
+            more = min(there, buffer.nbytes - there)
+            device.copy_across(buffer.part(there, more), buffer.part(0, more), stream=stream)
+            there += more
 
     # -- table launches -----------------------------------------------------------------------------------------------
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import math
 import sys
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import Argument, Array, Field, In, Launch, Out, Scalar, Signature, Value
@@ -47,6 +49,8 @@ class OutArray:
 
 OutFields = tuple[tuple[str, OutArray], ...]
 Extents = tuple[int | ExtentExpression, ...]
+Number = bool | int | float | complex | np.generic
+Init = tuple[tuple[str | None, str, Number], ...]
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,9 @@ class ExecSpec:
         Dynamic shared memory in bytes.
     label : str
         What errors and plans call it, such as "exec gradient".
+    init : tuple of (str or None, str, number)
+        What the output's elements are before the launch, by field, or of all fields where that is None; with how it is
+        written, in which 0.0 and -0.0 differ.
     where : str
         File and line of the call; no part of its content.
     """
@@ -78,6 +85,7 @@ class ExecSpec:
     block: Extents | UserFunction
     shared: int | ExtentExpression | UserFunction
     label: str
+    init: Init = ()
     where: str = field(default="", compare=False)
 
     def without_values(self) -> ExecSpec:
@@ -90,7 +98,7 @@ class ExecSpec:
         """What of a call a plan depends on: all but the arguments' values."""
         arguments = tuple([(given.dtype, given.shape) if isinstance(given, ArrayValue) else
                            given.dtype if isinstance(given, Scalar) else given for given in self.arguments])
-        return self.kernel, arguments, self.out, self.grid, self.block, self.shared, self.label
+        return self.kernel, arguments, self.out, self.grid, self.block, self.shared, self.label, self.init
 
     def value(self, number: int) -> ArrayValue:
         """The argument of a number, which is an array or a scalar."""
@@ -106,8 +114,8 @@ class ExecSpec:
         return tuple(dict.fromkeys(given.field for given in self.arguments if isinstance(given, OutSymbol)))
 
 
-def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None, grid: object, block: object,
-                shared: object = 0) -> ExecSpec:
+def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None, init: object = None, grid: object,
+                block: object, shared: object = 0) -> ExecSpec:
     """Check a call of ``exec`` and fix what it was given.
 
     Parameters
@@ -119,6 +127,8 @@ def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None,
         functions of the block that give scalars or arrays. A Python int is a C ``int``, a Python float a C ``float``.
     out : None, (shape, dtype), dict of them, or function of the block
         The output; None for the input's shape and dtype.
+    init : number, dict of them, or None
+        What the output's elements are before the launch; None leaves them undefined.
     grid, block : int, tuple of up to 3, or function of the block
         Launch geometry; extents such as ``-(-IN.shape[0] // 128)`` may stand for integers.
     shared : int or function of the block
@@ -127,7 +137,7 @@ def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None,
     Raises
     ------
     LaunchError
-        If the arguments are not the kernel's, or ``out``, ``grid``, ``block`` or ``shared`` is malformed.
+        If the arguments are not the kernel's, or ``out``, ``init``, ``grid``, ``block`` or ``shared`` is malformed.
 
     Examples
     --------
@@ -143,7 +153,7 @@ def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None,
     try:
         arguments = taken(kernel, args)
         spec = ExecSpec(kernel, arguments, capture(out) if callable(out) else _out(out), _extents("grid", grid),
-                        _extents("block", block), _shared(shared), label, _caller())
+                        _extents("block", block), _shared(shared), label, _init(init), _caller())
         _check_written(spec)
     except LaunchError as error:
         raise error.at(operation=label) from error.__cause__
@@ -220,9 +230,25 @@ def _shared(value: object) -> int | ExtentExpression | UserFunction:
     return checked
 
 
+def _init(init: object) -> Init:
+    by_field: Mapping[Any, Any] = init if isinstance(init, Mapping) else {} if init is None else {None: init}
+    for name, value in by_field.items():
+        if not isinstance(value, bool | int | float | complex | np.generic) or isinstance(value, np.flexible):
+            raise LaunchError(f"init={f' for {name!r}' if name else ''} is {value!r}; it is to be a number, or a dict"
+                              " of name to number")
+    return tuple((name, repr(value), value) for name, value in by_field.items())
+
+
 def _check_written(spec: ExecSpec) -> None:
-    """Check that the kernel has somewhere to write, and that ``out=`` speaks of that."""
+    """Check that the kernel has somewhere to write, and that ``out=`` and ``init=`` speak of that."""
     written = spec.written
+    if spec.init and not written:
+        raise LaunchError("without OUT among its arguments a kernel works in place on a copy of its input, and init="
+                          " has nothing to fill: pass OUT where the kernel takes the result's address")
+    for name, _, _ in spec.init:
+        if name is not None and name not in written:
+            shown = ", ".join(str(OUT[each]) if each else "OUT" for each in written)
+            raise LaunchError(f"init= has {name!r}; the kernel is given {shown}")
     if len(written) > 1 and "" in written:
         raise LaunchError("OUT and OUT[...] are both among the arguments: the result is one array, or has named fields")
     if written:
@@ -269,6 +295,7 @@ class _Geometry:
     shared: int
     arguments: tuple[In | Out | Scalar | ArrayValue | None, ...]
     outputs: tuple[Field, ...]
+    initial: tuple[bytes, ...]
     result: Signature
     merge: bool
 
@@ -309,7 +336,8 @@ def resolve(spec: ExecSpec, signature: Signature, slots: SlotTable, position: in
         raise LaunchError(error.message, error.place, detail).at(operation=spec.label) from error.__cause__
     arguments = tuple(_argument(given, settled, slots, Passed(position, "argument", number))
                       for number, (given, settled) in enumerate(zip(spec.arguments, geometry.arguments, strict=True)))
-    launch = Launch(geometry.grid, geometry.block, geometry.shared, arguments, geometry.outputs)
+    launch = Launch(geometry.grid, geometry.block, geometry.shared, arguments, geometry.outputs,
+                    initial=geometry.initial)
     return launch, geometry.result, geometry.merge
 
 
@@ -341,7 +369,7 @@ def _geometry(spec: ExecSpec, signature: Signature) -> _Geometry:
     grid = _sizes("grid", spec.grid, view, empty)
     shared = _value("shared=", spec.shared, view, _shared)
     return _Geometry(grid, block, shared, tuple(_settled_arguments(spec, view, outputs)), outputs,
-                     Signature(tuple(fields.values())), merge)
+                     _initial(spec.init, outputs), Signature(tuple(fields.values())), merge)
 
 
 #: What functions of a block raise by mistake.
@@ -407,6 +435,34 @@ def _outputs(spec: ExecSpec, view: BlockView) -> Iterator[Field]:
     for name, array in out:
         shape: Any = tuple(_whole(_evaluated(extent, view), "the shape of out=", 0) for extent in array.shape)
         yield Field(name, array.dtype, shape)
+
+
+def _initial(init: Init, outputs: Sequence[Field]) -> tuple[bytes, ...]:
+    """The bytes of the number that fills each output; empty for one that is not filled."""
+    numbers = {name: number for name, _, number in init}
+    every = numbers.get(None)
+    wanted = [numbers.get(output.name, every) for output in outputs] if init else []
+    return tuple(b"" if number is None else _filler(number, output)
+                 for number, output in zip(wanted, outputs, strict=False))
+
+
+def _filler(number: Number, output: Field) -> bytes:
+    """A number as an output's dtype; rounded where that is floating point."""
+    dtype = np.dtype(output.dtype)
+    try:
+        if np.iscomplexobj(number) and dtype.kind != "c":
+            raise TypeError("a complex number")
+        with np.errstate(all="ignore"):
+            made = np.asarray(number).astype(dtype)
+            fits = np.isfinite(made) or not np.isfinite(number) if dtype.kind in "fc" else made == number
+    except (OverflowError, TypeError, ValueError) as error:
+        fits, reason = False, error
+    else:
+        reason = None
+    if not fits:
+        raise LaunchError(f"init= is {number!r}, which {OUT[output.name] if output.name else OUT} of {dtype.name} does"
+                          " not hold") from reason
+    return made.tobytes()
 
 
 def _outputs_like_input(written: tuple[str, ...], view: BlockView) -> Iterator[Field]:

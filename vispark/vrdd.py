@@ -109,7 +109,7 @@ class VRDD(Ahead, FoldActions, GridOperations):
         """
         return self._then(plan.ToHost())
 
-    def exec(self, kernel: Kernel, *arguments: Any, out: Any = None, grid: Any, block: Any,
+    def exec(self, kernel: Kernel, *arguments: Any, out: Any = None, init: Any = None, grid: Any, block: Any,
              shared: Any = 0) -> VRDD:
         """Launch a CUDA kernel on every block.
 
@@ -125,6 +125,8 @@ class VRDD(Ahead, FoldActions, GridOperations):
             one of these. A kernel without ``OUT`` works in place on a copy of its input.
         out : (shape, dtype), dict of them by field, function of the block, or None
             What the kernel writes; None: shape and dtype of the input.
+        init : number, dict of them by field, or None
+            What the elements of ``OUT`` are before the launch; None leaves them undefined.
         grid, block : int, tuple of up to 3 ints, or function of the block
             The launch's extents, in blocks and in threads.
         shared : int or function of the block
@@ -148,7 +150,7 @@ class VRDD(Ahead, FoldActions, GridOperations):
         >>> numbers.exec(k.twice, IN, OUT, IN.shape[0], grid=1, block=32).collect()
         [2.0, 4.0, 6.0]
         """
-        spec = record_exec(kernel, arguments, out=out, grid=grid, block=block, shared=shared)
+        spec = record_exec(kernel, arguments, out=out, init=init, grid=grid, block=block, shared=shared)
         return self._with_halos()._then(plan.Exec(spec))
 
     def vmap(self, f: Callable[..., Any], *arguments: Any, **named: Any) -> VRDD:

@@ -267,6 +267,9 @@ class Launch:
     leaves its partial at ``[i * width]``; of a :class:`MapFold`, ``outputs`` says what the folded fields look like.
     On devices with clusters, ``cluster`` neighbouring thread blocks share a work.
     With ``preparation`` there is an address between the partials and the other arguments, of what it made.
+
+    ``initial`` are the bytes of the number that each output of a raw kernel is filled with first; empty where its
+    content is left undefined.
     """
 
     grid: tuple[int, ...]
@@ -283,6 +286,7 @@ class Launch:
     partials: tuple[Partial, ...] = ()
     preparation: Preparation | None = None
     cluster: int = 1
+    initial: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

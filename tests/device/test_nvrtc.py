@@ -30,7 +30,8 @@ ARCHITECTURES = ("sm_80", "sm_90")
 OPTIONS = {"examples/logistic_regression.cu": ("-DD=40",)}
 HEADERS = ("cuda_runtime.h", "stdio.h", "stdlib.h", "math.h", "cmath", "stdint.h", "cstdint", "float.h", "limits.h",
            "assert.h", "string.h", "device_launch_parameters.h", "cuda.h", "stddef.h", "cstddef", "cstdio", "cstdlib",
-           "cstring", "cassert", "cfloat", "climits", "cuda_runtime_api.h")
+           "cstring", "cassert", "cfloat", "climits", "cuda_runtime_api.h", "time.h", "ctime", "sys/time.h", "unistd.h",
+           "stdbool.h", "iostream", "algorithm", "vector")
 
 MIXED = """
 #define SCALE 3
@@ -267,6 +268,38 @@ def test_absence_of_nvrtc_is_one_sentence():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 0, done.stderr
     assert re.search(r"NVRTC needs cuda-core .*pip install 'vispark\[cuda\]'", done.stdout)
+
+
+# -- headers, on both -------------------------------------------------------------------------------------------------
+
+HABITS = "".join(f"#include <{header}>\n" for header in HEADERS)
+
+
+def test_headers_mean_the_same_on_both(compiled):
+    compiled(Source(f"""{HABITS}
+        using namespace std;
+        #if CUDART_VERSION < 12000 || CUDA_VERSION != CUDART_VERSION
+        #error no version
+        #endif
+        __global__ void k(int* x, bool wanted) {{
+            x[0] = std::min(x[1], 3) + std::max(1, x[2]) + min(x[3], 1) + (wanted == true);
+            std::swap(x[3], x[4]);
+            clock_t before = clock();
+            x[5] = clock() - before;
+        }}"""), "k")
+
+
+@pytest.mark.parametrize(("statement", "words"), [
+    ("std::cout << x[0];", "cannot write to std::cout or std::cerr: use printf"),
+    ("std::vector<int> v; x[0] = v[1];", "cannot have a std::vector: use an array"),
+    ("std::vector<int> v(3);", "cannot have a std::vector: use an array"),
+    ("std::sort(x, x + 3);", "sort"),
+    ("usleep(3);", "usleep"),
+    ("gettimeofday(0, 0);", "gettimeofday"),
+])
+def test_what_has_no_place_in_a_kernel_is_refused_on_both(compiled, statement: str, words: str):
+    with pytest.raises(CompileError, match=words):
+        compiled(Source(f"{HABITS}__global__ void k(int* x) {{ {statement} }}"), "k")
 
 
 # -- assertions about arguments ---------------------------------------------------------------------------------------

@@ -168,3 +168,28 @@ def test_an_argument_that_a_templates_instance_does_not_take(sc):
         numbers.exec(NUMBERS["add<double>"], IN, 2.0, IN.size, grid=1, block=32).collect()
     added = numbers.exec(NUMBERS["add<double>"], IN, np.float64(2), IN.size, grid=1, block=32)
     assert added.collect() == [3.0, 4.0, 5.0]
+
+
+COUNTS = Kernels("""
+__global__ void count(const int* x, int* counts, int n)
+{ for (int i = threadIdx.x; i < n; i += blockDim.x) atomicAdd(counts + x[i], 1); }
+__global__ void part(double* x, float* y, int n) { if (threadIdx.x < n) x[threadIdx.x] += 1; }
+""")
+
+
+def test_outputs_are_filled_before_the_launch(sc):
+    """Again and again, in memory that was used before."""
+    blocks = [np.int32([[1, 2, 2]]), np.int32([[0, 3, 3, 3]])]
+    rolls = sc.parallelize([(place, block) for place, block in enumerate(blocks)], 2).cache("GPU")
+    for init in (0, 7, 0, 7, 7):
+        counted = rolls.exec(COUNTS.count, IN, OUT, IN.size, out=(50_000, "i4"), init=init, grid=1, block=32)
+        for block, counts in zip(blocks, counted.values().collect(), strict=True):
+            assert (counts == init + np.bincount(block[0], minlength=50_000)).all()
+
+
+def test_outputs_are_filled_by_field(sc):
+    numbers = sc.parallelize([("a", np.float32([[1, 2]]))], 1).cache("GPU")
+    made = numbers.exec(COUNTS.part, OUT["x"], OUT["y"], 2, out={"x": (5, "f8"), "y": (3, "f4")},
+                        init={"x": 0.25, "y": -1}, grid=1, block=32)
+    block, = made.values().collect()
+    assert block["x"].tolist() == [1.25, 1.25, 0.25, 0.25, 0.25] and block["y"].tolist() == [-1, -1, -1]

@@ -498,3 +498,49 @@ def test_a_cell_that_is_still_empty():
     with pytest.raises(LaunchError, match="raised NameError"):
         launch_of(record(K.map, IN, OUT, grid=captured.function))
     assert before(None) == later
+
+
+# -- init= ------------------------------------------------------------------------------------------------------------
+
+OUTS = {"y": (3, "f8"), "z": (2, "f4")}
+
+
+@pytest.mark.parametrize("init, out, initial", [
+    (None, None, ()),
+    (0, None, (bytes(4),)),
+    (-0.0, None, (np.float32(-0.0).tobytes(),)),
+    (float("nan"), (3, "f4"), (np.float32("nan").tobytes(),)),
+    (True, (3, "u1"), (b"\1",)),
+    (np.int64(-1), (3, "i2"), (b"\xff\xff",)),
+    (1j, (3, "c8"), (np.complex64(1j).tobytes(),)),
+])
+def test_forms_of_init(init, out, initial):
+    kernel = K["any<void*>"]
+    assert launch_of(record(kernel, IN, OUT, out=out, init=init)).initial == initial
+
+
+def test_init_by_field():
+    for init, initial in [({"y": 1.5}, (np.float64(1.5).tobytes(), b"")), ({"z": -1}, (b"", np.float32(-1).tobytes())),
+                          (2, (np.float64(2).tobytes(), np.float32(2).tobytes())), ({}, ())]:
+        spec = record(K.two, IN["x"], OUT["y"], OUT["z"], out=OUTS, init=init)
+        assert launch_of(spec, FIELDS).initial == initial
+
+
+@pytest.mark.parametrize("init, words", [("0", "init= is '0'"), ([0], "init= is"), ({"y": None}, "for 'y' is None"),
+                                         (np.str_("a"), "is to be a number"), ({"x": 0}, r"init= has 'x'; .* OUT..y")])
+def test_init_that_is_none(init, words):
+    with pytest.raises(LaunchError, match=words):
+        record(K.two, IN["x"], OUT["y"], OUT["z"], out=OUTS, init=init)
+
+
+@pytest.mark.parametrize("init, dtype", [(256, "u1"), (-1, "u4"), (0.5, "i4"), (float("nan"), "i8"), (2, "?"),
+                                         (1j, "f4"), (1e300, "f4"), (10**30, "i8")])
+def test_init_that_the_output_does_not_hold(init, dtype):
+    spec = record(K["any<void*>"], IN, OUT, out=(3, dtype), init=init)
+    with pytest.raises(LaunchError, match=f"init= is .*, which OUT of {np.dtype(dtype).name} does not hold"):
+        launch_of(spec)
+
+
+def test_init_without_an_output():
+    with pytest.raises(LaunchError, match="init= has nothing to fill"):
+        record(K.inplace, IN, 3, init=0)

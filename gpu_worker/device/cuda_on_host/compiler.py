@@ -201,7 +201,7 @@ def _identified(command: tuple[str, ...]) -> Compiler:
 @functools.cache
 def _headers_digest() -> str:
     files = sorted(path for place in (HEADERS, INCLUDE) for path in place.rglob("*")
-                   if path.suffix in (".h", ".hpp", ".cpp", ".py"))
+                   if path.is_file() and path.suffix in ("", ".h", ".hpp", ".cpp", ".py"))
     return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
 
 

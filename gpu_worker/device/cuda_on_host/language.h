@@ -5,6 +5,7 @@
 #define __CUDACC_RTC__ 1
 #define __CUDACC_VER_MAJOR__ 12
 #define __CUDACC_VER_MINOR__ 8
+#define CUDART_VERSION 12080
 #define __CUDA_ARCH__ 900
 #define __CUDA_ON_HOST__ 1
 

@@ -1,3 +1,6 @@
 // NVRTC has the built-in variables, vector types and device functions; host calls have no place in a kernel source.
 #pragma once
 #include <stddef.h>
+#ifndef CUDA_VERSION
+#define CUDA_VERSION CUDART_VERSION
+#endif

@@ -1,2 +1,3 @@
 // Nothing: what it declares in CUDA is there before the first line of a source.
 #pragma once
+#define CUDA_VERSION CUDART_VERSION

@@ -1,0 +1,2 @@
+// bool, true and false are built into C++.
+#pragma once

@@ -1,0 +1,2 @@
+// clock and clock_t are built into NVRTC.
+#pragma once
