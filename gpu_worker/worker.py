@@ -99,7 +99,8 @@ class Worker:
     """
 
     def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox, session: str = "", secret: bytes = b""):
-        devices = open_devices(options.device, memory=options.memory, cache_dir=options.cache_dir, room=options.room)
+        devices = open_devices(options.device, memory=options.memory, cache_dir=options.cache_dir, room=options.room,
+                               bounds=options.bounds)
         self.devices = tuple(device.name for device in devices)
         self.room = min(device.room for device in devices)
         self._pool = StreamPool(devices)

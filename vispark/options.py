@@ -95,6 +95,10 @@ OPTIONS = (
            "How long it takes on average until a worker of the application is lost. The shorter, the more snapshots."),
     Option("startTimeout", 30.0, _positive, "s", "How long to wait for a worker that starts by itself."),
     Option("cacheDir", "", str, "", "Where compiled kernels are kept; empty: the user's cache directory."),
+    Option("check", "none", _choice("none", "bounds"), "",
+           "`bounds`: on `host` (which `auto` is then), each read and write of an `exec` kernel is checked against the "
+           "buffers that it was given, and one out of their bounds is a `KernelFault`; slow. See "
+           "[kernels.md](kernels.md#out-of-bounds)."),
     Option("logLevel", "info", _choice("debug", "info", "warning", "error"), "",
            "What the device process writes to its log; `debug` has a line per plan."),
 )
@@ -117,6 +121,7 @@ class Options:
     timeToLoss: float
     startTimeout: float
     cacheDir: str
+    check: str
     logLevel: str
 
     @classmethod
@@ -151,7 +156,7 @@ class Options:
     def for_worker(self) -> SessionOptions:
         """The part of them that a session's first greeting fixes for its device process."""
         return SessionOptions(self.device, self.memory, self.lease, self.cacheDir, self.logLevel,
-                              self.sharedMemory)
+                              self.sharedMemory, self.check == "bounds")
 
 
 def _find(name: str) -> Option:

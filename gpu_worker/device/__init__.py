@@ -11,27 +11,34 @@ from gpu_worker.device.null import NullDevice
 from gpu_worker.protocol.errors import DeviceUnavailable
 
 
-def _open_null(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int) -> list[Device]:
+def _open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int, bounds: bool) -> list[Device]:
+    if bounds:
+        raise DeviceUnavailable("spark.vispark.check=bounds is for the host device: take spark.vispark.device=host, or"
+                                " NVIDIA's compute-sanitizer on a GPU")
+    return list(open_cuda(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room))
+
+
+def _open_null(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int, bounds: bool) -> list[Device]:
     return [NullDevice(f"null:{address}", memory=memory, room=room) for address in addresses or ["0"]]
 
 
-def _open_auto(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int) -> list[Device]:
+def _open_auto(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int, bounds: bool) -> list[Device]:
     try:
-        return list(open_cuda(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room))
+        return _open_cuda(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room, bounds=bounds)
     except DeviceUnavailable:
-        return list(open_host(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room))
+        return list(open_host(memory=memory, addresses=addresses, cache_dir=cache_dir, room=room, bounds=bounds))
 
 
 _KINDS: dict[str, Callable[..., Sequence[Device]]] = {
     "auto": _open_auto,
-    "cuda": open_cuda,
+    "cuda": _open_cuda,
     "host": open_host,
     "null": _open_null,
 }
 
 
 def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), cache_dir: str = "",
-                 room: int = 0) -> list[Device]:
+                 room: int = 0, bounds: bool = False) -> list[Device]:
     """Open the devices of this node.
 
     Parameters
@@ -46,6 +53,8 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
         Where compiled kernels are kept; empty for the user's cache directory.
     room : int
         The most shared memory that thread blocks may have, in bytes; 0 for what there is.
+    bounds : bool
+        Whether kernels' accesses to memory are checked; only a host does that, and "auto" is the host then.
 
     Raises
     ------
@@ -59,4 +68,4 @@ def open_devices(kind: str, *, memory: int = 0, addresses: Sequence[str] = (), c
     """
     if kind not in _KINDS:
         raise DeviceUnavailable(f"no device is called {kind!r}; the known ones are {', '.join(sorted(_KINDS))}")
-    return list(_KINDS[kind](memory=memory, addresses=addresses, cache_dir=cache_dir, room=room))
+    return list(_KINDS[kind](memory=memory, addresses=addresses, cache_dir=cache_dir, room=room, bounds=bounds))

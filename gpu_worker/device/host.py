@@ -33,9 +33,56 @@ LIMITS = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, SHARED_BYTES)
 
 _THREE = 3
 
+#: Bytes around each buffer in which nothing lies, where accesses are checked.
+_GAP = 1 << 20
+
 
 class _Symbol(ctypes.Structure):
     _fields_: ClassVar = [("address", ctypes.c_void_p), ("nbytes", ctypes.c_ulonglong)]
+
+
+class _Range(ctypes.Structure):
+    _fields_: ClassVar = [("start", ctypes.c_ulonglong), ("end", ctypes.c_ulonglong)]
+
+
+class _Bounds(ctypes.Structure):
+    """What interface.h calls so: a launch's buffers, and the first access that missed them."""
+
+    _fields_: ClassVar = [("count", ctypes.c_ulonglong), ("ranges", ctypes.POINTER(_Range)),
+                          *[(name, ctypes.c_ulonglong) for name in ("gap", "buffer", "address", "size")],
+                          ("taken", ctypes.c_uint), ("write", ctypes.c_uint), ("place", ctypes.c_uint * 6)]
+
+    @classmethod
+    def of(cls, call: Call) -> _Bounds:
+        buffers = [argument for argument in call.arguments if isinstance(argument, Buffer)]
+        ranges = (_Range * len(buffers))(*[_Range(each.address, each.address + each.nbytes) for each in buffers])
+        return cls(len(buffers), ranges, _GAP)
+
+    def words(self, call: Call) -> str:
+        """What the kernel did; empty if nothing was wrong."""
+        if not self.taken:
+            return ""
+        places = [place for place, argument in enumerate(call.arguments, 1) if isinstance(argument, Buffer)]
+        missed = self.ranges[self.buffer]
+        nbytes = missed.end - missed.start
+        where = (f"{self.address - missed.start:,} bytes behind its start" if self.address >= missed.start else
+                 f"{missed.start - self.address:,} bytes before its start")
+        block, thread = tuple(self.place[:3]), tuple(self.place[3:])
+        return (f"it {'writes' if self.write else 'reads'} {self.size} bytes out of the bounds of argument"
+                f" {places[self.buffer]}, which has {nbytes:,} bytes: {where}, in thread {thread} of block {block}")
+
+
+class HostStream(Stream):
+    """Order of work on the host, which is done at once: up to the first kernel that failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The marks before the kernel that failed.
+        self.sound: int | None = None
+
+    @property
+    def passed(self) -> int:
+        return self.marks if self.sound is None else self.sound
 
 
 class HostKernel(Kernel):
@@ -59,6 +106,8 @@ class HostDevice(Device):
         Where compiled kernels are kept on disk.
     room : int
         The most shared memory that a block may have, in bytes; 0 for what an H100 has.
+    bounds : bool
+        Whether each access of a kernel to memory is checked against the buffers that it was launched with.
 
     Raises
     ------
@@ -81,20 +130,21 @@ class HostDevice(Device):
 
     kind: ClassVar[str] = "host"
 
-    def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache, room: int = 0):
+    def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache, room: int = 0,
+                 bounds: bool = False):
         super().__init__(name, os.cpu_count() or 1, min(room or SHARED_BYTES, SHARED_BYTES))
         self._limits = replace(LIMITS, shared=self.room)
         self._cache = cache
-        self._compiler = Compiler.find()
+        self._compiler = Compiler.find(bounds=bounds)
         self._runtime = _runtime(self._compiler, cache)
-        self._memory = HostMemory(name, memory)
+        self._memory = HostMemory(name, memory, _GAP if bounds else 0)
         self._kernels: dict[tuple[Source, str], HostKernel] = {}
         self._compiling: dict[tuple[Source, str], threading.Lock] = {}
         self._fault = ""
         self._closed = False
 
     def stream(self) -> Stream:
-        return Stream()
+        return HostStream()
 
     def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
         self._check_usable()
@@ -154,14 +204,17 @@ class HostDevice(Device):
     def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
         return kernel.parameters.pack(arguments)
 
-    def start(self, call: Call, *, stream: Stream) -> None:
+    def start(self, call: Call, *, stream: Any) -> None:
         self._check_usable()
         ones = (1,) * _THREE
+        bounds = _Bounds.of(call) if self._compiler.bounds else None
         with stream.clock:
             status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + ones)[:_THREE],
-                                               *(call.block + ones)[:_THREE], call.packed, blackbox.current_slot())
-        if status:
-            words = self._runtime.vispark_fault().decode()
+                                               *(call.block + ones)[:_THREE], call.packed, blackbox.current_slot(),
+                                               None if bounds is None else ctypes.byref(bounds))
+        words = self._runtime.vispark_fault().decode() if status else "" if bounds is None else bounds.words(call)
+        if words:
+            stream.sound = stream.marks
             self._fault = f"the kernel {call.kernel.name} of {call.kernel.source.file} failed on {self.name}: {words}"
 
     def synchronize(self, *, stream: Stream) -> None:
@@ -185,7 +238,8 @@ class HostDevice(Device):
             raise DeviceUnavailable(f"{self.name} is closed")
 
 
-def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0) -> list[HostDevice]:
+def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0,
+              bounds: bool = False) -> list[HostDevice]:
     """Open the host as one device.
 
     Parameters
@@ -196,7 +250,7 @@ def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
         Addresses of GPUs, which mean nothing here.
     cache_dir : str
         Directory of the compiled kernels.
-    room : int
+    room, bounds
         As for :class:`HostDevice`.
 
     Raises
@@ -204,7 +258,7 @@ def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: in
     DeviceUnavailable
         If there is no C++ compiler.
     """
-    return [HostDevice(memory=memory, cache=KernelCache(cache_dir), room=room)]
+    return [HostDevice(memory=memory, cache=KernelCache(cache_dir), room=room, bounds=bounds)]
 
 
 def _fill(library: ctypes.CDLL, place: int, name: str, data: bytes, source: Source) -> None:
@@ -241,7 +295,7 @@ def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
             library.vispark_runtime.restype = ctypes.c_void_p
             library.vispark_fault.restype = ctypes.c_char_p
             extents = [ctypes.c_uint] * 2 * _THREE
-            library.vispark_run.argtypes = ctypes.c_void_p, *extents, ctypes.c_char_p, ctypes.c_void_p
+            library.vispark_run.argtypes = ctypes.c_void_p, *extents, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p
             library.vispark_install()
             found.append(library)
     return found[0]

@@ -408,6 +408,7 @@ class SessionOptions:
     cache_dir: str
     log_level: str
     room: int = 0
+    bounds: bool = False
 
 
 @dataclass(frozen=True, slots=True)

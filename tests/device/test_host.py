@@ -201,3 +201,81 @@ def test_a_precompiled_header_that_cannot_be_read_is_passed_over(tmp_path: Path)
     assert b"gpch" in header.read_bytes()[:8]
     header.write_bytes(header.read_bytes()[:100_000])
     assert compiler.unit(Source("__global__ void k(int* x) { *x = 1; }"), "k", cache)
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+SHIFT = Source("""
+__global__ void shift(const float* x, float* y, int n, int read, int write)
+{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i + write] = x[i + read]; }
+__global__ void reversed(const float* x, float* y, int at)
+{
+    extern __shared__ float part[];
+    __shared__ float more[32];
+    float local[8];
+    part[threadIdx.x] = x[threadIdx.x];
+    more[threadIdx.x] = 1;
+    __syncthreads();
+    for (int i = 0; i < 8; i++) local[(i * at) % 8] = part[i];
+    y[threadIdx.x] = part[31 - threadIdx.x] + 0 * local[at % 8] + more[0];
+    if (threadIdx.x == 0) atomicAdd(y + at, 1.0f);
+}
+""")
+
+
+@pytest.fixture
+def bounded(cache_dir: str):
+    device = open_devices("auto", cache_dir=cache_dir, bounds=True)[0]
+    assert device.kind == "host"
+    yield Bench(device, device.stream())
+    device.close()
+
+
+def shifted(bench: Bench, *numbers: int) -> None:
+    x, y = bench.put(np.arange(32, dtype="f4")), bench.put(np.zeros(32, "f4"))
+    bench.device.launch(bench.device.compile(SHIFT, "shift"), (2,), (32,), [x, y, *map(np.int32, numbers)],
+                        stream=bench.stream)
+    bench.device.synchronize(stream=bench.stream)
+    assert bench.get(y, 32, "f4").tolist() == list(range(32))
+
+
+def test_accesses_within_bounds_pass(bounded: Bench):
+    shifted(bounded, 32, 0, 0)
+    x, y = bounded.put(np.arange(32, dtype="f4")), bounded.put(np.zeros(32, "f4"))
+    bounded.device.launch(bounded.device.compile(SHIFT, "reversed"), (1,), (32,), [x, y, np.int32(0)], shared=128,
+                          stream=bounded.stream)
+    assert bounded.get(y, 32, "f4").tolist() == [33.0, *range(31, 0, -1)]
+
+
+@pytest.mark.parametrize(("numbers", "words"), [
+    ((33, 0, 0), r"reads 4 bytes out of the bounds of argument 1, which has 128 bytes: 128 bytes behind its start, in"
+                 r" thread \(0, 0, 0\) of block \(1, 0, 0\)"),
+    ((32, 0, 1), "writes 4 bytes out of the bounds of argument 2, which has 128 bytes: 128 bytes behind its start"),
+    ((32, -1, 0), "reads 4 bytes out of the bounds of argument 1, .*: 4 bytes before its start"),
+    ((32, 0, -200_000), "writes 4 bytes out of the bounds of argument 2, .*: 800,000 bytes before its start"),
+])
+def test_accesses_out_of_bounds_are_faults(bounded: Bench, numbers: tuple[int, ...], words: str):
+    with pytest.raises(KernelFault, match=f"the kernel shift of kernels.cu failed on host:0: it {words}"):
+        shifted(bounded, *numbers)
+
+
+def test_an_atomic_out_of_bounds_is_a_fault(bounded: Bench):
+    x, y = bounded.put(np.arange(32, dtype="f4")), bounded.put(np.zeros(32, "f4"))
+    bounded.device.launch(bounded.device.compile(SHIFT, "reversed"), (1,), (32,), [x, y, np.int32(32)], shared=128,
+                          stream=bounded.stream)
+    with pytest.raises(KernelFault, match="out of the bounds of argument 2"):
+        bounded.device.synchronize(stream=bounded.stream)
+
+
+def test_checks_are_only_where_they_are_asked_for(host: Bench):
+    big = host.device.allocate(1 << 20, stream=host.stream)
+    within = big.part(4096, 128)
+    host.device.launch(host.device.compile(SHIFT, "shift"), (2,), (32,), [within, within, *map(np.int32, (33, 0, 1))],
+                       stream=host.stream)
+    host.device.synchronize(stream=host.stream)
+    big.close()
+
+
+def test_checks_need_a_host(cache_dir: str):
+    with pytest.raises(DeviceUnavailable, match=r"is for the host device: take .*, or NVIDIA's compute-sanitizer"):
+        open_devices("cuda", cache_dir=cache_dir, bounds=True)

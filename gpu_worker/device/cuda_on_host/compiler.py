@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_worker.device.base import INCLUDE, Source
@@ -44,6 +44,9 @@ _COMMON = ("-O3", "-march=native", "-fPIC", "-fvisibility=hidden", "-w", "-ffp-c
 # the rounding mode may change.
 _GCC = ("-frounding-math", "-fwhole-program", "-fno-gnu-unique", "-fno-extern-tls-init",
         "-fno-diagnostics-show-caret", "-fdiagnostics-color=never", "-fmax-errors=20")
+# Before each access a function of ours is called.
+_BOUNDS = ("-fsanitize=kernel-address", "--param=asan-instrumentation-with-call-threshold=0", "--param=asan-stack=0",
+           "--param=asan-globals=0", "-DVISPARK_BOUNDS")
 _CLANG = ("-fno-caret-diagnostics", "-fno-color-diagnostics", "-ferror-limit=20")
 
 
@@ -59,26 +62,32 @@ class Compiler:
         A digest of its version and of the instructions that this CPU has.
     clang : bool
         Whether it is clang++ rather than g++.
+    bounds : bool
+        Whether units check their accesses to memory.
     """
 
     command: tuple[str, ...]
     identity: str
     clang: bool
+    bounds: bool = False
 
     @classmethod
-    def find(cls) -> Compiler:
-        """The compiler that ``CXX`` names, or g++, or clang++.
+    def find(cls, *, bounds: bool = False) -> Compiler:
+        """The compiler that ``CXX`` names, or g++, or clang++; with ``bounds``, units check their accesses to memory.
 
         Raises
         ------
         DeviceUnavailable
-            If there is none, or it does not run.
+            If there is none, or it does not run, or cannot make such checks.
         """
         named = os.environ.get("CXX", "")
         for candidate in [named] if named else ["g++", "clang++"]:
             command = shlex.split(candidate)
             if command and shutil.which(command[0]):
-                return _identified(tuple(command))
+                found = replace(_identified(tuple(command)), bounds=bounds)
+                if bounds and found.clang:
+                    raise DeviceUnavailable(f"spark.vispark.check=bounds needs g++, and the compiler is {candidate}")
+                return found
         missing = f"CXX names {named!r}, which was not found" if named else "neither g++ nor clang++ was found"
         raise DeviceUnavailable(f"the host device needs a C++ compiler, and {missing}: {_INSTALL}")
 
@@ -117,6 +126,7 @@ class Compiler:
             If the compiler refuses the source or an option, or the source has no such kernel or constant.
         """
         options, macros = compiler_options(source)
+        options += _BOUNDS if self.bounds else ()
         parts = ("host unit", self.identity, _headers_digest(), name, source.file, source.text, "\0".join(options),
                  "\n".join(macros), "\0".join(constant for constant, _ in source.constants))
         # What stands in headers of the user's own is not known before it is compiled.

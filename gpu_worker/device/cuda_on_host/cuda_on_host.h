@@ -4,6 +4,7 @@
 //   intrinsics.h  mathematics and integer intrinsics
 //   atomics.h     atomic functions and fences
 //   warp.h        barriers, shuffles and votes
+//   bounds.h      checks of accesses, where they are asked for
 //   entry.h       the entry through which a kernel is launched
 #pragma once
 
@@ -21,4 +22,7 @@
 #include "intrinsics.h"
 #include "atomics.h"
 #include "warp.h"
+#ifdef VISPARK_BOUNDS
+#include "bounds.h"
+#endif
 #include "entry.h"

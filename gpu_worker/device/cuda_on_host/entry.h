@@ -78,6 +78,9 @@ struct Entry<void (*)(A...), kernel> {
     static void threads(const char* arguments) { unpack(Is(), arguments); }
 
     static void blocks(const Launch* launch, Word first, Word last) {
+#ifdef VISPARK_BOUNDS
+        checked_launch = launch;
+#endif
         gridDim.x = launch->grid[0];
         gridDim.y = launch->grid[1];
         gridDim.z = launch->grid[2];

@@ -5,11 +5,28 @@ namespace vispark {
 
 typedef unsigned long long Word;
 
+// The bytes of a buffer, without the last address.
+struct Range {
+    Word start, end;
+};
+
+// The buffers that a launch was given, what lies around each of them unused, and the first access that missed them:
+// which buffer it is near, where, how many bytes, and x, y, z of its block and of its thread.
+struct Bounds {
+    Word count;
+    const Range* ranges;
+    Word gap;
+    Word buffer, address, size;
+    unsigned taken, write;
+    unsigned place[6];
+};
+
 // One launch. `arguments` holds the arguments' bytes one after the other, without padding.
 struct Launch {
     unsigned grid[3];
     unsigned block[3];
     const char* arguments;
+    Bounds* bounds;  // null where accesses are not checked
 };
 
 // A kernel unit: `blocks` runs the blocks first..last-1 (linear numbers) on the calling OS thread, `threads` those

@@ -54,10 +54,13 @@ class HostMemory:
         The device's name, for errors.
     limit : int
         The most bytes in use at once; 0 for as many as the machine has.
+    gap : int
+        Bytes before and behind each range that belong to none; a multiple of the alignment.
     """
 
-    def __init__(self, name: str, limit: int):
+    def __init__(self, name: str, limit: int, gap: int = 0):
         self._name = name
+        self._gap = gap
         self._total = limit or host_memory()
         self._most_kept = self._total // 4
         self._lock = threading.Lock()
@@ -86,10 +89,10 @@ class HostMemory:
                 return self._free[size].pop()
             if self._used + self._kept + size > self._total:
                 self._release()
-            address = _new(size)
+            address = _new(size, self._gap)
             if not address:
                 self._release()
-                address = _new(size)
+                address = _new(size, self._gap)
             if not address:
                 raise self._exhausted(nbytes)
             self._used += nbytes
@@ -101,7 +104,7 @@ class HostMemory:
         with self._lock:
             self._used -= nbytes
             if self._kept + size > self._most_kept:
-                _libc.free(address)
+                _libc.free(address - self._gap)
             else:
                 self._kept += size
                 self._free[size].append(address)
@@ -114,7 +117,7 @@ class HostMemory:
     def _release(self) -> None:
         for addresses in self._free.values():
             for address in addresses:
-                _libc.free(address)
+                _libc.free(address - self._gap)
         self._free.clear()
         self._kept = 0
 
@@ -122,11 +125,11 @@ class HostMemory:
         return OutOfMemory(f"{self._name}: {nbytes:,} bytes do not fit, {self._used:,} of {self._total:,} are in use")
 
 
-def _new(size: int) -> int:
-    """New memory; 0 where there is none."""
+def _new(size: int, gap: int) -> int:
+    """New memory, with a gap on both sides; 0 where there is none."""
     place = ctypes.c_void_p()
-    if _libc.posix_memalign(place, HUGE_PAGE if size >= HUGE_PAGE else ALIGNMENT, size):
+    if _libc.posix_memalign(place, HUGE_PAGE if size >= HUGE_PAGE else ALIGNMENT, size + 2 * gap):
         return 0
-    if size >= HUGE_PAGE:
+    if size >= HUGE_PAGE and not gap:
         _libc.madvise(place, size, _MADV_HUGEPAGE)  # a hint; where it is refused, pages are small
-    return place.value or 0
+    return place.value + gap if place.value else 0

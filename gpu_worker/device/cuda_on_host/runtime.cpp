@@ -438,10 +438,10 @@ void vispark_install() {
 // What was wrong with the last launch of this OS thread.
 const char* vispark_fault() { return fault; }
 
-// Run a grid to its end; 0, or the status of the block that was given up.
+// Run a grid to its end; 0, or the status of the block that was given up. `bounds` may be null.
 int vispark_run(const Unit* unit, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                const char* arguments, int* slot) {
-    const Launch launch = {{gx, gy, gz}, {bx, by, bz}, arguments};
+                const char* arguments, int* slot, Bounds* bounds) {
+    const Launch launch = {{gx, gy, gz}, {bx, by, bz}, arguments, bounds};
     const Word blocks = static_cast<Word>(gx) * gy * gz;
     const Word most = static_cast<Word>(omp_get_max_threads());
     Word chunk = blocks / (most * 32);
