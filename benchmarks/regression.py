@@ -134,7 +134,7 @@ def row_gradient(p, w):
 
 def translated(held: VRDD) -> Gradient:
     """The gradient from a plain Python function of a row."""
-    return lambda w: held.vmap(row_gradient, w).vreduce(operator.add).values().reduce(operator.add)
+    return lambda w: held.vmap(row_gradient, w, of="row").vreduce(operator.add).values().reduce(operator.add)
 
 
 def listing(held: VRDD) -> Gradient:

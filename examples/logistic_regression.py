@@ -50,7 +50,7 @@ def plain(points, w, iterations, rate):
 def ported(points, w, iterations, rate):
     points = points.cache("GPU")
     for _ in range(iterations):
-        w -= rate * points.vmap(gradient, w).vreduce(add).reduce(add)
+        w -= rate * points.vmap(gradient, w, of="row").vreduce(add).reduce(add)
         yield w
 
 

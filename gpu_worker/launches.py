@@ -44,7 +44,9 @@ class Entry:
 
     @property
     def rows(self) -> int:
-        """The block's leading extent."""
+        """The block's leading extent; 1 where the launch takes the block as a whole."""
+        if self.launch.whole:
+            return 1
         first = next((argument for argument in self.launch.arguments if isinstance(argument, In)), None)
         if first:
             described = self.array(first).field

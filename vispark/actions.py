@@ -106,7 +106,7 @@ class FoldActions(RDD[Any]):
         if isinstance(found, str):
             return self._total(action, zero, combine, self, found, spark)
         reason = self._risk(found)
-        mapped = self if reason else self._recorded(MapSpec(found.mapped, (), f"{action} {found.mapped.name}"))
+        mapped = self if reason else self._recorded(MapSpec(found.mapped, (), f"{action} {found.mapped.name}", "row"))
         try:
             return self._total(action, zero, combine, mapped, reason or found.fold, spark)
         except TranslationError as error:

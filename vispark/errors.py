@@ -27,6 +27,11 @@ from gpu_worker.protocol.errors import (
     WorldLost,
 )
 
+
+class MeaningWarning(UserWarning):
+    """A function that may mean something else in ``vmap`` than in ``map``; the message has both spellings."""
+
+
 __all__ = [
     "CompileError",
     "DeadlineExceeded",
@@ -35,6 +40,7 @@ __all__ = [
     "KernelError",
     "KernelFault",
     "LaunchError",
+    "MeaningWarning",
     "NodeSilent",
     "NotFinite",
     "OptionError",

@@ -128,7 +128,7 @@ def content_of(schema: Any) -> Content:
     return Content(1, 0, Layout("blocks" if blocks else "elements", False, parts), (Signature(fields),))
 
 
-def translate(f: Callable[..., Any], *arguments: Any, schema: Any) -> str:
+def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | None = None) -> str:
     """The CUDA C++ that a Python function becomes where ``vmap`` is given it; needs neither Spark nor a worker.
 
     Parameters
@@ -140,6 +140,8 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any) -> str:
     schema : (shape, dtype), or dict of them by field
         What a record looks like; of two dimensions or more, a block, along whose leading axis the function is mapped.
         For a stencil, what a grid's block looks like.
+    of : str, optional
+        As for :meth:`VRDD.vmap`.
 
     Raises
     ------
@@ -157,7 +159,7 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any) -> str:
     content = content_of(schema)
     if content is None:
         raise PlanError("schema= is needed: the shape and the dtype of a record, as in schema=((41,), \"float32\")")
-    spec = record_map(f, arguments)
+    spec = record_map(f, arguments, of)
     if spec.function.definition.halo is not None:
         fields = content.signatures[0].fields
         dims = len(fields[0].shape) - (content.layout.kind == "elements")

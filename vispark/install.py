@@ -52,9 +52,9 @@ def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_O
     return send(self).htod().cache()
 
 
-def _vmap(self: RDD, f: Callable[..., Any], *arguments: Any) -> VRDD:
+def _vmap(self: RDD, f: Callable[..., Any], *arguments: Any, of: str | None = None) -> VRDD:
     """Apply a plain Python function to every element on the device; see :meth:`vispark.VRDD.vmap`."""
-    return send(self).htod().vmap(f, *arguments)
+    return send(self).htod().vmap(f, *arguments, of=of)
 
 
 def _vreduce(self: RDD, f: Callable[[Any, Any], Any]) -> VRDD:

@@ -29,9 +29,11 @@ from vispark.mapped import (
     Mapped,
     MapSpec,
     after_map,
+    agrees,
     is_pair,
     label_of,
     launch_of,
+    not_alike,
     record_map,
     remark,
     resolve_maps,
@@ -145,7 +147,7 @@ class Lowering:
             case plan.Map(spec):
                 before = _blocks(state, spec.label)
                 mapped = maps[position] = resolve_maps([(position, spec)], state.layout, before, room=self.room)
-                signature, layout = after_map(mapped.kernel, state.layout, before)
+                signature, layout = after_map(mapped, state.layout, before)
                 return State(layout, signature, state.count)
             case plan.FoldInside(spec):
                 signature, layout = fold_inside(spec, state.layout, _blocks(state, str(node.op)), str(node.op))
@@ -381,6 +383,11 @@ class Lowering:
         if inside is not None and self._kinds == {"elements"}:
             calls.append((inside, self._along(inside)))
             inside = None
+        for states in self._states:
+            apart = not_alike(calls, [(states[position].layout, states[position].signature) for position, _ in calls],
+                              inside)
+            if apart is not None:
+                raise Apart(apart)
         step: Step = messages.Exec(label_of(calls))
         if stage.fold or inside is not None:
             step = self._folding_step(calls, inside, stage)
@@ -406,7 +413,7 @@ class Lowering:
         function = functions.pop()
         if function is None or functions:
             raise Apart(position)
-        return replace(record_map(function, ()), label=str(op))
+        return replace(record_map(function, (), "row"), label=str(op))
 
     def _is_dead(self, stage: Stage) -> bool:
         """Whether nothing of what a run of ``vmap`` computes is wanted."""
@@ -474,7 +481,7 @@ class Lowering:
         folded = isinstance(self.nodes[last].op, plan.FoldInside)
         apart = last if folded else calls[min(1, len(calls) - 1)][0]
         mapped = maps[last] if len(calls) == 1 else self._mapped(calls, before, apart)
-        if len(calls) > 1 and not _agrees(mapped, before.signature, after.signature):
+        if len(calls) > 1 and not agrees(mapped, before.signature, after.signature):
             raise Apart(apart)
         item = self._taken_item(stage, last, after)
         if item:
@@ -525,15 +532,6 @@ def _of_item(signature: Signature, item: str) -> Signature:
     """The fields of one item of a tuple, called as if it were alone."""
     return Signature(tuple([replace(each, name=name_in(item, each.name)) for each in signature.fields
                             if each.name.split(".")[0] == item]))
-
-
-def _agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
-    """Whether the kernel of several calls gives what these give one after the other."""
-    count = before.fields[0].shape[0]
-    given = {each.name: Field(each.name, np.dtype(each.dtype).str, (count, *each.shape))
-             for each in mapped.kernel.outputs}
-    kept = {each.name: each for each in before.fields} if mapped.kernel.merge else {}
-    return (kept | given) == {each.name: each for each in after.fields}
 
 
 def _folded_outputs(step: messages.MapFold, signature: Signature) -> list[Field]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from gpu_worker.protocol.messages import (
     Signature,
     Value,
 )
-from vispark.errors import LaunchError, Place
+from vispark.errors import LaunchError, MeaningWarning, Place, PlanError
 from vispark.kernels import ArrayValue, Kernels
 from vispark.records import Layout
 from vispark.tables import Given, ModuleTable, SlotTable
@@ -36,8 +37,19 @@ from vispark.translate.fusion import fuse
 from vispark.translate.interface import ROOM, TableKernel
 from vispark.translate.interface import Call as FusedCall
 from vispark.translate.matrix_kernel import why_by_rows
+from vispark.translate.meaning import same_by_rows, takes_pair_apart
 from vispark.translate.reader import trace_call
-from vispark.translate.text import at_definition
+
+#: What a function may be of.
+OF = ("record", "value", "row")
+#: Why no function gets a key.
+KEYS_STAY = ("the keys of pairs stay in Spark, and a kernel sees none: of=\"value\" gives the function the value, as "
+             "mapValues does. For both, send records with two fields, rdd.map(lambda kv: {\"key\": kv[0], \"value\": "
+             "kv[1]}).cache(\"GPU\"), and name the function's parameters key and value")
+
+
+#: The places of functions that were warned of, in this process.
+_told: set[tuple[str, int, str]] = set()
 
 
 class MapShape(NamedTuple):
@@ -46,6 +58,7 @@ class MapShape(NamedTuple):
     definition: Definition
     captures: tuple[tuple[str, tuple[int, ...], bool], ...]
     arguments: tuple[tuple[str, tuple[int, ...], bool], ...]
+    of: str
 
 
 @filled
@@ -61,17 +74,20 @@ class MapSpec:
         The arguments beside the element, by value.
     label : str
         What errors and plans call it, such as "vmap gradient".
+    of : str
+        What the function is of: "record", "value", "row", or empty where the call does not say.
     """
 
     function: Function
     arguments: tuple[Constant, ...]
     label: str
+    of: str = ""
 
     def shape_key(self) -> MapShape:
         """The same without values: of captures and arguments only the types, which the kernel is made for."""
         captures = [each.value for each in self.function.captures]
         return MapShape(self.function.definition, tuple([(each.dtype, each.shape, each.weak) for each in captures]),
-                        tuple([(each.dtype, each.shape, each.weak) for each in self.arguments]))
+                        tuple([(each.dtype, each.shape, each.weak) for each in self.arguments]), self.of)
 
     @property
     def captured(self) -> tuple[Constant, ...]:
@@ -90,22 +106,22 @@ class MapSpec:
         return tuple(each.array if each.shape else each.number for each in self.arguments)
 
 
-def record_map(function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any] | None = None
-               ) -> MapSpec:
+def record_map(function: Callable[..., Any], arguments: tuple[Any, ...], of: str | None = None) -> MapSpec:
     """Record a call.
 
     Raises
     ------
     TranslationError
-        If the function has what the language lacks, at its line; if arguments are ``named``.
+        If the function has what the language lacks, at its line.
+    PlanError
+        If ``of`` is none of the words that there are.
     """
+    if of is not None and of not in OF:
+        raise PlanError(f"of={of!r}; it is {', '.join(map(repr, OF))}, or left out")
     traced, values = trace_call(function, arguments)
-    if named:
-        raise at_definition(traced.definition, f"vmap gives arguments by their place, and not {next(iter(named))}=; "
-                                               f"write vmap({traced.definition.name}, value, ...)")
     label = f"vmap {traced.definition.name}"
     indexing.remember(label, traced.definition)
-    return MapSpec(traced, values, label)
+    return MapSpec(traced, values, label, of or "")
 
 
 @dataclass(frozen=True)
@@ -118,10 +134,13 @@ class Mapped:
         Its source, and how it is launched.
     settled : frozenset of Given
         The Python ints, bools and infinities whose values the kernel has compiled in, or does not need.
+    whole : bool
+        Whether it takes each block as one element.
     """
 
     kernel: TableKernel
     settled: frozenset[Given]
+    whole: bool = False
 
 
 Call = tuple[int, MapSpec]
@@ -147,21 +166,63 @@ def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *,
     LaunchError
         If the block's fields differ in their leading extent.
     """
-    leading(calls[0][1], signature)
+    whole = takes_whole(calls[0][1], layout, signature)
+    if not whole:
+        leading(calls[0][1], signature)
     try:
-        kernel = fuse([FusedCall(spec.function, spec.values) for _, spec in calls], _record(layout.kind, signature),
-                      wanted=wanted, folding=folding, room=room)
+        kernel = fuse([FusedCall(spec.function, spec.values) for _, spec in calls],
+                      _record(layout.kind, signature, whole), wanted=wanted, folding=folding, room=room)
     except TranslationError as error:
-        if layout.keyed:
-            error.args = (f"{error.message}\n  The records are pairs: as with mapValues, the function gets the value, "
-                          "and the key stays beside what it gives", *error.args[1:])
+        if hint := _hint(layout, signature, whole):
+            error.args = (f"{error.message}\n  {hint}", *error.args[1:])
         raise
+    _warn(calls[0][1], layout, signature, whole)
     passed = {origin for origin in _origins(kernel, calls) if origin is not None}
-    whole = {Given(position, kind, number) for position, spec in calls
+    compiled = {Given(position, kind, number) for position, spec in calls
              for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
              for number, value in enumerate(values) if value.weak and (
                  np.dtype(value.dtype).kind in "bi" or (not value.shape and value.number in (math.inf, -math.inf)))}
-    return Mapped(kernel, frozenset(whole - passed))
+    return Mapped(kernel, frozenset(compiled - passed), whole)
+
+
+def _warn(spec: MapSpec, layout: Layout, signature: Signature, whole: bool) -> None:
+    """Warn, once a place, of a function that may mean something else where ``map`` gives it the record."""
+    definition = spec.function.definition
+    if spec.of or whole or layout.kind == "grid":
+        return
+    if layout.kind == "blocks":
+        axes = {each.name: len(each.shape) - 1 for each in signature.fields}
+        if same_by_rows(spec.function, spec.arguments, axes):
+            return
+        told = (f"{spec.label} gets the rows of arrays of shape {_shapes(signature)}, one at a time, where map() would "
+                'give it each array as a whole. Write vmap(..., of="row") for rows, or vmap(..., '
+                f'of="{"value" if layout.keyed else "record"}") for the whole')
+    elif layout.keyed and not layout.named and takes_pair_apart(definition):
+        told = (f"{spec.label} gets the value of each (key, value) pair, and takes items 0 and 1 of it, where map() "
+                'would give it the pair. Write vmap(..., of="value") if items of the value are meant. Keys stay in '
+                'Spark; for a function of both send rdd.map(lambda kv: {"key": kv[0], "value": kv[1]}), and name the '
+                "function's parameters key and value")
+    else:
+        return
+    place = definition.text.file, definition.at.line, layout.kind
+    if place not in _told:
+        warnings.warn_explicit(told, MeaningWarning, definition.text.file, definition.at.line)
+        _told.add(place)
+
+
+def _shapes(signature: Signature) -> str:
+    return " and ".join(dict.fromkeys(str(each.shape) for each in signature.fields))
+
+
+def _hint(layout: Layout, signature: Signature, whole: bool) -> str:
+    """What to say of the records where a function does not fit them."""
+    if layout.kind == "blocks" and not whole:
+        return (f"The records are arrays of shape {_shapes(signature)}, and the function gets their rows; "
+                f'vmap(..., of="{"value" if layout.keyed else "record"}") gives it the whole')
+    if layout.keyed:
+        return ("The records are pairs: as with mapValues, the function gets the value, and the key stays beside what "
+                "it gives")
+    return ""
 
 
 def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], slots: SlotTable, modules: ModuleTable,
@@ -184,7 +245,7 @@ def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], s
                       for each in kernel.accumulated])
     return Launch((), (kernel.block,), kernel.shared, arguments, tuple(outputs), kernel.merge and not partials,
                   modules.add(_generated(kernel.source, label)), kernel.name, keyless, kernel.tile, kernel.waves,
-                  partials, _preparation(kernel), kernel.cluster)
+                  partials, _preparation(kernel), kernel.cluster, whole=mapped.whole)
 
 
 def _preparation(kernel: TableKernel) -> Preparation | None:
@@ -197,20 +258,51 @@ def label_of(calls: Sequence[Call]) -> str:
     return ", ".join(spec.label for _, spec in calls)
 
 
-def after_map(kernel: TableKernel, layout: Layout, signature: Signature) -> tuple[Signature, Layout]:
+def outputs_of(mapped: Mapped, before: Signature) -> tuple[Field, ...]:
+    """The fields that a kernel writes of blocks of a signature."""
+    stack = () if mapped.whole else before.fields[0].shape[:1]
+    return tuple([Field(each.name, np.dtype(each.dtype).str, (*stack, *each.shape)) for each in mapped.kernel.outputs])
+
+
+def after_map(mapped: Mapped, layout: Layout, signature: Signature) -> tuple[Signature, Layout]:
     """What blocks, and their layout, become by one call."""
-    count = signature.fields[0].shape[0]
-    outputs = tuple(Field(each.name, np.dtype(each.dtype).str, (count, *each.shape)) for each in kernel.outputs)
+    kernel, outputs = mapped.kernel, outputs_of(mapped, signature)
     fields = {each.name: each for each in signature.fields} if kernel.merge else {}
     after = Signature(tuple((fields | {each.name: each for each in outputs}).values()))
-    mapped = layout.mapped(tuple((each.name, each.dtype, bool(each.shape), each.number) for each in kernel.outputs),
-                           tupled=kernel.structure.kind == "tuple", merge=kernel.merge, pair=is_pair(kernel))
-    return after, mapped
+    found = layout.mapped(tuple((each.name, each.dtype, bool(each.shape), each.number) for each in kernel.outputs),
+                          tupled=kernel.structure.kind == "tuple", merge=kernel.merge, pair=is_pair(kernel),
+                          whole=mapped.whole)
+    return after, found
+
+
+def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
+    """Whether the kernel of several calls gives what these give one after the other."""
+    given = {each.name: each for each in outputs_of(mapped, before)}
+    kept = {each.name: each for each in before.fields} if mapped.kernel.merge else {}
+    return (kept | given) == {each.name: each for each in after.fields}
+
+
+def not_alike(calls: Sequence[Call], before: Sequence[tuple[Layout, Signature | None]],
+              inside: int | None) -> int | None:
+    """Where a step must end, as calls behind each other are of whole blocks and of their rows; None where it need not.
+
+    Parameters
+    ----------
+    before : sequence of (Layout, Signature)
+        What blocks are before each call.
+    inside : int or None
+        The position of the fold of their rows behind them, if there is one.
+    """
+    wholes = [(position, takes_whole(spec, layout, signature))
+              for (position, spec), (layout, signature) in zip(calls, before, strict=True) if signature is not None]
+    other = next((position for position, whole in wholes if whole != wholes[0][1]), None)
+    return inside if other is None and any(whole for _, whole in wholes) else other
 
 
 def remark(spec: MapSpec, layout: Layout, signature: Signature, room: int) -> str:
     """Why the nearest centres that a call gives are no matrix work; empty if it gives none."""
-    return why_by_rows(FusedCall(spec.function, spec.values), _record(layout.kind, signature), room)
+    record = _record(layout.kind, signature, takes_whole(spec, layout, signature))
+    return why_by_rows(FusedCall(spec.function, spec.values), record, room)
 
 
 def is_pair(kernel: TableKernel) -> bool:
@@ -234,8 +326,28 @@ def leading(spec: MapSpec, signature: Signature) -> int:
     return extents.pop()[0]
 
 
-def _record(kind: str, signature: Signature) -> Record:
-    return Record(tuple(ElementField(each.name, each.dtype, each.shape[1:]) for each in signature.fields), kind)
+def takes_whole(spec: MapSpec, layout: Layout, signature: Signature) -> bool:
+    """Whether a call takes each block as one element.
+
+    Raises
+    ------
+    PlanError
+        If it asks for keys, or for values of what are no pairs.
+    """
+    place = Place(operation=spec.label)
+    if layout.keyed and spec.of == "record":
+        raise PlanError(KEYS_STAY, place)
+    if not layout.keyed and spec.of == "value":
+        raise PlanError('of="value" is of pairs with keys, and these records are none: of="record" is the whole of '
+                        "each, and of=\"row\" what lies along its leading axis", place)
+    if layout.kind == "elements":
+        return False
+    return spec.of in ("record", "value") or not any(each.shape for each in signature.fields)
+
+
+def _record(kind: str, signature: Signature, whole: bool) -> Record:
+    return Record(tuple(ElementField(each.name, each.dtype, each.shape if whole else each.shape[1:])
+                        for each in signature.fields), kind)
 
 
 def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[Given | None]:

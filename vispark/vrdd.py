@@ -153,34 +153,46 @@ class VRDD(Ahead, FoldActions, GridOperations):
         spec = record_exec(kernel, arguments, out=out, init=init, grid=grid, block=block, shared=shared)
         return self._with_halos()._then(plan.Exec(spec))
 
-    def vmap(self, f: Callable[..., Any], *arguments: Any, **named: Any) -> VRDD:
+    def vmap(self, f: Callable[..., Any], *arguments: Any, of: str | None = None) -> VRDD:
         """Apply a plain Python function to every element, on the device.
 
-        The function is translated (see docs/translator.md), never called. Elements are a partition's records, or, where
-        records are blocks of two or more dimensions, what lies along a block's leading axis. On a grid's blocks they
-        are its cells, and a ``@stencil`` reads their neighbours too (see docs/grids.md).
+        The function is translated (see docs/translator.md), never called. Elements are the records, as for ``map``, but
+        of pairs that were sent the values, as for ``mapValues``, and of records of two dimensions or more their rows:
+        what lies along the leading axis. On a grid's blocks they are its cells, and a ``@stencil`` reads their
+        neighbours too (see docs/grids.md).
 
         Parameters
         ----------
         f : callable
             Of an element and the arguments. A function of a record with named fields takes a field by naming a
             parameter after it; a dict that it returns replaces those fields.
-        *arguments, **named
-            Numbers, NumPy arrays and lists of arrays of one shape, by value and by place; ``named`` ones are refused.
+        *arguments
+            Numbers, NumPy arrays and lists of arrays of one shape, by value and by place.
+        of : str, optional
+            What the function is of: ``"record"``, the whole of it, whatever its shape; ``"value"``, the whole value of
+            a pair; ``"row"``, what lies along the leading axis of a record or value of two dimensions or more. Left
+            out: as above, with a :class:`MeaningWarning` where ``map`` would give something else.
 
         Raises
         ------
         TranslationError
             If the function has what the language lacks, at its line; if the data's types forbid it, at the action.
         PlanError
-            If a stencil's halos are stale; at the action, if it has no Grid or reaches beyond the halo.
+            If ``of`` is none of these, or a stencil's halos are stale; at the action, if ``of`` does not fit the
+            records, or a stencil has no Grid or reaches beyond the halo.
 
         Examples
         --------
         >>> sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").vmap(lambda x, k: k * x + 1, 2.0).collect()
         [3.0, 5.0, 7.0]
+        >>> import numpy as np
+        >>> arrays = sc.parallelize([np.ones((2, 3)), np.ones((4, 3))], 2).cache("GPU")
+        >>> arrays.vmap(lambda m: m.sum(), of="record").collect()
+        [np.float64(6.0), np.float64(12.0)]
+        >>> arrays.vmap(lambda p: p.sum(), of="row").collect()
+        [array([3., 3.]), array([3., 3., 3., 3.])]
         """
-        return self._mapped(record_map(f, arguments, named))
+        return self._mapped(record_map(f, arguments, of))
 
     def vreduce(self, f: Callable[[Any, Any], Any]) -> VRDD:
         """Fold inside each record along its leading axis, on the device.

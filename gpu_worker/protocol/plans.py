@@ -266,7 +266,8 @@ class Launch:
     arguments, in their order), an address for each of ``partials``, and the other arguments in their order. Work i
     leaves its partial at ``[i * width]``; of a :class:`MapFold`, ``outputs`` says what the folded fields look like.
     On devices with clusters, ``cluster`` neighbouring thread blocks share a work.
-    With ``preparation`` there is an address between the partials and the other arguments, of what it made.
+    With ``preparation`` there is an address between the partials and the other arguments, of what it made. A ``whole``
+    launch takes each block as one row.
 
     ``initial`` are the bytes of the number that each output of a raw kernel is filled with first; empty where its
     content is left undefined.
@@ -287,6 +288,7 @@ class Launch:
     preparation: Preparation | None = None
     cluster: int = 1
     initial: tuple[bytes, ...] = ()
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,12 +104,12 @@ def run(rdd: RDD, case: Case) -> object:
     for step in case.steps:
         if step in MAPS:
             function, arguments = MAPS[step]
-            rdd = rdd.vmap(function, *arguments) if gpu else mapped(rdd, case, function, *arguments)
+            rdd = rdd.vmap(function, *arguments, of="row") if gpu else mapped(rdd, case, function, *arguments)
         elif gpu:
             rdd = KEEPING[step](rdd)
     keyed = case.keyed
     if case.last == "pair":
-        rdd = rdd.vmap(paired) if gpu else (rdd.values() if keyed else rdd).map(paired)
+        rdd = rdd.vmap(paired, of="row") if gpu else (rdd.values() if keyed else rdd).map(paired)
         if case.action in FOLDS:
             return sorted(rdd.reduceByKey(operator.add, 2, numKeys=2).collect() if gpu else
                           rdd.reduceByKey(operator.add, 2).collect())

@@ -291,14 +291,14 @@ def test_logistic_regression_as_the_design_has_it(sc: SparkContext):
     add = operator.add
     for rdd in (sc.parallelize(blocks, 4), sc.parallelize(blocks, 4).cache("GPU"),
                 sc.parallelize(blocks, 2).send().htod().cache()):
-        found = rdd.vmap(gradient, weights).vreduce(add).values().reduce(add)
+        found = rdd.vmap(gradient, weights, of="row").vreduce(add).values().reduce(add)
         assert found.dtype == np.float32 and found.shape == (4,)
         np.testing.assert_allclose(found, expected, rtol=1e-4)
-        pairs = rdd.vmap(gradient, weights).vreduce(add).collect()
+        pairs = rdd.vmap(gradient, weights, of="row").vreduce(add).collect()
         assert [key for key, _ in pairs] == [key for key, _ in blocks]
     cached = sc.parallelize(blocks, 4).cache("GPU")
-    assert spark_jobs(sc, lambda: cached.vmap(gradient, weights).vreduce(add).values().reduce(add)) == 0
-    assert cached.vmap(gradient, weights).vreduce(add).recv().mapValues(len).collectAsMap() \
+    assert spark_jobs(sc, lambda: cached.vmap(gradient, weights, of="row").vreduce(add).values().reduce(add)) == 0
+    assert cached.vmap(gradient, weights, of="row").vreduce(add).recv().mapValues(len).collectAsMap() \
         == {key: 4 for key, _ in blocks}
 
 
@@ -306,7 +306,7 @@ def test_vreduce_of_fields_and_of_tuples(sc: SparkContext):
     record = {"a": np.arange(6.0).reshape(3, 2), "b": np.int32([[4], [5], [-1]])}
     found, = sc.parallelize([record]).cache("GPU").vreduce(lambda a, b: a + b).collect()
     assert exact(found) == exact({"a": np.array([6.0, 9.0]), "b": np.int32([8])})
-    blocks = sc.parallelize([np.arange(6.0).reshape(3, 2)]).cache("GPU").vmap(lambda p: (p[0], (p, 1)))
+    blocks = sc.parallelize([np.arange(6.0).reshape(3, 2)]).cache("GPU").vmap(lambda p: (p[0], (p, 1)), of="row")
     found, = blocks.vreduce(lambda p, q: (max(p[0], q[0]), (p[1][0] + q[1][0], p[1][1] + q[1][1]))).collect()
     assert exact(found) == exact((np.float64(4), (np.array([6.0, 9.0]), np.int64(3))))
 
@@ -332,7 +332,7 @@ def test_vreduce_says_at_the_call_what_it_cannot_do(sc: SparkContext):
     with pytest.raises(PlanError, match=r"a record is a number: reduce\(\) folds records with each other"):
         numbers.vreduce(operator.add).collect()
     with pytest.raises(PlanError, match="name their parts"):
-        sc.parallelize([np.ones((2, 2))]).cache("GPU").vmap(lambda p: (p, 1)).vreduce(operator.add).collect()
+        sc.parallelize([np.ones((2, 2))]).cache("GPU").vmap(lambda p: (p, 1), of="row").vreduce(operator.add).collect()
     with pytest.raises(PlanError, match="joins the parts '0', '1' of a record, which has a single part"):
         sc.parallelize([np.ones((2, 2))]).vreduce(lambda p, q: (p[0] + q[0], p[1] + q[1])).collect()
 

@@ -235,7 +235,8 @@ def test_fold_by_key():
     kept = lowered(chain(mapping(paired), kept=(0,)), numbers(5), goal=Goal(fold=ByKey(ADD, 2)))
     assert kinds(kept) == [Load, ToDevice, Exec, Keep, FoldByKey]
     with pytest.raises(PlanError, match="made of blocks: the key of each is an array"):
-        lowered(chain(mapping(lambda p: (p[0] > 3, p))), rows(5, 2, "blocks"), goal=Goal(fold=ByKey(ADD, 2)))
+        lowered(chain(plan.Map(record_map(lambda p: (p[0] > 3, p), (), "row"))), rows(5, 2, "blocks"),
+                goal=Goal(fold=ByKey(ADD, 2)))
 
 
 def test_a_fold_without_a_kernel_of_its_own_is_a_step():

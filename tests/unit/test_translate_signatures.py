@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from tests.golden.harness import record_of
-from vispark.mapped import record_map
 from vispark.translate import TranslationError, composed, library, signatures, specialise, trace
 from vispark.translate.arrays import REDUCTIONS
 from vispark.translate.calls import Calls
@@ -131,11 +130,6 @@ def test_an_argument_is_told_of_before_what_the_function_does_with_it():
     with pytest.raises(TranslationError, match="argument 1 is a dict, which a kernel cannot take") as caught:
         trace(lambda p, d: p * d["rate"], ({"rate": 2.0},))
     assert caught.value.file == __file__
-
-
-def test_vmap_takes_arguments_by_their_place():
-    with pytest.raises(TranslationError, match=r"by their place, and not k=; write vmap\(lambda, value, \.\.\.\)"):
-        record_map(lambda x, k=1: k * x, (), {"k": 2})
 
 
 def _kept(f):

@@ -114,6 +114,8 @@ class ByKey:
                 or {part.name.split(".")[0] for part in layout.parts} != {"0", "1"}:
             return "the records are not pairs that a vmap made"
         key, *values = layout.parts
+        if layout.kind != "elements" and key.form == "number":
+            return "the pairs are of whole arrays, and lie in a block each"
         if layout.kind != "elements":
             raise PlanError("reduceByKey takes pairs with one key each, and these are made of blocks: the key of each "
                             "is an array, with a key for each row. Load the rows as records, as in "

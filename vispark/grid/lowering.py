@@ -66,6 +66,10 @@ class GridLowering(Lowering):
             case plan.HaloAppend():
                 return state
             case plan.Map(spec):
+                if spec.of:
+                    raise PlanError(f"of={spec.of!r} says nothing here: the records are a grid's blocks, and functions "
+                                    "are of their cells. values() gives the blocks as plain arrays",
+                                    Place(operation=spec.label))
                 layout, signature = self._map(spec, state.signature, position).after(state.layout, state.signature)
                 return replace(state, layout=layout, signature=signature)
             case plan.Iterate(spec):

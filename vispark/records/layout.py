@@ -151,7 +151,7 @@ class Layout:
         return replace(self, parts=tuple(written.values()))
 
     def mapped(self, outputs: tuple[tuple[str, str, bool, str], ...], *, tupled: bool, merge: bool,
-               pair: bool) -> Layout:
+               pair: bool, whole: bool = False) -> Layout:
         """The layout of what a ``vmap`` makes of records of this layout. The kind stays.
 
         Parameters
@@ -162,16 +162,19 @@ class Layout:
             Whether it gives a tuple; ``pair``: of two, which is a pair with a key of its own.
         merge : bool
             Whether it gives a dict, beside which the other fields are kept.
+        whole : bool
+            Whether it is of each block as a whole.
         """
         python = bool(self.parts) and all(name in BY_NAME for part in self.parts for name in part.types)
-        written = {name: self._mapped(name, np.dtype(dtype), is_array, number, python)
+        stacked = self.kind != "elements" and not whole
+        written = {name: self._mapped(name, np.dtype(dtype), is_array or stacked, number, python)
                    for name, dtype, is_array, number in outputs}
         if merge and self.named:
             written = {part.name: part for part in self.parts} | written
         return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled)
 
     def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> Part:
-        if is_array or self.kind != "elements":
+        if is_array:
             return Part(name, "array", (dtype.str,))
         return Part(name, "number", (number or (_BY_DTYPE.get(dtype, dtype.str) if python else dtype.str),))
 

@@ -1,0 +1,143 @@
+"""What a function of `vmap` is of: with `of=` what `map` gives it, without it never something else without a word."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from pyspark import SparkContext
+
+from tests.system.topology import Topology
+from tests.system.vrdd_tools import host_context
+from vispark import MeaningWarning, PlanError, TranslationError, mapped
+
+W = np.arange(6.0).reshape(3, 2)
+V = np.array([1.0, 2.0, 3.0])
+ARRAYS = [np.arange(6.0).reshape(2, 3), np.ones((4, 3)), np.eye(3)]
+
+WHOLE = [
+    lambda m: m.sum(), lambda m: m.mean(axis=0), lambda m: m.shape[0], lambda m: m[0], lambda m: m.max(),
+    lambda m: len(m), lambda m: m[1, 2], lambda m: m @ W, lambda m: m @ V, lambda m: m[1:, :2], lambda m: m.reshape(-1),
+    lambda m: m.T @ m, lambda m: 2 * m + 1, lambda m: (m.sum(), m.mean(axis=1)), lambda m: {"a": m.sum(), "b": m[0]},
+    lambda m: np.exp(m - m.max()) / np.exp(m - m.max()).sum(), lambda m: float(m[0, 0])]
+
+
+def alike(one, other) -> bool:
+    if isinstance(one, tuple | dict):
+        each = range(len(one)) if isinstance(one, tuple) else one
+        return type(one) is type(other) and len(one) == len(other) and all(alike(one[key], other[key]) for key in each)
+    return type(one) is type(other) and np.shape(one) == np.shape(other) and np.allclose(one, other, rtol=1e-14)
+
+
+@pytest.fixture(scope="module")
+def sc(local: Topology) -> Iterator[SparkContext]:
+    with host_context(local) as context:
+        yield context
+
+
+@pytest.fixture
+def arrays(sc: SparkContext):
+    return sc.parallelize(ARRAYS, 2).cache("GPU")
+
+
+@pytest.mark.parametrize("number", range(len(WHOLE)))
+def test_of_a_whole_record_vmap_gives_what_map_gives(arrays, number):
+    found, wanted = arrays.vmap(WHOLE[number], of="record").collect(), [WHOLE[number](each) for each in ARRAYS]
+    assert len(found) == len(wanted) and all(map(alike, found, wanted)), (found, wanted)
+
+
+def test_what_whole_records_become_is_mapped_folded_and_counted(arrays):
+    sums, rows = arrays.vmap(lambda m: m.sum(), of="record"), arrays.vmap(lambda m: m.mean(axis=0), of="record")
+    assert sums.sum() == 30 and sums.count() == 3 and sums.max() == 15
+    assert sums.vmap(lambda x: 2 * x).collect() == [30, 24, 6] and sums.map(lambda x: x + 1).collect() == [16, 13, 4]
+    assert rows.vmap(lambda r: r.sum(), of="record").collect() == [7.5, 3.0, 1.0]
+    assert rows.vmap(lambda x: 2 * x, of="row").vreduce(operator.add).collect() == [15.0, 6.0, 2.0]
+    np.testing.assert_allclose(rows.reduce(lambda a, b: a + b), [17 / 6, 23 / 6, 29 / 6])
+    pairs = arrays.vmap(lambda m: (m.shape[0] % 2, m.sum()), of="record")
+    assert pairs.reduceByKey(operator.add, numKeys=2).collectAsMap() == {0: 27, 1: 3}
+    assert rows.cache().vmap(lambda r: r[1], of="record").collect() == [2.5, 1.0, 1 / 3]
+
+
+def test_without_cache_a_plain_rdd_takes_the_same_words(sc):
+    assert sc.parallelize(ARRAYS, 2).vmap(lambda m: m.sum(), of="record").collect() == [15, 12, 3]
+
+
+def test_of_a_chain_rows_and_whole_records_keep_their_meaning(arrays):
+    chain = arrays.vmap(lambda p: 2 * p).vmap(lambda m: (m - m.mean()), of="record").vmap(lambda p: p.max(), of="row")
+    for found, given in zip(chain.collect(), ARRAYS, strict=True):
+        np.testing.assert_allclose(found, (2 * given - (2 * given).mean()).max(axis=1))
+
+
+def test_values_of_pairs_and_fields_are_taken_whole(sc):
+    pairs = sc.parallelize([("a", np.ones((2, 3))), ("b", np.ones((4, 3)))], 2).cache("GPU")
+    assert pairs.vmap(lambda m: m.sum(), of="value").collect() == [("a", 6), ("b", 12)]
+    fields = sc.parallelize([{"x": np.ones((2, 3)), "m": 2.0}, {"x": np.ones((4, 3)), "m": 3.0}], 2).cache("GPU")
+    assert fields.vmap(lambda x, m: m * x.sum(), of="record").collect() == [12, 36]
+    assert fields.vmap(lambda x, m: {"m": m * x.sum()}, of="record").first()["m"] == 12
+
+
+def test_an_image_of_any_size_is_taken_whole(sc):
+    image = np.random.default_rng(1).random((300, 200)).astype("f4")
+    blurred = sc.parallelize([image, image[:100]], 2).cache("GPU").vmap(
+        lambda m: (m[:-2] + m[1:-1] + m[2:]) / 3, of="record").collect()
+    np.testing.assert_allclose(blurred[0], (image[:-2] + image[1:-1] + image[2:]) / 3, rtol=1e-6)
+    assert blurred[1].shape == (98, 200)
+
+
+def test_what_is_kept_of_a_large_record_is_told(sc):
+    images = sc.parallelize([np.ones((200, 200))], 1).cache("GPU")
+    with pytest.raises(TranslationError, match=r"320,000 bytes; at most 16,384 can be"):
+        images.vmap(lambda m: np.sort(m.reshape(-1)), of="record").collect()
+
+
+def told(run, times: int = 2) -> list[str]:
+    mapped._told.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(times):
+            run()
+    assert all(each.category is MeaningWarning and each.filename == __file__ for each in caught)
+    return [str(each.message) for each in caught]
+
+
+def test_a_function_of_rows_that_may_mean_something_else_is_told_of_once(arrays):
+    found, = told(lambda: arrays.vmap(lambda m: m.sum()).collect())
+    assert 'of="row"' in found and 'of="record"' in found and "(2, 3)" in found
+    assert not told(lambda: arrays.vmap(lambda m: m.sum(), of="row").collect())
+    assert not told(lambda: arrays.vmap(lambda m, w: 2 * m + w, V).collect())
+    assert len(told(lambda: arrays.vmap(lambda m, w: m + w[:, 0], W).collect())) == 1
+
+
+def test_a_function_that_takes_pairs_apart_is_told_of_once(sc):
+    pairs = sc.parallelize([("a", V), ("b", 2 * V)], 2).cache("GPU")
+    found, = told(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2)).collect())
+    assert 'of="value"' in found and '"key": kv[0]' in found
+    assert not told(lambda: pairs.vmap(lambda kv: (kv[0], kv[1] * 2), of="value").collect())
+    assert not told(lambda: pairs.vmap(lambda p: p[0] * p.sum()).collect())
+    # Pairs that a function made are given whole.
+    assert not told(lambda: pairs.values().vmap(lambda p: (p[0], p[1])).vmap(lambda t: t[0] * t[1]).collect())
+
+
+def test_a_warning_that_is_an_error_is_raised_each_time(arrays):
+    mapped._told.clear()
+    for _ in range(2):
+        with pytest.raises(MeaningWarning, match="rows of arrays"):
+            arrays.vmap(lambda m: m[0] * m.sum()).collect()
+
+
+def test_words_that_do_not_fit_the_records_are_refused(sc, arrays):
+    with pytest.raises(PlanError, match="of='rows'; it is 'record', 'value', 'row', or left out"):
+        arrays.vmap(lambda m: m.sum(), of="rows")
+    with pytest.raises(PlanError, match='of="value" is of pairs with keys'):
+        arrays.vmap(lambda m: m.sum(), of="value").collect()
+    pairs = sc.parallelize([("a", V)], 1).cache("GPU")
+    with pytest.raises(PlanError, match=r'keys of pairs stay in Spark, .* of="value" gives'):
+        pairs.vmap(lambda kv: kv[0], of="record").collect()
+
+
+def test_of_an_error_in_rows_it_is_said_that_they_are_rows(arrays):
+    with pytest.raises(TranslationError, match=r'arrays of shape \(2, 3\), and the function gets their rows'):
+        arrays.vmap(lambda m: m[0, 1]).collect()
