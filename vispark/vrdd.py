@@ -186,8 +186,8 @@ class VRDD(Ahead, FoldActions, GridOperations):
         >>> sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").vmap(lambda x, k: k * x + 1, 2.0).collect()
         [3.0, 5.0, 7.0]
         >>> import numpy as np
-        >>> sc.parallelize([np.ones((2, 3)), np.ones((4, 3))], 2).cache("GPU").vmap(lambda m: m.sum(), of="record").collect()
-        [np.float64(6.0), np.float64(12.0)]
+        >>> sc.parallelize([np.ones((2, 3)), np.eye(3)], 2).cache("GPU").vmap(lambda m: m.sum(), of="record").collect()
+        [np.float64(6.0), np.float64(3.0)]
         """
         return self._mapped(record_map(f, arguments, of))
 
