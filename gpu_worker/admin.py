@@ -14,6 +14,7 @@ from gpu_worker.paths import RuntimeDirectory, locate
 from gpu_worker.peer import check_peer, has_ended, holds_open, peer_process
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import AdminReply, AdminRequest, Hello, Stop
+from gpu_worker.protocol.system import system_call
 from gpu_worker.protocol.versions import answer, asking
 from gpu_worker.protocol.wire import Connection, close_all
 
@@ -104,7 +105,8 @@ def open_connection(directory: RuntimeDirectory, start: bool, log_level: str, ti
 
 def _connected(path: os.PathLike[str], timeout: float) -> socket.socket | None:
     """A socket connected to the daemon; ``None`` where nobody listens."""
-    sock = socket.socket(socket.AF_UNIX)
+    with system_call("a socket to the worker"):
+        sock = socket.socket(socket.AF_UNIX)
     try:
         sock.settimeout(timeout)
         sock.connect(os.fspath(path))

@@ -7,7 +7,6 @@ plans go on. What windows of patches share is copied once. Ghost cells in it hol
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -264,7 +263,7 @@ class Snapshots:
     def _leave_all(self, until: float) -> None:
         complete = {number: kept for number, kept in list(self._memory.items()) if kept.is_complete}
         with self._lock:
-            copies = {part: replace(copy, memory=Payload.receive(os.dup(copy.memory.descriptor)))
+            copies = {part: replace(copy, memory=copy.memory.share())
                       for part, copy in self._copies.items()}
         needed = (*complete, *(number for number, _ in copies))
         leaving = [partial(self._leave, number, kept, needed) for number, kept in complete.items()]
@@ -392,7 +391,7 @@ class Snapshots:
         with self._lock:
             kept = self._memory.get(source)
             if kept is not None and kept.is_complete:
-                found = replace(kept, memory=Payload.receive(os.dup(kept.memory.descriptor)))
+                found = replace(kept, memory=kept.memory.share())
         if kept is None or not kept.is_complete:
             reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source))
             found = Kept(Payload.receive(descriptors[0]), reply.offset, reply.nbytes, is_complete=True)
@@ -402,7 +401,7 @@ class Snapshots:
 
     def _take_over(self, number: int, found: Kept) -> None:
         """Hold what only the daemon has, so that it is not lost with that, and its memory is used again."""
-        memory = Payload.receive(os.dup(found.memory.descriptor))
+        memory = found.memory.share()
         self.pool.devices[0].pin(memory.array)
         with self._lock:
             self._left.add(number)

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from gpu_worker.protocol.errors import PartitionMissing
+from gpu_worker.protocol.system import system_call
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Vault:
             if found is None:
                 number, owner = part
                 raise PartitionMissing(f"there is no snapshot {number} here" + (f" of {owner}" if owner else ""))
-            return Snapshot(os.dup(found.descriptor), found.offset, found.nbytes)
+            with system_call("a descriptor of a snapshot"):
+                return Snapshot(os.dup(found.descriptor), found.offset, found.nbytes)
 
     def discard(self, session: str, numbers: Collection[int]) -> None:
         """Let go of some of a session's snapshots."""

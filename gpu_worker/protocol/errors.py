@@ -12,6 +12,7 @@
      │   └─ DeadlineExceeded   the plan ran past its deadline
      ├─ NotFinite              a cell of a grid that is NaN or infinite, found because a check was asked for
      ├─ OutOfMemory            device, host or payload memory; nothing that was there is lost
+     ├─ OutOfResources         descriptors, threads or processes of the system; nothing that was there is lost
      ├─ DeviceUnavailable      the device asked for cannot be had here
      ├─ OptionError            an unknown or ill-typed option
      ├─ SparkConnectError      a Spark session without RDDs
@@ -131,6 +132,10 @@ class NotFinite(VisparkError, ArithmeticError):
 
 class OutOfMemory(VisparkError, MemoryError):
     """Device, host or payload memory is short; what was held before is still held."""
+
+
+class OutOfResources(VisparkError, RuntimeError):
+    """The operating system gives no more descriptors, threads or processes; what was held before is still held."""
 
 
 class DeviceUnavailable(VisparkError, RuntimeError):

@@ -20,6 +20,7 @@ import numpy as np
 
 from gpu_worker.protocol.errors import OutOfMemory, ProtocolError
 from gpu_worker.protocol.messages import Field, Signature
+from gpu_worker.protocol.system import new_memfd, refused, system_call
 
 ALIGNMENT = 256
 #: Results of at most this many bytes travel in the reply itself.
@@ -113,13 +114,14 @@ class Payload(Data):
     Parameters
     ----------
     descriptor : int
-        The memfd, owned from now on.
+        The memfd, owned once this returns; the caller's still where it raises.
     size : int
         Its size in bytes; at least 1.
     """
 
     def __init__(self, descriptor: int, size: int, access: int = mmap.ACCESS_WRITE):
-        self.descriptor = descriptor
+        # Nobody's until it is mapped: whoever closed it after a failure would do so twice, by then somebody else's.
+        self.descriptor = -1
         self.memory = mmap.mmap(descriptor, size, access=access)
         #: Whether its pages are there, so that storing to it costs no faults.
         self.used = False
@@ -128,6 +130,7 @@ class Payload(Data):
         #: By what worker and client call it, where it may come again; 0 where it has no such number.
         self.number = 0
         super().__init__(np.frombuffer(self.memory, np.uint8))
+        self.descriptor = descriptor
 
     @classmethod
     def create(cls, size: int) -> Payload:
@@ -135,18 +138,28 @@ class Payload(Data):
 
         Raises
         ------
-        OutOfMemory
-            If the machine has no room for it.
+        OutOfMemory, OutOfResources
+            If the machine has no room for it, or no descriptor.
         """
         size = max(size, 1)
-        descriptor = os.memfd_create("vispark", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        with contextlib.ExitStack() as stack:
+            descriptor = new_memfd("vispark")
+            stack.callback(os.close, descriptor)
+            with system_call(f"shared memory of {size:,} bytes"):
+                os.ftruncate(descriptor, size)
+                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            payload = cls._mapped(descriptor, size)
+            stack.pop_all()
+        return payload
+
+    @classmethod
+    def _mapped(cls, descriptor: int, size: int, access: int = mmap.ACCESS_WRITE) -> Payload:
         try:
-            os.ftruncate(descriptor, size)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
-            return cls(descriptor, size)
-        except (OSError, ValueError) as error:
-            os.close(descriptor)
-            raise OutOfMemory(f"no shared memory for {size} bytes: {error}") from error
+            return cls(descriptor, size, access)
+        except OSError as error:
+            raise refused(error, f"a mapping of {size:,} bytes of shared memory") from error
+        except (ValueError, OverflowError) as error:
+            raise OutOfMemory(f"{size:,} bytes of shared memory cannot be mapped: {error}") from error
 
     @classmethod
     def receive(cls, descriptor: int, access: int = mmap.ACCESS_WRITE) -> Payload:
@@ -158,21 +171,20 @@ class Payload(Data):
         ------
         ProtocolError
             If it is no memfd, or is not sealed against shrinking.
+        OutOfMemory
+            If it cannot be mapped.
         """
-        try:
-            seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-        except OSError as error:
-            os.close(descriptor)
-            raise ProtocolError("a descriptor is no memfd") from error
-        size = os.fstat(descriptor).st_size
-        if not seals & fcntl.F_SEAL_SHRINK or not size:
-            os.close(descriptor)
-            raise ProtocolError("a memfd is empty or not sealed against shrinking")
-        try:
-            return cls(descriptor, size, access)
-        except (OSError, ValueError) as error:
-            os.close(descriptor)
-            raise OutOfMemory(f"a payload of {size} bytes cannot be mapped: {error}") from error
+        with contextlib.ExitStack() as stack:
+            stack.callback(os.close, descriptor)
+            payload = cls._mapped(descriptor, _sealed_size(descriptor), access)
+            stack.pop_all()
+        return payload
+
+    def share(self) -> Payload:
+        """Return another mapping of the same memory, with a descriptor of its own. Raises as :meth:`receive`."""
+        with system_call("a descriptor of shared memory"):
+            descriptor = os.dup(self.descriptor)
+        return self.receive(descriptor)
 
     def put(self, offset: int, array: np.ndarray) -> None:
         """Copy an array's bytes to ``offset``, in C order.
@@ -188,7 +200,10 @@ class Payload(Data):
             return
         self.view(offset, data.nbytes)
         while data.nbytes:
-            written = os.pwrite(self.descriptor, data.data, offset)
+            try:
+                written = os.pwrite(self.descriptor, data.data, offset)
+            except OSError as error:
+                raise refused(error, f"{data.nbytes:,} bytes of shared memory of {self.size:,}") from error
             data, offset = data[written:], offset + written
 
     def populate(self) -> None:
@@ -199,10 +214,8 @@ class Payload(Data):
         OutOfMemory
             If the machine has no room for them.
         """
-        try:
+        with system_call(f"shared memory of {self.size:,} bytes"):
             os.posix_fallocate(self.descriptor, 0, self.size)
-        except OSError as error:
-            raise OutOfMemory(f"no shared memory for {self.size} bytes: {error}") from error
         with contextlib.suppress(OSError):      # an older kernel makes the faults
             self.memory.madvise(_POPULATE_WRITE)
             self.used = True
@@ -220,8 +233,7 @@ class Payload(Data):
     def close(self) -> None:
         """Close the descriptor; the memory goes when its last view does."""
         if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
+            os.close(self.release())
 
     def __del__(self) -> None:
         self.close()
@@ -231,6 +243,18 @@ class Payload(Data):
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def _sealed_size(descriptor: int) -> int:
+    """Return the bytes of a peer's memfd. Raises as :meth:`Payload.receive`."""
+    try:
+        seals = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise ProtocolError("a descriptor is no memfd") from error
+    size = os.fstat(descriptor).st_size
+    if not seals & fcntl.F_SEAL_SHRINK or not size:
+        raise ProtocolError("a memfd is empty or not sealed against shrinking")
+    return size
 
 
 def identity(descriptor: int) -> tuple[int, int, int]:

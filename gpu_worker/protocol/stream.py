@@ -19,6 +19,7 @@ from typing import Any
 
 from gpu_worker.protocol.errors import ProtocolError, WorkerLost
 from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.system import system_call
 from gpu_worker.protocol.wire import MAX_FRAME, Connection, Sockets, encoded
 
 #: How much of a payload is sent at once.
@@ -73,7 +74,11 @@ class StreamConnection(Connection):
         """
         body = encoded(message, of)
         payload = memoryview(b"")
-        mapped = Payload.receive(os.dup(descriptors[0])) if descriptors else None
+        mapped = None
+        if descriptors:
+            with system_call("a descriptor of shared memory"):
+                copy = os.dup(descriptors[0])
+            mapped = Payload.receive(copy)
         if mapped is not None:
             payload = mapped.array.data
         try:

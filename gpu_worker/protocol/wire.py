@@ -7,6 +7,7 @@ Nothing is allocated for a frame before its length is known to be within the cap
 from __future__ import annotations
 
 import array
+import errno
 import os
 import select
 import socket
@@ -19,6 +20,7 @@ from typing import Any
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import BY_NAME, Place, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import Failure
+from gpu_worker.protocol.system import is_refusal, refused
 
 #: A frame before the peer is known, and any later one.
 MAX_GREETING = 4 << 10
@@ -71,16 +73,23 @@ class Connection:
         ------
         WorkerLost
             If the peer is gone or does not take the message within the socket's timeout.
+        OutOfMemory, OutOfResources
+            If the system has no room for it; nothing of the message was sent then.
         """
         body = encoded(message, of)
         frame = _LENGTH.pack(len(body)) + body
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         try:
             sent = self.socket.sendmsg([frame], rights)
-            if sent < len(frame):
-                self.socket.sendall(memoryview(frame)[sent:])
         except OSError as error:
+            if is_refusal(error):
+                raise refused(error, f"a message of {len(frame):,} bytes") from error
             raise WorkerLost(f"the peer is gone: {error}") from error
+        if sent < len(frame):
+            try:
+                self.socket.sendall(memoryview(frame)[sent:])
+            except OSError as error:
+                raise WorkerLost(f"the peer is gone: {error}") from error
 
     def receive(self, of: object, cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
         """Receive a message of the type or union ``of`` and the descriptors that came with it (now the caller's).
@@ -91,20 +100,28 @@ class Connection:
             If the peer closed the connection, or the socket's timeout passed.
         ProtocolError
             If the frame is longer than ``cap``, is not of type ``of``, or brought too many descriptors.
+        OutOfResources
+            If this process has no room for the descriptors; the next message can be received.
         """
         return self.receive_as(lambda body: decode(body, of), cap)
 
     def receive_as(self, read: Callable[[bytearray], Any], cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
         """As :meth:`receive`, for what ``read`` makes of a message's bytes."""
         descriptors: list[int] = []
+        is_whole = False
         try:
-            length = self._length(descriptors)
+            length, are_there = self._length(descriptors)
             if length > cap:
                 raise ProtocolError(f"a frame of {length} bytes is over the cap of {cap}")
-            return read(self._exactly(length)), descriptors
-        except VisparkError:
-            close_all(descriptors)
-            raise
+            body = self._exactly(length)
+            if not are_there:
+                raise refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a descriptor of a peer's message")
+            message = read(body)
+            is_whole = True
+            return message, descriptors
+        finally:
+            if not is_whole:
+                close_all(descriptors)
 
     def linger(self, seconds: float, still: Callable[[], bool] = lambda: True,
                others: Sockets = ()) -> bool:
@@ -148,9 +165,9 @@ class Connection:
                 time.sleep(_NAP_SECONDS)
         return True
 
-    def _length(self, descriptors: list[int]) -> int:
-        """The length of the next frame; the descriptors beside its first byte go with the others."""
-        head = bytearray(_LENGTH.size)
+    def _length(self, descriptors: list[int]) -> tuple[int, bool]:
+        """Return the length of the next frame, and whether all its descriptors are there, which go with the others."""
+        head, are_there = bytearray(_LENGTH.size), True
         view = memoryview(head)
         while view:
             try:
@@ -162,10 +179,12 @@ class Connection:
                     rights = array.array("i")
                     rights.frombytes(data[:len(data) - len(data) % rights.itemsize])
                     descriptors.extend(rights)
-            if flags & _CUT_OFF or len(descriptors) > MAX_DESCRIPTORS:
+            if flags & _CUT_OFF and len(descriptors) < MAX_DESCRIPTORS:
+                are_there = False       # the kernel had room for fewer than were asked for
+            elif flags & _CUT_OFF or len(descriptors) > MAX_DESCRIPTORS:
                 raise ProtocolError(f"a frame brought more than {MAX_DESCRIPTORS} descriptors")
             view = view[self._some(count):]
-        return int(_LENGTH.unpack(head)[0])
+        return int(_LENGTH.unpack(head)[0]), are_there
 
     def _exactly(self, length: int) -> bytearray:
         """So many bytes of a frame; descriptors among them, where none belong, are the kernel's to close."""

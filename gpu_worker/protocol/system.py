@@ -1,0 +1,117 @@
+"""The boundary to the operating system: its refusals become errors of ours here, each with what would help."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, VisparkError
+
+_MEMORY = "end other programs or use a machine, or a container's limit, with more memory"
+_SHARED = "give shared memory (/dev/shm, the container's memory) or the disk more room"
+_THREADS = "raise the limit of processes (ulimit -u) or the container's pids limit"
+
+#: The error numbers by which a system says that there is no more of something: the error, and what would help.
+_REFUSALS: dict[int, tuple[type[VisparkError], str]] = {
+    errno.ENOMEM: (OutOfMemory, _MEMORY),
+    errno.ENOBUFS: (OutOfMemory, _MEMORY),
+    errno.ENOSPC: (OutOfMemory, _SHARED),
+    errno.EDQUOT: (OutOfMemory, _SHARED),
+    errno.EMFILE: (OutOfResources, "raise the limit of open files of this process (ulimit -n)"),
+    errno.ENFILE: (OutOfResources, "raise the machine's limit of open files (fs.file-max)"),
+    errno.ETOOMANYREFS: (OutOfResources, "raise the limit of open files of this process (ulimit -n)"),
+    errno.EAGAIN: (OutOfResources, _THREADS),
+}
+
+
+def is_refusal(error: OSError) -> bool:
+    """Return whether a call failed because the system has no more of something, rather than because of a peer.
+
+    A timeout, and a call that would block, are none, though they may have the number of one.
+    """
+    return error.errno in _REFUSALS and error.errno != errno.EAGAIN
+
+
+def refused(error: OSError | RuntimeError | MemoryError, asked: str) -> VisparkError:
+    """Return the error of ours for a call that the system refused.
+
+    Parameters
+    ----------
+    error : OSError, RuntimeError or MemoryError
+        What Python raised; a RuntimeError is that of a thread that cannot be started.
+    asked : str
+        What was asked for, in a user's words.
+
+    Returns
+    -------
+    VisparkError
+        OutOfMemory or OutOfResources, with the name of the error number and what would help.
+
+    Examples
+    --------
+    >>> refused(OSError(errno.EMFILE, "Too many open files"), "a memfd of 8 bytes")
+    ... # doctest: +NORMALIZE_WHITESPACE +ELLIPSIS
+    OutOfResources('a memfd of 8 bytes: the system refused it with EMFILE (Too many open files); raise the limit of
+    open files of this process (ulimit -n)', ...)
+    """
+    if isinstance(error, OSError):
+        number = error.errno or 0
+        name = f"{errno.errorcode.get(number, 'no error number')} ({error.strerror or error})"
+        kind, remedy = _REFUSALS.get(number, (OutOfResources, ""))
+    elif isinstance(error, MemoryError):
+        name, (kind, remedy) = "ENOMEM", _REFUSALS[errno.ENOMEM]
+    else:
+        name, (kind, remedy) = str(error), _REFUSALS[errno.EAGAIN]
+    return kind(f"{asked}: the system refused it with {name}" + (f"; {remedy}" if remedy else ""))
+
+
+@contextmanager
+def system_call(asked: str) -> Iterator[None]:
+    """Raise an OSError that comes from within as :func:`refused` says."""
+    try:
+        yield
+    except OSError as error:
+        raise refused(error, asked) from error
+
+
+def start_thread(target: Callable[..., None], args: Sequence[object] = (), *, name: str) -> threading.Thread:
+    """Start a daemon thread.
+
+    Raises
+    ------
+    OutOfResources
+        If the system has no thread for it.
+    """
+    thread = threading.Thread(target=target, args=args, name=name, daemon=True)
+    try:
+        thread.start()
+    except (RuntimeError, OSError, MemoryError) as error:
+        raise refused(error, f"a thread ({name})") from error
+    return thread
+
+
+def as_error(error: Exception) -> VisparkError:
+    """Return what a peer is told of an error: itself, a refusal of the system, or a defect with its trace."""
+    if isinstance(error, VisparkError):
+        return error
+    lines = "".join(traceback.format_exception(error))
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and is_refusal(error)):
+        told = refused(error, "something that the worker needed")
+        return type(told)(told.message, detail=lines)
+    return VisparkError(f"the worker met a defect of its own: {type(error).__name__}: {error}", detail=lines)
+
+
+def new_memfd(name: str) -> int:
+    """Return a new memfd, which may be sealed.
+
+    Raises
+    ------
+    OutOfMemory, OutOfResources
+        If the system has none.
+    """
+    with system_call("a piece of shared memory"):
+        return os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

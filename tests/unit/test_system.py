@@ -1,0 +1,166 @@
+"""What the operating system refuses becomes an error of ours that says what would help, and nothing is closed twice."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import resource
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, VisparkError, WorkerLost
+from gpu_worker.protocol.messages import Done, Release, Reply, Request
+from gpu_worker.protocol.payload import WRITE_FROM, Payload
+from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread
+from gpu_worker.protocol.wire import Connection
+
+
+def refusing(number: int):
+    """A call that fails with an error number."""
+    def call(*_, **__):
+        raise OSError(number, os.strerror(number))
+    return call
+
+
+def sealed(size: int) -> int:
+    descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return descriptor
+
+
+@pytest.fixture
+def closed(monkeypatch) -> list[int]:
+    """The descriptors that were closed, in order."""
+    numbers: list[int] = []
+    close = os.close
+    monkeypatch.setattr(os, "close", lambda number: (numbers.append(number), close(number)))
+    return numbers
+
+
+@pytest.mark.parametrize("make", [lambda: Payload.create(4096), lambda: Payload.receive(sealed(4096))],
+                         ids=["create", "receive"])
+def test_a_descriptor_that_cannot_be_mapped_is_closed_once(monkeypatch, closed, make):
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(mmap, "mmap", refusing(errno.ENOMEM))
+    with pytest.raises(OutOfMemory, match="ENOMEM"):
+        make()
+    assert len(closed) == len(set(closed)) == 1
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_payload_too_large_to_map_is_out_of_memory_and_closed_once(closed):
+    descriptor = sealed(1 << 62)        # sparse, as a client might send it
+    with pytest.raises(OutOfMemory, match="ENOMEM"):
+        Payload.receive(descriptor)
+    assert closed == [descriptor]
+
+
+@pytest.mark.parametrize(("where", "call", "number", "kind", "says"), [
+    (os, "memfd_create", errno.EMFILE, OutOfResources, "EMFILE .*ulimit -n"),
+    (os, "memfd_create", errno.ENFILE, OutOfResources, "ENFILE .*fs.file-max"),
+    (os, "ftruncate", errno.ENOSPC, OutOfMemory, "4,096 bytes.*ENOSPC .*/dev/shm"),
+    (fcntl, "fcntl", errno.ENOMEM, OutOfMemory, "ENOMEM"),
+])
+def test_shared_memory_that_is_refused_says_what_would_help(monkeypatch, where, call, number, kind, says):
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(where, call, refusing(number))
+    with pytest.raises(kind, match=says):
+        Payload.create(4096)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_shared_memory_that_cannot_be_written_is_out_of_memory(monkeypatch):
+    with Payload.create(WRITE_FROM) as payload:
+        monkeypatch.setattr(os, "pwrite", refusing(errno.ENOSPC))
+        with pytest.raises(OutOfMemory, match="ENOSPC"):
+            payload.put(0, np.zeros(WRITE_FROM, np.uint8))
+
+
+def test_a_message_for_whose_descriptor_there_is_no_room_is_refused_and_the_next_one_taken():
+    left, right = socket.socketpair()
+    with Connection(left) as sender, Connection(right) as receiver:
+        right.settimeout(10)
+        sender.send(Done(1), Reply, [0])
+        sender.send(Done(2), Reply, [0])
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+        filled = []
+        try:
+            while True:
+                try:
+                    filled.append(os.dup(0))
+                except OSError:
+                    break
+            with pytest.raises(OutOfResources, match="EMFILE"):
+                receiver.receive(Reply)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            for number in filled:
+                os.close(number)
+        reply, descriptors = receiver.receive(Reply)
+        assert (reply.number, len(descriptors)) == (2, 1)
+        os.close(descriptors[0])
+
+
+class Socket:
+    """A socket that refuses to send once."""
+
+    def __init__(self, sock: socket.socket, number: int):
+        self._sock, self._number = sock, number
+
+    def sendmsg(self, *arguments):
+        number, self._number = self._number, 0
+        if number:
+            raise OSError(number, os.strerror(number))
+        return self._sock.sendmsg(*arguments)
+
+    def __getattr__(self, name: str):
+        return getattr(self._sock, name)
+
+
+def test_a_message_that_is_refused_is_not_sent_and_the_next_one_is():
+    left, right = socket.socketpair()
+    with Connection(Socket(left, errno.ENOBUFS)) as sender, Connection(right) as receiver:
+        with pytest.raises(OutOfMemory, match="ENOBUFS"):
+            sender.send(Done(1), Reply)
+        sender.send(Done(2), Reply)
+        assert receiver.receive(Reply)[0].number == 2
+    left, right = socket.socketpair()
+    with Connection(Socket(left, errno.EPIPE)) as sender, right, pytest.raises(WorkerLost):
+        sender.send(Done(1), Reply)
+
+
+def test_a_defect_in_reading_closes_what_came_with_the_message():
+    left, right = socket.socketpair()
+    with Connection(left) as sender, Connection(right) as receiver:
+        sender.send(Release(1, ()), Request, [0])
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(KeyError):
+            receiver.receive_as(lambda _: {}["a defect"])
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_thread_that_cannot_be_started_is_out_of_resources(monkeypatch):
+    def fails(_):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    with pytest.raises(OutOfResources, match=r"can't start new thread.*ulimit -u"):
+        start_thread(print, name="test")
+
+
+def test_a_refusal_is_told_as_such_and_a_defect_with_its_trace():
+    assert isinstance(as_error(OSError(errno.EMFILE, "too many")), OutOfResources)
+    assert isinstance(as_error(MemoryError()), OutOfMemory)
+    defect = as_error(KeyError("name"))
+    assert type(defect) is VisparkError and "KeyError: 'name'" in defect.message and "KeyError" in defect.detail
+    known = OutOfMemory("known")
+    assert as_error(known) is known
+    assert not is_refusal(BlockingIOError(errno.EAGAIN, "")) and not is_refusal(ConnectionResetError())
+    assert "EAGAIN" in refused(BlockingIOError(errno.EAGAIN, "again"), "a process").message
