@@ -18,10 +18,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 from benchmarks.transport import Done, Processes, send_block
-from gpu_worker.client import open_lease
-from vispark import pieces
-from vispark.bridge import Credentials, local_client
+from gpu_worker.client.connection import open_lease
 from vispark.options import Options
+from vispark.runtime.bridge import Credentials, local_client
+from vispark.runtime.executor import chunked_upload
 
 #: Small ones, so that a partition has as many as a large one of those that tasks send.
 _PIECE_BYTES = 1 << 20
@@ -41,7 +41,7 @@ def burnt(pid: int) -> tuple[float, int, int]:
 
 
 def _send(credentials: Credentials, number: int, how: str) -> Done:
-    pieces.PIECE_BYTES = _PIECE_BYTES
+    chunked_upload.PIECE_BYTES = _PIECE_BYTES
     return send_block(credentials, number, True, how)
 
 

@@ -24,7 +24,7 @@ from pyspark import SparkContext
 from benchmarks import flow, heat, machine
 from benchmarks.session import context, environment
 from vispark import Grid
-from vispark.lanes import Lane, Ticket
+from vispark.runtime.driver.pipeline import Lane, Ticket
 
 #: What ends where a call's stamps are, in their order.
 PHASES = ("recorded", "the loop's message", "sent", "the look's message", "sent too", "the loop's answer",

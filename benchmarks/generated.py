@@ -32,8 +32,8 @@ from vispark.translate import (
     specialise_steps,
     trace,
 )
-from vispark.translate.stencil_kernel import specialised
-from vispark.translate.stencil_march import March, march
+from vispark.translate.stencils.kernel import specialised
+from vispark.translate.stencils.one_step import March, march
 
 MADE, SINGLE, COPY = "what the generator makes", "a cell a thread", "copy within the device"
 

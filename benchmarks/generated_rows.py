@@ -12,8 +12,8 @@ from benchmarks.launched import KERNELS, THREADS, Launched, Memory
 from benchmarks.measure import Case
 from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device, Source
+from gpu_worker.execution.tiling import deal
 from gpu_worker.protocol.messages import FieldFold
-from gpu_worker.works import deal
 from vispark.translate import Call, Field, Folding, Record, TableKernel, fuse, trace
 
 SINGLE = "a row a thread"

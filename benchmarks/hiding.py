@@ -21,24 +21,25 @@ from benchmarks.solvers import a_step
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Buffer, Device, Entry, Recorded, Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host import HostDevice
-from gpu_worker.grid.boxes import dealt
-from gpu_worker.grid.desk import Desk, Operation
-from gpu_worker.grid.iterate import Kernel, Loop, Stepper
-from gpu_worker.grid.patches import Cells, Domain, lattice_of, number_of
+from gpu_worker.device.host.device import HostDevice
+from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.iterate import Kernel, Loop, Stepper
+from gpu_worker.execution.scratch import Arguments, Scratch
+from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.memory.grid.boxes import dealt
+from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from gpu_worker.mpi.world import World
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.grids import Iterate, Phase
 from gpu_worker.protocol.messages import Constant, Plan
-from gpu_worker.scratch import Arguments, Scratch
-from gpu_worker.streams import StreamPool, Streams
-from vispark import Grid, plan
-from vispark.content import Content
-from vispark.grid.lowering import GridLowering
-from vispark.grid.recorded import record_loop
-from vispark.plan import Cached, Node
+from vispark import Grid
+from vispark.lower.grid import GridLowering
+from vispark.lower.stages import KEEP
+from vispark.plan import ops
+from vispark.plan.loop_call import record_loop
+from vispark.plan.ops import Cached, Node
 from vispark.records import pack
-from vispark.rewrite import KEEP
+from vispark.records.partition_schema import Content
 
 LOOP, WITHOUT, ALONE = "the loop", "without exchanges", "exchanges alone"
 BARE = "bare loop of its kernels"
@@ -131,7 +132,7 @@ def lowered(solver: Solver) -> Given:
     packed = pack([(grid.block(*(0,) * dims), fields or np.zeros(shape, "f4"))], seal=bytes)
     start, end = Cached(1, "before"), Cached(2, "after")
     spec = record_loop(solver.phases, (), solver.steps, None, 1, 0)
-    chain = Node(plan.Send()), Node(plan.ToDevice(), start), Node(plan.Iterate(spec), end)
+    chain = Node(ops.Send()), Node(ops.ToDevice(), start), Node(ops.Iterate(spec), end)
     work = GridLowering(chain, start, KEEP, grid.description)
     work.add(0, Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions))
     work.finish()

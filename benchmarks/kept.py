@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from benchmarks import machine
 from benchmarks.measure import Series
 from benchmarks.results import Group
-from gpu_worker.device.cuda_on_host.memory import host_memory
+from gpu_worker.device.host.memory import host_memory
 
 #: Most seconds, and iterations, until every Python worker of Spark has met every partition.
 _WARM_UP = 25.0, 80

@@ -13,11 +13,11 @@ from benchmarks.measure import Case, Series, interleave
 from benchmarks.points import FEATURES, Fused, Points
 from benchmarks.regression import one_pass
 from benchmarks.results import Group
-from gpu_worker.client import Client, connect
+from gpu_worker.client.connection import Client, connect
 from gpu_worker.protocol.messages import Input, Load, Plan, Report, Run
 from gpu_worker.protocol.plans import sealed
 from vispark import IN, OUT, VRDD, Kernels
-from vispark.session import Session
+from vispark.runtime.driver.session import Session
 
 EMPTY_JOB = "Spark: an empty job"
 

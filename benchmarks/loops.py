@@ -19,22 +19,22 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.worker import GRID, HALO, HEAT, PARTITIONS, STENCIL, fill_grid, grid_plan
-from gpu_worker import worker as workers
-from gpu_worker.blackbox import BlackBox
 from gpu_worker.device.base import Buffer, Source, Stream
 from gpu_worker.device.null import NullDevice
-from gpu_worker.grid.desk import Desk
-from gpu_worker.grid.exchange import Around
-from gpu_worker.grid.iterate import Kernel, Loop, Stepper
-from gpu_worker.grid.patches import Cells, Domain, lattice_of
+from gpu_worker.execution.grid.context import Desk
+from gpu_worker.execution.grid.exchange import Around
+from gpu_worker.execution.grid.iterate import Kernel, Loop, Stepper
+from gpu_worker.execution.scratch import Arguments, Scratch
+from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of
 from gpu_worker.mpi.messages import Part
 from gpu_worker.mpi.world import Staged, World
 from gpu_worker.protocol.grids import Iterate, Phase
 from gpu_worker.protocol.messages import Constant, Input, Keep, Load, Plan, Release, Run, SessionOptions, ToDevice
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.scratch import Arguments, Scratch
-from gpu_worker.streams import StreamPool, Streams
+from gpu_worker.server import handlers as workers
+from gpu_worker.system.crash_record import BlackBox
 
 PHASE = Phase("heat", (HALO,), 0)
 SHARE = Constant("<f4", (), np.float32(0.1).tobytes(), 0)

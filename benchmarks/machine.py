@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from gpu_worker.device.cuda_on_host.memory import host_memory
+from gpu_worker.device.host.memory import host_memory
 
 try:
     from cuda.core import Device

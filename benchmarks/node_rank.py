@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks import heat, hiding
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host import HostDevice
+from gpu_worker.device.host.device import HostDevice
 from gpu_worker.mpi.world import Staged, World, join
 from gpu_worker.protocol.grids import World as Wanted
 

@@ -13,8 +13,8 @@ from benchmarks.points import FEATURES
 from benchmarks.results import Group
 from gpu_worker.protocol.messages import Piece, Run
 from gpu_worker.protocol.payload import MARK_BYTES, Payload
-from vispark.pieces import Pieces, room
 from vispark.records import Rows, pack
+from vispark.runtime.executor.chunked_upload import Pieces, room
 
 #: Bytes of a block that is packed as it is, in those of small records.
 _LARGE = 8

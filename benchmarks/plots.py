@@ -13,7 +13,7 @@ from rich.table import Table
 from benchmarks.measure import Series
 from benchmarks.regression import FLOOR
 from benchmarks.results import Group, duration, read
-from vispark.profiling import KINDS
+from vispark.profiling.profiler import KINDS
 
 try:
     import matplotlib

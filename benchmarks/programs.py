@@ -12,7 +12,7 @@ from pyspark import SparkContext
 
 import vispark
 from benchmarks.told import Lap, Told
-from vispark.profiling import Spent
+from vispark.profiling.profiler import Spent
 
 OURS, PROFILED = "vispark", "vispark, under vispark.profile()"
 

@@ -27,7 +27,7 @@ from benchmarks.regression import row_gradient
 from benchmarks.session import IN_JVM
 from benchmarks.told import Lap, Told
 from gpu_worker.device.base import Buffer, Device
-from vispark.text.splits import Split, splits
+from vispark.records.text.splits import Split, splits
 
 SPARK_C, SPARK_G, SPARK_G_KEPT = "Spark-C", "Spark-G", "Spark-G+: blocks kept on the GPU by Python workers"
 BARE = "bare CUDA loop"

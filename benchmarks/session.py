@@ -11,11 +11,11 @@ from pathlib import Path
 
 from pyspark import SparkConf, SparkContext, StorageLevel
 
-from gpu_worker.client import administer
-from gpu_worker.device.cuda_on_host.memory import host_memory
-from gpu_worker.paths import VARIABLE
+from gpu_worker.client.connection import administer
+from gpu_worker.device.host.memory import host_memory
 from gpu_worker.protocol.errors import WorkerError
 from gpu_worker.protocol.messages import Status, Stop
+from gpu_worker.system.paths import VARIABLE
 
 #: One task is one core's work: its NumPy must not start threads beside those of the other tasks. OMP_NUM_THREADS is
 #: Spark's to set for its tasks; here it would take the host device's threads from the bare loop too.

@@ -22,8 +22,8 @@ from benchmarks import machine
 from benchmarks.heat import Cube, ours
 from benchmarks.session import context, environment
 from benchmarks.solvers import Way
-from vispark.session import Session
-from vispark.snapshots import Pace
+from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.snapshots import Pace
 
 #: Of the time that snapshots may cost: none, as many as by default at most, and many.
 SHARES = (0.0, 0.02, 0.5)

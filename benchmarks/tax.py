@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import numpy as np
 from pyspark import SparkContext
 
-import vispark.workers
+import vispark.runtime.driver.worker
 from benchmarks import flow, heat, hiding, kmeans, regression
 from benchmarks.bare import bytes_of
 from benchmarks.cloud import Cloud
@@ -29,15 +29,15 @@ from benchmarks.points import Points
 from benchmarks.regression import Descent, Settings
 from benchmarks.results import Group
 from benchmarks.solvers import OURS, Way, a_step
-from gpu_worker.blackbox import BlackBox
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Recorded
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.messages import Input, Keep, Plan, Put, Run, SessionOptions, ToDevice, Variant
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.worker import Worker
-from vispark.prepared import Shipment
+from gpu_worker.server.handlers import Worker
+from gpu_worker.system.crash_record import BlackBox
+from vispark.lower.executable import Shipment
 
 BARE = "bare CUDA loop of the same kernels"
 
@@ -120,17 +120,17 @@ def sent_by(run: Callable[[], object]) -> Shipment:
 
 @contextmanager
 def _overheard(found: list[Shipment]) -> Iterator[None]:
-    send = vispark.workers.Worker.send
+    send = vispark.runtime.driver.worker.Worker.send
 
-    def noted(worker: vispark.workers.Worker, shipment: Shipment, *others):
+    def noted(worker: vispark.runtime.driver.worker.Worker, shipment: Shipment, *others):
         found.append(shipment)
         return send(worker, shipment, *others)
 
-    vispark.workers.Worker.send = noted
+    vispark.runtime.driver.worker.Worker.send = noted
     try:
         yield
     finally:
-        vispark.workers.Worker.send = send
+        vispark.runtime.driver.worker.Worker.send = send
 
 
 class Alone:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext
 
-from vispark.profiling import Profile, Spent
+from vispark.profiling.profiler import Profile, Spent
 
 #: Says that what was done since the last time was of a kind.
 Lap = Callable[[str], Any]

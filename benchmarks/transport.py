@@ -23,18 +23,18 @@ from benchmarks.bare import CopyIn
 from benchmarks.measure import Case, Series, in_rounds
 from benchmarks.results import Group
 from benchmarks.session import IN_JVM
-from gpu_worker.client import Client, machine, open_lease
+from gpu_worker.client.connection import Client, machine, open_lease
 from gpu_worker.device import open_devices
 from gpu_worker.protocol.messages import Piece, Release, Report, Run
 from gpu_worker.protocol.payload import Payload
-from vispark.bridge import Credentials, content_of, forget, local_client
-from vispark.bridge import run as run_plan
-from vispark.lower import Lowering
+from vispark.lower.lowering import Lowering
+from vispark.lower.stages import KEEP
 from vispark.options import Options
-from vispark.plan import Cached, Node, Send, ToDevice
-from vispark.profiling import Spent
+from vispark.plan.ops import Cached, Node, Send, ToDevice
+from vispark.profiling.profiler import Spent
 from vispark.records import pack
-from vispark.rewrite import KEEP
+from vispark.runtime.bridge import Credentials, content_of, forget, local_client
+from vispark.runtime.bridge import run as run_plan
 
 ONE_COPY, COPIES = "copyto in one process", "copyto in {} processes"
 PINNED = "copy to the device, pinned memory"

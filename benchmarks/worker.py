@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.blackbox import BlackBox
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Side, Stencil
 from gpu_worker.protocol.messages import (
@@ -48,7 +47,8 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.worker import Worker
+from gpu_worker.server.handlers import Worker
+from gpu_worker.system.crash_record import BlackBox
 
 ROWS, COLUMNS, PARTITIONS = 64, 8, 16
 SIGNATURE = Signature((Field("", "<f4", (ROWS, COLUMNS)),))

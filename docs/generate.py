@@ -14,10 +14,11 @@ from pathlib import Path
 
 import click
 
-from gpu_worker import cli, failpoints, greeters
-from gpu_worker.protocol import codec, errors, grids, messages, payload, stream, wire
-from gpu_worker.tcp import proofs
-from vispark import options, tables
+from gpu_worker import cli
+from gpu_worker.protocol import codec, errors, grids, messages, payload, stream, tcp_auth, wire
+from gpu_worker.system import failpoints, handshake_limiter
+from vispark import options
+from vispark.plan import slots
 
 DOCS = Path(__file__).resolve().parent
 
@@ -53,12 +54,12 @@ def caps() -> str:
         ("descriptors beside a frame", f"{wire.MAX_DESCRIPTORS}"),
         ("items of an array in a message", f"{codec.MAX_ITEMS}"),
         ("maps and extension types in a message", "none"),
-        ("array arguments that travel inside the message, together", f"{tables.INLINE_BYTES} bytes"),
+        ("array arguments that travel inside the message, together", f"{slots.INLINE_BYTES} bytes"),
         ("alignment within a payload", f"{payload.ALIGNMENT} bytes"),
-        ("connections that have not greeted", f"{greeters.MAX_UNGREETED}"),
-        ("time to greet", f"{greeters.GREETING_SECONDS:g} s"),
-        ("over TCP: a stranger's line, in the clear", f"{proofs.MAX_LINE} bytes"),
-        ("over TCP: time for line, TLS and challenge, each side", f"{proofs.ADMISSION_SECONDS:g} s"),
+        ("connections that have not greeted", f"{handshake_limiter.MAX_UNGREETED}"),
+        ("time to greet", f"{handshake_limiter.GREETING_SECONDS:g} s"),
+        ("over TCP: a stranger's line, in the clear", f"{tcp_auth.MAX_LINE} bytes"),
+        ("over TCP: time for line, TLS and challenge, each side", f"{tcp_auth.ADMISSION_SECONDS:g} s"),
         ("over TCP: a payload before the greeting", "0 bytes"),
         ("over TCP: a payload, which comes in chunks", f"half of the memory; {stream.CHUNK_BYTES} bytes a chunk"),
         ("over TCP: time for a message or a chunk that has begun", f"{stream.CHUNK_SECONDS:g} s"),

@@ -13,11 +13,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from gpu_worker import admin, doctor, log, service
+from gpu_worker.daemon import service
 from gpu_worker.mpi.cluster import Cluster
-from gpu_worker.paths import VARIABLE, locate
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import SessionStatus, Status, StatusReport
+from gpu_worker.system import admin, doctor, log
+from gpu_worker.system.paths import VARIABLE, locate
 
 #: Exit status of ``status`` and ``stop`` where no daemon runs.
 NO_DAEMON = 3

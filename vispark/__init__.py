@@ -9,6 +9,9 @@
 """
 
 from gpu_worker.protocol.version import __version__  # noqa: F401 - the package's own
+from vispark.api.grid import Grid
+from vispark.api.patch_pyspark import install as _install
+from vispark.api.vrdd import VRDD
 from vispark.errors import (
     CompileError,
     DeadlineExceeded,
@@ -27,19 +30,16 @@ from vispark.errors import (
     WorkerError,
     WorkerUnavailable,
 )
-from vispark.grid.grid import Grid
 from vispark.grid.key import BlockKey
-from vispark.install import install as _install
-from vispark.kernels import Kernel, Kernels
-from vispark.profiling import Profile, profile
+from vispark.plan.cuda_source import Kernel, Kernels
+from vispark.plan.symbols import IN, OUT
+from vispark.profiling.profiler import Profile, profile
 from vispark.records.rows import Rows
-from vispark.symbols import IN, OUT
-from vispark.text import read_text
+from vispark.records.text import read_text
 from vispark.translate import TranslationError, coordinate, extent, stencil
-from vispark.vrdd import VRDD
 
 # After the package of the same name, which stays importable as vispark.translate.
-from vispark.explain import translate  # isort: skip
+from vispark.api.explain import translate  # isort: skip
 
 __all__ = [
     "IN",

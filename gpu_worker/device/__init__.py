@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gpu_worker.device.base import Device
-from gpu_worker.device.cuda import open_cuda
-from gpu_worker.device.host import open_host
+from gpu_worker.device.cuda.device import open_cuda
+from gpu_worker.device.host.device import open_host
 from gpu_worker.device.null import NullDevice
 from gpu_worker.protocol.errors import DeviceUnavailable
 

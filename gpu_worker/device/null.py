@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Call, Device, Given, Kernel, Late, Memory, Source, Stream
-from gpu_worker.device.cuda_on_host.compiler import SHARED_BYTES
+from gpu_worker.device.host.compiler import SHARED_BYTES
 from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.payload import MARK_BYTES
 

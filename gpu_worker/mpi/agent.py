@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from gpu_worker.admin import administer
 from gpu_worker.mpi.nodes import KEY, arguments_of_prted, refused, worker_of
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.messages import StartPrted
+from gpu_worker.system.admin import administer
 
 
 def main(node: str, words: list[str]) -> int:

@@ -20,14 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_worker.admin import administer
 from gpu_worker.mpi.nodes import start_prted
-from gpu_worker.paths import RuntimeDirectory, machine
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import OptionError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.grids import place_name
 from gpu_worker.protocol.messages import AdminReply, Done, Failure, StartPrted
 from gpu_worker.protocol.wire import Connection, error_of, failure_of
+from gpu_worker.system.admin import administer
+from gpu_worker.system.paths import RuntimeDirectory, machine
 
 _log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpu_worker import log
-from gpu_worker.launcher import environment
-from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.protocol.errors import BY_NAME, ProtocolError, VisparkError, WorkerUnavailable
+from gpu_worker.system import log
+from gpu_worker.system.launcher import environment
+from gpu_worker.system.paths import RuntimeDirectory
 
 #: The variables that say to a rank which world it is of, and to the launch agent which workers are in it.
 KEY = "VISPARK_WORLD"

@@ -16,12 +16,12 @@ from typing import Any
 
 from mpi4py import MPI
 
-from gpu_worker.mpi.last_words import LastWords
+from gpu_worker.mpi.exit_report import LastWords
 from gpu_worker.mpi.messages import Answer, Forget, Gather, Gathered, Go, Joined, Moved, Order, Stage
 from gpu_worker.mpi.nodes import KEY, world_socket
-from gpu_worker.paths import locate
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection
+from gpu_worker.system.paths import locate
 
 #: The tag of what ranks tell each other; those of cells are lower.
 _SAID = 1 << 20

@@ -15,18 +15,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_worker.admin import administer
 from gpu_worker.device.base import Device
-from gpu_worker.failpoints import failpoint
 from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, Part, Stage
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
-from gpu_worker.paths import locate
-from gpu_worker.peer import check_peer
 from gpu_worker.protocol.errors import NodeSilent, OptionError, VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import StartPrted
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection
+from gpu_worker.system.admin import administer
+from gpu_worker.system.failpoints import failpoint
+from gpu_worker.system.paths import locate
+from gpu_worker.system.peer import check_peer
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpu_worker.protocol.filled import filled
+from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.grids import Iterated, World
 from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
     Argument,
@@ -466,7 +466,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The proof that a side has the session's secret (:mod:`gpu_worker.tcp.proofs`), and the client's own challenge."""
+    """Proof that a side has the session's secret (:mod:`gpu_worker.protocol.tcp_auth`), and the client's challenge."""
 
     nonce: bytes
     proof: bytes

@@ -27,15 +27,15 @@ import pytest
 from pyspark import SparkContext
 
 import vispark
-from gpu_worker.client import administer
-from gpu_worker.failpoints import NAMES, VARIABLE
+from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import SessionStatus, Status
+from gpu_worker.system.failpoints import NAMES, VARIABLE
 from tests import leaks
 from tests.system import topology
 from tests.system.topology import Node
 from tests.system.vrdd_tools import exact
 from vispark import IN, OUT, VRDD, Kernels
-from vispark.session import Session
+from vispark.runtime.driver.session import Session
 
 #: Kills at each fail-point.
 KILLS = int(os.environ.get("VISPARK_CHAOS_KILLS", "2"))

@@ -24,7 +24,7 @@ from tests.chaos.arena import Arena, eventually
 from tests.system import topology
 from tests.system.topology import Node, Topology
 from vispark import VRDD, Grid, stencil
-from vispark.session import Session
+from vispark.runtime.driver.session import Session
 
 SHAPE, SPLITS = (12, 10, 8), (2, 2, 1)
 WEIGHT = 0.01

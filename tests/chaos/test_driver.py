@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from gpu_worker.client import administer
-from gpu_worker.failpoints import VARIABLE
+from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Status, StatusReport
+from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
 from tests.chaos.arena import eventually
 from tests.leaks import is_alive

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.chaos.arena import KILLS, POINTS, Arena, Loader, expected_of, plans_through, strike
-from vispark.pieces import PIECES_FROM
+from vispark.runtime.executor.chunked_upload import PIECES_FROM
 
 pytestmark = pytest.mark.chaos
 

@@ -11,7 +11,7 @@ from tests.chaos.arena import Arena, Loader, opened, records
 from tests.system import topology
 from tests.system.vrdd_tools import exact
 from vispark import IN, OUT, VRDD, DeadlineExceeded, KernelFault, Kernels, OutOfMemory, VisparkError
-from vispark.pieces import PIECES_FROM
+from vispark.runtime.executor.chunked_upload import PIECES_FROM
 
 pytestmark = pytest.mark.chaos
 

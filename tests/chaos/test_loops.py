@@ -18,7 +18,7 @@ from tests.chaos.arena import eventually
 from tests.chaos.loops import OPTIONS, WEIGHT, Track, heat, opened
 from tests.system.topology import Topology
 from vispark import Grid
-from vispark.plan import Lineage
+from vispark.plan.ops import Lineage
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

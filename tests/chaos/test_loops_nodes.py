@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.client import connect
+from gpu_worker.client.connection import connect
 from tests.chaos.loops import OPTIONS, WEIGHT, Track, heat, opened
 from tests.system.topology import Topology
 from vispark import VRDD, Grid
-from vispark.session import Session
+from vispark.runtime.driver.session import Session
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

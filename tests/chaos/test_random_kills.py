@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpu_worker.failpoints import VARIABLE
+from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
 from tests.chaos.arena import KILLS, PLANS, Arena, expected_of
 

@@ -18,8 +18,8 @@ from tests.chaos.arena import Arena, Loader, eventually, opened, records
 from tests.system import topology
 from tests.system.vrdd_tools import exact
 from vispark import VRDD, Grid, OptionError, stencil
-from vispark.session import Session
-from vispark.workers import Worker
+from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.worker import Worker
 
 pytestmark = pytest.mark.chaos
 

@@ -12,9 +12,9 @@ import pytest
 
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.cuda_on_host import compiler
-from gpu_worker.device.cuda_on_host.compiler import Compiler
-from gpu_worker.device.host import HostDevice
+from gpu_worker.device.host import compiler
+from gpu_worker.device.host.compiler import Compiler
+from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import DeviceUnavailable
 from tests.device.bench import Bench
 

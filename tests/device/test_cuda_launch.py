@@ -7,9 +7,9 @@ import struct
 import numpy as np
 import pytest
 
-from gpu_worker.device import cuda
 from gpu_worker.device.base import Buffer
-from gpu_worker.device.cuda_launch import Limits, Parameters, check_launch, ordinals
+from gpu_worker.device.cuda import device
+from gpu_worker.device.launch_limits import Limits, Parameters, check_launch, ordinals
 from gpu_worker.protocol.errors import DeviceUnavailable, LaunchError
 
 H200 = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, 232448)
@@ -84,13 +84,13 @@ def test_addresses_of_no_gpu(addresses: list, visible: str | None, count: int, m
         ordinals(addresses, visible, count)
 
 
-@pytest.mark.skipif(cuda.pycuda_driver is not None, reason="PyCUDA is installed here")
+@pytest.mark.skipif(device.pycuda_driver is not None, reason="PyCUDA is installed here")
 def test_absence_of_pycuda_is_one_sentence(tmp_path):
     with pytest.raises(DeviceUnavailable, match=r"needs PyCUDA.*pip install 'vispark\[cuda\]'"):
-        cuda.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
+        device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
 
 
 def test_fatal_errors_are_cudas():
     bindings = pytest.importorskip("cuda.bindings.driver")
-    assert {"CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_ASSERT", "CUDA_ERROR_LAUNCH_FAILED"} <= cuda.FATAL
-    assert {code.name for code in bindings.CUresult} >= cuda.FATAL - {"CUDA_ERROR_TENSOR_MEMORY_LEAK"}
+    assert {"CUDA_ERROR_ILLEGAL_ADDRESS", "CUDA_ERROR_ASSERT", "CUDA_ERROR_LAUNCH_FAILED"} <= device.FATAL
+    assert {code.name for code in bindings.CUresult} >= device.FATAL - {"CUDA_ERROR_TENSOR_MEMORY_LEAK"}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker import blackbox
+from gpu_worker.system import crash_record
 from tests.device.bench import opened
 
 SCRIPT = """
@@ -51,7 +51,7 @@ FAULTS = {"illegal_address": signal.SIGSEGV, "trap": signal.SIGABRT, "failed_ass
 
 def run(kind: str, cache_dir: str, name: str, box: Path, grid: int, block: int) -> subprocess.CompletedProcess:
     opened(kind, cache_dir).close()
-    box.write_bytes(struct.pack("=ii", blackbox.RUNNING, 0))
+    box.write_bytes(struct.pack("=ii", crash_record.RUNNING, 0))
     kernels = Path(__file__).parent / "kernels" / "faults.cu"
     return subprocess.run([sys.executable, "-c", SCRIPT, kind, cache_dir, str(kernels), name, str(grid), str(block),
                            str(box)], capture_output=True, text=True, timeout=60, check=False)
@@ -69,7 +69,7 @@ def test_a_fault_on_the_host_leaves_its_mark(cache_dir: str, tmp_path: Path, nam
         assert "faults.cu" in done.stdout and "only some of the threads" in done.stdout
         return
     assert done.returncode == -number, done.stderr
-    assert struct.unpack("=ii", box.read_bytes()) == (blackbox.CULPRIT, number)
+    assert struct.unpack("=ii", box.read_bytes()) == (crash_record.CULPRIT, number)
 
 
 def test_an_assertion_says_which(cache_dir: str, tmp_path: Path):

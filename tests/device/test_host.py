@@ -12,7 +12,7 @@ import pytest
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.cuda_on_host.compiler import Compiler
+from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
 from tests.device.bench import Bench, opened
 

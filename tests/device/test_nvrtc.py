@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.device import nvrtc
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.cuda_on_host.compiler import Compiler
-from gpu_worker.device.nvrtc import Cubin, compile_cubin, cubin_key, kernel_names
+from gpu_worker.device.cuda import nvrtc
+from gpu_worker.device.cuda.nvrtc import Cubin, compile_cubin, cubin_key, kernel_names
+from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.protocol.errors import CompileError
 from gpu_worker.protocol.messages import Field, Signature
 from tests.golden.harness import record_of
-from vispark.kernels import Kernels
-from vispark.launch import IN, OUT, compiler_checks, record_exec
+from vispark.plan.cuda_source import Kernels
+from vispark.plan.exec_call import IN, OUT, compiler_checks, record_exec
 from vispark.translate import Call, fuse, trace
 
 ROOT = Path(__file__).parents[2]
@@ -259,7 +259,7 @@ def test_absence_of_nvrtc_is_one_sentence():
         import sys
         sys.modules["cuda.bindings"] = None
         from gpu_worker.device.base import Source
-        from gpu_worker.device.nvrtc import compile_cubin
+        from gpu_worker.device.cuda.nvrtc import compile_cubin
         from gpu_worker.protocol.errors import DeviceUnavailable
         try:
             compile_cubin(Source(""), "k", "sm_80")

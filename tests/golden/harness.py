@@ -14,12 +14,12 @@ import pytest
 
 from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.cuda_on_host.compiler import Compiler
-from gpu_worker.device.host import HostDevice, HostKernel
+from gpu_worker.device.host.compiler import Compiler
+from gpu_worker.device.host.device import HostDevice, HostKernel
 from tests.property.differential.units import LIGHT
 from vispark.translate import trace
+from vispark.translate.codegen.scalar.interface import Call, Field, Record, Structure, TableKernel
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call, Field, Record, Structure, TableKernel
 
 #: Makes the host take the way through shared memory that a GPU takes, and what Hopper has for it.
 AS_ON_GPU = ("-DVISPARK_AS_ON_GPU",)

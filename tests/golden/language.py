@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.golden import cases_calls, cases_control, cases_lists, cases_numbers, cases_rows  # noqa: F401 - they fill CASES
 from tests.golden.case import CASES, Case
-from vispark.translate import composed, library, signatures
-from vispark.translate.reader import trace
+from vispark.translate.frontend.reader import trace
+from vispark.translate.language import composed, library, signatures
 
 _DTYPES = re.compile(r"\b(?:bool|u?int(?:8|16|32|64)|float(?:16|32|64))\b")
 _HEAD = "| construct | for example | becomes | cases |\n|---|---|---|---|"

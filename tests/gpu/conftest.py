@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.device import cuda
+from gpu_worker.device.cuda import device as cuda
 from gpu_worker.protocol.errors import DeviceUnavailable
 
 HERE = Path(__file__).parent

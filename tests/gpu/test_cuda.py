@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.device import cuda
 from gpu_worker.device.base import Source
-from gpu_worker.device.cuda import CudaDevice
+from gpu_worker.device.cuda import device as cuda
+from gpu_worker.device.cuda.device import CudaDevice
 from gpu_worker.protocol.errors import LaunchError, OutOfMemory
 
 MIB = 1 << 20

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from gpu_worker.device.cuda import CudaDevice
+from gpu_worker.device.cuda.device import CudaDevice
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import launch, record_of
 from vispark.translate import Call, Folding, fuse, trace

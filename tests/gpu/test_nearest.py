@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_worker.device.cuda import CudaDevice
+from gpu_worker.device.cuda.device import CudaDevice
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import launch
 from tests.unit.test_nearest_beside import made, nearest_and_cost

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpu_worker.device.cuda import CudaDevice
+from gpu_worker.device.cuda.device import CudaDevice
 from tests.golden import grids
 from tests.golden.cases_stencils import awkward
 from vispark.translate import stencil, trace

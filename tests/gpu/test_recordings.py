@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.device.cuda_graph import Graph
+from gpu_worker.device.cuda.graph import Graph
 from gpu_worker.protocol.messages import Release
 from tests.unit.plans import Bench, bench
 from tests.unit.test_recordings import (

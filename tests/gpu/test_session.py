@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
-from gpu_worker.blackbox import BlackBox
-from gpu_worker.client import administer
-from gpu_worker.device import cuda
+from gpu_worker.client.connection import administer
+from gpu_worker.device.cuda import device as cuda
 from gpu_worker.protocol.messages import (
     Field,
     Input,
@@ -28,7 +27,8 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.worker import Worker
+from gpu_worker.server.handlers import Worker
+from gpu_worker.system.crash_record import BlackBox
 from tests.system.fixtures import local, no_leaks, pytest_runtest_makereport
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context

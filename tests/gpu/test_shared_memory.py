@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpu_worker.device import cuda, nvrtc
 from gpu_worker.device.base import Source
-from gpu_worker.device.cuda import CudaDevice
+from gpu_worker.device.cuda import device as cuda
+from gpu_worker.device.cuda import nvrtc
+from gpu_worker.device.cuda.device import CudaDevice
 from gpu_worker.protocol.errors import CompileError, VisparkError
 from tests.golden.harness import launch
 from tests.unit.test_shared_memory import (

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.client import Client, connect
-from gpu_worker.grid.boxes import whole
+from gpu_worker.client.connection import Client, connect
+from gpu_worker.memory.grid.boxes import whole
 from gpu_worker.mpi.nodes import KEY
 from gpu_worker.protocol.errors import NotFinite, VisparkError, WorkerError
 from gpu_worker.protocol.grids import Iterate, Phase, World

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from gpu_worker.client import Client
+from gpu_worker.client.connection import Client
 from gpu_worker.protocol.errors import WorkerError
 from gpu_worker.protocol.grids import Exchange, Stencil, World
 from gpu_worker.protocol.messages import (
@@ -42,9 +42,9 @@ from tests.mpi.nodes import Application, Node, nodes
 from tests.mpi.test_world import case_of
 from tests.unit.test_patches_steps import REGION, stepped
 from vispark import Grid
-from vispark.grid.stencils import Ghosts
-from vispark.kernels import ArrayValue
-from vispark.tables import SlotTable, Values
+from vispark.lower.grid_stencils import Ghosts
+from vispark.plan.cuda_source import ArrayValue
+from vispark.plan.slots import SlotTable, Values
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 

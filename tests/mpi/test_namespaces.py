@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.client import administer, connect
+from gpu_worker.client.connection import administer, connect
 from gpu_worker.protocol.messages import CopyTo, Keep, Restore, Status
 from tests.mpi.nodes import Application, nodes
 from tests.mpi.test_world import case_of, field

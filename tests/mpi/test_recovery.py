@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.client import administer, connect, exchange_descriptors, finish
+from gpu_worker.client.connection import administer, connect, exchange_descriptors, finish
 from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError, WorldLost
 from gpu_worker.protocol.messages import CopyTo, Keep, Release, Restore, Status, Withdraw
 from gpu_worker.protocol.wire import close_all

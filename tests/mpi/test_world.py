@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.grid.boxes import Lattice
-from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC
+from gpu_worker.memory.grid.boxes import Lattice
+from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
 from gpu_worker.mpi.world import KEPT
 from gpu_worker.protocol.errors import NodeSilent, NotFinite, OptionError, PartitionMissing, WorldLost
 from gpu_worker.protocol.grids import Exchange, Phase, Stencil

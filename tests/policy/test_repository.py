@@ -21,7 +21,7 @@ from tests.policy import rules
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Generated or taken over from elsewhere, so that their length is not ours.
-_LONG = ("gpu_worker/device/nvrtc_headers/", "tests/golden/")
+_LONG = ("gpu_worker/device/cuda/nvrtc_headers/", "tests/golden/")
 
 
 def _files() -> dict[str, str]:

@@ -17,7 +17,7 @@ from pyspark import RDD, SparkContext
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, exact, host_context, in_partitions, multiset
 from vispark import VRDD, PlanError
-from vispark.session import Session
+from vispark.runtime.driver.session import Session
 
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
           "complex64", "complex128")

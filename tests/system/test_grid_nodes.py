@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
-from gpu_worker.client import administer
+from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Status
 from tests.grid_reference import applied
 from tests.system.topology import Node, Topology

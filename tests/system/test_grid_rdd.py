@@ -10,7 +10,7 @@ from pyspark import SparkContext
 
 from tests.system.topology import Topology
 from vispark import BlockKey, Grid, NotFinite, PlanError
-from vispark.spark import SPARK_JOB_FAILED
+from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 
 
 @pytest.fixture(scope="module")

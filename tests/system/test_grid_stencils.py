@@ -15,8 +15,8 @@ from tests.grid_reference import applied, numbered
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report
 from vispark import Grid, NotFinite, PlanError, TranslationError, coordinate, extent, stencil
-from vispark.grid.loop import Loop
-from vispark.session import Session
+from vispark.runtime.driver.loop_pacing import Loop
+from vispark.runtime.driver.session import Session
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from pyspark import SparkContext
 
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import host_context
-from vispark import MeaningWarning, PlanError, TranslationError, mapped
+from vispark import MeaningWarning, PlanError, TranslationError
+from vispark.plan import map_call
 
 W = np.arange(6.0).reshape(3, 2)
 V = np.array([1.0, 2.0, 3.0])
@@ -94,7 +95,7 @@ def test_what_is_kept_of_a_large_record_is_told(sc):
 
 
 def told(run, times: int = 2) -> list[str]:
-    mapped._told.clear()
+    map_call._told.clear()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(times):
@@ -122,7 +123,7 @@ def test_a_function_that_takes_pairs_apart_is_told_of_once(sc):
 
 
 def test_a_warning_that_is_an_error_is_raised_each_time(arrays):
-    mapped._told.clear()
+    map_call._told.clear()
     for _ in range(2):
         with pytest.raises(MeaningWarning, match="rows of arrays"):
             arrays.vmap(lambda m: m[0] * m.sum()).collect()

@@ -14,30 +14,18 @@ import numpy as np
 import pytest
 from pyspark import SparkContext
 
-from gpu_worker.client import Client
+from gpu_worker.client.connection import Client
 from gpu_worker.protocol.messages import Run
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report, used, warm_up
 from tests.system.worker_tools import eventually
-from vispark import (
-    IN,
-    CompileError,
-    Grid,
-    KernelFault,
-    Kernels,
-    RecordError,
-    ahead,
-    history,
-    plan,
-    released,
-    replay,
-    stencil,
-    vrdd,
-)
-from vispark.grid import operations
-from vispark.lanes import AHEAD
-from vispark.plan import Lineage, Op
-from vispark.session import BATCH, Session
+from vispark import IN, CompileError, Grid, KernelFault, Kernels, RecordError, stencil
+from vispark.api import eager, grid_ops, lineage_walk, vrdd
+from vispark.plan import ops
+from vispark.plan.ops import Lineage, Op
+from vispark.runtime.driver import recovery, release_queue
+from vispark.runtime.driver.pipeline import AHEAD
+from vispark.runtime.driver.session import BATCH, Session
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +164,7 @@ def test_what_cannot_be_loaded_ahead_is_tried_once_and_told_by_the_action(sc: Sp
 
 def lines_run(action: Callable[[], object]) -> int:
     """How many lines of what goes along the steps of a loop an action runs in this thread: a look at one takes some."""
-    count, files = 0, {module.__file__ for module in (ahead, history, plan, replay, vrdd, operations)}
+    count, files = 0, {module.__file__ for module in (eager, lineage_walk, ops, recovery, vrdd, grid_ops)}
 
     def local(frame, event: str, _):
         nonlocal count
@@ -338,7 +326,7 @@ def test_what_was_let_go_of_goes_although_its_message_was_interrupted(sc: SparkC
     assert y.collect()
     settled(sc)
     assert len(report(sc).vrdds) == 2
-    monkeypatch.setattr(released, "_PATIENCE", 0.3)     # a plan takes it along before the keeper does
+    monkeypatch.setattr(release_queue, "_PATIENCE", 0.3)     # a plan takes it along before the keeper does
     del y
     with interrupted(monkeypatch, "send", lambda message: isinstance(message, Run) and bool(message.released)):
         x.collect()

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_worker.client import Client, administer, connect, finish, open_lease
-from gpu_worker.greeters import MAX_UNGREETED
+from gpu_worker.client.connection import Client, administer, connect, finish, open_lease
+from gpu_worker.client.tcp import visit
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import VERSION, AdminReply, AdminRequest, Autopsy, Hello, Reach, Status
+from gpu_worker.protocol.tcp_auth import MAX_LINE
 from gpu_worker.protocol.wire import MAX_FRAME
-from gpu_worker.tcp.proofs import MAX_LINE
-from gpu_worker.tcp.visitor import visit
+from gpu_worker.system.handshake_limiter import MAX_UNGREETED
 from tests.leaks import is_alive
 from tests.system.worker_tools import SECONDS, ask, eventually, hello, new_runtime
 

@@ -12,16 +12,18 @@ from dataclasses import replace
 import pytest
 from pyspark import SparkContext
 
+from gpu_worker.client import tcp
 from gpu_worker.protocol.errors import WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import Reach
-from gpu_worker.tcp import visitor
 from tests.leaks import is_alive
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import connect_threads, cost, status
 from tests.system.worker_tools import eventually
-from vispark import VRDD, bridge, session
-from vispark.session import Session
-from vispark.workers import Worker
+from vispark import VRDD
+from vispark.runtime import bridge
+from vispark.runtime.driver import session
+from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.worker import Worker
 
 HOST = "127.0.0.1"
 
@@ -97,12 +99,12 @@ def forged(reach: Reach) -> Iterator[Reach]:
 def test_plans_go_through_spark_where_tcp_does_not_work(
         numbers: VRDD, worker: Worker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
         way: Callable[[Reach], contextlib.AbstractContextManager[Reach]], why: str):
-    monkeypatch.setattr(visitor, "CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr(tcp, "CONNECT_SECONDS", 0.2)
     reach, begun = worker.reach, numbers.vmap(twice).cache()      # which is still on its way over TCP
     with way(reach) as wrong:
         worker.reached(wrong)
         worker.reached(wrong)       # which is not tried again
-    said = [record.getMessage() for record in caplog.records if record.name == "vispark.workers"]
+    said = [record.getMessage() for record in caplog.records if record.name == "vispark.runtime.driver.worker"]
     assert len(said) == 1 and "through Spark tasks" in said[0] and why in said[0]
     assert worker.transport == "relay" and numbers.collect() == [1.0, 2.0, 3.0] and begun.collect() == [2.0, 4.0, 6.0]
     text = numbers.explain()

@@ -17,7 +17,7 @@ from tests.system.topology import Topology
 from tests.system.vrdd_tools import Cost, cost, exact, host_context, in_partitions, report, used
 from tests.system.worker_tools import eventually
 from vispark import IN, OUT, VRDD, Kernels
-from vispark.session import Session
+from vispark.runtime.driver.session import Session
 
 K = Kernels("""
 extern "C" __global__ void scale(const float* x, float* y, float by, int n)

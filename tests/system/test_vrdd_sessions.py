@@ -19,8 +19,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 import vispark
-from gpu_worker.client import administer
-from gpu_worker.plans import RESTING_BYTES
+from gpu_worker.client.connection import administer
+from gpu_worker.execution.plan_cache import RESTING_BYTES
 from gpu_worker.protocol.messages import Status
 from tests.system.test_bad_input import NEVER_ENDS, bystander, refused
 from tests.system.topology import Topology
@@ -38,7 +38,7 @@ from vispark import (
     RecordError,
     WorkerUnavailable,
 )
-from vispark.session import Session
+from vispark.runtime.driver.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpu_worker.client import finish
+from gpu_worker.client.connection import finish
 from gpu_worker.protocol.errors import Unauthorized, WorkerUnavailable
 from tests.leaks import is_alive
 from tests.system.worker_tools import Runtime, ask, eventually, hello, runtime

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.client import connect
+from gpu_worker.client.connection import connect
 from gpu_worker.protocol.errors import DeviceUnavailable, WorkerUnavailable
 from tests.leaks import is_alive
 from tests.system.worker_tools import SECONDS, Runtime, ask, eventually, hello, runtime

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker import client as worker_client
+from gpu_worker.client import connection as worker_client
 from gpu_worker.protocol.errors import VisparkError, WorkerLost
 from tests import leaks
 from tests.leaks import is_alive

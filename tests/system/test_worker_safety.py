@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.client import administer, autopsy, connect
-from gpu_worker.greeters import GREETING_SECONDS, MAX_UNGREETED
+from gpu_worker.client.connection import administer, autopsy, connect
 from gpu_worker.protocol.errors import ProtocolError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import (
     VERSION,
@@ -35,6 +34,7 @@ from gpu_worker.protocol.messages import (
     Stop,
 )
 from gpu_worker.protocol.wire import MAX_DESCRIPTORS, MAX_GREETING, Connection
+from gpu_worker.system.handshake_limiter import GREETING_SECONDS, MAX_UNGREETED
 from tests.system.worker_tools import SECONDS, Runtime, ask, eventually, hello, runtime
 
 __all__ = ["runtime"]
@@ -245,8 +245,8 @@ def as_other(code: str) -> str:
 
 CONNECT = """
 try:
-    gpu_worker.client.connect(tests.system.worker_tools.hello("bystander"), timeout=5)
-except gpu_worker.client.VisparkError as error:
+    gpu_worker.client.connection.connect(tests.system.worker_tools.hello("bystander"), timeout=5)
+except gpu_worker.client.connection.VisparkError as error:
     print(type(error).__name__, error)
 """
 

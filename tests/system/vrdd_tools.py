@@ -12,12 +12,12 @@ import numpy as np
 from pyspark import RDD, SparkContext
 from pyspark.resultiterable import ResultIterable
 
-from gpu_worker.client import administer
+from gpu_worker.client.connection import administer
 from gpu_worker.protocol.messages import Reported, Status, StatusReport
 from tests.system.topology import Topology
 from tests.system.worker_tools import eventually
-from vispark.session import Session
-from vispark.workers import Worker
+from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.worker import Worker
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.client import Client, Lease, administer, connect, open_lease
+from gpu_worker.client.connection import Client, Lease, administer, connect, open_lease
 from gpu_worker.protocol.messages import VERSION, Hello, Report, Reported, SessionOptions, Status, StatusReport
 from tests import leaks
 

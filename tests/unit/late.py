@@ -18,7 +18,7 @@ import pytest
 
 from gpu_worker.device.base import Buffer, Call, Device, Stream
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host import HostDevice
+from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import KernelFault
 from tests.unit.plans import Bench, bench
 
@@ -108,6 +108,7 @@ class LateDevice(HostDevice):
 @contextmanager
 def late_bench(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """A worker whose only device is late."""
-    monkeypatch.setattr("gpu_worker.worker.open_devices", lambda *_, **__: [LateDevice("host:0", cache=KernelCache())])
+    monkeypatch.setattr("gpu_worker.server.handlers.open_devices",
+                        lambda *_, **__: [LateDevice("host:0", cache=KernelCache())])
     with bench(path, "host") as found:
         yield found

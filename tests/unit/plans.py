@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.blackbox import BlackBox
 from gpu_worker.protocol.messages import (
     Constant,
     Fetch,
@@ -31,7 +30,8 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import Data, Payload, aligned, block_bytes, field_offsets, results
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.worker import Worker
+from gpu_worker.server.handlers import Worker
+from gpu_worker.system.crash_record import BlackBox
 
 Blocks = Sequence[dict[str, np.ndarray]]
 

@@ -10,7 +10,8 @@ import pytest
 
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
 from vispark.fold.reading import Leaf
-from vispark.translate import Field, Record, form, specialise
+from vispark.translate import Field, Record, specialise
+from vispark.translate.ir import nodes
 
 RATE = 0.5
 
@@ -69,7 +70,7 @@ def test_a_local_that_changes_afterwards_does_not_change_what_was_joined():
     found = aggregation_of(step, both)
     assert isinstance(found, Aggregation)
     assert [statement.targets[0].name for statement in found.mapped.definition.body
-            if isinstance(statement, form.Assign)] == ["y", "part_0", "y", "part_1"]
+            if isinstance(statement, nodes.Assign)] == ["y", "part_0", "y", "part_1"]
 
 
 @pytest.mark.parametrize(("step", "combine", "reason"), [

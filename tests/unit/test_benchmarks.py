@@ -37,9 +37,9 @@ from benchmarks.regression import FLOOR
 from benchmarks.results import Group, document, duration, read, table
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device, Source
-from gpu_worker.device.nvrtc import compile_cubin
-from vispark.text.reader import Reader
-from vispark.text.splits import Split
+from gpu_worker.device.cuda.nvrtc import compile_cubin
+from vispark.records.text.reader import Reader
+from vispark.records.text.splits import Split
 from vispark.translate import Field, specialise_stencil, trace
 
 RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker import blackbox
-from gpu_worker.blackbox import BlackBox, current_slot
 from gpu_worker.protocol.errors import Place
+from gpu_worker.system import crash_record
+from gpu_worker.system.crash_record import BlackBox, current_slot
 
 PLACE = Place("7 grid", 3, "heat", "host:0")
 
@@ -25,14 +25,14 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "app.box"
 
 
-def die(path: Path, code: str) -> tuple[int, blackbox.Record]:
+def die(path: Path, code: str) -> tuple[int, crash_record.Record]:
     """The status and the black box of a process that runs ``code`` with ``box`` and ``place``."""
-    program = ("import ctypes, os, signal, sys, threading, time\nfrom gpu_worker.blackbox import *\n"
+    program = ("import ctypes, os, signal, sys, threading, time\nfrom gpu_worker.system.crash_record import *\n"
                "from gpu_worker.protocol.errors import *\nfrom gpu_worker.protocol.wire import failure_of\n"
                f"from pathlib import Path\nbox = BlackBox(Path({str(path)!r}), epoch=5)\nbox.watch()\n"
                f"place = {PLACE!r}\n{code}")
     status = subprocess.run([sys.executable, "-c", program], timeout=30).returncode
-    return status, blackbox.read(path, max(-status, 0))
+    return status, crash_record.read(path, max(-status, 0))
 
 
 def test_nothing_is_blamed_on_a_process_that_ends_well(path):
@@ -106,8 +106,8 @@ def test_a_long_place_is_cut_and_stays_readable(path):
     place = Place("√" * 1000, 1, "µ" * 1000, "x" * 1000)
     box = BlackBox(path, epoch=1)
     with box.running(place, None):
-        (ctypes.c_int32 * 2).from_address(current_slot())[0] = blackbox.CULPRIT
-        failure = blackbox.read(path).failure
+        (ctypes.c_int32 * 2).from_address(current_slot())[0] = crash_record.CULPRIT
+        failure = crash_record.read(path).failure
     box.close()
     assert place.operation.startswith(failure.operation) and len(failure.operation) > 100
     assert place.vrdd.startswith(failure.vrdd) and len(failure.vrdd) > 50
@@ -138,7 +138,7 @@ def test_more_threads_than_slots_wait_for_each_other(path):
             with box.running(PLACE, None):
                 done.append(1)
 
-    threads = [threading.Thread(target=work) for _ in range(blackbox.SLOTS + 40)]
+    threads = [threading.Thread(target=work) for _ in range(crash_record.SLOTS + 40)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -149,15 +149,15 @@ def test_more_threads_than_slots_wait_for_each_other(path):
 
 @pytest.mark.parametrize("content", [b"", b"x", os.urandom(1 << 12)])
 def test_a_file_that_is_no_black_box_says_nothing(path, content):
-    assert blackbox.read(path) is None
+    assert crash_record.read(path) is None
     path.write_bytes(content)
-    assert blackbox.read(path) is None
+    assert crash_record.read(path) is None
 
 
 def test_a_new_box_replaces_the_old_one_s_file(path):
     old = BlackBox(path, epoch=1)
     new = BlackBox(path, epoch=2)
     with old.running(PLACE, None):
-        assert blackbox.read(path, signal.SIGSEGV) == blackbox.Record(2, None)
+        assert crash_record.read(path, signal.SIGSEGV) == crash_record.Record(2, None)
     old.close()
     new.close()

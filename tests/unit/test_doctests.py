@@ -21,8 +21,8 @@ def test_docstring(test: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_examples_are_found():
     names = {test.name for test in doctests.of_docstrings(spark=False)}
-    assert {"gpu_worker.device.null.NullDevice", "vispark.kernels.Kernels"} <= names
-    assert {test.name for test in doctests.of_docstrings(spark=True)} >= {"vispark", "vispark.vrdd.VRDD.exec"}
+    assert {"gpu_worker.device.null.NullDevice", "vispark.plan.cuda_source.Kernels"} <= names
+    assert {test.name for test in doctests.of_docstrings(spark=True)} >= {"vispark", "vispark.api.vrdd.VRDD.exec"}
 
 
 def test_an_example_that_gives_something_else_is_an_error():

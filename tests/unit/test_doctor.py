@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker import doctor
+from gpu_worker.system import doctor
 
 
 def _doctor(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

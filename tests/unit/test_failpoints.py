@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import gpu_worker
-from gpu_worker.failpoints import NAMES
+from gpu_worker.system.failpoints import NAMES
 
 
 def passing(directory: Path | None, code: str) -> subprocess.Popen:
@@ -21,7 +21,7 @@ def passing(directory: Path | None, code: str) -> subprocess.Popen:
     environment.pop("VISPARK_FAILPOINTS", None)
     if directory is not None:
         environment["VISPARK_FAILPOINTS"] = str(directory)
-    return subprocess.Popen([sys.executable, "-c", f"from gpu_worker.failpoints import failpoint\n{code}"],
+    return subprocess.Popen([sys.executable, "-c", f"from gpu_worker.system.failpoints import failpoint\n{code}"],
                             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

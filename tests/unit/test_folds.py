@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from gpu_worker import folds
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host import HostDevice
+from gpu_worker.device.host.device import HostDevice
+from gpu_worker.execution import folds
+from gpu_worker.execution.scratch import Scratch
+from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.memory.partition import Array, Partition
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside, Signature
-from gpu_worker.scratch import Scratch
-from gpu_worker.store import Array, Partition
-from gpu_worker.streams import StreamPool, Streams
-from vispark.content import Content
 from vispark.fold import FoldSpec, Leaf, fold_for_kernel, fold_of
 from vispark.fold.lowering import ByKey
 from vispark.records import Layout
 from vispark.records.layout import Part
+from vispark.records.partition_schema import Content
 
 # -- which functions --------------------------------------------------------------------------------------------------
 

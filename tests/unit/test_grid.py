@@ -15,11 +15,11 @@ from pyspark import cloudpickle
 from gpu_worker.protocol.errors import PlanError, RecordError
 from tests.grid_reference import padded
 from vispark import BlockKey, Grid
-from vispark.grid import files
+from vispark.api.gather import Cells
+from vispark.api.scatter import boxes
+from vispark.grid import npy
 from vispark.grid.boundary import boundary_values, number_for
-from vispark.grid.description import Edge
-from vispark.grid.gathering import Cells
-from vispark.grid.scattering import boxes
+from vispark.grid.spec import Edge
 from vispark.records import Layout, pack
 
 
@@ -262,13 +262,13 @@ def test_a_key_shows_its_place():
 
 def test_a_directory_of_blocks_is_that_of_a_grid_with_its_splits(tmp_path):
     for position in Grid((4, 6), (2, 3)).description.positions():
-        files.write_block(files.block_path(tmp_path, position), np.zeros((2, 2)))
-    files.check_splits(str(tmp_path), (2, 3))
+        npy.write_block(npy.block_path(tmp_path, position), np.zeros((2, 2)))
+    npy.check_splits(str(tmp_path), (2, 3))
     for splits in [(3, 2), (2, 2), (2,)]:
         with pytest.raises(PlanError, match=re.escape(f"splits=(2, 3), and this grid has splits={splits}")):
-            files.check_splits(str(tmp_path), splits)
+            npy.check_splits(str(tmp_path), splits)
     (tmp_path / "block-1-1.npy").unlink()
-    files.check_splits(str(tmp_path), (2, 2))       # of which nothing is known: a block is missing
+    npy.check_splits(str(tmp_path), (2, 2))       # of which nothing is known: a block is missing
 
 
 def test_splits_and_halo_may_be_one_number_for_all_axes():

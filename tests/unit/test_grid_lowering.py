@@ -9,22 +9,23 @@ import pytest
 
 from gpu_worker.protocol.grids import Exchange, Iterate, Iterated, Stencil, Window
 from gpu_worker.protocol.messages import Exec, Fetch, Keep, Load, ToDevice, Values
-from vispark import IN, OUT, Grid, Kernels, PlanError, TranslationError, plan, stencil
-from vispark.content import Content
-from vispark.grid.loop import Loop, Pace, progress, run_parts
-from vispark.grid.lowering import GridLowering, lowering
-from vispark.grid.recorded import record_loop
-from vispark.launch import record_exec
-from vispark.lower import Lowering
-from vispark.mapped import record_map
-from vispark.plan import Cached, Node
+from vispark import IN, OUT, Grid, Kernels, PlanError, TranslationError, stencil
+from vispark.lower.grid import GridLowering, lowering
+from vispark.lower.lowering import Lowering
+from vispark.lower.stages import FETCH, KEEP
+from vispark.plan import ops
+from vispark.plan.exec_call import record_exec
+from vispark.plan.loop_call import record_loop
+from vispark.plan.map_call import record_map
+from vispark.plan.ops import Cached, Node
+from vispark.plan.slots import Given
 from vispark.records import pack
-from vispark.rewrite import FETCH, KEEP
-from vispark.tables import Given
-from vispark.translate.interface import ROOM
+from vispark.records.partition_schema import Content
+from vispark.runtime.driver.loop_pacing import Loop, Pace, progress, run_parts
+from vispark.translate.codegen.scalar.interface import ROOM
 
 START, END = Cached(1, "start"), Cached(2, "end")
-APPEND = plan.HaloAppend()
+APPEND = ops.HaloAppend()
 
 
 @stencil
@@ -53,8 +54,8 @@ def content(grid: Grid, value=ONE, positions=None) -> Content:
     return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
-def lowered(grid: Grid, *operations: plan.Op, goal=KEEP, room: int = ROOM, **given) -> GridLowering:
-    chain = (Node(plan.Send()), Node(plan.ToDevice(), START), *map(Node, operations[:-1]), Node(operations[-1], END))
+def lowered(grid: Grid, *operations: ops.Op, goal=KEEP, room: int = ROOM, **given) -> GridLowering:
+    chain = (Node(ops.Send()), Node(ops.ToDevice(), START), *map(Node, operations[:-1]), Node(operations[-1], END))
     first = content(grid, **given)
     work = lowering(chain, START, goal, [first], room)
     assert isinstance(work, GridLowering)
@@ -64,8 +65,8 @@ def lowered(grid: Grid, *operations: plan.Op, goal=KEEP, room: int = ROOM, **giv
     return work
 
 
-def vmap(function, *arguments) -> plan.Map:
-    return plan.Map(record_map(function, arguments))
+def vmap(function, *arguments) -> ops.Map:
+    return ops.Map(record_map(function, arguments))
 
 
 GRID = Grid((10, 12), (3, 2), 2, ("periodic", (7.0, "mirrored")))
@@ -123,7 +124,7 @@ def test_what_lies_outside_has_the_fields_dtype():
 
 def test_a_loop_is_one_step_whose_phases_exchange_what_they_read():
     spec = record_loop([(drift, ()), (push, ()), smooth_v], (), 40, 1e-3, 5, True)
-    work = lowered(VARIED, plan.Iterate(spec.part(30, 10)))
+    work = lowered(VARIED, ops.Iterate(spec.part(30, 10)))
     step, = [step for step in work.steps if isinstance(step, Iterate)]
     assert (step.steps, step.done, step.until, step.every, step.check) == (30, 10, 1e-3, 5, 100)
     assert [[halo.field for halo in phase.halos] for phase in step.phases] == [["u"], ["u", "v"], []]
@@ -133,7 +134,7 @@ def test_a_loop_is_one_step_whose_phases_exchange_what_they_read():
 
 def test_stencils_of_a_step_are_one_pass_that_reads_as_far_as_all_of_them():
     spec = record_loop([(drift, ()), (push, ()), smooth_v, push], (), 40, 1e-3, 1, True)
-    step, = [step for step in lowered(FIELDS, plan.Iterate(spec)).steps if isinstance(step, Iterate)]
+    step, = [step for step in lowered(FIELDS, ops.Iterate(spec)).steps if isinstance(step, Iterate)]
     phase, = step.phases
     assert (phase.label, step.together, step.stride) == ("vmap drift, push, smooth_v, push", (), 1)
     assert [(halo.field, halo.below, halo.above) for halo in phase.halos] == [
@@ -151,7 +152,7 @@ def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, 
         return {"u": u[0, 0, 0] + k * around}
 
     spec = record_loop(heat, (0.1,), 10, asked.get("until"), asked.get("every", 1), asked.get("check", 0))
-    work = lowered(Grid((30, 30, 30), (1, 1, 2), halo, boundary, {"u": "f4"}), plan.Iterate(spec))
+    work = lowered(Grid((30, 30, 30), (1, 1, 2), halo, boundary, {"u": "f4"}), ops.Iterate(spec))
     step, = [step for step in work.steps if isinstance(step, Iterate)]
     assert step.stride == stride and len(step.phases) == 1 and len(step.together) == (stride > 1)
     if stride > 1:
@@ -166,7 +167,7 @@ def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, 
     (9, 5, ", where fewer are left before something is asked for, or at the end, a step in 1 pass over memory")])
 def test_it_is_said_how_the_steps_are_done_that_are_left_over(steps, check, left):
     spec = record_loop(fill_u, (), steps, None, 1, check)
-    said, = lowered(Grid((30, 30, 30), (1, 1, 2), 3, 0.0, {"u": "f4"}), plan.Iterate(spec)).passes
+    said, = lowered(Grid((30, 30, 30), (1, 1, 2), 3, 0.0, {"u": "f4"}), ops.Iterate(spec)).passes
     assert said.partition(";")[0] == f"iterate fill_u: 3 steps in 1 pass over memory{left}"
 
 
@@ -178,7 +179,7 @@ def fill_u(u):
 def test_so_many_steps_are_joined_as_shared_memory_holds():
     spec = record_loop([(slope, ()), (fill, (0.1,))], (), 9, None, 1, 0)
     grid = Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", {"u": "f8", "v": "f8"})
-    work = lowered(grid, plan.Iterate(spec), room=48 << 10)
+    work = lowered(grid, ops.Iterate(spec), room=48 << 10)
     assert all(launch.shared <= 48 << 10 for launch in work.stencils)
     said, = work.passes
     assert "in 2 passes" in said and "more than the 49,152 bytes of shared memory" in said
@@ -204,7 +205,7 @@ def fill(u, v, k):
     ([(fill, (0.1,))], {"u": "f8", "v": "f4"}, 1, 0, "not of one type of 4 or 8 bytes")])
 def test_stencils_of_three_axes_are_joined_two_fields_at_a_time(phases, fields, passes, together, reason):
     spec = record_loop(phases, (), 9, None, 1, 0)
-    work = lowered(Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", fields), plan.Iterate(spec))
+    work = lowered(Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", fields), ops.Iterate(spec))
     step, = [step for step in work.steps if isinstance(step, Iterate)]
     assert (len(step.phases), len(step.together)) == (passes, together)
     given = [np.frombuffer(spec.value(work.slots.origins()[argument.slot]).data, "f8")[0] for phase in step.phases
@@ -220,7 +221,7 @@ def test_arguments_of_phases_are_told_apart():
         return {"u": u[0, 1] * k}
 
     spec = record_loop([(scaled, (2.0,)), (scaled, (3.0,)), (scaled, (2.0,))], (), 4, None, 1, 0)
-    work = lowered(FIELDS, plan.Iterate(spec))
+    work = lowered(FIELDS, ops.Iterate(spec))
     launch, = {work.stencils[phase.launch] for step in work.steps if isinstance(step, Iterate) for phase in step.phases}
     given = [work.slots.origins()[argument.slot] for argument in launch.arguments]
     assert [np.frombuffer(spec.value(each).data, "f8")[0] for each in given] == [2.0, 3.0, 2.0]
@@ -232,9 +233,9 @@ def test_a_step_that_changes_the_fields_is_refused():
                            (lambda v: {"v": v * 1j}, "makes complex128 of float64 in field 'v'"),
                            (lambda u: u, "gives one value, .* the fields 'u', 'v': return a dict .*'u': ")]:
         with pytest.raises(PlanError, match=said):
-            lowered(FIELDS, plan.Iterate(record_loop(function, (), 4, None, 1, 0)))
+            lowered(FIELDS, ops.Iterate(record_loop(function, (), 4, None, 1, 0)))
     with pytest.raises(PlanError, match="gives a dict with 'u', and the grid has no named fields: return the cell's"):
-        lowered(Grid((10, 12), (3, 2), 1), plan.Iterate(record_loop(lambda u: {"u": u * 0.5}, (), 4, None, 1, 0)))
+        lowered(Grid((10, 12), (3, 2), 1), ops.Iterate(record_loop(lambda u: {"u": u * 0.5}, (), 4, None, 1, 0)))
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
@@ -257,8 +258,8 @@ def test_what_ends_a_loop_may_be_any_real_number():
 COPY = Kernels("extern \"C\" __global__ void copy(const float* in, float* out, int n) {}")
 
 
-def copying(**named) -> plan.Exec:
-    return plan.Exec(record_exec(COPY.copy, (IN, OUT, IN.size), grid=1, block=32, **named))
+def copying(**named) -> ops.Exec:
+    return ops.Exec(record_exec(COPY.copy, (IN, OUT, IN.size), grid=1, block=32, **named))
 
 
 def test_a_kernel_gets_blocks_with_their_halos_and_everything_is_exchanged():
@@ -302,7 +303,7 @@ def test_what_a_stencil_cannot_be_on_this_grid_is_said():
 
 def test_a_window_has_the_cells_that_numpy_gives():
     whole = np.arange(120).reshape(10, 12)
-    work = lowered(GRID, plan.Window((1, 3), (9, 12), (2, 4)), goal=FETCH)
+    work = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), goal=FETCH)
     assert isinstance(work.steps[1], Window)
     result = work.results()[0]
     found = [each.fields[0].shape for each in result.signatures]
@@ -311,15 +312,15 @@ def test_a_window_has_the_cells_that_numpy_gives():
                       sum(bool(cells & set(column)) for column in whole[key.slices].T)) for key in GRID.blocks()]
     assert sum(np.prod(shape) for shape in found) == len(cells)
     assert result.layout.kind == "blocks" and result.layout.keyed and result.positions == ()
-    values = lowered(GRID, plan.Window((1, 3), (9, 12), (2, 4)), plan.Values(), goal=FETCH).results()[0]
+    values = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), ops.Values(), goal=FETCH).results()[0]
     assert values.signatures == result.signatures and not values.layout.keyed
 
 
 def test_without_their_keys_blocks_are_plain_ones():
-    work = lowered(GRID, vmap(lambda u: u + 1), plan.Values(), vmap(lambda row: row * 2), goal=FETCH)
+    work = lowered(GRID, vmap(lambda u: u + 1), ops.Values(), vmap(lambda row: row * 2), goal=FETCH)
     assert [type(step) for step in work.steps] == [Load, ToDevice, Stencil, Values, ToDevice, Exec, Keep, Fetch]
     assert work.results()[0].layout.kind == "blocks"
-    plain = Lowering((Node(plan.Send()), Node(plan.ToDevice(), START), Node(APPEND)), START, KEEP)
+    plain = Lowering((Node(ops.Send()), Node(ops.ToDevice(), START), Node(APPEND)), START, KEEP)
     packed = pack([np.zeros((3, 3))], seal=bytes)
     with pytest.raises(PlanError, match="needs the blocks of a Grid"):
         plain.add(0, Content(1, 0, packed.layout, tuple(packed.signatures)))
@@ -327,16 +328,16 @@ def test_without_their_keys_blocks_are_plain_ones():
 
 def test_what_needs_neighbours_is_known():
     def chain(*operations):
-        return (Node(plan.Send()), Node(plan.ToDevice(), START), *map(Node, operations))
+        return (Node(ops.Send()), Node(ops.ToDevice(), START), *map(Node, operations))
 
-    loop = plan.Iterate(record_loop(smooth, (1.0,), 4, None, 1, 0))
+    loop = ops.Iterate(record_loop(smooth, (1.0,), 4, None, 1, 0))
     for operations, needed in [((APPEND, vmap(smooth, 1.0)), True), ((vmap(lambda u: u),), False), ((loop,), True),
                                ((APPEND, copying()), True), ((copying(),), False), ((APPEND,), False)]:
-        assert plan.together(chain(*operations), START) == needed
-        assert plan.together(chain(*operations), None) == needed
+        assert ops.together(chain(*operations), START) == needed
+        assert ops.together(chain(*operations), None) == needed
     done = (*chain(APPEND), Node(vmap(smooth, 1.0), END), Node(vmap(lambda u: u)))
-    assert plan.together(done, START) and not plan.together(done, END)
-    assert plan.loops((*chain(loop), Node(vmap(lambda u: u)))) and not plan.loops(done)
+    assert ops.together(done, START) and not ops.together(done, END)
+    assert ops.loops((*chain(loop), Node(vmap(lambda u: u)))) and not ops.loops(done)
 
 
 def test_a_long_loop_is_run_in_parts_of_half_a_second():

@@ -15,18 +15,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gpu_worker.client import Client
+from gpu_worker.client.connection import Client
 from gpu_worker.protocol.errors import PlanError, PlanUnknown, WorkerLost
 from gpu_worker.protocol.messages import Done, Folded, Ran, Release, Reply, Request, Times, Welcome
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import Shared, captured
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
-from vispark import lanes
-from vispark.kernels import ArrayValue
-from vispark.lanes import Lane, Ticket
-from vispark.prepared import Prepared, Shipment
-from vispark.tables import Values
+from vispark.lower.executable import Prepared, Shipment
+from vispark.plan.cuda_source import ArrayValue
+from vispark.plan.slots import Values
+from vispark.runtime.driver import pipeline
+from vispark.runtime.driver.pipeline import Lane, Ticket
 
 
 class Watched(Client):
@@ -273,7 +273,7 @@ def test_a_plan_is_sent_again_behind_many_others(lane: tuple[Lane, Connection]):
 def test_how_long_a_worker_has_memory_counts_from_when_it_was_sent(lane: tuple[Lane, Connection],
                                                                    monkeypatch: pytest.MonkeyPatch):
     sending, worker = lane
-    monkeypatch.setattr(lanes, "MAPPED_SECONDS", 0.2)
+    monkeypatch.setattr(pipeline, "MAPPED_SECONDS", 0.2)
     large = np.ones(100_000)
     sent = sending.send(shipment(large))
     one = answer(worker)

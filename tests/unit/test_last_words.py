@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.mpi.last_words import LastWords
+from gpu_worker.mpi.exit_report import LastWords
 from gpu_worker.mpi.messages import Joined, Order
 from gpu_worker.mpi.world import World
 from gpu_worker.protocol.errors import WorldLost

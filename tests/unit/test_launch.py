@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.messages import Array, Field, In, Launch, Out, Scalar, Signature, Value
-from vispark.captured import capture
-from vispark.kernels import ArrayValue, Kernels
-from vispark.launch import IN, OUT, BlockView, record_exec, resolve
-from vispark.tables import Given, SlotTable
+from vispark._utils.closures import capture
+from vispark.plan.cuda_source import ArrayValue, Kernels
+from vispark.plan.exec_call import IN, OUT, BlockView, record_exec, resolve
+from vispark.plan.slots import Given, SlotTable
 
 K = Kernels("""
 __global__ void gradient(const float* points, float* out, const double* w, int n) {}

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.blackbox import read
-from gpu_worker.line import AHEAD, Flight
+from gpu_worker.execution.in_flight import AHEAD, Flight
 from gpu_worker.protocol.errors import KernelFault
 from gpu_worker.protocol.messages import FieldFold, Fold, Plan, Release, Run, Values
+from gpu_worker.system.crash_record import read
 from tests.unit.late import late_bench
 from tests.unit.plans import Bench
 from tests.unit.test_recordings_kept import (
@@ -148,7 +148,7 @@ def test_a_fault_is_blamed_on_the_plan_whose_kernel_failed(host: Ahead, tmp_path
     def end(status: int) -> None:
         raise Ended
 
-    monkeypatch.setattr("gpu_worker.worker.os._exit", end)
+    monkeypatch.setattr("gpu_worker.server.handlers.os._exit", end)
     put(host, 1)
     plans = kept(host, "turned", "v"), kept(host, "moved", "u")
     for vrdd in range(1, 17):

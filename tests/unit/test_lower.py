@@ -30,22 +30,23 @@ from gpu_worker.protocol.messages import (
     Value,
     Values,
 )
-from vispark import IN, OUT, Kernels, plan
-from vispark.bridge import Home
-from vispark.content import Content
+from vispark import IN, OUT, Kernels
 from vispark.errors import LaunchError, PlanError
 from vispark.fold import fold_for_kernel
 from vispark.fold.lowering import ByKey, Reduce, Sum
-from vispark.launch import record_exec
-from vispark.lower import Lowering
-from vispark.mapped import record_map
-from vispark.plan import Cached, Chain, Node
-from vispark.plans import Plans
-from vispark.prepared import Prepared
+from vispark.lower.executable import Prepared
+from vispark.lower.lowering import Lowering
+from vispark.lower.stages import FETCH, KEEP, Goal, Stage, stages
+from vispark.plan import ops as plan
+from vispark.plan.exec_call import record_exec
+from vispark.plan.map_call import record_map
+from vispark.plan.ops import Cached, Chain, Node
 from vispark.records import Layout
 from vispark.records.layout import Part
-from vispark.rewrite import FETCH, KEEP, Goal, Stage, stages
-from vispark.translate.interface import ROOM
+from vispark.records.partition_schema import Content
+from vispark.runtime.bridge import Home
+from vispark.runtime.driver.plan_cache import Plans
+from vispark.translate.codegen.scalar.interface import ROOM
 
 START = Cached(1, "points")
 ADD = fold_for_kernel(operator.add, "")

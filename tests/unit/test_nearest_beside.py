@@ -11,15 +11,15 @@ import pytest
 from numpy.linalg import norm
 
 from gpu_worker.device.base import Source
-from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.device.cuda.nvrtc import compile_cubin
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, Data, build, difference, launch, plain, promoted, record_of
 from tests.unit.test_translate_nearest import CENTRES, COLUMNS, by_argmin, by_key, exact, nearest, points
 from vispark.translate import trace
-from vispark.translate.folding import Folding
+from vispark.translate.codegen.scalar.interface import Call, TableKernel
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call, TableKernel
-from vispark.translate.matrix_kernel import why_by_rows
+from vispark.translate.ir.folding import Folding
+from vispark.translate.nearest.two_pass import why_by_rows
 
 
 def nearest_and_cost(p, centres):

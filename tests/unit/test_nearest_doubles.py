@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.base import Source
-from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.device.cuda.nvrtc import compile_cubin
 from tests.golden.harness import AS_ON_GPU, launch
 from tests.unit.test_translate_nearest import (
     CENTRES,
@@ -24,9 +24,9 @@ from tests.unit.test_translate_nearest import (
     nan_centre,
     scaled,
 )
-from vispark.translate.interface import ROOM
-from vispark.translate.matrix import Nearest
-from vispark.translate.matrix_kernel import shape_for
+from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.nearest.recognise import Nearest
+from vispark.translate.nearest.two_pass import shape_for
 
 #: No multiple of 4, and the second half of a step of the products lacks some.
 COLUMNS = 58

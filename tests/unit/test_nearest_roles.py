@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.base import Device, Source
-from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.device.cuda.nvrtc import compile_cubin
 from tests.golden.harness import AS_ON_HOPPER, launch
 from tests.unit.test_translate_nearest import (
     CENTRES,
@@ -27,9 +27,9 @@ from tests.unit.test_translate_nearest import (
     points,
     scaled,
 )
-from vispark.translate.matrix import Nearest
-from vispark.translate.matrix_kernel import one_pass
-from vispark.translate.matrix_roles import Pair, roles_for
+from vispark.translate.nearest.one_pass import Pair, roles_for
+from vispark.translate.nearest.recognise import Nearest
+from vispark.translate.nearest.two_pass import one_pass
 
 #: No multiple of 16, so that the last step of the products lacks some; nor are the centres one of 8.
 COLUMNS = 420

@@ -10,9 +10,9 @@ import pytest
 
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.mpi.nodes import WORKERS, arguments_of_prted, checked, worker_of
-from gpu_worker.paths import RuntimeDirectory
 from gpu_worker.protocol.errors import OptionError, ProtocolError, Unauthorized, VisparkError, WorkerUnavailable
 from gpu_worker.protocol.messages import StartPrted
+from gpu_worker.system.paths import RuntimeDirectory
 
 #: As mpirun gives it to a launch agent.
 LINE = ('PRTE_PREFIX=/opt/mpi;export PRTE_PREFIX;LD_LIBRARY_PATH=/opt/mpi/lib:$LD_LIBRARY_PATH;export LD_LIBRARY_PATH;'

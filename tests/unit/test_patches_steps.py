@@ -11,27 +11,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpu_worker.blackbox import BlackBox
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host import HostDevice
+from gpu_worker.device.host.device import HostDevice
 from gpu_worker.device.null import NullDevice
-from gpu_worker.grid.boxes import Box, Lattice, whole
-from gpu_worker.grid.desk import Desk
-from gpu_worker.grid.ghosts import GIVEN, MIRRORED, PERIODIC
-from gpu_worker.grid.patches import lattice_of, number_of
-from gpu_worker.grid.session import Grids
-from gpu_worker.grid.stencils import MOST_BLOCKS, grid_of, launched
-from gpu_worker.grid.steps import GridSteps
-from gpu_worker.progress import Progress
+from gpu_worker.execution.grid.context import Desk
+from gpu_worker.execution.grid.state import Grids
+from gpu_worker.execution.grid.stencils import MOST_BLOCKS, grid_of, launched
+from gpu_worker.execution.grid.steps import GridSteps
+from gpu_worker.execution.progress import Progress
+from gpu_worker.execution.scratch import Arguments, Scratch
+from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.memory.grid.boxes import Box, Lattice, whole
+from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
+from gpu_worker.memory.grid.patches import lattice_of, number_of
+from gpu_worker.memory.partition import Array, Partition
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Phase, Side, Stencil, Window
 from gpu_worker.protocol.messages import Array as ArrayArgument
 from gpu_worker.protocol.messages import Constant, Field, Scalar, StencilLaunch
-from gpu_worker.scratch import Arguments, Scratch
-from gpu_worker.store import Array, Partition
-from gpu_worker.streams import StreamPool, Streams
+from gpu_worker.system.crash_record import BlackBox
 from tests.unit.grids import AXES, Case, cases, padded, triples
 
 REGION = "struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };\n"

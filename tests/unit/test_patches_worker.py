@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from gpu_worker.grid.boxes import Lattice, whole
+from gpu_worker.memory.grid.boxes import Lattice, whole
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Phase, Side, Stencil, Window
 from gpu_worker.protocol.messages import (

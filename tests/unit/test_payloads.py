@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker import payloads
-from gpu_worker.client import Client
+from gpu_worker.client.connection import Client
 from gpu_worker.device.null import NullDevice
 from gpu_worker.protocol.errors import PlanUnknown
 from gpu_worker.protocol.messages import Field, Input, Keep, Plan, Put, Run, Signature, ToDevice, Variant, Welcome
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import Connection
+from gpu_worker.server import payload_cache
 from tests.unit.plans import Bench, bench
 
-LARGE = payloads.PIN_FROM
+LARGE = payload_cache.PIN_FROM
 
 
 class Pinning(NullDevice):
@@ -48,7 +48,7 @@ def client() -> Iterator[Client]:
 
 def test_memory_that_comes_again_stays_mapped_and_pinned():
     device = Pinning()
-    kept = payloads.Payloads(device)
+    kept = payload_cache.Payloads(device)
     with Payload.create(LARGE) as one, Payload.create(LARGE + 1) as other, Payload.create(10) as small:
         first = kept.receive(os.dup(one.descriptor))
         kept.done(again=True)
@@ -73,7 +73,7 @@ def test_memory_that_comes_again_stays_mapped_and_pinned():
 
 def test_two_memories_with_numbers_stay_mapped_and_are_found_by_these():
     device = Pinning()
-    kept = payloads.Payloads(device)
+    kept = payload_cache.Payloads(device)
     with Payload.create(10) as one, Payload.create(10) as other, Payload.create(LARGE) as third:
         def received(payload: Payload, number: int) -> Payload:
             found = kept.receive(os.dup(payload.descriptor), number)
@@ -96,8 +96,8 @@ def test_two_memories_with_numbers_stay_mapped_and_are_found_by_these():
 
 
 def test_memory_beyond_the_bound_is_not_kept(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(payloads, "RECYCLED_BYTES", 100)
-    kept = payloads.Payloads(Pinning())
+    monkeypatch.setattr(payload_cache, "RECYCLED_BYTES", 100)
+    kept = payload_cache.Payloads(Pinning())
     with Payload.create(101) as payload:
         received = kept.receive(os.dup(payload.descriptor))
         kept.done(again=True)

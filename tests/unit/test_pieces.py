@@ -13,11 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker import arrivals
-from gpu_worker.arrivals import Arrivals, Asked
-from gpu_worker.client import Client
-from gpu_worker.device.host import HostDevice
-from gpu_worker.process import Ahead, _answer
+from gpu_worker.client.connection import Client
+from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import KernelFault, OutOfMemory, PlanError, ProtocolError, WorkerLost
 from gpu_worker.protocol.messages import (
     Fold,
@@ -36,19 +33,22 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import MARK_BYTES, Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import Connection
-from gpu_worker.worker import Worker
+from gpu_worker.server import chunk_reader
+from gpu_worker.server.chunk_reader import Arrivals, Asked
+from gpu_worker.server.device_process import Ahead, _answer
+from gpu_worker.server.handlers import Worker
 from tests.unit.plans import Bench, bench
-from vispark import pieces
-from vispark.pieces import Pieces, room
 from vispark.records import Packed, pack
+from vispark.runtime.executor import chunked_upload
+from vispark.runtime.executor.chunked_upload import Pieces, room
 
 PIECE = 4096
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", PIECE)
-    monkeypatch.setattr(pieces, "_PART_BYTES", 100)
+    monkeypatch.setattr(chunked_upload, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(chunked_upload, "_PART_BYTES", 100)
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_client_that_goes_or_is_refused_leaves_the_pieces_of_others_alone(null
 
 
 def test_a_connection_that_is_silent_is_looked_after(arriving: Arrivals, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(arrivals, "KEPT_SECONDS", 0.001)
+    monkeypatch.setattr(chunk_reader, "KEPT_SECONDS", 0.001)
 
     def rest() -> None:
         raise KernelFault("the device is gone")

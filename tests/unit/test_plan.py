@@ -7,13 +7,14 @@ import operator
 import numpy as np
 import pytest
 
-from vispark import IN, Kernels, plan
+from vispark import IN, Kernels
 from vispark.errors import PlanError
 from vispark.fold import fold_for_kernel
-from vispark.grid.recorded import record_loop
-from vispark.launch import record_exec
-from vispark.mapped import record_map
-from vispark.plan import Cached, Lineage, Node, place_of, verify
+from vispark.plan import ops as plan
+from vispark.plan.exec_call import record_exec
+from vispark.plan.loop_call import record_loop
+from vispark.plan.map_call import record_map
+from vispark.plan.ops import Cached, Lineage, Node, place_of, verify
 
 K = Kernels("__global__ void scale(float* x, float by, const float* w) {}")
 

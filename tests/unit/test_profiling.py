@@ -12,10 +12,11 @@ import pytest
 
 import vispark
 from gpu_worker.protocol.messages import Times
-from vispark import PlanError, TranslationError, profiling
-from vispark.jobs import Job, Stage, Task, parts_of_task
-from vispark.profiling import KINDS, Profile, parts_of, profile
-from vispark.shares import shares
+from vispark import PlanError, TranslationError
+from vispark.profiling import profiler as profiling
+from vispark.profiling.attribution import shares
+from vispark.profiling.profiler import KINDS, Profile, parts_of, profile
+from vispark.profiling.spark_jobs import Job, Stage, Task, parts_of_task
 
 TIMES = Times(1.0, 0.125, copy_in=0.25, kernels=0.5, exchange=0.0, copy_out=0.0625, scheduling=0.0625)
 

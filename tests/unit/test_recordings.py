@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker import plans
+from gpu_worker.execution import plan_cache
 from gpu_worker.protocol.errors import OutOfMemory, PartitionMissing
 from gpu_worker.protocol.messages import (
     Array,
@@ -293,7 +293,7 @@ def at_rest(bench: Bench, plan: Plan) -> None:
 
 
 def test_actions_that_rest_give_their_memory_back_and_others_keep_it(null: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plans, "RESTING_BYTES", 1000)
+    monkeypatch.setattr(plan_cache, "RESTING_BYTES", 1000)
     process = null.process
     short, long, longer = of_lengths(null, 4, 400, 800)
     little = runs(null, short, short)
@@ -322,8 +322,8 @@ def test_what_little_actions_hold_they_keep(null: Bench):
 
 
 def test_no_further_actions_are_noted_while_those_that_are_hold_enough(null: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plans, "RESTING_BYTES", 0)
-    monkeypatch.setattr(plans, "ENOUGH_BYTES", 1000)
+    monkeypatch.setattr(plan_cache, "RESTING_BYTES", 0)
+    monkeypatch.setattr(plan_cache, "ENOUGH_BYTES", 1000)
     one, other = of_lengths(null, 400, 500)
     used = runs(null, one, one, other, other, other)
     assert recorded(null) == 1

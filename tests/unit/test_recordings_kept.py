@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gpu_worker.execution.replay import Recordings
 from gpu_worker.protocol.errors import PartitionMissing
 from gpu_worker.protocol.messages import (
     Exec,
@@ -25,7 +26,6 @@ from gpu_worker.protocol.messages import (
     Value,
     Values,
 )
-from gpu_worker.recordings import Recordings
 from tests.unit.plans import Bench, bench
 
 SOURCE = """

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.branching import Branching
 from gpu_worker.device.base import Buffer, Stream
 from gpu_worker.device.null import TOTAL, NullDevice
-from gpu_worker.names import Names
+from gpu_worker.execution.replay import Recordings
+from gpu_worker.execution.replay_branches import Branching
+from gpu_worker.memory.registry import Names
 from gpu_worker.protocol.errors import NotFinite
 from gpu_worker.protocol.grids import Exchange, Iterate, Phase, Stencil, Window
 from gpu_worker.protocol.messages import Fetch, Keep, Plan, Release, ToDevice, Value
-from gpu_worker.recordings import Recordings
 from tests.unit.late import late_bench
 from tests.unit.plans import bench
 from tests.unit.test_patches_worker import HALO, SPREAD, GridBench

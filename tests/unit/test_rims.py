@@ -8,12 +8,12 @@ import pytest
 from benchmarks import flow, heat, hiding
 from benchmarks.hiding import Solver
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.grid.boxes import dealt
-from gpu_worker.grid.desk import Desk
-from gpu_worker.grid.iterate import Loop, Stepper
-from gpu_worker.grid.patches import Cells, Domain, lattice_of, number_of
-from gpu_worker.scratch import Arguments, Scratch
-from gpu_worker.streams import StreamPool, Streams
+from gpu_worker.execution.grid.context import Desk
+from gpu_worker.execution.grid.iterate import Loop, Stepper
+from gpu_worker.execution.scratch import Arguments, Scratch
+from gpu_worker.execution.streams import StreamPool, Streams
+from gpu_worker.memory.grid.boxes import dealt
+from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from tests.unit.late import LateDevice
 
 #: Both are long enough for devices to have several parts each: four planes and 128 rows are the most of one.

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from gpu_worker.control import Registration
+from gpu_worker.daemon.session_state import End, Sessions, Start, Watch
+from gpu_worker.protocol.control import Registration
 from gpu_worker.protocol.errors import OptionError, ProtocolError, Unauthorized
 from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
-from gpu_worker.sessions import End, Sessions, Start, Watch
 
 OPTIONS = SessionOptions("null", 0, 10.0, "", "info")
 EXECUTOR = Hello(VERSION, "executor", "app", b"s" * 32, "an application", 100, OPTIONS)

@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from vispark import setbacks
 from vispark.errors import NodeSilent, VisparkError, WorkerLost
 from vispark.options import Options
-from vispark.released import Released
-from vispark.setbacks import shortened, until_done
-from vispark.worlds import Worlds
+from vispark.runtime.driver import retry
+from vispark.runtime.driver.mpi_worlds import Worlds
+from vispark.runtime.driver.release_queue import Released
+from vispark.runtime.driver.retry import shortened, until_done
 
 
 def calls(errors: list[VisparkError | None]) -> int:
@@ -43,7 +43,7 @@ def test_a_loss_is_repeated_and_the_log_says_when_it_is_made_up_for(caplog: pyte
 
 
 def test_a_node_that_stays_silent_is_an_error_after_one_more_try(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(setbacks, "_SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "_SILENT_SECONDS", 0.0)
     assert calls([NodeSilent("no daemon answers")] * 2 + [None]) == 2
     assert calls([NodeSilent("no daemon answers"), None]) == 2
 

@@ -7,8 +7,8 @@ import pytest
 
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host import HostDevice
-from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.device.cuda.nvrtc import compile_cubin
+from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden import grids
@@ -30,8 +30,8 @@ from vispark.translate import (
     trace,
     why_not_stepped,
 )
-from vispark.translate.interface import ROOM
-from vispark.translate.matrix_kernel import is_matrix_work, why_by_rows
+from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.nearest.two_pass import is_matrix_work, why_by_rows
 
 #: What a thread block can have at least on every GPU; on a T4; on an RTX 30 or 40 and an L4; on an A100.
 EVERY, TURING, ADA, AMPERE = (kib * 1024 for kib in (48, 64, 99, 163))

@@ -11,11 +11,11 @@ import pytest
 
 from gpu_worker.protocol.messages import Save, Saved
 from tests.unit.plans import bench
-from vispark.bridge import Home
-from vispark.copies import holders
-from vispark.plan import Cached
-from vispark.residency import Released, Residency
-from vispark.snapshots import Pace, Snapshots
+from vispark.plan.ops import Cached
+from vispark.runtime.bridge import Home
+from vispark.runtime.driver.residency import Released, Residency
+from vispark.runtime.driver.snapshot_replicas import holders
+from vispark.runtime.driver.snapshots import Pace, Snapshots
 
 GIGABYTE = 10 ** 9
 
@@ -90,7 +90,7 @@ class Loops:
 @pytest.fixture
 def loops(monkeypatch: pytest.MonkeyPatch) -> Loops:
     clock = iter(range(10 ** 6))
-    monkeypatch.setattr("vispark.snapshots.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("vispark.runtime.driver.snapshots.time.monotonic", lambda: float(next(clock)))
     return Loops()
 
 

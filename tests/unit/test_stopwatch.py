@@ -10,8 +10,8 @@ import pytest
 
 from gpu_worker.device.clock import UNTIMED, Clock
 from gpu_worker.device.null import NullDevice
+from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.protocol.messages import Times
-from gpu_worker.streams import StreamPool, Streams
 from tests.unit.plans import bench
 from tests.unit.test_recordings import ROWS, summing
 

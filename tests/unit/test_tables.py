@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_worker.protocol.payload import ALIGNMENT, Payload
-from vispark.kernels import ArrayValue, Kernels
-from vispark.tables import Given, ModuleTable, SlotTable, Values
+from vispark.plan.cuda_source import ArrayValue, Kernels
+from vispark.plan.slots import Given, ModuleTable, SlotTable, Values
 
 K = Kernels("""
 __global__ void gradient(const float* points, float* out, const double* w, int n) {}

@@ -14,10 +14,10 @@ import pytest
 from gpu_worker.protocol.payload import Payload
 from vispark.errors import PlanError, RecordError
 from vispark.records import Rows, pack
-from vispark.text import reader
-from vispark.text.parsing import Format
-from vispark.text.reader import Reader
-from vispark.text.splits import Split, splits
+from vispark.records.text import reader
+from vispark.records.text.parsing import Format
+from vispark.records.text.reader import Reader
+from vispark.records.text.splits import Split, splits
 
 THREE = Format("", "float32", 3, (("", (0, 1, 2)),))
 

@@ -15,8 +15,8 @@ from tests.golden.case import CASES, Case
 from tests.golden.harness import build, difference, plain, promoted, record_of
 from tests.property.differential.units import Launch, runner
 from vispark.translate import TranslationError, trace
+from vispark.translate.codegen.scalar.interface import Call
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call
 
 #: Cases in a compilation.
 UNIT = 60

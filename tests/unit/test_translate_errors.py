@@ -19,7 +19,7 @@ import pytest
 from gpu_worker.protocol.errors import PlanError
 from tests.golden.case import rows
 from tests.golden.harness import record_of
-from vispark.explain import translate
+from vispark.api.explain import translate
 from vispark.translate import Field, Record, TranslationError, specialise, stencil, trace
 
 NUMBERS = np.float32([1, 2])

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.base import Source
-from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.device.cuda.nvrtc import compile_cubin
 from tests.golden.case import F32, rows
 from tests.golden.harness import difference, launch, plain, translated
 from vispark.translate import Call, Field, Function, Record, fuse, specialise, stencil, trace, translate
-from vispark.translate.errors import TranslationError
+from vispark.translate.ir.errors import TranslationError
 
 FLOAT = Record((Field("", "float32"),))
 

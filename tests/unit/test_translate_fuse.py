@@ -13,11 +13,11 @@ from gpu_worker.protocol.messages import Field, FieldFold
 from tests.golden.case import rows
 from tests.golden.harness import AS_ON_GPU, difference, launch, parted, record_of, translated
 from vispark.fold import fold_for_kernel
-from vispark.fold.along import along
+from vispark.fold.row_folds import along
 from vispark.translate import TranslationError, trace
-from vispark.translate.folding import Folding
+from vispark.translate.codegen.scalar.interface import Call
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call
+from vispark.translate.ir.folding import Folding
 
 WAYS = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]
 UFUNCS = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum, "and": np.bitwise_and,

@@ -9,8 +9,8 @@ import pytest
 from numpy import dot
 from numpy.linalg import norm
 
-from vispark.translate.matrix import Nearest, Row, recognise
-from vispark.translate.reader import trace
+from vispark.translate.frontend.reader import trace
+from vispark.translate.nearest.recognise import Nearest, Row, recognise
 
 CENTRES = np.arange(12, dtype=np.float32).reshape(3, 4)
 MANY = 1e30

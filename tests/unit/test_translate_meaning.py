@@ -7,8 +7,8 @@ import operator
 import numpy as np
 import pytest
 
-from vispark.translate.meaning import same_by_rows, takes_pair_apart
-from vispark.translate.reader import trace_call
+from vispark.translate.frontend.meaning import same_by_rows, takes_pair_apart
+from vispark.translate.frontend.reader import trace_call
 
 W = np.arange(6.0).reshape(3, 2)
 V = np.arange(3.0)

@@ -10,15 +10,15 @@ import pytest
 from numpy.linalg import norm
 
 from gpu_worker.device.base import Source
-from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.device.cuda.nvrtc import compile_cubin
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, launch
 from vispark.translate import trace
-from vispark.translate.folding import Folding
+from vispark.translate.codegen.scalar.interface import ROOM, Call, Field, Record, TableKernel
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import ROOM, Call, Field, Record, TableKernel
-from vispark.translate.matrix import Nearest
-from vispark.translate.matrix_kernel import shape_for, why_by_rows
+from vispark.translate.ir.folding import Folding
+from vispark.translate.nearest.recognise import Nearest
+from vispark.translate.nearest.two_pass import shape_for, why_by_rows
 
 COLUMNS, CENTRES = 48, 20
 

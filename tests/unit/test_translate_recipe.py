@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from vispark.translate import TranslationError, reader, stencil, trace
-from vispark.translate.form import Called, Captured, Function
+from vispark.translate import TranslationError, stencil, trace
+from vispark.translate.frontend import reader
+from vispark.translate.ir.nodes import Called, Captured, Function
 
 scale = 2.0
 joined: Callable = operator.add

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from tests.golden.harness import record_of
-from vispark.translate import TranslationError, composed, library, signatures, specialise, trace
-from vispark.translate.arrays import REDUCTIONS
-from vispark.translate.calls import Calls
+from vispark.translate import TranslationError, specialise, trace
+from vispark.translate.codegen.numpy.arrays import REDUCTIONS
+from vispark.translate.codegen.syntax.calls import Calls
+from vispark.translate.language import composed, library, signatures
 
 _SPECIAL = {"int", "range", "enumerate", "zip", "reversed", "numpy.einsum", "grid.coordinate", "grid.extent"}
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from vispark.translate import TranslationError, text, trace
+from vispark.translate import TranslationError, trace
+from vispark.translate.ir import source_text
 
 
 def _half(x):
@@ -56,7 +57,7 @@ def test_several_threads_may_read_sources_at_once():
     gc.set_threshold(50)
     try:
         with ThreadPoolExecutor(4) as pool:
-            assert len(list(pool.map(text.find, functions))) == len(names)
+            assert len(list(pool.map(source_text.find, functions))) == len(names)
     finally:
         gc.set_threshold(*often)
         gc.callbacks.remove(turn)

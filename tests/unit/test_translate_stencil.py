@@ -15,7 +15,7 @@ from tests.golden import grids
 from tests.golden.cases_stencils import CASES, GridCase, values, walls
 from tests.golden.harness import AS_ON_GPU
 from vispark.translate import Field, Record, TranslationError, specialise, specialise_stencil, stencil, trace
-from vispark.translate.stencil import coordinate, extent
+from vispark.translate.language.stencil import coordinate, extent
 
 FOLDER = Path(__file__).parents[1] / "golden" / "stencils"
 UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"

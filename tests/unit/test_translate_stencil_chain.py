@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.device.base import Source
-from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.device.cuda.nvrtc import compile_cubin
 from tests.golden import grids
 from tests.golden.cases_stencils import values
 from tests.golden.harness import AS_ON_GPU

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from gpu_worker.reports import REPORT, reported
+from gpu_worker.system.fault_report import REPORT, reported
 from vispark.errors import KernelFault, Place
-from vispark.translate import Field, Record, TranslationError, indexing, trace, translate
+from vispark.translate import Field, Record, TranslationError, trace, translate
+from vispark.translate.frontend import index_faults
 
 
 def _unbound(x):
@@ -153,11 +154,11 @@ def _picked(p, k):
 
 
 def test_a_kernels_fault_tells_where_its_function_indexes_by_computed_numbers():
-    indexing.remember("vmap _picked", trace(_picked, (1,)).definition)
+    index_faults.remember("vmap _picked", trace(_picked, (1,)).definition)
     faults = [KernelFault("a kernel ended its process", Place(operation=f"vmap {name} in one of the partitions 0, 1"))
               for name in ("_picked", "_picked_other")]
     for fault in faults:
-        indexing.tell(fault)
+        index_faults.tell(fault)
     line = _picked.__code__.co_firstlineno + 3
     assert faults[0].detail.splitlines()[1:-1] == \
         [f'  File "{__file__}", line {line}, in _picked: rest[int(p[0]) + k]']
@@ -170,7 +171,7 @@ def _twice(p):
 
 def test_a_kernels_fault_tells_the_subscript_that_the_kernel_reported():
     definition = trace(_twice).definition
-    indexing.remember("vmap _twice", definition)
+    index_faults.remember("vmap _twice", definition)
     numbers = [int(text, 16) for text in re.findall(r"checked_index<\d+>\(.*?, (0x[0-9a-f]+)\)", translate(
         _twice, record=Record((Field("", "f8", (4,)),))))]
     assert len(set(numbers)) == 3
@@ -178,7 +179,7 @@ def test_a_kernels_fault_tells_the_subscript_that_the_kernel_reported():
     for number in numbers:
         message = "a kernel ended" + reported(REPORT.pack(1, -9, 4, number))
         fault = KernelFault(message, Place(operation="vmap _twice in one of the partitions 0, 1"))
-        indexing.tell(fault)
+        index_faults.tell(fault)
         assert fault.message == "a kernel ended; index -9 is out of range for an axis of length 4"
         line = f'File "{__file__}", line {_twice.__code__.co_firstlineno + 1}, column '
         columns.append(int(fault.detail.partition(line)[2].partition(",")[0]))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.admin import administer, stop
 from gpu_worker.protocol.errors import ProtocolError
 from gpu_worker.protocol.messages import VERSION, Status
+from gpu_worker.system.admin import administer, stop
 
 #: Refuses each greeting as one that it cannot read, in the form of a device process's refusals.
 _OLD = """

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_worker.grid.session import Grids
-from gpu_worker.paths import machine
+from gpu_worker.execution.grid.state import Grids
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World
-from vispark.bridge import Home
-from vispark.prepared import Prepared, Shipment, Values
+from gpu_worker.system.paths import machine
+from vispark.lower.executable import Prepared, Shipment, Values
+from vispark.runtime.bridge import Home
 
 
 def world(turn: int, key: bytes = b"k" * 16) -> World:
@@ -71,7 +71,7 @@ def test_a_plan_of_a_world_is_for_the_process_that_is_in_it():
 
 def test_a_container_is_a_machine_of_its_own():
     """The same path leads to other files there."""
-    code = "from gpu_worker.paths import machine; print(machine())"
+    code = "from gpu_worker.system.paths import machine; print(machine())"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == \
         machine() + "\n"
     apart = ["unshare", "--user", "--map-root-user", "--mount"]

@@ -15,8 +15,9 @@ from typing import Any
 
 from vispark.fold.reading import BINARY, LIBRARY, Leaf, Unreadable
 from vispark.fold.spec import FoldSpec, fold_of
-from vispark.translate import Function, TranslationError, form, trace
-from vispark.translate.form import Definition, Expression
+from vispark.translate import Function, TranslationError, trace
+from vispark.translate.ir import nodes
+from vispark.translate.ir.nodes import Definition, Expression
 
 #: What never raises, of numbers that Python has, and of NumPy's.
 _ARITHMETIC = ("+", "-", "*")
@@ -126,17 +127,17 @@ class _Splitter:
             raise Unreadable(f"takes {len(definition.parameters)} parameters, not a total and a record")
         self.definition = definition
         self.names: dict[str, _Value] = {definition.parameters[0].name: _Total()}
-        self.body: list[form.Statement] = []
-        self.used = {node.name for node in form.nodes_of(definition.body) if isinstance(node, form.Local)}
+        self.body: list[nodes.Statement] = []
+        self.used = {node.name for node in nodes.nodes_of(definition.body) if isinstance(node, nodes.Local)}
 
     def split(self) -> _Split:
         for statement in self.definition.body:
             match statement:
-                case form.Return(value):
+                case nodes.Return(value):
                     return self._returned(self._value(value))
-                case form.Assign((target,), value) if self._mentions(value):
+                case nodes.Assign((target,), value) if self._mentions(value):
                     self._bind(target, self._value(value))
-                case form.Augment(form.Local(name), operator, value) if name in self.names:
+                case nodes.Augment(nodes.Local(name), operator, value) if name in self.names:
                     self.names[name] = self._by_operator(operator, self.names[name], None, value)
                 case _:
                     self._plain(statement)
@@ -146,7 +147,7 @@ class _Splitter:
         leaves: list[Leaf] = []
         result = self._result(value, (), leaves)
         parameters = self.definition.parameters[1:]
-        definition = Definition(self.definition.name, parameters, (*self.body, form.Return(result)),
+        definition = Definition(self.definition.name, parameters, (*self.body, nodes.Return(result)),
                                 self.definition.free, None, self.definition.text)
         return _Split(definition, tuple(leaves))
 
@@ -154,51 +155,51 @@ class _Splitter:
         match value:
             case _Joined(of, operator, kind, with_) if of == path:
                 leaves.append(Leaf(".".join(map(str, path)), operator, kind))
-                return form.Local(with_)
+                return nodes.Local(with_)
             case _Several(items) if items:
-                return form.TupleOf(tuple([self._result(item, (*path, number), leaves)
+                return nodes.TupleOf(tuple([self._result(item, (*path, number), leaves)
                                            for number, item in enumerate(items)]))
         raise Unreadable(_NOT_JOINED)
 
-    def _plain(self, statement: form.Statement) -> None:
+    def _plain(self, statement: nodes.Statement) -> None:
         """A statement about the record alone."""
-        written = {node.name for node in form.nodes_of((statement,)) if isinstance(node, form.Local)}
-        if written & self.names.keys() or any(isinstance(node, form.Return) for node in form.nodes_of((statement,))):
+        written = {node.name for node in nodes.nodes_of((statement,)) if isinstance(node, nodes.Local)}
+        if written & self.names.keys() or any(isinstance(node, nodes.Return) for node in nodes.nodes_of((statement,))):
             raise Unreadable(_NOT_JOINED)
         self.body.append(statement)
 
     def _bind(self, target: Expression, value: _Value) -> None:
         match target, value:
-            case form.Local(name), _:
+            case nodes.Local(name), _:
                 self.names[name] = value
-            case form.TupleOf(items), _Total(path):
+            case nodes.TupleOf(items), _Total(path):
                 for number, item in enumerate(items):
                     self._bind(item, _Total((*path, number)))
-            case form.TupleOf(items), _Several(values) if len(items) == len(values) and None not in values:
+            case nodes.TupleOf(items), _Several(values) if len(items) == len(values) and None not in values:
                 for item, part in zip(items, values, strict=True):
                     self._bind(item, part)
             case _:
                 raise Unreadable(_NOT_JOINED)
 
     def _mentions(self, node: Any) -> bool:
-        return any(isinstance(part, form.Local) and part.name in self.names for part in form.nodes_of((node,)))
+        return any(isinstance(part, nodes.Local) and part.name in self.names for part in nodes.nodes_of((node,)))
 
     def _value(self, expression: Expression) -> _Value:
         if not self._mentions(expression):
             return None
         match expression:
-            case form.Local(name):
+            case nodes.Local(name):
                 return self.names[name]
-            case form.Index(value, (form.Literal(index),)) if type(index) is int and index >= 0:
+            case nodes.Index(value, (nodes.Literal(index),)) if type(index) is int and index >= 0:
                 return _item(self._value(value), index)
-            case form.TupleOf(items):
+            case nodes.TupleOf(items):
                 return _Several(tuple([self._value(item) for item in items]))
-            case form.Binary(operator, left, right):
+            case nodes.Binary(operator, left, right):
                 first = self._value(left)
                 return self._by_operator(operator, first if first else self._value(right), left, right)
-            case form.Call(form.Library(name), (left, right), ()) if name in LIBRARY:
+            case nodes.Call(nodes.Library(name), (left, right), ()) if name in LIBRARY:
                 return self._joined(*LIBRARY[name], left, right)
-            case form.Choice(form.Compare(first, ((("<" | "<=" | ">" | ">=") as order),), (other,)), yes, no):
+            case nodes.Choice(nodes.Compare(first, ((("<" | "<=" | ">" | ">=") as order),), (other,)), yes, no):
                 if (yes, no) not in ((first, other), (other, first)):
                     raise Unreadable(_NOT_JOINED)
                 least = (order[0] == "<") == (yes == first)
@@ -224,7 +225,7 @@ class _Splitter:
         name = next(name for number in range(len(self.used) + 1) if (name := f"part_{number}") not in self.used)
         self.used.add(name)
         # Here, as its variables may get other values before the function returns.
-        self.body.append(form.Assign((form.Local(name),), other, at=other.at))
+        self.body.append(nodes.Assign((nodes.Local(name),), other, at=other.at))
         return _Joined(total.path, operator, kind, name)
 
 
@@ -242,17 +243,17 @@ def _item(value: _Value, index: int) -> _Value:
 def _risks(definition: Definition) -> tuple[bool, bool]:
     """Whether there is arithmetic in a function, and whether there is what may raise for Python's numbers."""
     calculates = divides = False
-    for node in form.nodes_of(definition.body):
+    for node in nodes.nodes_of(definition.body):
         match node:
-            case form.Binary(operator) | form.Augment(_, operator):
+            case nodes.Binary(operator) | nodes.Augment(_, operator):
                 calculates = True
                 divides |= operator not in _ARITHMETIC
-            case form.Call(form.Library(name)):
+            case nodes.Call(nodes.Library(name)):
                 calculates |= name not in ("abs", "min", "max", "len", "float", "bool")
                 divides |= name not in _CALLED and not name.startswith("numpy.")
-            case form.Unary("-"):
+            case nodes.Unary("-"):
                 calculates = True
-            case form.Call() | form.While() | form.For():
+            case nodes.Call() | nodes.While() | nodes.For():
                 calculates = divides = True
     return calculates, divides
 

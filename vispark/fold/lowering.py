@@ -13,13 +13,13 @@ import numpy as np
 
 from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, Folded, FoldedField
 from gpu_worker.protocol.payload import Data
-from vispark.content import Content
+from vispark._utils.hashing import hashed_once
 from vispark.errors import Place, PlanError
 from vispark.fold.reading import Leaf
 from vispark.fold.spec import FoldSpec
-from vispark.hashed import hashed_once
 from vispark.records import Layout, unpack
 from vispark.records.layout import BY_NAME, Part
+from vispark.records.partition_schema import Content
 
 #: Each worker's result, its payload, and what the records look like; in the order of their first partitions.
 Folds = Sequence[tuple[Folded, Data, Content]]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vispark.translate import form
-from vispark.translate.form import Definition, Expression
+from vispark.translate.ir import nodes
+from vispark.translate.ir.nodes import Definition, Expression
 
 BINARY = {"+": "add", "*": "multiply", "&": "and", "|": "or", "^": "xor"}
 LIBRARY = {"operator.add": ("add", "operator"), "operator.mul": ("multiply", "operator"),
@@ -107,19 +107,19 @@ def _called(definition: Definition, arguments: Sequence[_Value]) -> _Value:
     return _block(definition.body, names)
 
 
-def _block(statements: Sequence[form.Statement], before: Mapping[str, _Value]) -> _Value:
+def _block(statements: Sequence[nodes.Statement], before: Mapping[str, _Value]) -> _Value:
     names = dict(before)
     for statement in statements:
         match statement:
-            case form.Assign(targets, value):
+            case nodes.Assign(targets, value):
                 assigned = _value(value, names)
                 for target in targets:
                     names |= _bound(target, assigned)
-            case form.Augment(form.Local(name), operator, value):
+            case nodes.Augment(nodes.Local(name), operator, value):
                 names[name] = _joined(operator, names.get(name), _value(value, names))
-            case form.If(test, body, orelse):
+            case nodes.If(test, body, orelse):
                 return _chosen(test, _block(body, names), _block(orelse, names), names)
-            case form.Return(value):
+            case nodes.Return(value):
                 return _value(value, names)
             case _:
                 raise Unreadable(_NEITHER)
@@ -128,9 +128,9 @@ def _block(statements: Sequence[form.Statement], before: Mapping[str, _Value]) -
 
 def _bound(target: Expression, value: _Value) -> dict[str, _Value]:
     match target:
-        case form.Local(name):
+        case nodes.Local(name):
             return {name: value}
-        case form.TupleOf(items):
+        case nodes.TupleOf(items):
             found: dict[str, _Value] = {}
             for number, item in enumerate(items):
                 found |= _bound(item, _item(value, number))
@@ -140,19 +140,19 @@ def _bound(target: Expression, value: _Value) -> dict[str, _Value]:
 
 def _value(expression: Expression, names: Mapping[str, _Value]) -> _Value:
     match expression:
-        case form.Local(name) if name in names:
+        case nodes.Local(name) if name in names:
             return names[name]
-        case form.Index(value, (form.Literal(index),)) if type(index) is int and index >= 0:
+        case nodes.Index(value, (nodes.Literal(index),)) if type(index) is int and index >= 0:
             return _item(_value(value, names), index)
-        case form.Binary(operator, left, right):
+        case nodes.Binary(operator, left, right):
             return _joined(operator, _value(left, names), _value(right, names))
-        case form.TupleOf(items):
+        case nodes.TupleOf(items):
             return _Several(tuple(_value(item, names) for item in items))
-        case form.Choice(test, yes, no):
+        case nodes.Choice(test, yes, no):
             return _chosen(test, _value(yes, names), _value(no, names), names)
-        case form.Call(form.Called(definition), arguments, ()):
+        case nodes.Call(nodes.Called(definition), arguments, ()):
             return _called(definition, [_value(argument, names) for argument in arguments])
-        case form.Call(form.Library(name), arguments, ()) if name in LIBRARY:
+        case nodes.Call(nodes.Library(name), arguments, ()) if name in LIBRARY:
             return _by_library(name, [_value(argument, names) for argument in arguments])
     raise Unreadable(_NEITHER)
 
@@ -190,7 +190,7 @@ def _both(left: _Value | None, right: _Value, joined: Joined) -> Joined:
 def _chosen(test: Expression, yes: _Value, no: _Value, names: Mapping[str, _Value]) -> Joined:
     """``a if a < b else b`` and its like."""
     match test:
-        case form.Compare(first, (("<" | "<=" | ">" | ">=") as order,), (other,)):
+        case nodes.Compare(first, (("<" | "<=" | ">" | ">=") as order,), (other,)):
             compared = _value(first, names), _value(other, names)
             if (yes, no) in (compared, compared[::-1]):
                 least = (order[0] == "<") == (compared[0] == yes)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.messages import FieldFold
+from vispark._utils.hashing import hashed_once
 from vispark.errors import PlanError
 from vispark.fold.reading import Joined, Leaf, Unreadable, join_of
-from vispark.hashed import hashed_once
 from vispark.translate import TranslationError, trace
-from vispark.translate.form import Definition
+from vispark.translate.ir.nodes import Definition
 
 _NAMED: dict[Callable[..., Any], Joined] = {
     **{function: Joined("add") for function in (operator.add, operator.iadd)},

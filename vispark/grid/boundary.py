@@ -16,8 +16,8 @@ import numpy as np
 from pyspark import cloudpickle
 
 from gpu_worker.protocol.errors import PlanError
-from vispark.captured import capture
-from vispark.grid.description import FUNCTION, MIRRORED, NUMBER, PERIODIC, Description, Edge, FieldEdges
+from vispark._utils.closures import capture
+from vispark.grid.spec import FUNCTION, MIRRORED, NUMBER, PERIODIC, Description, Edge, FieldEdges
 from vispark.grid.values import called, evaluate, first_cell, held
 
 _RULES = (PERIODIC, MIRRORED)

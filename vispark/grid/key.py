@@ -7,7 +7,7 @@ from functools import total_ordering
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vispark.grid.grid import Grid
+    from vispark.api.grid import Grid
 
 
 @total_ordering

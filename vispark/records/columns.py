@@ -17,7 +17,7 @@ import numpy as np
 from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.payload import Target
 from vispark.records.layout import PYTHON, Part, held_as
-from vispark.records.refusals import ARRAYS, Subject, describe, is_array, is_number, is_pair, mixed, refused
+from vispark.records.validation import ARRAYS, Subject, describe, is_array, is_number, is_pair, mixed, refused
 
 _ROW_ADVICE = "a row holds numbers; for arrays with names use a dict"
 #: Rows are joined this many bytes at a time, so that they stay in the cache until they are written.

@@ -18,7 +18,7 @@ import numpy as np
 from pyspark import cloudpickle
 
 from gpu_worker.protocol.errors import ProtocolError, RecordError, Unauthorized
-from vispark.records.refusals import is_number
+from vispark.records.validation import is_number
 
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None), tuple})
 _MSGPACK = b"m"

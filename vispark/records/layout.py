@@ -10,7 +10,7 @@ import numpy as np
 from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import PlanError, ProtocolError
 from gpu_worker.protocol.messages import Field
-from vispark.grid.description import Description
+from vispark.grid.spec import Description
 
 KINDS = ("elements", "blocks", "grid")
 FORMS = ("number", "array", "tuple")

@@ -11,13 +11,13 @@ import numpy as np
 from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import Payload, Target, aligned, block_bytes, field_offsets
-from vispark.grid.description import Description
 from vispark.grid.key import BlockKey
+from vispark.grid.spec import Description
 from vispark.records.columns import Column, columns
 from vispark.records.keys import pack_keys
 from vispark.records.layout import Layout
-from vispark.records.refusals import Subject, is_pair, mixed
 from vispark.records.rows import Rows
+from vispark.records.validation import Subject, is_pair, mixed
 
 
 class Packed:

@@ -12,7 +12,7 @@ from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.payload import Target
 from vispark.records.columns import Column
 from vispark.records.layout import NUMERIC, Part
-from vispark.records.refusals import Subject
+from vispark.records.validation import Subject
 
 Given = np.ndarray | Mapping[str, np.ndarray]
 

@@ -8,17 +8,17 @@ several of them, and of a fold behind them, once dtypes and lengths are known. N
 (Output(name='', dtype='float32', shape=(), number=''),)
 """
 
-from vispark.translate.errors import TranslationError
-from vispark.translate.folding import Accumulated, Folding
-from vispark.translate.form import Function
+from vispark.translate.codegen.scalar.interface import Call, Field, Output, Parameter, Record, Structure, TableKernel
+from vispark.translate.frontend.reader import trace
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call, Field, Output, Parameter, Record, Structure, TableKernel
+from vispark.translate.ir.errors import TranslationError
+from vispark.translate.ir.folding import Accumulated, Folding
+from vispark.translate.ir.nodes import Function
 from vispark.translate.kernel import specialise, translate
-from vispark.translate.reader import trace
-from vispark.translate.stencil import Stencil, coordinate, extent, stencil
-from vispark.translate.stencil_chained import Beyond, Part, parted, specialise_chain, why_not_chained
-from vispark.translate.stencil_kernel import StencilKernel, specialise_stencil
-from vispark.translate.stencil_stepped import Around, specialise_steps, stepped, why_not_stepped
+from vispark.translate.language.stencil import Stencil, coordinate, extent, stencil
+from vispark.translate.stencils.chaining import Beyond, Part, parted, specialise_chain, why_not_chained
+from vispark.translate.stencils.kernel import StencilKernel, specialise_stencil
+from vispark.translate.stencils.time_tiling import Around, specialise_steps, stepped, why_not_stepped
 
 __all__ = [
     "Accumulated",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from vispark.translate import library
+from vispark.translate.language import library
 
 
 def main() -> None:

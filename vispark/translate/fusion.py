@@ -9,16 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.chain import ChainWriter, Given, Link, Place, RowFunction, givens, links_of, values_of
-from vispark.translate.errors import Refusal
-from vispark.translate.folding import Accumulated, Folding, accumulated, of_keys
-from vispark.translate.frames import Folded, Frame
-from vispark.translate.interface import ROOM, Call, Record, TableKernel
-from vispark.translate.keyed import KeyedFrame
-from vispark.translate.matrix_beside import beside
-from vispark.translate.matrix_kernel import instead_of
-from vispark.translate.scalars import NeedsStatic
-from vispark.translate.table import (
+from vispark.translate.codegen.scalar.interface import ROOM, Call, Record, TableKernel
+from vispark.translate.codegen.scalar.scalars import NeedsStatic
+from vispark.translate.codegen.scalar.writer import Serial
+from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.folding import Accumulated, Folding, accumulated, of_keys
+from vispark.translate.ir.source_text import at_definition
+from vispark.translate.ir.types import Scalar
+from vispark.translate.kernels.keyed_fold import KeyedFrame
+from vispark.translate.kernels.row_function import (
+    ChainWriter,
+    Given,
+    Link,
+    Place,
+    RowFunction,
+    givens,
+    links_of,
+    values_of,
+)
+from vispark.translate.kernels.row_kernel import Folded, Frame
+from vispark.translate.kernels.schedule import (
     WARP,
     Cells,
     cells_together,
@@ -29,9 +39,8 @@ from vispark.translate.table import (
     together,
     usable,
 )
-from vispark.translate.text import at_definition
-from vispark.translate.types import Scalar
-from vispark.translate.writer import Serial
+from vispark.translate.nearest.fused_rest import beside
+from vispark.translate.nearest.two_pass import instead_of
 
 #: Thread blocks of a map for each multiprocessor: many, as then those that run at one time are near each other in
 #: memory, which it likes where it is both read and written.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vispark.translate.form import Function
+from vispark.translate.codegen.scalar.interface import Call, Record, TableKernel
+from vispark.translate.frontend.reader import trace
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call, Record, TableKernel
-from vispark.translate.reader import trace
+from vispark.translate.ir.nodes import Function
 
 
 def specialise(function: Function, record: Record, args: Sequence[Any] = ()) -> TableKernel:

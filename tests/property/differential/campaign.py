@@ -23,8 +23,8 @@ from tests.property.differential.hands import Lost, Task, by_hands
 from tests.property.differential.units import Launch, runner
 from tests.property.differential.verdicts import BROKEN, RUNS, SOURCES, Key, Verdict, digest, judge_all
 from vispark.translate import TranslationError, trace
+from vispark.translate.codegen.scalar.interface import Call
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call
 
 #: Functions in a unit.
 UNIT = {"host": 240, "cuda": 120}

@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.property.differential.functions import Drawn
 from tests.property.differential.probes import AROUND, Equal, captured
-from vispark.translate.interface import Structure, TableKernel
+from vispark.translate.codegen.scalar.interface import Structure, TableKernel
 
 #: What Python raises where a kernel goes on with NumPy's value, or some value.
 RAISED = (ArithmeticError, ValueError, IndexError)

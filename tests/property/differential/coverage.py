@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from vispark.translate import form
-from vispark.translate.calls import Calls
-from vispark.translate.expressions import Expressions
-from vispark.translate.values import Array, Dict, List, Method, Number, Tuple, Value
+from vispark.translate.codegen.syntax.calls import Calls
+from vispark.translate.codegen.syntax.expressions import Expressions
+from vispark.translate.ir import nodes as form
+from vispark.translate.ir.values import Array, Dict, List, Method, Number, Tuple, Value
 
 #: A node's or a function's name, and a dtype.
 Pair = tuple[str, str]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vispark.translate import library
+from vispark.translate.language import library
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ import pytest
 
 from gpu_worker.device.base import Source
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.device.host import HostDevice
-from gpu_worker.device.nvrtc import compile_cubin
+from gpu_worker.device.cuda.nvrtc import compile_cubin
+from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import CompileError
-from vispark.translate.interface import Call, TableKernel
-from vispark.translate.prelude import prelude_for
-from vispark.translate.types import C_TYPES
+from vispark.translate.codegen.scalar.interface import Call, TableKernel
+from vispark.translate.codegen.scalar.prelude import prelude_for
+from vispark.translate.ir.types import C_TYPES
 
 try:
     from cuda.bindings import driver

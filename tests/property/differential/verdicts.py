@@ -25,8 +25,8 @@ from tests.property.differential.coverage import recording
 from tests.property.differential.functions import draw
 from tests.property.differential.probes import PROBES, Probe
 from vispark.translate import TranslationError, trace
+from vispark.translate.codegen.scalar.interface import Call
 from vispark.translate.fusion import fuse
-from vispark.translate.interface import Call
 
 RUNS, RAISES, LACKS, WRONG = "runs", "error in Python too", "not in the language", "wrong"
 #: What a mistake in the translator itself raises.

@@ -1,0 +1,1 @@
+"""Clients of a session's device process: connections by Unix socket and by TCP."""

@@ -1,0 +1,454 @@
+"""A client's side of a worker: connect, ask, lease, administer.
+
+A connection is a Unix socket, or TCP to another node. It is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import secrets
+import signal
+import socket
+import ssl
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_delay, wait_exponential
+
+from gpu_worker.client.tcp import visit
+from gpu_worker.protocol.errors import (
+    ProtocolError,
+    VisparkError,
+    WorkerLost,
+    WorkerUnavailable,
+)
+from gpu_worker.protocol.messages import (
+    VERSION,
+    AdminReply,
+    AdminRequest,
+    Autopsy,
+    Death,
+    Failure,
+    Greeting,
+    Hello,
+    Reach,
+    Reply,
+    Request,
+    Welcome,
+)
+from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload
+from gpu_worker.protocol.shared import Loan
+from gpu_worker.protocol.versions import answer
+from gpu_worker.protocol.wire import PATIENT_SECONDS, Connection, close_all, error_of
+from gpu_worker.system import log
+from gpu_worker.system.admin import administer as administer
+from gpu_worker.system.admin import exchange_descriptors as exchange_descriptors
+from gpu_worker.system.admin import open_connection
+from gpu_worker.system.failpoints import failpoint as failpoint
+from gpu_worker.system.paths import RuntimeDirectory
+from gpu_worker.system.paths import locate as locate
+from gpu_worker.system.paths import machine as machine
+
+_log = logging.getLogger(__name__)
+
+_RENEWAL_SECONDS = 1.0
+
+#: The number of no request: what comes then can only say what went wrong.
+_NOBODY = -1
+
+#: Numbers for memories, none of which is given twice, whichever connections a memory goes by.
+_memories = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a worker is reached: by the socket in a runtime directory, or over TCP where ``reach`` is given."""
+
+    directory: RuntimeDirectory
+    reach: Reach | None
+    start: bool
+    timeout: float
+
+    @classmethod
+    def to(cls, runtime_dir: str | None, reach: Reach | None, start: bool, timeout: float) -> _Way:
+        return cls(locate(runtime_dir), reach, start, timeout)
+
+    def __str__(self) -> str:
+        return f"at {self.reach.host}, port {self.reach.port}" if self.reach else f"in {self.directory.path}"
+
+    def greet(self, hello: Hello, of: object) -> tuple[Connection, Any]:
+        """A connection on which was greeted, and the answer, which is of the union ``of``."""
+        with contextlib.ExitStack() as stack:
+            if self.reach is not None:
+                connection: Connection = stack.enter_context(visit(self.reach, hello, self.timeout))
+                said = _greeted(connection, replace(hello, secret=b""), of)
+            else:
+                connection = stack.enter_context(
+                    open_connection(self.directory, self.start, hello.options.log_level, self.timeout))
+                said = _greeted(connection, hello, of)
+            connection.patient()
+            stack.pop_all()
+        return connection, said
+
+    def log(self) -> str:
+        """What the daemon wrote last, where that can be read here."""
+        return "" if self.reach else log.tail(self.directory.log, 20)
+
+
+class Client:
+    """A connection to a session's device process. Made by :func:`connect`.
+
+    Attributes
+    ----------
+    worker : str
+        The worker's name; the same for all sessions of a node, and after a restart.
+    epoch : int
+        Grows with every device process; what an earlier one held is gone.
+    pid : int
+        The device process.
+    devices : tuple of str
+        Its devices, such as "cuda:0".
+    room : int
+        The bytes of shared memory that a thread block can have on each of them.
+    runtime_dir : str
+        The worker's runtime directory; of no meaning on another node.
+    reach : Reach or None
+        Where drivers on other nodes reach the session's processes, if that was asked for.
+    shares_memory : bool
+        Whether payloads are memory that the worker shares; else they are copied to it.
+    """
+
+    def __init__(self, connection: Connection, welcome: Welcome, runtime_dir: str, hello: Hello | None = None,
+                 way: _Way | None = None):
+        self.worker = welcome.worker
+        self.epoch = welcome.epoch
+        self.pid = welcome.pid
+        self.devices = welcome.devices
+        self.room = welcome.room
+        self.runtime_dir = runtime_dir
+        self.reach = welcome.reach
+        self.shares_memory = connection.shares_memory
+        self._connection = connection
+        self._hello = hello
+        self._way = way
+        self._spare: deque[Payload] = deque()
+        #: All that were made and are still used, and the bytes of the largest that ever was.
+        self._made: weakref.WeakSet[Payload] = weakref.WeakSet()
+        self._largest = 0
+        # Numbers must differ from those of all other clients of the session.
+        self._numbers = itertools.count(secrets.randbits(39) << 24)
+
+    def payload(self, size: int) -> Payload:
+        """Room of at least ``size`` bytes for a request's payload; to be given back by :meth:`recycle`, or closed.
+
+        It is the last one's, where that is large enough: its pages are there, and the worker has it mapped and pinned.
+        """
+        with contextlib.suppress(IndexError):
+            payload = self._spare.pop()
+            if size <= payload.size:
+                payload.used = True
+                return payload
+            payload.close()
+        payload = Payload.create(size)
+        payload.number = next(_memories)
+        self._made.add(payload)
+        if size <= RECYCLED_BYTES:
+            self._largest = max(size, self._largest)
+        return payload
+
+    def lend(self, size: int) -> Loan | None:
+        """Memory of at least ``size`` bytes for what may never be sent: some that was sent before, or as large as that.
+
+        There are two at most for it, so that one may be filled while somebody has what came in the other.
+        """
+        try:
+            payload = self._spare.pop()
+        except IndexError:
+            if size > self._largest or len(self._made) >= KEPT_MEMORIES or self.fileno() < 0:
+                return None
+            payload = self.payload(self._largest)
+        else:
+            if size > payload.size:
+                self._spare.append(payload)
+                return None
+            payload.used = True
+        return Loan(payload, self.recycle)
+
+    def recycle(self, payload: Payload) -> None:
+        """Take a payload back that nobody uses any more; finalizers may, in any thread."""
+        if self.shares_memory and payload.size <= RECYCLED_BYTES and self.fileno() >= 0:
+            self._spare.append(payload)
+            while len(self._spare) > KEPT_MEMORIES:
+                with contextlib.suppress(IndexError):       # another thread may be quicker
+                    self._spare.popleft().close()
+        else:
+            payload.close()
+
+    def next_number(self) -> int:
+        """A number for a request that no other request of the session has."""
+        return next(self._numbers)
+
+    def request(self, message: Request, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
+        """Send a request and wait for its reply, and for the descriptors that come with it (the caller's then).
+
+        Raises
+        ------
+        VisparkError
+            What the worker says went wrong.
+        WorkerLost
+            If the connection breaks; it is closed then.
+        """
+        self.send(message, descriptors)
+        return self.receive(message.number)
+
+    def send(self, message: Request, descriptors: Sequence[int] = ()) -> None:
+        """Send a request; a :meth:`receive` must follow for each, in the same order."""
+        try:
+            self._connection.send(message, Request, descriptors)
+        except WorkerLost as error:
+            self.close()
+            raise self._lost(error) from error
+
+    def receive(self, number: int) -> tuple[Any, list[int]]:
+        """Wait for the reply to the request of this number. Raises as :meth:`request` does."""
+        try:
+            self._connection.linger(PATIENT_SECONDS)
+            reply, descriptors = self._connection.receive(Reply)
+        except ProtocolError:
+            self.close()
+            raise
+        except WorkerLost as error:
+            self.close()
+            raise self._lost(error) from error
+        if isinstance(reply, Failure):
+            close_all(descriptors)
+            raise error_of(reply)
+        if reply.number != number:
+            close_all(descriptors)
+            self.close()
+            raise ProtocolError(f"a reply to request {reply.number} came, not to {number}")
+        return reply, descriptors
+
+    def wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until the worker has done what it gives no answer to. Raises as :meth:`request` does."""
+        if not self._connection.wait_until(done):
+            self.receive(_NOBODY)
+
+    def _lost(self, error: WorkerLost) -> WorkerLost:
+        """The loss of the process, with what became of it as far as can be told from here."""
+        if self._way is None or self._way.reach is not None:
+            return WorkerLost(f"the worker {self.worker}, process {self.pid} there, is not reached any more: "
+                              f"{error.message}; see daemon.log there")
+        try:
+            fate = fate_of(self.autopsy())
+        except VisparkError as failure:
+            fate = f"is gone, or its daemon is: {failure.message}"
+        return WorkerLost(f"process {self.pid} of the worker in {self.runtime_dir} {fate}; "
+                          f"see {self._way.directory.process_log}")
+
+    def autopsy(self) -> Death:
+        """How the process ended that this connection led to: ``signal`` is 0 where it is not known.
+
+        Raises
+        ------
+        WorkerError
+            If its daemon is gone too, and with it what it knew.
+        """
+        request: AdminRequest = Autopsy(self._hello.session, self.epoch)
+        if self._way.reach is None:
+            return administer(request, runtime_dir=self.runtime_dir)
+        connection = visit(self._way.reach, self._hello, self._way.timeout)
+        with connection:
+            connection.send(replace(self._hello, role="admin", secret=b""), Hello)
+            connection.send(request, AdminRequest)
+            return _answer(connection, AdminReply)
+
+    def fileno(self) -> int:
+        """The socket's descriptor, to wait for replies on; -1 once closed."""
+        return self._connection.socket.fileno()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes are here already that nobody who waits on the socket's descriptor is told of."""
+        sock = self._connection.socket
+        return isinstance(sock, ssl.SSLSocket) and sock.fileno() >= 0 and sock.pending() > 0
+
+    def close(self) -> None:
+        self._connection.close()
+        while self._spare:
+            self._spare.pop().close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+
+def connect(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, start: bool = True,
+            timeout: float = 60.0) -> Client:
+    """Connect to the session's device process, on this node starting what is not there.
+
+    Parameters
+    ----------
+    hello : Hello
+        With the role "driver" or "executor".
+    runtime_dir : str, optional
+        The worker's runtime directory; by the rule of :mod:`gpu_worker.system.paths` when left out.
+    reach : Reach, optional
+        Where a worker on another node is reached over TCP, by a driver.
+    start : bool
+        Whether to start a daemon where there is none.
+    timeout : float
+        Seconds in all.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If there is no worker and none can be started; says why.
+    Unauthorized
+        If the worker is another user's, the session has another secret, or the certificate is another one.
+    ProtocolError
+        If the worker is of another version.
+    """
+    way = _Way.to(runtime_dir, reach, start, timeout)
+    way.directory.session_socket(hello.session)
+    for attempt in _attempts(way):
+        with attempt:
+            connection, welcome = way.greet(hello, Greeting)
+            if welcome.version != VERSION:
+                connection.close()
+                raise ProtocolError(f"the worker speaks version {welcome.version} of the protocol and this client "
+                                    f"{VERSION}")
+    return Client(connection, welcome, str(way.directory.path), hello, way)
+
+
+class Lease:
+    """A driver's lease: its session lives on a node while this is held. Made by :func:`open_lease`.
+
+    A thread holds it, and takes it anew (from a new daemon, if need be) when the daemon dies.
+
+    Attributes
+    ----------
+    worker : str
+        The worker's name.
+    """
+
+    def __init__(self, hello: Hello, way: _Way):
+        self._hello = replace(hello, role="lease")
+        self._way = way
+        self._closed = threading.Event()
+        self._connection, self.worker = self._acquire()
+        threading.Thread(target=self._hold, name="vispark-lease", daemon=True).start()
+
+    def close(self) -> None:
+        """Let go; the session ends after its lease time."""
+        self._closed.set()
+        # Its thread, which waits on the socket, closes it.
+        with contextlib.suppress(OSError):
+            self._connection.socket.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _acquire(self) -> tuple[Connection, str]:
+        for attempt in _attempts(self._way):
+            with attempt:
+                connection, leased = self._way.greet(self._hello, AdminReply)
+        return connection, leased.worker
+
+    def _hold(self) -> None:
+        while True:
+            with self._connection as connection, contextlib.suppress(OSError):
+                connection.socket.recv(1)
+            if self._closed.is_set():
+                return
+            _log.warning("the lease of session %s broke; it is taken anew", self._hello.session)
+            while not self._renewed():
+                if self._closed.wait(_RENEWAL_SECONDS):
+                    return
+            if self._closed.is_set():
+                self._connection.close()
+                return
+
+    def _renewed(self) -> bool:
+        try:
+            self._connection, _ = self._acquire()
+            return True
+        except VisparkError as error:
+            _log.warning("the lease of session %s cannot be taken anew: %s", self._hello.session, error)
+            return False
+
+
+def open_lease(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None,
+               timeout: float = 60.0) -> Lease:
+    """Lease the session, on this node starting a daemon where there is none. Raises as :func:`connect` does."""
+    way = _Way.to(runtime_dir, reach, True, timeout)
+    way.directory.session_socket(hello.session)
+    return Lease(hello, way)
+
+
+def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None = None, timeout: float = 60.0) -> None:
+    """Say that a session's application is over; the daemon, which is never started for that, ends it at once.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If there is no daemon.
+    """
+    connection, _ = _Way.to(runtime_dir, reach, False, timeout).greet(replace(hello, role="finish"), AdminReply)
+    connection.close()
+
+
+def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
+    """How a session's device process ended: ``signal`` is 0 where it is not known. Raises as :func:`administer`."""
+    return administer(Autopsy(session, epoch), runtime_dir=runtime_dir)
+
+
+def fate_of(death: Death) -> str:
+    """How a process ended, for people."""
+    if death.alive:
+        return "closed the connection"
+    if death.failure is not None:
+        return f"was ended by a kernel: {error_of(death.failure)}"
+    if not death.signal:
+        return "has ended"
+    known = {each.value: f", {each.name}" for each in signal.Signals}
+    return f"was killed by signal {death.signal}{known.get(death.signal, '')}"
+
+
+# -- connecting -------------------------------------------------------------------------------------------------------
+
+def _attempts(way: _Way) -> Retrying:
+    """Attempts to greet. A connection that breaks meanwhile is that of a process or a daemon that just died."""
+
+    def unavailable(state: RetryCallState) -> NoReturn:
+        cause = state.outcome.exception()
+        raise WorkerUnavailable(f"no GPU worker answered {way} within {way.timeout:g} s: {cause}",
+                                detail=way.log()) from cause
+
+    return Retrying(retry=retry_if_exception_type(WorkerLost), stop=stop_after_delay(way.timeout),
+                    wait=wait_exponential(multiplier=0.02, max=1.0), retry_error_callback=unavailable)
+
+
+def _greeted(connection: Connection, hello: Hello, of: object) -> Any:
+    """Greet; the answer, which is of the union ``of``."""
+    with contextlib.suppress(WorkerLost):
+        # A worker that refuses may do so, and close, before it has read anything.
+        connection.send(hello, Hello)
+    return _answer(connection, of)
+
+
+def _answer(connection: Connection, of: object) -> Any:
+    found, descriptors = connection.receive_as(lambda body: answer(body, of))
+    close_all(descriptors)
+    return found

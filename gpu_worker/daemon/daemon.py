@@ -1,0 +1,264 @@
+"""The long-lived process of a node: it greets clients, keeps sessions and hands connections on.
+
+One thread waits for everything that just happens (connections, processes that end, leases that close, time); one more
+per connection reads its greeting and answers it. It never imports CUDA, MPI or NumPy and never runs a user's code, and
+whatever it refuses it survives.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+
+from gpu_worker.daemon.session_state import ADMIN_ROLES, check
+from gpu_worker.daemon.supervisor import Keeper
+from gpu_worker.mpi.cluster import Cluster
+from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
+from gpu_worker.protocol.messages import (
+    VERSION,
+    AdminReply,
+    AdminRequest,
+    Autopsy,
+    Deposit,
+    Discard,
+    Done,
+    Greeting,
+    Hello,
+    Leased,
+    StartPrted,
+    Status,
+    StatusReport,
+    Stop,
+    Withdraw,
+    Withdrawn,
+)
+from gpu_worker.protocol.versions import greeting, other_version
+from gpu_worker.protocol.wire import MAX_GREETING, Connection, close_all, failure_of
+from gpu_worker.system.failpoints import failpoint
+from gpu_worker.system.handshake_limiter import Greeters
+from gpu_worker.system.paths import RuntimeDirectory
+from gpu_worker.system.peer import check_peer
+from gpu_worker.system.watcher import Watcher
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 256
+_SEND_SECONDS = 5.0
+_LAST_WORDS_SECONDS = 1.0
+
+
+class Daemon:
+    """The daemon of a runtime directory, whose lock the caller holds.
+
+    Parameters
+    ----------
+    directory : RuntimeDirectory
+        Made and checked.
+    idle : float or None
+        Seconds without a session after which :meth:`run` returns.
+    cluster : Cluster, optional
+        The nodes that it knows; none but its own where it is left out.
+    port : int
+        Where sessions that span nodes are reached over TCP; 0 for any port that is free.
+    """
+
+    def __init__(self, directory: RuntimeDirectory, *, idle: float | None = None, cluster: Cluster | None = None,
+                 port: int = 0):
+        self._directory = directory
+        self._idle = idle
+        self._worker = directory.worker
+        self._started = time.monotonic()
+        self._watcher = Watcher()
+        self._keeper = Keeper(directory, self._watcher, port)
+        self._greeters = Greeters()
+        self._cluster = cluster or Cluster(directory)
+        self._listener: socket.socket | None = None
+        self._stopping = False
+        self._released = threading.Event()
+        self._stop_requests: list[threading.Thread] = []
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Adopt the processes that an earlier daemon left, and listen."""
+        self._keeper.adopt()
+        self._directory.socket.unlink(missing_ok=True)
+        listener = self._listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(self._directory.socket))
+        self._directory.socket.chmod(0o600)
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+        self._watcher.listen(listener, self._begin, _log)
+        self._cluster.open()
+        _log.info("daemon %s listens on %s", self._worker, self._directory.socket)
+
+    def run(self) -> None:
+        """Serve until :meth:`stop`, or until idle for long."""
+        while not self._stopping:
+            expiry, empty_since = self._keeper.expire()
+            due = [self._greeters.sweep(), self._keeper.doors.sweep(), expiry]
+            if self._idle is not None and empty_since is not None:
+                if time.monotonic() >= empty_since + self._idle:
+                    _log.info("no session for %g s", self._idle)
+                    return
+                due.append(empty_since + self._idle)
+            earliest = min((moment for moment in due if moment is not None), default=None)
+            self._watcher.wait(None if earliest is None else max(earliest - time.monotonic(), 0.0))
+
+    def stop(self) -> None:
+        """Make :meth:`run` return; may be called from anywhere, signal handlers included."""
+        self._stopping = True
+        self._watcher.wake()
+
+    def close(self) -> None:
+        """End all sessions and give everything back."""
+        if self._listener is not None:
+            self._watcher.forget(self._listener)
+            self._listener.close()
+            self._directory.socket.unlink(missing_ok=True)
+        self._greeters.close()
+        self._keeper.stop()
+        self._cluster.close()
+        with suppress(OSError):
+            self._directory.sessions.rmdir()
+        _log.info("daemon ended")
+
+    def released(self) -> None:
+        """The lock is free: answer those who asked for the end."""
+        self._released.set()
+        for thread in self._stop_requests:
+            thread.join(_LAST_WORDS_SECONDS)
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    def _begin(self, sock: socket.socket) -> None:
+        self._greeters.add(sock)
+        threading.Thread(target=self._serve, args=[sock], name="connection", daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        """Greet a connection, and answer or pass on what it wants."""
+        connection, of, kept = Connection(sock), Greeting, False
+        try:
+            hello = self._greeting(connection)
+            of = AdminReply if hello.role in ADMIN_ROLES else Greeting
+            kept = self._greeted(hello, connection)
+        except WorkerLost as error:
+            _log.debug("a peer went away: %s", error)
+        except VisparkError as error:
+            _log.info("refused: %s", error)
+            sock.settimeout(_SEND_SECONDS)
+            with suppress(WorkerLost):
+                connection.send(failure_of(error), of)
+        finally:
+            if not kept:
+                sock.close()
+
+    def _greeting(self, connection: Connection) -> Hello:
+        """The connection's first message, from one of our user."""
+        refused = ""
+        try:
+            failpoint("accepted")
+            check_peer(connection.socket, "the client")
+            hello, descriptors = connection.receive_as(greeting, cap=MAX_GREETING)
+            close_all(descriptors)
+            return hello
+        except ProtocolError as error:
+            raise ProtocolError(f"{error.message}; this worker speaks version {VERSION}") from error
+        except WorkerLost as error:
+            refused = self._greeters.remove(connection.socket)
+            raise ProtocolError(f"refused: {refused}") if refused else error from None
+        finally:
+            self._greeters.remove(connection.socket)
+
+    def _greeted(self, hello: Hello, connection: Connection) -> bool:
+        """Serve a greeted connection; whether its socket stays open here."""
+        if hello.role == "admin" and hello.version != VERSION:
+            self._administer_other(connection, hello.version)
+            return False
+        check(hello)
+        if hello.role == "admin":
+            self._administer(connection)
+            return False
+        if hello.role == "lease":
+            self._lease(hello, connection)
+            return True
+        if hello.role == "finish":
+            self._keeper.finish(hello)
+            connection.send(Done(0), AdminReply)
+            return False
+        self._keeper.hand_over(hello, connection.socket)
+        return False
+
+    def _lease(self, hello: Hello, connection: Connection) -> None:
+        self._keeper.lease(hello)
+        sock = connection.socket
+
+        def closed() -> None:
+            self._watcher.forget(sock)
+            sock.close()
+            self._keeper.lease_closed(hello.session)
+            _log.info("a lease of session %s closed", hello.session)
+
+        try:
+            failpoint("authenticated")
+            sock.settimeout(_SEND_SECONDS)
+            connection.send(Leased(self._worker), AdminReply)
+        except VisparkError:
+            self._keeper.lease_closed(hello.session)
+            raise
+        # A lease's holder never speaks again: whatever there is to read is its end.
+        self._watcher.watch(sock, closed)
+
+    # -- administration -----------------------------------------------------------------------------------------------
+
+    def _administer(self, connection: Connection) -> None:
+        while True:
+            request, descriptors = connection.receive(AdminRequest, cap=MAX_GREETING)
+            if isinstance(request, Deposit):
+                self._keeper.deposit(request, descriptors)
+                connection.send(Done(0), AdminReply)
+                continue
+            close_all(descriptors)
+            if isinstance(request, Withdraw):
+                found = self._keeper.withdraw(request)
+                try:
+                    connection.send(Withdrawn(found.offset, found.nbytes), AdminReply, [found.descriptor])
+                finally:
+                    os.close(found.descriptor)
+            elif isinstance(request, Discard):
+                self._keeper.discard(request)
+                connection.send(Done(0), AdminReply)
+            elif isinstance(request, Status):
+                connection.send(self._status(), AdminReply)
+            elif isinstance(request, Autopsy):
+                connection.send(self._keeper.autopsy(request.session, request.epoch), AdminReply)
+            elif isinstance(request, StartPrted):
+                connection.send(self._cluster.start(request), AdminReply)
+            else:
+                self._end_for(connection)
+                return
+
+    def _administer_other(self, connection: Connection, version: int) -> None:
+        """Do the one thing that is done for a client of another version."""
+        try:
+            request, descriptors = connection.receive(AdminRequest, cap=MAX_GREETING)
+        except ProtocolError as error:
+            raise other_version(version) from error
+        close_all(descriptors)
+        if not isinstance(request, Stop):
+            raise other_version(version)
+        self._end_for(connection)
+
+    def _end_for(self, connection: Connection) -> None:
+        self._stop_requests.append(threading.current_thread())
+        self.stop()
+        self._released.wait()
+        connection.send(Done(0), AdminReply)
+
+    def _status(self) -> StatusReport:
+        return StatusReport(VERSION, self._worker, os.getpid(), time.monotonic() - self._started,
+                            self._keeper.status())

@@ -1,0 +1,187 @@
+"""The daemon's side of a device process: start it or find it, hand connections on to it, learn how it ended."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import replace
+
+from gpu_worker.protocol.codec import encode
+from gpu_worker.protocol.control import Configuration, HandOver, Registration, Taken
+from gpu_worker.protocol.errors import VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import Death
+from gpu_worker.protocol.wire import Connection
+from gpu_worker.system import crash_record, log
+from gpu_worker.system.launcher import environment
+from gpu_worker.system.paths import RuntimeDirectory
+from gpu_worker.system.peer import check_peer, has_ended
+
+_log = logging.getLogger(__name__)
+
+#: How long a process may take until it runs, and until it takes a connection, in seconds.
+START_SECONDS = 60.0
+HAND_OVER_SECONDS = 30.0
+ADOPT_SECONDS = 5.0
+
+#: How long a process may take to end by itself.
+GRACE_SECONDS = 5.0
+_END_SECONDS = 1.0
+
+_LOG_LINES = 20
+
+
+class DeviceProcess:
+    """A session's device process, as the daemon sees it. Its methods may be called from any thread.
+
+    Attributes
+    ----------
+    found : Registration
+        What the process says of itself.
+    pidfd : int
+        Readable once the process has ended.
+    buried : bool
+        Whether its end has been dealt with, which is done under the lock ``burial``.
+    """
+
+    def __init__(self, directory: RuntimeDirectory, found: Registration, control: Connection, pidfd: int,
+                 child: subprocess.Popen | None):
+        self.found = found
+        self.pidfd = pidfd
+        self._directory = directory
+        self._control = control
+        self._child = child
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self.burial = threading.Lock()
+        self.buried = False
+
+    def __del__(self) -> None:
+        # Not earlier: other threads may still ask whether the process has ended.
+        os.close(self.pidfd)
+        self._control.close()
+
+    @classmethod
+    def start(cls, directory: RuntimeDirectory, configuration: Configuration) -> DeviceProcess:
+        """Start a process and wait until it listens.
+
+        Raises
+        ------
+        WorkerUnavailable
+            If it cannot be started or ends at once; with the last lines it printed.
+        WorkerLost
+            If it was killed meanwhile.
+        """
+        path = directory.session_socket(configuration.session)
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            path.chmod(0o600)
+            listener.listen()
+            child = _spawn(directory, configuration, listener)
+        try:
+            return cls._connected(directory, configuration.session, START_SECONDS, child)
+        except VisparkError as error:
+            # Its sockets close a little before it has ended.
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(_END_SECONDS)
+            if child.returncode == -signal.SIGKILL:
+                raise WorkerLost("the device process was killed while it started") from error
+            child.kill()
+            child.wait()
+            raise WorkerUnavailable(
+                f"the device process of session {configuration.session} ended before it was ready",
+                detail=log.tail(directory.process_log, _LOG_LINES)) from error
+
+    @classmethod
+    def adopt(cls, directory: RuntimeDirectory, session: str) -> DeviceProcess:
+        """Take over the process of a session that an earlier daemon started.
+
+        Raises
+        ------
+        WorkerLost
+            If there is none.
+        """
+        return cls._connected(directory, session, ADOPT_SECONDS, None)
+
+    @classmethod
+    def _connected(cls, directory, session, seconds, child) -> DeviceProcess:
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.settimeout(seconds)
+            sock.connect(str(directory.session_socket(session)))
+            check_peer(sock, f"the device process of session {session}")
+            control = Connection(sock)
+            found, _ = control.receive(Registration)
+            return cls(directory, found, control, os.pidfd_open(found.pid), child)
+        except OSError as error:
+            sock.close()
+            raise WorkerLost(f"session {session} has no device process: {error}") from error
+        except VisparkError:
+            sock.close()
+            raise
+
+    def hand_over(self, message: HandOver, client: socket.socket, seconds: float = HAND_OVER_SECONDS) -> int:
+        """Pass a client's connection on with a message, which gets a number here; the process's clients then.
+
+        Raises
+        ------
+        WorkerLost
+            If the process has ended or does not answer within ``seconds``.
+        """
+        with self._lock:
+            number = next(self._numbers)
+            self._control.socket.settimeout(seconds)
+            self._control.send(replace(message, number=number), HandOver, [client.fileno()])
+            while True:
+                taken, _ = self._control.receive(Taken, cap=64)
+                # Lower numbers are late answers to those who no longer waited.
+                if taken.number == number:
+                    return taken.clients
+
+    def ended(self, seconds: float = 0.0) -> bool:
+        """Whether the process has ended, or does so within ``seconds``."""
+        return has_ended(self.pidfd, seconds)
+
+    def autopsy(self) -> Death:
+        """How the process ended, once it has."""
+        status = self._child.wait() if self._child is not None else 0
+        died_of = -status if status < 0 else 0
+        box = crash_record.read(self._directory.session_box(self.found.session), died_of)
+        mine = box is not None and box.epoch == self.found.epoch
+        return Death(False, died_of, box.failure if mine else None)
+
+    def terminate(self) -> None:
+        """Ask the process to end, and end it when it does not."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if not self.ended():
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self.pidfd, number)
+            if self.ended(GRACE_SECONDS):
+                return
+        _log.error("process %d does not end", self.found.pid)
+
+
+def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: socket.socket) -> subprocess.Popen:
+    command = [sys.executable, "-P", "-m", "gpu_worker.server.device_process", str(listener.fileno()),
+               configuration.session, str(configuration.epoch)]
+    output = log.open_for_output(directory.process_log)
+    # The cores are Spark's too: threads that wait for the next kernel must not spin on them.
+    variables = {"OMP_WAIT_POLICY": "passive"} | environment(directory)
+    try:
+        child = subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, stdout=output,
+                                 stderr=output, env=variables, start_new_session=True)
+    except OSError as error:
+        raise WorkerUnavailable(f"no device process can be started: {error}") from error
+    finally:
+        os.close(output)
+    # It reads its secret here, for arguments are everybody's to see. A pipe holds more than a configuration.
+    with suppress(BrokenPipeError), child.stdin as pipe:
+        pipe.write(encode(configuration, Configuration))
+    return child

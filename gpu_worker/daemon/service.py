@@ -1,0 +1,129 @@
+"""The daemon's process: one per runtime directory, in the foreground or detached."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+
+from gpu_worker.daemon.daemon import Daemon
+from gpu_worker.mpi.cluster import Cluster
+from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
+from gpu_worker.system import log
+from gpu_worker.system.paths import RuntimeDirectory
+
+_LOCK_SECONDS = 20.0
+_LOG_LINES = 20
+_TOLD_BYTES = 64 << 10
+
+
+def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster | None = None, port: int = 0,
+          ready: int | None = None) -> bool:
+    """Be the daemon of a runtime directory until it is stopped; ``False`` if there is a live one already.
+
+    A daemon that was killed leaves its lock file, in which it says what it knew of other nodes. ``ready`` is a
+    descriptor that gets a byte once clients can connect.
+    """
+    lock = _acquire(directory)
+    if lock is None:
+        return False
+    cluster = (cluster or Cluster(directory)).or_as(os.pread(lock, _TOLD_BYTES, 0))
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, cluster.told(), 0)
+    daemon = Daemon(directory, idle=idle, cluster=cluster, port=port)
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: daemon.stop())
+        daemon.open()
+        if ready is not None:
+            os.write(ready, b"1")
+            os.close(ready)
+        daemon.run()
+    finally:
+        daemon.close()
+        directory.lock.unlink(missing_ok=True)
+        os.close(lock)
+        daemon.released()
+    return True
+
+
+def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None = None, port: int = 0) -> bool:
+    """Start a daemon in a process of its own and wait until clients can connect; ``False`` if there is a live one.
+
+    Raises
+    ------
+    WorkerUnavailable
+        If it ended before that.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        _leave_terminal(directory)
+        os._exit(_run_detached(directory, idle, cluster, port, writer))
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read(1)
+    if said:
+        return True
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status == 0:
+        return False
+    raise WorkerUnavailable(f"the daemon ended with status {status} before it was ready",
+                            detail=log.tail(directory.log, _LOG_LINES))
+
+
+def _run_detached(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | None, port: int,
+                  writer: int) -> int:
+    try:
+        serve(directory, idle, cluster=cluster, port=port, ready=writer)
+    except VisparkError as error:
+        print(error, file=sys.stderr)
+        return 1
+    finally:
+        sys.stderr.flush()
+    return 0
+
+
+def _leave_terminal(directory: RuntimeDirectory) -> None:
+    os.setsid()
+    os.chdir("/")
+    output = log.open_for_output(directory.log)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for target, source in ((0, nothing), (1, output), (2, output)):
+        os.dup2(source, target)
+    os.close(output)
+    os.close(nothing)
+
+
+def _acquire(directory: RuntimeDirectory) -> int | None:
+    """The lock of the only daemon, or ``None`` when a live one answers."""
+    until = time.monotonic() + _LOCK_SECONDS
+    while True:
+        lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A daemon that ends removes the file; a lock on a removed file guards nothing.
+            if directory.lock.exists() and os.path.samestat(os.fstat(lock), directory.lock.stat()):
+                return lock
+        except BlockingIOError:
+            if _answers(directory):
+                os.close(lock)
+                return None
+        os.close(lock)
+        if time.monotonic() > until:
+            raise WorkerUnavailable(f"another daemon holds {directory.lock} and does not answer; "
+                                    f"see {directory.log}")
+        time.sleep(0.05)
+
+
+def _answers(directory: RuntimeDirectory) -> bool:
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(str(directory.socket))
+        except OSError:
+            return False
+        return True

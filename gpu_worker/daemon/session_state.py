@@ -1,0 +1,321 @@
+"""Which sessions there are, who may use them, and when they end.
+
+Pure decisions: every method of :class:`Sessions` is an event, what it returns are instructions to the daemon, and the
+only outside thing is the clock, which is injected. Nothing here knows of sockets, threads or processes.
+
+The lease. While a driver's lease connection is open, its session lives; when the last one closes, the session ends
+``options.lease`` seconds later unless the driver leases it again. A session whose driver never leased it here (it
+cannot reach this node, or the daemon was replaced) lives while an anchor process of one of its clients lives, and then
+``options.lease`` seconds more.
+
+Epochs number a session's device processes, upwards. A session starts above all numbers that were in use before, also
+with an earlier daemon, so that what was meant for a process that is gone is never taken for its successor's.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gpu_worker.protocol.control import Door, Registration
+from gpu_worker.protocol.errors import ProtocolError, Unauthorized, WorkerUnavailable
+from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
+from gpu_worker.protocol.versions import other_version
+from gpu_worker.system.log import checked_level
+from gpu_worker.system.paths import checked_session
+
+#: Roles of a greeting: those that are handed on to the session's device process, and those that the daemon answers.
+CLIENT_ROLES = ("driver", "executor")
+ADMIN_ROLES = ("lease", "finish", "admin")
+ROLES = CLIENT_ROLES + ADMIN_ROLES
+
+#: The longest name of a host.
+MAX_HOST = 253
+
+_DEATHS_KEPT = 16
+_UNKNOWN_DEATH = Death(False, 0, None)
+
+
+# -- instructions -----------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Start:
+    """Start a device process of this epoch."""
+
+    session: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Report when this process ends."""
+
+    session: str
+    pid: int
+
+
+@dataclass(frozen=True)
+class End:
+    """End the session's process, if it has one, and remove the session's files."""
+
+    session: str
+
+
+Instruction = Start | Watch | End
+
+
+# -- state ------------------------------------------------------------------------------------------------------------
+
+@dataclass
+class Session:
+    """One application's stay. ``leased`` says that its driver has held a lease, ``lapsed`` since when none is held."""
+
+    name: str
+    application: str
+    options: SessionOptions
+    secret: bytes
+    epoch: int
+    running: bool = False
+    leases: int = 0
+    leased: bool = False
+    anchors: set[int] = field(default_factory=set)
+    lapsed: float | None = None
+    deaths: dict[int, Death] = field(default_factory=dict)
+    door: Door | None = None
+
+    @property
+    def renewed(self) -> bool:
+        return self.leases > 0 if self.leased else bool(self.anchors)
+
+
+class Sessions:
+    """The daemon's sessions.
+
+    Parameters
+    ----------
+    clock : callable
+        Monotonic time in seconds.
+    last_epoch : int
+        A number that no epoch of an earlier daemon has exceeded.
+    """
+
+    def __init__(self, clock: Callable[[], float], last_epoch: int = 0):
+        self._clock = clock
+        self._last_epoch = last_epoch
+        self._sessions: dict[str, Session] = {}
+        self._empty_since: float | None = clock()
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(list(self._sessions.values()))
+
+    def get(self, name: str) -> Session | None:
+        return self._sessions.get(name)
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def greet(self, hello: Hello) -> list[Instruction]:
+        """A client greets; its first greeting makes the session.
+
+        Raises
+        ------
+        ProtocolError
+            If the greeting is of another version or not well-formed.
+        Unauthorized
+            If the session has another secret.
+        """
+        check(hello)
+        if hello.role == "admin":
+            return []
+        session = self._authenticated(hello)
+        if hello.role == "lease":
+            session.leases += 1
+            session.leased = True
+            self._renew(session)
+            return []
+        # Whoever greets is then handed on to the session's process.
+        return [*self._anchored(session, [hello.anchor]), *self._started(session)]
+
+    def visit(self, name: str) -> list[Instruction]:
+        """Somebody names a session over TCP, and is handed on to its process, which asks for the secret.
+
+        Raises
+        ------
+        WorkerUnavailable
+            If there is no such session, or it is not to be reached so.
+        """
+        session = self._sessions.get(name)
+        if session is None or session.door is None:
+            raise WorkerUnavailable("no session of this name is reached here")
+        return self._started(session)
+
+    def opened(self, name: str, door: Door) -> None:
+        """A session can be reached over TCP from now on."""
+        if name in self._sessions:
+            self._sessions[name].door = door
+
+    def finish(self, hello: Hello) -> list[Instruction]:
+        """A driver says that its application is over. Raises as :meth:`greet` does."""
+        check(hello)
+        return [self._remove(self._authenticated(hello).name)] if hello.session in self._sessions else []
+
+    def lease_closed(self, name: str) -> None:
+        """A driver's lease connection closed."""
+        if name in self._sessions:
+            session = self._sessions[name]
+            session.leases = max(session.leases - 1, 0)
+            self._renew(session)
+
+    def anchor_gone(self, name: str, pid: int) -> None:
+        """An anchor process ended."""
+        if name in self._sessions:
+            self._sessions[name].anchors.discard(pid)
+            self._renew(self._sessions[name])
+
+    def process_ended(self, name: str, epoch: int, death: Death) -> None:
+        """A device process ended, or could not be started."""
+        session = self._sessions.get(name)
+        if session is not None and session.epoch >= epoch:
+            session.deaths[epoch] = death
+            for old in sorted(session.deaths)[:-_DEATHS_KEPT]:
+                del session.deaths[old]
+            session.running = session.running and session.epoch != epoch
+
+    def adopt(self, found: Registration) -> list[Instruction]:
+        """A process that an earlier daemon started is still there."""
+        self._last_epoch = max(self._last_epoch, found.epoch)
+        session = self._add(Session(found.session, found.application, found.options, found.secret, found.epoch, True,
+                                    door=found.door))
+        return self._anchored(session, found.anchors)
+
+    def expire(self) -> list[Instruction]:
+        """Time passed: end the sessions whose lease has run out."""
+        now = self._clock()
+        ended = [session.name for session in self if self._expiry(session) <= now]
+        return [self._remove(name) for name in ended]
+
+    def stop(self) -> list[Instruction]:
+        """The daemon stops: end all sessions."""
+        return [self._remove(session.name) for session in self]
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def next_expiry(self) -> float | None:
+        """When :meth:`expire` is due, on the injected clock."""
+        expiry = min(map(self._expiry, self), default=math.inf)
+        return None if expiry == math.inf else expiry
+
+    def empty_since(self) -> float | None:
+        """Since when there has been no session."""
+        return self._empty_since
+
+    def autopsy(self, name: str, epoch: int) -> Death:
+        """How a session's process of an epoch ended."""
+        session = self._sessions.get(name)
+        if session is None:
+            return _UNKNOWN_DEATH
+        if session.running and session.epoch == epoch:
+            return Death(True, 0, None)
+        return session.deaths.get(epoch, _UNKNOWN_DEATH)
+
+    def lease_text(self, session: Session) -> str:
+        """What keeps a session, for people."""
+        if session.lapsed is not None:
+            return f"ends in {max(self._expiry(session) - self._clock(), 0):.0f} s"
+        return "driver" if session.leased else "executors"
+
+    def validate(self) -> None:
+        """Assert what must always hold."""
+        assert (self._empty_since is None) == bool(self._sessions)
+        for name, session in self._sessions.items():
+            assert name == session.name
+            assert session.epoch <= self._last_epoch
+            assert session.leases >= 0 and (session.leased or not session.leases)
+            assert (session.lapsed is None) == session.renewed
+            assert len(session.deaths) <= _DEATHS_KEPT and max(session.deaths, default=0) <= session.epoch
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def knows(self, name: str, secret: bytes) -> bool:
+        """Whether there is a session of this name, and it has this secret."""
+        session = self._sessions.get(name)
+        return session is not None and hmac.compare_digest(session.secret, secret)
+
+    def _authenticated(self, hello: Hello) -> Session:
+        session = self._sessions.get(hello.session)
+        if session is None:
+            return self._add(Session(hello.session, hello.application, hello.options, hello.secret,
+                                     self._last_epoch))
+        if not hmac.compare_digest(session.secret, hello.secret):
+            raise Unauthorized(f"session {hello.session} has another secret")
+        return session
+
+    def _add(self, session: Session) -> Session:
+        self._sessions[session.name] = session
+        self._empty_since = None
+        self._renew(session)
+        return session
+
+    def _remove(self, name: str) -> End:
+        del self._sessions[name]
+        if not self._sessions:
+            self._empty_since = self._clock()
+        return End(name)
+
+    def _anchored(self, session: Session, pids: Iterable[int]) -> list[Instruction]:
+        new = sorted({pid for pid in pids if pid} - session.anchors)
+        session.anchors.update(new)
+        # A greeting counts as a sign of life even where nothing else renews the lease.
+        if not session.leased:
+            session.lapsed = None
+        self._renew(session)
+        return [Watch(session.name, pid) for pid in new]
+
+    def _started(self, session: Session) -> list[Instruction]:
+        """What starts a session's process, where it has none."""
+        if session.running:
+            return []
+        session.epoch += 1
+        session.running = True
+        self._last_epoch = max(self._last_epoch, session.epoch)
+        return [Start(session.name, session.epoch)]
+
+    def _renew(self, session: Session) -> None:
+        if session.renewed:
+            session.lapsed = None
+        elif session.lapsed is None:
+            session.lapsed = self._clock()
+
+    def _expiry(self, session: Session) -> float:
+        return math.inf if session.lapsed is None else session.lapsed + session.options.lease
+
+
+def check(hello: Hello) -> None:
+    """Check a greeting's version and fields.
+
+    Raises
+    ------
+    ProtocolError
+        If the client's version is not ours or a field is not in its range.
+    OptionError
+        If there is no such log level.
+    """
+    if hello.version != VERSION:
+        raise other_version(hello.version)
+    if hello.role not in ROLES:
+        raise ProtocolError(f"a role is one of {', '.join(ROLES)}, not {hello.role[:80]!r}")
+    if hello.role == "admin":
+        return
+    checked_session(hello.session)
+    if not 16 <= len(hello.secret) <= 64:
+        raise ProtocolError(f"a session's secret has 16 to 64 bytes, not {len(hello.secret)}")
+    if not 0 <= hello.anchor < 1 << 31:
+        raise ProtocolError(f"an anchor is a process's number or 0, not {hello.anchor}")
+    if len(hello.reach) > MAX_HOST:
+        raise ProtocolError(f"a node's address has at most {MAX_HOST} characters, not {len(hello.reach)}")
+    if not 0 < hello.options.lease < math.inf:
+        raise ProtocolError(f"a lease is a positive number of seconds, not {hello.options.lease}")
+    if hello.options.memory < 0:
+        raise ProtocolError(f"a session's memory is a number of bytes or 0, not {hello.options.memory}")
+    checked_level(hello.options.log_level)

@@ -1,0 +1,406 @@
+"""Carries out what :mod:`gpu_worker.daemon.session_state` decides: processes, leases and anchors of all sessions."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+
+from gpu_worker.daemon.device_process import DeviceProcess
+from gpu_worker.daemon.session_state import End, Instruction, Session, Sessions, Start, Watch
+from gpu_worker.daemon.snapshot_store import Snapshot, Vault
+from gpu_worker.daemon.tcp_listener import Doors
+from gpu_worker.protocol.control import VISITOR, Configuration, Door, HandOver
+from gpu_worker.protocol.errors import ProtocolError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import (
+    Death,
+    Deposit,
+    Discard,
+    Greeting,
+    Hello,
+    Reply,
+    Report,
+    Reported,
+    Request,
+    SessionStatus,
+    Withdraw,
+)
+from gpu_worker.protocol.wire import Connection, close_all, failure_of
+from gpu_worker.system.failpoints import failpoint
+from gpu_worker.system.paths import RuntimeDirectory
+from gpu_worker.system.peer import has_ended
+from gpu_worker.system.watcher import Watcher
+
+_log = logging.getLogger(__name__)
+
+_HAND_OVER_ATTEMPTS = 8
+_REPORT_SECONDS = 2.0
+#: A process's sockets close a little before it counts as ended.
+_DEATH_SECONDS = 1.0
+
+
+class Keeper:
+    """The daemon's sessions with their processes. Its methods may be called from any thread.
+
+    Parameters
+    ----------
+    directory : RuntimeDirectory
+        Made and checked.
+    watcher : Watcher
+        Where processes and leases are waited for; woken when there is something new to wait for.
+    port : int
+        Where sessions that span nodes are reached; 0 for any port that is free.
+    """
+
+    def __init__(self, directory: RuntimeDirectory, watcher: Watcher, port: int = 0):
+        self._directory = directory
+        self.doors = Doors(directory, watcher, self.visit, port)
+        self._watcher = watcher
+        self._worker = directory.worker
+        # A clock in milliseconds outruns any count of processes.
+        self._sessions = Sessions(time.monotonic, last_epoch=int(time.time() * 1000))
+        self._processes: dict[str, Future[DeviceProcess]] = {}
+        self._endings: dict[str, threading.Thread] = {}
+        self._vault = Vault()
+        self._anchors: dict[Watch, int] = {}
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self._stopped = False
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def adopt(self) -> None:
+        """Take over the processes that an earlier daemon left, and clear away what is left of others."""
+        self._directory.sessions.mkdir(mode=0o700, exist_ok=True)
+        for name in self._directory.found_sessions():
+            try:
+                process = DeviceProcess.adopt(self._directory, name)
+            except VisparkError as error:
+                _log.info("session %s is not adopted: %s", name, error)
+                self._remove_files(name)
+                continue
+            door = process.found.door and self.doors.open_again(process.found.door)
+            with self._lock:
+                self._processes[name] = Future()
+                instructions = self._sessions.adopt(replace(process.found, door=door))
+            self._watch_process(process)
+            self._processes[name].set_result(process)
+            self._carry_out(instructions)
+            _log.info("session %s is adopted with process %d, epoch %d", name, process.found.pid, process.found.epoch)
+
+    def lease(self, hello: Hello) -> None:
+        """A driver leases its session; :meth:`lease_closed` must follow."""
+        self._admit(hello.session, lambda: self._sessions.greet(hello))
+        self._watcher.wake()
+
+    def finish(self, hello: Hello) -> None:
+        """End a session whose application is over."""
+        with self._lock:
+            instructions = self._sessions.finish(hello)
+        self._carry_out(instructions)
+        self._watcher.wake()
+
+    def lease_closed(self, session: str) -> None:
+        with self._lock:
+            self._sessions.lease_closed(session)
+        self._watcher.wake()
+
+    def hand_over(self, hello: Hello, client: socket.socket) -> None:
+        """Hand a client's connection to its session's process, which is started if need be.
+
+        Raises
+        ------
+        VisparkError
+            If the client is refused, or no process takes it.
+        """
+        def coming() -> Future[DeviceProcess] | None:
+            return self._admit(hello.session, lambda: self._sessions.greet(hello))
+
+        first = coming()
+        door = self._door(hello) if hello.reach else None
+        self._hand_over(hello.session, first, coming, HandOver(0, hello.role, hello.anchor, door), client)
+
+    def visit(self, session: str, client: socket.socket) -> None:
+        """Hand on a connection over TCP, of somebody who names a session. Raises as :meth:`hand_over`."""
+        def coming() -> Future[DeviceProcess] | None:
+            return self._admit(session, lambda: self._sessions.visit(session))
+
+        first = coming()
+        with self._lock:
+            found = self._sessions.get(session)
+            door = found.door if found else None
+        self._hand_over(session, first, coming, HandOver(0, VISITOR, 0, door), client)
+
+    def _hand_over(self, session: str, first: Future[DeviceProcess] | None,
+                   again: Callable[[], Future[DeviceProcess] | None], message: HandOver, client: socket.socket) -> None:
+        coming = first
+        for attempt in range(_HAND_OVER_ATTEMPTS):
+            if attempt:
+                coming = again()
+            else:
+                failpoint("authenticated")
+            if self._handed_over(coming, session, message, client):
+                failpoint("handed-over")
+                self._watcher.wake()
+                return
+        raise WorkerUnavailable(f"the device processes of session {session} end as soon as they are started; "
+                                f"see {self._directory.process_log}")
+
+    def _door(self, hello: Hello) -> Door | None:
+        """Where a session is reached over TCP, which is seen to if need be; None where that cannot be."""
+        with self._opening:
+            with self._lock:
+                session = self._sessions.get(hello.session)
+                door = session.door if session else None
+            if door is None:
+                try:
+                    door = self.doors.open(hello.reach)
+                except VisparkError as error:
+                    _log.error("session %s is not reached over TCP: %s", hello.session, error)
+                    return None
+                with self._lock:
+                    self._sessions.opened(hello.session, door)
+            return door
+
+    def deposit(self, request: Deposit, descriptors: list[int]) -> None:
+        """Hold on to a snapshot until it is of no more use, or its session ends.
+
+        Raises
+        ------
+        Unauthorized
+            If there is no such session, or it has another secret.
+        ProtocolError
+            If it came without the memory.
+        """
+        with self._lock:
+            refused = not self._sessions.knows(request.session, request.secret)
+        if refused or len(descriptors) != 1:
+            close_all(descriptors)
+            if refused:
+                raise Unauthorized(f"session {request.session} is not known here under this secret")
+            raise ProtocolError(f"a snapshot came with {len(descriptors)} descriptors")
+        self._vault.put(request.session, (request.snapshot, request.owner),
+                        Snapshot(descriptors[0], request.offset, request.nbytes), request.needed)
+
+    def withdraw(self, request: Withdraw) -> Snapshot:
+        """A session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and :meth:`Vault.get`."""
+        self._check(request)
+        return self._vault.get(request.session, (request.snapshot, request.owner))
+
+    def discard(self, request: Discard) -> None:
+        """Let go of a session's snapshots; raises as :meth:`deposit`."""
+        self._check(request)
+        self._vault.discard(request.session, request.snapshots)
+
+    def _check(self, request: Withdraw | Discard) -> None:
+        with self._lock:
+            if not self._sessions.knows(request.session, request.secret):
+                raise Unauthorized(f"session {request.session} is not known here under this secret")
+
+    def expire(self) -> tuple[float | None, float | None]:
+        """End the sessions whose lease has run out; when to call again, and since when there is no session."""
+        with self._lock:
+            instructions = self._sessions.expire()
+        self._carry_out(instructions)
+        with self._lock:
+            return self._sessions.next_expiry(), self._sessions.empty_since()
+
+    def stop(self) -> None:
+        """End all sessions and take no more; returns when nothing is left of them."""
+        self.doors.close()
+        with self._lock:
+            self._stopped = True
+            instructions = self._sessions.stop()
+        self._carry_out(instructions)
+        for thread in list(self._endings.values()):
+            thread.join()
+        self._clear_worlds()
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def autopsy(self, session: str, epoch: int) -> Death:
+        """How a session's process of an epoch ended."""
+        with self._lock:
+            death, coming = self._sessions.autopsy(session, epoch), self._processes.get(session)
+        if death.alive and coming is not None and coming.done() and coming.exception() is None:
+            process = coming.result()
+            if process.found.epoch == epoch and process.ended(_DEATH_SECONDS):
+                self._process_ended(process)
+        with self._lock:
+            return self._sessions.autopsy(session, epoch)
+
+    def status(self) -> tuple[SessionStatus, ...]:
+        """What is held by whom."""
+        with self._lock:
+            sessions = [(session, self._processes.get(session.name)) for session in self._sessions]
+        return tuple(self._status(session, coming) for session, coming in sessions)
+
+    # -- instructions -------------------------------------------------------------------------------------------------
+
+    def _admit(self, name: str, decide: Callable[[], list[Instruction]]) -> Future[DeviceProcess] | None:
+        """Decide on a greeting, and start a process if need be; the session's, which another thread may be starting."""
+        with self._lock:
+            if self._stopped:
+                raise WorkerLost("the daemon stops")
+            instructions = decide()
+            starts = [one for one in instructions if isinstance(one, Start)]
+            if starts:
+                self._processes[name] = Future()
+            session, coming = self._sessions.get(name), self._processes.get(name)
+            ending = self._endings.get(name)
+        self._carry_out(instructions)
+        for start in starts:
+            if ending is not None:
+                # An earlier session of the same name is still clearing away its files.
+                ending.join()
+            self._start(session, start.epoch, coming)
+        return coming
+
+    def _handed_over(self, coming: Future[DeviceProcess], session: str, message: HandOver,
+                     client: socket.socket) -> bool:
+        """Hand over, unless the process turns out to be dead."""
+        try:
+            process = coming.result()
+        except WorkerLost:
+            return False
+        failpoint("before-hand-over")
+        try:
+            process.hand_over(message, client)
+            return True
+        except WorkerLost as error:
+            _log.info("process %d of session %s does not take a client: %s", process.found.pid, session, error)
+            if process.ended(_DEATH_SECONDS):
+                self._process_ended(process)
+                return False
+            # It may have the client all the same, who must try again with a new connection.
+            process.terminate()
+            self._process_ended(process)
+            raise
+
+    def _start(self, session: Session, epoch: int, coming: Future[DeviceProcess]) -> None:
+        configuration = Configuration(session.name, session.secret, session.application, session.options, epoch,
+                                      self._worker, str(self._directory.session_box(session.name)))
+        try:
+            process = DeviceProcess.start(self._directory, configuration)
+        except VisparkError as error:
+            _log.error("%s", error)
+            with self._lock:
+                self._sessions.process_ended(session.name, epoch, Death(False, 0, failure_of(error)))
+            coming.set_exception(error)
+            return
+        self._watch_process(process)
+        coming.set_result(process)
+        _log.info("session %s has process %d, epoch %d", session.name, process.found.pid, epoch)
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Watch):
+                self._watch_anchor(instruction)
+            elif isinstance(instruction, End):
+                self._end(instruction)
+
+    def _end(self, end: End) -> None:
+        with self._lock:
+            coming, before = self._processes.pop(end.session, None), self._endings.get(end.session)
+            for watch in [watch for watch in self._anchors if watch.session == end.session]:
+                self._forget_anchor(watch)
+            thread = threading.Thread(target=self._end_session, args=[end.session, coming, before], daemon=True)
+            self._endings[end.session] = thread
+            # Whoever finds it there may wait for it.
+            thread.start()
+
+    def _end_session(self, name: str, coming: Future[DeviceProcess] | None, before: threading.Thread | None) -> None:
+        if before is not None:
+            before.join()
+        if coming is not None and coming.exception() is None:
+            coming.result().terminate()
+            self._process_ended(coming.result())
+        self._remove_files(name)
+        self._vault.drop(name)
+        _log.info("session %s ended", name)
+        with self._lock:
+            if self._endings.get(name) is threading.current_thread():
+                del self._endings[name]
+
+    def _clear_worlds(self) -> None:
+        """Remove the sockets of worlds that did not come to be."""
+        for path in self._directory.sessions.glob("*.world"):
+            path.unlink(missing_ok=True)
+
+    def _remove_files(self, name: str) -> None:
+        self._directory.session_socket(name).unlink(missing_ok=True)
+        self._directory.session_box(name).unlink(missing_ok=True)
+
+    def _watch_anchor(self, watch: Watch) -> None:
+        try:
+            pidfd = os.pidfd_open(watch.pid)
+        except OSError:
+            with self._lock:
+                self._sessions.anchor_gone(watch.session, watch.pid)
+            return
+        with self._lock:
+            self._anchors[watch] = pidfd
+        self._watcher.watch(pidfd, partial(self._anchor_gone, watch))
+
+    def _anchor_gone(self, watch: Watch) -> None:
+        with self._lock:
+            # The session may have ended just now, and another one may watch the same process.
+            if watch in self._anchors and has_ended(self._anchors[watch]):
+                self._forget_anchor(watch)
+                self._sessions.anchor_gone(watch.session, watch.pid)
+
+    def _forget_anchor(self, watch: Watch) -> None:
+        pidfd = self._anchors.pop(watch)
+        self._watcher.forget(pidfd)
+        os.close(pidfd)
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def _watch_process(self, process: DeviceProcess) -> None:
+        self._watcher.watch(process.pidfd, partial(self._process_ended, process))
+
+    def _process_ended(self, process: DeviceProcess) -> None:
+        """Learn how a process ended. Whoever notices first does it, others wait until it is done."""
+        found = process.found
+        with process.burial:
+            if process.buried or not process.ended():
+                return
+            process.buried = True
+            self._watcher.forget(process.pidfd)
+            death = process.autopsy()
+            with self._lock:
+                self._sessions.process_ended(found.session, found.epoch, death)
+        _log.info("process %d of session %s ended: signal %d, %s", found.pid, found.session, death.signal,
+                  death.failure.message if death.failure else "nothing to blame")
+
+    def _status(self, session: Session, coming: Future[DeviceProcess] | None) -> SessionStatus:
+        pid, clients, report = 0, 0, None
+        if coming is not None and coming.done() and coming.exception() is None:
+            pid = coming.result().found.pid
+            try:
+                clients, report = _report(coming.result())
+            except VisparkError as error:
+                _log.info("no report of session %s: %s", session.name, error)
+        with self._lock:
+            lease = self._sessions.lease_text(session)
+        return SessionStatus(session.name, session.application, pid, session.epoch, clients, lease, report)
+
+
+def _report(process: DeviceProcess) -> tuple[int, Reported | None]:
+    """The number of a process's clients and what it holds, asked for as any client would."""
+    ours, theirs = socket.socketpair()
+    with Connection(ours) as connection:
+        with theirs:
+            clients = process.hand_over(HandOver(0, "driver", 0), theirs, _REPORT_SECONDS)
+        ours.settimeout(_REPORT_SECONDS)
+        connection.receive(Greeting)
+        connection.send(Report(0), Request)
+        reply, descriptors = connection.receive(Reply)
+    close_all(descriptors)
+    return clients - 1, reply if isinstance(reply, Reported) else None

@@ -1,0 +1,183 @@
+"""The daemon's side of TCP: it listens where a session asks for it, and reads one line of whoever connects.
+
+Nothing is believed of a stranger but which session it names; its connection goes on to that session's device process,
+which does the rest (:mod:`gpu_worker.server.tcp`).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from gpu_worker.protocol.codec import decode
+from gpu_worker.protocol.control import Door, KeyPair
+from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import VERSION
+from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, MAX_ANSWER, MAX_LINE, READY, REFUSED
+from gpu_worker.system.failpoints import failpoint
+from gpu_worker.system.handshake_limiter import Greeters
+from gpu_worker.system.launcher import environment
+from gpu_worker.system.paths import RuntimeDirectory
+from gpu_worker.system.watcher import Watcher
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 64
+_KEY_SECONDS = 30.0
+_LINE = re.compile(rb"vispark (\d{1,6}) (\S+)\n")
+
+#: Takes a session's name and a connection of somebody who named it.
+Visit = Callable[[str, socket.socket], None]
+
+
+class Doors:
+    """Where sessions are reached over TCP: one port for each address. Its methods may be called from any thread.
+
+    Parameters
+    ----------
+    directory : RuntimeDirectory
+        The daemon's.
+    watcher : Watcher
+        Where connections are waited for.
+    visit : callable
+        Hands a connection on to a session's device process.
+    port : int
+        The port to take; 0 for any that is free.
+    """
+
+    def __init__(self, directory: RuntimeDirectory, watcher: Watcher, visit: Visit, port: int = 0):
+        self._directory = directory
+        self._watcher = watcher
+        self._visit = visit
+        self._port = port
+        self._listeners: dict[str, socket.socket] = {}
+        # Strangers keep each other waiting, and nobody else.
+        self._strangers = Greeters()
+        self._lock = threading.Lock()
+
+    def open(self, host: str) -> Door:
+        """Listen at an address, if that is not done yet, and make a key pair for a session.
+
+        Raises
+        ------
+        WorkerUnavailable
+            If either cannot be done.
+        """
+        with self._lock:
+            port = self._listen(host, self._port)
+            return Door(host, port, _new_pair(self._directory))
+
+    def open_again(self, door: Door) -> Door | None:
+        """Listen where an earlier daemon did, for a session that is adopted; None where that cannot be.
+
+        At another port where somebody has taken that one: then the driver hears of it from the next task.
+        """
+        with self._lock:
+            try:
+                return replace(door, port=self._listen(door.host, door.port))
+            except WorkerUnavailable as error:
+                _log.warning("%s", error)
+                return None
+
+    def sweep(self) -> float | None:
+        """Refuse those that are too slow; when to call again, on the monotonic clock."""
+        return self._strangers.sweep()
+
+    def close(self) -> None:
+        with self._lock:
+            listeners, self._listeners = self._listeners, {}
+        for listener in listeners.values():
+            self._watcher.forget(listener)
+            listener.close()
+        self._strangers.close()
+
+    def _listen(self, host: str, port: int) -> int:
+        listener = self._listeners.get(host)
+        if listener is None:
+            listener = _listening(host, port)
+            listener.setblocking(False)
+            self._listeners[host] = listener
+            self._watcher.listen(listener, self._begin, _log)
+            self._watcher.wake()
+            _log.info("sessions that span nodes are reached at %s, port %d", *listener.getsockname()[:2])
+        return listener.getsockname()[1]
+
+    # -- strangers ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, sock: socket.socket) -> None:
+        self._strangers.add(sock)
+        threading.Thread(target=self._serve, args=[sock], name="stranger", daemon=True).start()
+
+    def _serve(self, sock: socket.socket) -> None:
+        with sock:
+            try:
+                try:
+                    failpoint("accepted")
+                    session = _named(sock)
+                finally:
+                    self._strangers.remove(sock)
+                self._visit(session, sock)
+                _say(sock, READY)
+            except WorkerLost as error:
+                _log.debug("a stranger went away: %s", error)
+            except VisparkError as error:
+                _log.info("a stranger is refused: %s", error)
+                _say(sock, f"{REFUSED} {type(error).__name__} {error.message}")
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens, at another port where that one cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        if not port:
+            raise WorkerUnavailable(f"the daemon cannot listen on {host}: {error}") from error
+        _log.warning("port %d of %s cannot be had, and another is taken: %s", port, host, error)
+        return _listening(host, 0)
+
+
+def _named(sock: socket.socket) -> str:
+    """The session that a stranger names in its line; nothing behind that is read."""
+    sock.settimeout(ADMISSION_SECONDS)
+    line, byte = bytearray(), b"."
+    try:
+        while byte and len(line) < MAX_LINE and not line.endswith(b"\n"):
+            byte = sock.recv(1)
+            line += byte
+    except OSError as error:
+        raise WorkerLost(f"it named no session: {error}") from error
+    if not byte:
+        raise WorkerLost("it named no session")
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise ProtocolError("this is a GPU worker of vispark, and that is not its protocol")
+    if int(match[1]) != VERSION:
+        raise ProtocolError(f"the client speaks version {int(match[1])} of the protocol and this worker {VERSION}")
+    return match[2].decode(errors="replace")
+
+
+def _say(sock: socket.socket, line: str) -> None:
+    with suppress(OSError):
+        sock.settimeout(ADMISSION_SECONDS)
+        sock.sendall(" ".join(line.split()).encode()[:MAX_ANSWER - 1] + b"\n")
+
+
+def _new_pair(directory: RuntimeDirectory) -> KeyPair:
+    command = [sys.executable, "-P", "-m", "gpu_worker.daemon.tcp_keys"]
+    try:
+        made = subprocess.run(command, env=environment(directory), stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=_KEY_SECONDS)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise WorkerUnavailable(f"no key pair could be made: {error}") from error
+    if made.returncode:
+        last = made.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise WorkerUnavailable(f"no key pair could be made, which takes 'pip install cryptography': {last}")
+    return decode(made.stdout, KeyPair)

@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: PyCUDA, the driver through cuda-bindings, NVRTC."""

@@ -1,0 +1,600 @@
+"""The ``cuda`` device: one NVIDIA GPU.
+
+PyCUDA, imported in this file alone, owns contexts, streams, events, modules, launches and copies. What it lacks comes
+through cuda-bindings on PyCUDA's handles: stream-ordered allocation, pinning of memory that is not NumPy's, peer
+copies (PyCUDA 2026.1 dereferences a null context there), the kernels' parameters, and the codes of errors.
+
+PyCUDA keeps a stack of contexts per thread and ends the process if a thread ends with one on it, and it destroys
+streams and modules only while their context is current. So calls run inside :meth:`CudaDevice.active`, and streams and
+modules that nobody holds any more go back to the device, which destroys them there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Call, Device, Entry, Given, Kernel, Memory, Recorded, Source, Stream
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.cuda.clock import EventClock, wait_asleep
+from gpu_worker.device.cuda.driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
+from gpu_worker.device.cuda.graph import Graph
+from gpu_worker.device.cuda.module_globals import variables
+from gpu_worker.device.cuda.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
+from gpu_worker.device.launch_limits import Limits, Multiprocessor, Parameters, check_fits, check_launch, ordinals
+from gpu_worker.protocol.errors import (
+    CompileError,
+    DeviceUnavailable,
+    KernelFault,
+    LaunchError,
+    OutOfMemory,
+    VisparkError,
+)
+from gpu_worker.system.fault_report import reported
+
+try:
+    import pycuda.driver as pycuda_driver
+    _MISSING = MISSING
+except ImportError as _error:
+    pycuda_driver = None
+    _MISSING = str(_error)
+
+log = logging.getLogger(__name__)
+
+#: Kernels kept loaded per device; the one used least recently goes first.
+LOADED_KERNELS = 256
+
+#: The oldest driver whose interface tells a kernel's parameters, as CUDA numbers it.
+OLDEST_DRIVER = 12040
+
+#: The oldest compute capability that NVRTC knows and that kernels have instructions for.
+OLDEST_CAPABILITY = (7, 5)
+
+#: Shared memory of a block, static and dynamic, that CUDA gives without being asked to, in bytes.
+SHARED_UNASKED = 48 * 1024
+
+#: CU_STREAM_NON_BLOCKING: not ordered with the default stream, which nothing here uses.
+_NON_BLOCKING = 1
+
+#: Errors after which a context, and with it the process, can do no more.
+FATAL = frozenset("CUDA_ERROR_" + name for name in (
+    "ASSERT", "CONTAINED", "CONTEXT_IS_DESTROYED", "DEINITIALIZED", "ECC_UNCORRECTABLE", "EXTERNAL_DEVICE",
+    "HARDWARE_STACK_ERROR", "ILLEGAL_ADDRESS", "ILLEGAL_INSTRUCTION", "INVALID_ADDRESS_SPACE", "INVALID_PC",
+    "LAUNCH_FAILED", "LAUNCH_TIMEOUT", "MISALIGNED_ADDRESS", "MPS_CLIENT_TERMINATED", "NVLINK_UNCORRECTABLE",
+    "TENSOR_MEMORY_LEAK", "UNKNOWN"))
+
+
+class CudaStream(Stream):
+    """A stream of PyCUDA, and the same handle for cuda-bindings.
+
+    ``progress`` is a word of pinned memory, into which the stream itself writes the number of each mark that it passes.
+    ``event`` is what other streams wait for that wait for this one, recorded anew each time.
+    """
+
+    def __init__(self, native: Any, progress: np.ndarray, event: Any):
+        super().__init__()
+        self.native = native
+        self.event = event
+        self.handle = bindings.CUstream(native.handle)
+        self._progress = progress
+        self._progress[0] = 0
+        self._address = bindings.CUdeviceptr(progress.ctypes.data)
+
+    @property
+    def passed(self) -> int:
+        return self.marks - (self.marks - int(self._progress[0])) % 2**32
+
+    def write_mark(self) -> None:
+        """Let the stream write its last mark's number when it comes there."""
+        check(bindings.cuStreamWriteValue32(self.handle, self._address, self.marks % 2**32, 0))
+
+
+class CudaBuffer(Buffer):
+    """Device memory and the stream it was allocated on.
+
+    It is given back on that stream, so that it is never free before it is there.
+    """
+
+    def __init__(self, device: CudaDevice, address: int, nbytes: int, home: Any):
+        super().__init__(device, address, nbytes)
+        self.home = home
+
+
+class CudaKernel(Kernel):
+    """A function of a loaded module, what it takes, and what its launches may ask for."""
+
+    def __init__(self, device: CudaDevice, source: Source, name: str, function: Any, parameters: Parameters):
+        super().__init__(device, source, name)
+        attributes = pycuda_driver.function_attribute
+        self.function = function
+        self.parameters = parameters
+        self.threads = function.get_attribute(attributes.MAX_THREADS_PER_BLOCK)
+        self.static_shared = function.get_attribute(attributes.SHARED_SIZE_BYTES)
+        self.registers = function.get_attribute(attributes.NUM_REGS)
+        #: Dynamic shared memory that needs no asking for, or was asked for already, in bytes.
+        self.dynamic_shared = max(0, SHARED_UNASKED - self.static_shared)
+        #: Grid, block and shared memory of the last launch, which need no second check.
+        self.checked: tuple | None = None
+
+
+class CudaDevice(Device):
+    """One GPU, through its primary context.
+
+    Parameters
+    ----------
+    ordinal : int
+        Its number in this process.
+    memory : int
+        Bytes that this process may hold on it; 0 for as many as there are.
+    cache : KernelCache
+        Where compiled kernels are kept on disk.
+    room : int
+        The most shared memory that thread blocks may have, in bytes; 0 for as much as there is.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If the device cannot be used.
+    """
+
+    kind = "cuda"
+    asynchronous = True
+
+    def __init__(self, ordinal: int, *, memory: int, cache: KernelCache, room: int = 0):
+        super().__init__(f"cuda:{ordinal}")
+        self.ordinal = ordinal
+        self._cache = cache
+        self._used, self._fault, self._closed = 0, "", False
+        self._kernels: OrderedDict[tuple[Source, str], CudaKernel] = OrderedDict()
+        self._compiling = threading.Lock()
+        self._idle: deque[Any] = deque()
+        self._unused: deque[Any] = deque()
+        self._peers: set[int] = set()
+        self._reached: set[int] = set()
+        self._active = _Active(self)
+        self._home: Any = None
+        self._report = np.zeros(4, np.int64)
+        try:
+            self._open(memory, room)
+        except (pycuda_driver.Error, VisparkError) as error:
+            raise DeviceUnavailable(f"{self.name} cannot be used: {error}") from error
+
+    def _open(self, memory: int, room: int) -> None:
+        native = pycuda_driver.Device(self.ordinal)
+        if native.compute_capability() < OLDEST_CAPABILITY:
+            raise DeviceUnavailable("a {} has compute capability {}.{}; {}.{} or later is needed".format(
+                native.name(), *native.compute_capability(), *OLDEST_CAPABILITY))
+        if not native.get_attribute(pycuda_driver.device_attribute.MEMORY_POOLS_SUPPORTED):
+            raise DeviceUnavailable(f"a {native.name()} has no memory pools, which vispark allocates from")
+        self.arch = architecture(*native.compute_capability())
+        self.clusters = self.arch == "sm_90a"
+        self.limits = _limits(native)
+        self.room = min(room or self.limits.shared, self.limits.shared)
+        self.limits = replace(self.limits, shared=self.room)
+        self._native = native
+        self._total = min(memory or native.total_memory(), native.total_memory())
+        self.multiprocessors = native.get_attribute(pycuda_driver.device_attribute.MULTIPROCESSOR_COUNT)
+        self._multiprocessor = _multiprocessor(native)
+        self._context = native.retain_primary_context()
+        with self._active:
+            self._home = CudaStream(pycuda_driver.Stream(_NON_BLOCKING), np.zeros(1, np.uint32), None)
+            self._report = pycuda_driver.pagelocked_zeros(4, np.int64)
+            self._pool = check(bindings.cuDeviceGetDefaultMemPool(bindings.CUdevice(self.ordinal)))
+            check(bindings.cuMemPoolSetAttribute(
+                self._pool, bindings.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                bindings.cuuint64_t(2**64 - 1)))
+
+    def active(self) -> _Active:
+        """Make the device current in this thread within a ``with``; cheap where it is already.
+
+        CUDA's errors inside become ours: KernelFault, OutOfMemory or LaunchError.
+        """
+        return self._active
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def stream(self) -> CudaStream:
+        try:
+            parts = self._idle.popleft()
+        except IndexError:
+            with self._active:
+                parts = (pycuda_driver.Stream(_NON_BLOCKING), pycuda_driver.pagelocked_empty(1, np.uint32),
+                         pycuda_driver.Event(pycuda_driver.event_flags.DISABLE_TIMING))
+        stream = CudaStream(*parts)
+        weakref.finalize(stream, self._idle.append, parts).atexit = False
+        return stream
+
+    def clock(self) -> EventClock:
+        with self._active:
+            return EventClock(self, self._home)
+
+    def allocate(self, nbytes: int, *, stream: Any) -> CudaBuffer:
+        if nbytes == 0:
+            return CudaBuffer(self, 0, 0, stream.handle)
+        with self.lock:
+            if self._used + nbytes > self._total:
+                raise OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {self._used:,} of {self._total:,} are "
+                                  "in use")
+            self._used += nbytes
+        try:
+            with self._active:
+                address = self._take(nbytes, stream)
+        except VisparkError:
+            with self.lock:
+                self._used -= nbytes
+            raise
+        return CudaBuffer(self, address, nbytes, stream.handle)
+
+    def _take(self, nbytes: int, stream: Any) -> int:
+        exhausted = bindings.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+        status, address = bindings.cuMemAllocAsync(nbytes, stream.handle)
+        if status == exhausted:
+            # What was freed on streams that are still busy, and gaps too small for this one, come back so.
+            check(bindings.cuCtxSynchronize())
+            check(bindings.cuMemPoolTrimTo(self._pool, 0))
+            status, address = bindings.cuMemAllocAsync(nbytes, stream.handle)
+        if status == exhausted:
+            free, total = pycuda_driver.mem_get_info()
+            raise OutOfMemory(f"{self.name}: {nbytes:,} bytes do not fit, {free:,} of {total:,} are free and "
+                              f"{self._used - nbytes:,} in use by this process")
+        return int(check((status, address)))
+
+    def free(self, buffer: Any) -> None:
+        if buffer.nbytes == 0:
+            return
+        with self.lock:
+            self._used -= buffer.nbytes
+        if self._fault or self._closed:
+            return
+        try:
+            with self._active:
+                check(bindings.cuMemFreeAsync(bindings.CUdeviceptr(buffer.address), buffer.home))
+        except KernelFault as error:
+            # The memory goes with the process; whoever uses the device next is told.
+            log.warning("%s", error)
+
+    def memory(self) -> Memory:
+        return Memory(self._used, self._total)
+
+    def pin(self, memory: np.ndarray) -> None:
+        if memory.nbytes:
+            with self._active:
+                PINNED.add(memory)
+
+    def unpin(self, memory: np.ndarray) -> None:
+        if memory.nbytes and not (self._fault or self._closed):
+            with self._active:
+                PINNED.remove(memory)
+
+    # -- copies -------------------------------------------------------------------------------------------------------
+    # Through the bindings, which let other threads run: copies of memory that is not pinned wait for the work before.
+
+    def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Any) -> None:
+        check_fits(source.nbytes, target.nbytes)
+        if source.nbytes:
+            with self._active, stream.clock:
+                check(bindings.cuMemcpyHtoDAsync(target.address, source.ctypes.data, source.nbytes, stream.handle))
+            stream.note(self.copy_in, target, source)
+
+    def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Any) -> None:
+        check_fits(target.nbytes, source.nbytes)
+        if target.nbytes:
+            with self._active, stream.clock:
+                check(bindings.cuMemcpyDtoHAsync(target.ctypes.data, source.address, target.nbytes, stream.handle))
+            stream.note(self.copy_out, target, source)
+
+    def copy_across(self, target: Any, source: Any, *, stream: Any) -> None:
+        check_fits(source.nbytes, target.nbytes)
+        if not source.nbytes:
+            return
+        stream.note(self.copy_across, target, source)
+        if target.device is source.device:
+            with self._active, stream.clock:
+                pycuda_driver.memcpy_dtod_async(target.address, source.address, source.nbytes, stream.native)
+            return
+        ends = [(bindings.CUdeviceptr(end.address), end.device.context_handle) for end in (target, source)]
+        with self._active:
+            for end in (target, source):
+                self._reach(end.device)
+            with stream.clock:
+                check(bindings.cuMemcpyPeerAsync(*ends[0], *ends[1], source.nbytes, stream.handle))
+
+    @property
+    def context_handle(self) -> Any:
+        """Its context, for cuda-bindings."""
+        return bindings.CUcontext(self._context.handle)
+
+    def _reach(self, other: CudaDevice) -> None:
+        """Let this device read and write another's memory directly, where the machine can; once."""
+        if other is self or other.ordinal in self._peers:
+            return
+        self._peers.add(other.ordinal)
+        if not self._native.can_access_peer(other._native):
+            return
+        status, = bindings.cuCtxEnablePeerAccess(other.context_handle, 0)
+        if status != bindings.CUresult.CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED:
+            check((status,))
+        # Enabling a context's peers does not cover memory from a pool.
+        access = bindings.CUmemAccessDesc()
+        access.location.type = bindings.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = self.ordinal
+        access.flags = bindings.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        check(bindings.cuMemPoolSetAccess(other._pool, [access], 1))
+        self._reached.add(other.ordinal)
+
+    # -- kernels ------------------------------------------------------------------------------------------------------
+
+    def compiled(self, source: Source, name: str) -> CudaKernel:
+        with self._compiling:
+            kernel = self._kernels.get((source, name))
+            if kernel is None:
+                cubin = self._cubin(source, name)
+                with self._active:
+                    kernel = self._load(source, name, cubin)
+                self._kernels[source, name] = kernel
+            self._kernels.move_to_end((source, name))
+            if len(self._kernels) > LOADED_KERNELS:
+                self._kernels.popitem(last=False)
+        return kernel
+
+    def _cubin(self, source: Source, name: str) -> Cubin:
+        parts = cubin_key(source, name, self.arch)
+        if parts is None:
+            return compile_cubin(source, name, self.arch)
+        kept = self._cache.get(*parts)
+        if kept is not None:
+            return Cubin.from_bytes(kept)
+        cubin = compile_cubin(source, name, self.arch)
+        self._cache.put(cubin.to_bytes(), *parts)
+        return cubin
+
+    def _load(self, source: Source, name: str, cubin: Cubin) -> CudaKernel:
+        if self._unused:
+            # A module may only go when no launch of its kernels is under way.
+            pycuda_driver.Context.synchronize()
+            self._unused.clear()
+        module = pycuda_driver.module_from_buffer(cubin.code)
+        function = module.get_function(cubin.symbol)
+        self._fill(module, source, dict(cubin.constants))
+        kernel = CudaKernel(self, source, name, function, Parameters(name, parameter_layout(cubin)))
+        weakref.finalize(kernel, self._unused.append, (function, module)).atexit = False
+        return kernel
+
+    def _fill(self, module: Any, source: Source, symbols: dict[str, str]) -> None:
+        for name, symbol, data in variables(source, symbols, self._report):
+            address, nbytes = module.get_global(symbol)
+            if len(data) > nbytes:
+                raise CompileError(f"__constant__ {name} of {source.file} holds {nbytes} bytes, {len(data)} were given")
+            if data:
+                pycuda_driver.memcpy_htod_async(address, data, self._home.native)
+        self._home.native.synchronize()
+
+    def check(self, call: Call) -> None:
+        kernel = call.kernel
+        wanted = call.grid, call.block, call.shared
+        if wanted == kernel.checked:
+            return
+        limits = self.limits.of_kernel(kernel.threads, kernel.static_shared)
+        check_launch(kernel.name, call.grid, call.block, limits, call.shared)
+        with self._active, self.lock:
+            if call.shared > kernel.dynamic_shared:
+                attributes = pycuda_driver.function_attribute
+                kernel.function.set_attribute(attributes.MAX_DYNAMIC_SHARED_SIZE_BYTES, call.shared)
+                kernel.dynamic_shared = call.shared
+        kernel.checked = wanted
+
+    def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
+        return kernel.parameters.pack(arguments)
+
+    def start(self, call: Call, *, stream: Any) -> None:
+        with self._active, stream.clock:
+            # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape
+            # by a call that CUDA has deprecated.
+            call.kernel.function._launch_kernel(call.grid, call.block, call.packed, call.shared, stream.native)
+
+    def side_by_side(self, kernel: Any, threads: int, shared: int) -> int:
+        return self.multiprocessors * self._multiprocessor.resident(threads, kernel.registers,
+                                                                    kernel.static_shared + shared)
+
+    def recorded(self, entries: Sequence[Entry], *, stream: Any) -> Recorded:
+        return Graph(self, stream, entries)
+
+    def mark(self, *, stream: Any) -> int:
+        number = super().mark(stream=stream)
+        with self._active:
+            stream.write_mark()
+        return number
+
+    def order(self, other: Any, *, stream: Any, of: Any) -> None:
+        # An event belongs to the context of the stream that it is recorded on. Whoever waits for it waits for what was
+        # recorded last, and goes on to do so when it is recorded anew.
+        with of._active:
+            other.event.record(other.native)
+        with self._active:
+            stream.native.wait_for_event(other.event)
+
+    def reaches(self, other: Device) -> bool:
+        if not isinstance(other, CudaDevice):
+            return False
+        with self._active:
+            self._reach(other)
+        return other is self or other.ordinal in self._reached
+
+    def synchronize(self, *, stream: Any) -> None:
+        with self._active:
+            stream.native.synchronize()
+
+    def synchronize_asleep(self, *, stream: Any) -> None:
+        with self._active:
+            wait_asleep(stream)
+
+    def query(self, *, stream: Any) -> None:
+        with self._active:
+            status = bindings.cuStreamQuery(stream.handle)[0]
+            if status != bindings.CUresult.CUDA_ERROR_NOT_READY:
+                check((status,))
+
+    # -- errors and the end -------------------------------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        """Raise what makes the device unusable, if something does."""
+        if self._fault:
+            raise KernelFault(self._fault)
+        if self._closed:
+            raise DeviceUnavailable(f"{self.name} is closed")
+
+    def translated(self, error: Exception) -> VisparkError:
+        """CUDA's error as one of ours; one that ended the context is remembered."""
+        code = getattr(error, "code", "")
+        if code not in FATAL and self._home is not None:
+            # PyCUDA's errors carry words only. A context that is lost says so at every call.
+            code = bindings.cuStreamQuery(self._home.handle)[0].name
+        if code in FATAL:
+            self._fault = (f"{self.name}: CUDA reports {code} ({error}); a kernel has failed, and this process can use "
+                           f"the device no more and must end{reported(self._report)}")
+            return KernelFault(self._fault)
+        if isinstance(error, pycuda_driver.MemoryError) or code == "CUDA_ERROR_OUT_OF_MEMORY":
+            return OutOfMemory(f"{self.name}: {error}; {self._used:,} of {self._total:,} bytes are in use")
+        return LaunchError(f"{self.name}: {error}")
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        try:
+            if not self._fault:
+                with self._active:
+                    pycuda_driver.Context.synchronize()
+                    self._kernels.clear()
+                    self._unused.clear()
+                    self._idle.clear()
+                    check(bindings.cuMemPoolTrimTo(self._pool, 0))
+        except VisparkError as error:
+            log.warning("%s was not closed in order: %s", self.name, error)
+        self._closed = True
+        self._release()
+
+    def _release(self) -> None:
+        """Release the primary context from whichever thread this is; PyCUDA does so only for the context on top.
+
+        A context that is lost cannot be put there, but PyCUDA must know that it is gone: it ends the process when it
+        cannot make the context of a stream current in order to destroy it.
+        """
+        try:
+            self._context.push()
+            bindings.cuCtxPopCurrent()
+        except pycuda_driver.Error as error:
+            log.warning("%s was not released: %s", self.name, error)
+        try:
+            self._context.detach()
+        except pycuda_driver.Error as error:
+            log.warning("%s was not detached: %s", self.name, error)
+
+
+class _Active:
+    """Puts a device's context on this thread's stack, unless it is there, and takes it off again."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: CudaDevice):
+        self._device = device
+
+    def __enter__(self) -> None:
+        device = self._device
+        device.check_usable()
+        stack = _THREAD.devices
+        if not stack or stack[-1] is not device:
+            try:
+                device._context.push()
+            except pycuda_driver.Error as error:
+                raise device.translated(error) from error
+        stack.append(device)
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
+        device, stack = self._device, _THREAD.devices
+        stack.pop()
+        if not stack or stack[-1] is not device:
+            try:
+                pycuda_driver.Context.pop()
+            except pycuda_driver.Error as failed:
+                error = failed if error is None else error
+        if isinstance(error, (pycuda_driver.Error, Refused)):
+            raise device.translated(error) from error
+
+
+class _Thread(threading.local):
+    """The devices that are current in a thread, innermost last."""
+
+    def __init__(self):
+        self.devices: list[CudaDevice] = []
+
+
+_THREAD = _Thread()
+
+
+def open_cuda(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0) -> list[CudaDevice]:
+    """Open the GPUs that Spark assigned, or all.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes that this process may hold on each; 0 for as many as there are.
+    addresses : sequence of str
+        Spark's addresses of the GPUs; empty for all.
+    cache_dir : str
+        Directory of the compiled kernels; empty for the user's cache directory.
+    room : int
+        The most bytes of shared memory that their thread blocks may have; 0 for as many as there are.
+
+    Returns
+    -------
+    list of CudaDevice
+        At least one; in the order of ``addresses``.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If PyCUDA, the driver, NVRTC or a device is missing.
+    """
+    if pycuda_driver is None or bindings is None:
+        raise DeviceUnavailable(f"the cuda device needs PyCUDA, cuda-core and an NVIDIA driver ({_MISSING}): {INSTALL}")
+    try:
+        pycuda_driver.init()
+        count, version = pycuda_driver.Device.count(), pycuda_driver.get_driver_version()
+    except pycuda_driver.Error as error:
+        raise DeviceUnavailable(f"there is no usable NVIDIA GPU here: {error}") from error
+    if version < OLDEST_DRIVER:
+        raise DeviceUnavailable(f"the NVIDIA driver speaks CUDA {version // 1000}.{version % 1000 // 10}; "
+                                f"{OLDEST_DRIVER // 1000}.{OLDEST_DRIVER % 1000 // 10} or newer is needed")
+    nvrtc_version()
+    cache = KernelCache(cache_dir)
+    devices: list[CudaDevice] = []
+    try:
+        for ordinal in ordinals(addresses, os.environ.get("CUDA_VISIBLE_DEVICES"), count):
+            devices.append(CudaDevice(ordinal, memory=memory, cache=cache, room=room))
+    except VisparkError:
+        for device in devices:
+            device.close()
+        raise
+    return devices
+
+
+def _limits(native: Any) -> Limits:
+    attributes = pycuda_driver.device_attribute
+    grid = tuple(native.get_attribute(getattr(attributes, f"MAX_GRID_DIM_{axis}")) for axis in "XYZ")
+    block = tuple(native.get_attribute(getattr(attributes, f"MAX_BLOCK_DIM_{axis}")) for axis in "XYZ")
+    return Limits(grid, block, native.get_attribute(attributes.MAX_THREADS_PER_BLOCK),
+                  native.get_attribute(attributes.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN))
+
+
+def _multiprocessor(native: Any) -> Multiprocessor:
+    attributes = pycuda_driver.device_attribute
+    return Multiprocessor(*(native.get_attribute(getattr(attributes, f"MAX_{what}_PER_MULTIPROCESSOR"))
+                            for what in ("REGISTERS", "SHARED_MEMORY", "THREADS")))

@@ -1,0 +1,95 @@
+"""CUDA's driver through cuda-bindings: what PyCUDA lacks, and errors with their codes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.device.cuda.nvrtc import Cubin
+
+try:
+    from cuda.bindings import driver as bindings
+    MISSING = ""
+except ImportError as _error:
+    bindings = None
+    MISSING = str(_error)
+
+log = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A call through cuda-bindings that did not succeed; ``code`` is the name of CUDA's error."""
+
+    def __init__(self, code: str, words: str):
+        super().__init__(code, words)
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.args[0]} ({self.args[1]})"
+
+
+def check(outcome: tuple) -> Any:
+    """What a call of cuda-bindings returned beside its status."""
+    status, *values = outcome
+    if status != bindings.CUresult.CUDA_SUCCESS:
+        words = bindings.cuGetErrorString(status)[1]
+        raise Refused(status.name, words.decode() if words else "no words")
+    return values[0] if values else None
+
+
+def parameter_layout(cubin: Cubin) -> list[tuple[int, int]]:
+    """Offset and size in bytes of each of a kernel's parameters.
+
+    PyCUDA does not give its function handles away, so the driver is asked through a library of the same code.
+    """
+    library = check(bindings.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
+    try:
+        kernel = check(bindings.cuLibraryGetKernel(library, cubin.symbol.encode()))
+        layout: list[tuple[int, int]] = []
+        while True:
+            status, offset, size = bindings.cuKernelGetParamInfo(kernel, len(layout))
+            if status != bindings.CUresult.CUDA_SUCCESS:
+                return layout
+            layout.append((offset, size))
+    finally:
+        bindings.cuLibraryUnload(library)
+
+
+class Pinned:
+    """Host memory registered with the driver, for all devices of the process at once, and how many asked for it."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._users: dict[int, int] = {}
+
+    def add(self, memory: np.ndarray) -> None:
+        address = memory.ctypes.data
+        with self._lock:
+            if address in self._users:
+                self._users[address] += 1
+                return
+            flags = bindings.CU_MEMHOSTREGISTER_PORTABLE
+            if not memory.flags.writeable:
+                flags |= bindings.CU_MEMHOSTREGISTER_READ_ONLY
+            status, = bindings.cuMemHostRegister(address, memory.nbytes, flags)
+            if status == bindings.CUresult.CUDA_SUCCESS:
+                self._users[address] = 1
+            elif status != bindings.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:
+                # Copies are right without it, only slower.
+                log.info("%d bytes of host memory were not pinned: %s", memory.nbytes, status.name)
+
+    def remove(self, memory: np.ndarray) -> None:
+        address = memory.ctypes.data
+        with self._lock:
+            users = self._users.pop(address, 0)
+            if users > 1:
+                self._users[address] = users - 1
+            elif users == 1:
+                check(bindings.cuMemHostUnregister(address))
+
+
+#: Of this process.
+PINNED = Pinned()

@@ -1,0 +1,20 @@
+"""What is filled into a module where it is loaded on a GPU."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+
+from gpu_worker.device.base import Source
+from gpu_worker.system.fault_report import POINTER
+
+
+def variables(source: Source, symbols: Mapping[str, str], report: np.ndarray) -> list[tuple[str, str, bytes]]:
+    """Name, symbol and value of each: its constants, and its pointer to a report.
+
+    ``report`` is pinned memory, which has one address for the host and the device.
+    """
+    found = [(name, symbols[name], data) for name, data in source.constants]
+    return found + ([(POINTER, POINTER, struct.pack("=Q", report.ctypes.data))] if POINTER in source.text else [])

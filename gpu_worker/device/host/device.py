@@ -1,0 +1,301 @@
+"""The ``host`` device: CUDA C++ compiled for this machine's CPU, and its memory.
+
+The headers under ``cuda_on_host/`` make the host compiler take a user's source as it is; their runtime runs a grid's
+blocks on all cores. Work is done when the call returns, so all streams are in order and none has anything to wait for.
+A kernel that ends with a signal takes the process with it, as a failed context does on a GPU, after it has left its
+mark in the black box.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Call, Device, Given, Kernel, Memory, Source, Stream
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.host.compiler import SHARED_BYTES, Compiler
+from gpu_worker.device.host.memory import HostMemory
+from gpu_worker.device.launch_limits import Limits, Parameters, check_fits, check_launch
+from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
+from gpu_worker.system import crash_record
+from gpu_worker.system.fault_report import POINTER
+
+LIMITS = Limits((2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024, SHARED_BYTES)
+
+_THREE = 3
+
+#: Bytes around each buffer in which nothing lies, where accesses are checked.
+_GAP = 1 << 20
+
+
+class _Symbol(ctypes.Structure):
+    _fields_: ClassVar = [("address", ctypes.c_void_p), ("nbytes", ctypes.c_ulonglong)]
+
+
+class _Range(ctypes.Structure):
+    _fields_: ClassVar = [("start", ctypes.c_ulonglong), ("end", ctypes.c_ulonglong)]
+
+
+class _Bounds(ctypes.Structure):
+    """What interface.h calls so: a launch's buffers, and the first access that missed them."""
+
+    _fields_: ClassVar = [("count", ctypes.c_ulonglong), ("ranges", ctypes.POINTER(_Range)),
+                          *[(name, ctypes.c_ulonglong) for name in ("gap", "buffer", "address", "size")],
+                          ("taken", ctypes.c_uint), ("write", ctypes.c_uint), ("place", ctypes.c_uint * 6)]
+
+    @classmethod
+    def of(cls, call: Call) -> _Bounds:
+        buffers = [argument for argument in call.arguments if isinstance(argument, Buffer)]
+        ranges = (_Range * len(buffers))(*[_Range(each.address, each.address + each.nbytes) for each in buffers])
+        return cls(len(buffers), ranges, _GAP)
+
+    def words(self, call: Call) -> str:
+        """What the kernel did; empty if nothing was wrong."""
+        if not self.taken:
+            return ""
+        places = [place for place, argument in enumerate(call.arguments, 1) if isinstance(argument, Buffer)]
+        missed = self.ranges[self.buffer]
+        nbytes = missed.end - missed.start
+        where = (f"{self.address - missed.start:,} bytes behind its start" if self.address >= missed.start else
+                 f"{missed.start - self.address:,} bytes before its start")
+        block, thread = tuple(self.place[:3]), tuple(self.place[3:])
+        return (f"it {'writes' if self.write else 'reads'} {self.size} bytes out of the bounds of argument"
+                f" {places[self.buffer]}, which has {nbytes:,} bytes: {where}, in thread {thread} of block {block}")
+
+
+class HostStream(Stream):
+    """Order of work on the host, which is done at once: up to the first kernel that failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The marks before the kernel that failed.
+        self.sound: int | None = None
+
+    @property
+    def passed(self) -> int:
+        return self.marks if self.sound is None else self.sound
+
+
+class HostKernel(Kernel):
+    """A kernel of a loaded shared object, and what its launches take."""
+
+    def __init__(self, device: HostDevice, source: Source, name: str, unit: int, sizes: Sequence[int]):
+        super().__init__(device, source, name)
+        self.unit = unit
+        offsets = [sum(sizes[:place]) for place in range(len(sizes))]
+        self.parameters = Parameters(name, list(zip(offsets, sizes, strict=True)))
+
+
+class HostDevice(Device):
+    """This machine's CPU and memory as a device.
+
+    Parameters
+    ----------
+    memory : int
+        The most bytes that its buffers may hold; 0 for as many as the machine has.
+    cache : KernelCache
+        Where compiled kernels are kept on disk.
+    room : int
+        The most shared memory that a block may have, in bytes; 0 for what an H100 has.
+    bounds : bool
+        Whether each access of a kernel to memory is checked against the buffers that it was launched with.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If there is no C++ compiler, or it cannot compile the runtime.
+
+    Examples
+    --------
+    >>> device = HostDevice(cache=KernelCache())
+    >>> stream, source = device.stream(), Source("__global__ void twice(float* x) { x[threadIdx.x] *= 2; }")
+    >>> buffer = device.allocate(16, stream=stream)
+    >>> device.copy_in(buffer, np.arange(4, dtype="f4").view("u1"), stream=stream)
+    >>> device.launch(device.compile(source, "twice"), (1,), (4,), [buffer], stream=stream)
+    >>> result = np.empty(4, "f4")
+    >>> device.copy_out(result.view("u1"), buffer, stream=stream)
+    >>> result.tolist()
+    [0.0, 2.0, 4.0, 6.0]
+    >>> buffer.close()
+    """
+
+    kind: ClassVar[str] = "host"
+
+    def __init__(self, name: str = "host:0", *, memory: int = 0, cache: KernelCache, room: int = 0,
+                 bounds: bool = False):
+        super().__init__(name, os.cpu_count() or 1, min(room or SHARED_BYTES, SHARED_BYTES))
+        self._limits = replace(LIMITS, shared=self.room)
+        self._cache = cache
+        self._compiler = Compiler.find(bounds=bounds)
+        self._runtime = _runtime(self._compiler, cache)
+        self._memory = HostMemory(name, memory, _GAP if bounds else 0)
+        self._kernels: dict[tuple[Source, str], HostKernel] = {}
+        self._compiling: dict[tuple[Source, str], threading.Lock] = {}
+        self._fault = ""
+        self._closed = False
+
+    def stream(self) -> Stream:
+        return HostStream()
+
+    def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
+        self._check_usable()
+        return Buffer(self, self._memory.take(nbytes) if nbytes else 0, nbytes)
+
+    def free(self, buffer: Buffer) -> None:
+        if buffer.nbytes:
+            self._memory.give(buffer.address, buffer.nbytes)
+
+    def copy_in(self, target: Buffer, source: np.ndarray, *, stream: Stream) -> None:
+        with stream.clock:
+            self._copy(target.address, target.nbytes, source.ctypes.data, source.nbytes)
+        stream.note(self.copy_in, target, source)
+
+    def copy_out(self, target: np.ndarray, source: Buffer, *, stream: Stream) -> None:
+        if target.nbytes > source.nbytes:
+            raise ValueError(f"a copy of {target.nbytes:,} bytes does not fit {source.nbytes:,}")
+        with stream.clock:
+            self._copy(target.ctypes.data, target.nbytes, source.address, target.nbytes)
+        stream.note(self.copy_out, target, source)
+
+    def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
+        with stream.clock:
+            self._copy(target.address, target.nbytes, source.address, source.nbytes)
+        stream.note(self.copy_across, target, source)
+
+    def _copy(self, target: int, room: int, source: int, nbytes: int) -> None:
+        self._check_usable()
+        check_fits(nbytes, room)
+        if nbytes:
+            ctypes.memmove(target, source, nbytes)
+
+    def compiled(self, source: Source, name: str) -> HostKernel:
+        self._check_usable()
+        key = source, name
+        with self.lock:
+            compiling = self._compiling.setdefault(key, threading.Lock())
+        with compiling:
+            if key not in self._kernels:
+                self._kernels[key] = self._load(source, name)
+            return self._kernels[key]
+
+    def _load(self, source: Source, name: str) -> HostKernel:
+        # A copy of its own for each source, as the loader would share one file's variables among all its users.
+        library = _loaded(self._compiler.unit(source, name, self._cache), self._cache.directory)
+        library.vispark_unit.restype = ctypes.c_void_p
+        unit = library.vispark_unit(ctypes.c_void_p(self._runtime.vispark_runtime()))
+        for place, (constant, data) in enumerate(source.constants):
+            _fill(library, place, constant, data, source)
+        if POINTER in source.text:
+            ctypes.c_void_p.in_dll(library, POINTER).value = crash_record.report_address()
+        return HostKernel(self, source, name, unit, [library.vispark_size(i) for i in range(library.vispark_count())])
+
+    def check(self, call: Call) -> None:
+        check_launch(call.kernel.name, call.grid, call.block, self._limits, call.shared)
+
+    def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
+        return kernel.parameters.pack(arguments)
+
+    def start(self, call: Call, *, stream: Any) -> None:
+        self._check_usable()
+        ones = (1,) * _THREE
+        bounds = _Bounds.of(call) if self._compiler.bounds else None
+        with stream.clock:
+            status = self._runtime.vispark_run(call.kernel.unit, *(call.grid + ones)[:_THREE],
+                                               *(call.block + ones)[:_THREE], call.packed, crash_record.current_slot(),
+                                               None if bounds is None else ctypes.byref(bounds))
+        words = self._runtime.vispark_fault().decode() if status else "" if bounds is None else bounds.words(call)
+        if words:
+            stream.sound = stream.marks
+            self._fault = f"the kernel {call.kernel.name} of {call.kernel.source.file} failed on {self.name}: {words}"
+
+    def synchronize(self, *, stream: Stream) -> None:
+        self._check_usable()
+
+    def query(self, *, stream: Stream) -> None:
+        self._check_usable()
+
+    def memory(self) -> Memory:
+        return self._memory.figures()
+
+    def close(self) -> None:
+        self._closed = True
+        self._kernels.clear()
+        self._memory.release()
+
+    def _check_usable(self) -> None:
+        if self._fault:
+            raise KernelFault(self._fault)
+        if self._closed:
+            raise DeviceUnavailable(f"{self.name} is closed")
+
+
+def open_host(*, memory: int, addresses: Sequence[str], cache_dir: str, room: int = 0,
+              bounds: bool = False) -> list[HostDevice]:
+    """Open the host as one device.
+
+    Parameters
+    ----------
+    memory : int
+        The most bytes that its buffers may hold; 0 for as many as the machine has.
+    addresses : sequence of str
+        Addresses of GPUs, which mean nothing here.
+    cache_dir : str
+        Directory of the compiled kernels.
+    room, bounds
+        As for :class:`HostDevice`.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If there is no C++ compiler.
+    """
+    return [HostDevice(memory=memory, cache=KernelCache(cache_dir), room=room, bounds=bounds)]
+
+
+def _fill(library: ctypes.CDLL, place: int, name: str, data: bytes, source: Source) -> None:
+    find = library[f"vispark_constant_{place}"]
+    find.restype = _Symbol
+    symbol = find()
+    if len(data) > symbol.nbytes:
+        raise CompileError(f"__constant__ {name} of {source.file} holds {symbol.nbytes} bytes, {len(data)} were given")
+    ctypes.memmove(symbol.address, data, len(data))
+
+
+def _loaded(code: bytes, directory: Path) -> ctypes.CDLL:
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".load-", suffix=".so", dir=directory) as file:
+            file.write(code)
+            file.flush()
+            return ctypes.CDLL(file.name)
+    except OSError as error:
+        raise DeviceUnavailable(f"compiled code cannot be loaded from the kernel cache {directory}: {error}; it needs "
+                                "room, and must not be mounted noexec") from error
+
+
+@functools.cache
+def _runtime_once() -> tuple[threading.Lock, list[ctypes.CDLL]]:
+    return threading.Lock(), []
+
+
+def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
+    """The runtime, loaded once in a process, whose handlers of signals it installs."""
+    lock, found = _runtime_once()
+    with lock:
+        if not found:
+            library = _loaded(compiler.runtime(cache), cache.directory)
+            library.vispark_runtime.restype = ctypes.c_void_p
+            library.vispark_fault.restype = ctypes.c_char_p
+            extents = [ctypes.c_uint] * 2 * _THREE
+            library.vispark_run.argtypes = ctypes.c_void_p, *extents, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p
+            library.vispark_install()
+            found.append(library)
+    return found[0]

@@ -1,0 +1,1 @@
+"""A plan's run on devices: launches, reductions, copies, captures that are replayed."""

@@ -1,0 +1,55 @@
+"""What the partial results of a fold make together, for a reply."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from gpu_worker.execution import folds
+from gpu_worker.execution.folds import Partial
+from gpu_worker.execution.replay import Answer
+from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, FoldedField, MapFold, Output
+from gpu_worker.protocol.payload import Data, aligned
+
+
+def folded(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> tuple[Folded, Data | None]:
+    """What partial results that were copied out make together, and the bytes."""
+    result = folds.join(fold, partials)
+    if result is None:
+        return Folded(0, (), -1), None
+    offsets, lies = result.offsets, result.lies
+    if lies is None:
+        arrays = [each.values for each in result.fields]
+        arrays += [] if result.counts is None else [result.counts]
+        offsets = list(itertools.accumulate([aligned(array.nbytes) for array in arrays], initial=0))
+        lies = np.empty(offsets[-1], np.uint8)
+        for array, offset in zip(arrays, offsets, strict=False):
+            Data(lies).put(offset, array)
+    fields = tuple([FoldedField(each.field.name, each.field.dtype, each.field.shape, offset, each.magnitude,
+                                each.ordered) for each, offset in zip(result.fields, offsets, strict=False)])
+    return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), Data(lies)
+
+
+def again(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Answer:
+    """Gives the same of each further pass that copies them out anew.
+
+    Where they are the result as they lie, it is described once, and only their keys and guards are looked at again.
+    """
+    if not folds.is_as_it_lies(partials):
+        return lambda: ((), *folded(fold, partials))
+    described, data = folded(fold, partials)
+    parts = [(place, part) for place, part in enumerate(partials[0].parts) if part.guards is not None]
+
+    def answer() -> tuple[tuple[Output, ...], Folded | None, Data | None]:
+        folds.check_keys(fold, partials[0])
+        if not parts:
+            return (), described, data
+        fields = list(described.fields)
+        for place, part in parts:
+            one = fields[place]
+            fields[place] = FoldedField(one.field, one.dtype, one.shape, one.offset, *folds.guarded([part]))
+        return (), Folded(described.count, tuple(fields), described.counts), data
+
+    return answer

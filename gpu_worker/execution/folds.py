@@ -1,0 +1,565 @@
+"""Folds records with the operators that have a kernel in ``fold.cu``: all of them, those of a key, or inside each.
+
+Each partition is folded on its device; the partial results are joined on the host in the order of the partitions. What
+the works of a fused kernel leave is joined on its device first. The order of every step depends on sizes alone, so a
+fold gives the same bits each time. Integers are folded in their own type; float32 is carried in float64, and sums of
+float64 with what rounding takes from them.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Source, Stream
+from gpu_worker.execution.scratch import Scratch
+from gpu_worker.memory.partition import Array, Block, Partition
+from gpu_worker.protocol import messages
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside, Launch, MapFold
+from gpu_worker.protocol.payload import aligned
+
+SOURCE = Source((Path(__file__).parent / "fold.cu").read_text(), file="fold.cu")
+
+#: Operator to its functor in fold.cu and its meaning on the host.
+OPERATORS: dict[str, tuple[str, np.ufunc]] = {
+    "add": ("Add", np.add), "multiply": ("Multiply", np.multiply), "minimum": ("Minimum", np.minimum),
+    "maximum": ("Maximum", np.maximum), "and": ("And", np.bitwise_and), "or": ("Or", np.bitwise_or),
+    "xor": ("Xor", np.bitwise_xor),
+}
+#: What arithmetic on bools is.
+_OF_BOOLS = {"add": "or", "multiply": "and", "minimum": "and", "maximum": "or"}
+
+#: NumPy dtype (kind and size) to the C++ type of an element.
+_ELEMENTS = {
+    "f4": "float", "f8": "double", "b1": "unsigned char", "i1": "signed char", "i2": "short", "i4": "int",
+    "i8": "long long", "u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int", "u8": "unsigned long long",
+}
+#: The C++ type of an accumulator to what it is on the host: a dtype, and how many of them.
+_ACCUMULATORS = {element: (dtype, 1) for dtype, element in _ELEMENTS.items() if dtype != "b1"} | {"Twofold": ("f8", 2)}
+
+_THREADS = 256
+_MAX_CHUNKS = 256
+_MIN_CHUNK = 4096
+#: By key: the shared memory that one block may have, what all partial results may take, and how many there may be.
+_SHARED_BYTES = 46 * 1024
+_PARTIAL_BYTES = 64 << 20
+_MAX_PARTIALS = 4096
+_MIN_ROWS = 32
+#: Joining what works leave: accumulators from which neighbours are read 32 at a time, and blocks side by side.
+_WIDE = 4096
+_MAX_GRID = 65535
+
+
+@dataclass(frozen=True)
+class FoldedArray:
+    """A folded field: of one record, or with the keys along its first axis."""
+
+    field: Field
+    values: np.ndarray
+    magnitude: float
+    ordered: bool
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A fold's result over all partitions of a worker; ``counts`` has the records of each key, where there are keys.
+
+    Where ``lies`` is given, its bytes are the reply's data, and ``offsets`` say where the fields are there, and behind
+    them the counts.
+    """
+
+    count: int
+    fields: tuple[FoldedArray, ...]
+    counts: np.ndarray | None
+    lies: np.ndarray | None = None
+    offsets: Sequence[int] = ()
+
+
+@dataclass
+class Part:
+    """One field's fold of one partition; ``values`` are accumulators, of shape (elements, 1 or 2).
+
+    Those that nothing is joined with are of the field's own dtype and shape, and lie at ``offset`` of what is copied
+    out; below 0 they are accumulators.
+    """
+
+    how: FieldFold
+    field: Field
+    values: np.ndarray
+    guards: np.ndarray | None
+    offset: int = -1
+
+
+@dataclass
+class Partial:
+    """The fold of one partition, on its device until it is copied out and the stream is synchronized.
+
+    Its index is -1 where it is the fold of several.
+    """
+
+    index: int
+    count: int
+    parts: list[Part]
+    folder: Folder
+    #: The records of each key, and where they lie in what is copied out; the least and the greatest key.
+    counts: np.ndarray | None = None
+    counts_at: int = -1
+    keys: tuple[np.ndarray, np.ndarray] | None = None
+
+    def copy_out(self) -> None:
+        """Start copying to the host: after the kernels of all partitions, as a copy may wait for those before it."""
+        for target, source in self.folder.results:
+            self.folder.device.copy_out(target.reshape(-1).view(np.uint8), source, stream=self.folder.stream)
+
+    def close(self) -> None:
+        while self.folder.buffers:
+            self.folder.buffers.pop().close()
+
+
+def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, scratch: Scratch) -> Partial | None:
+    """Fold one partition on its device, in memory from ``scratch``; nothing where it has no records.
+
+    Raises
+    ------
+    PlanError
+        If the records have a type without a kernel, or blocks of different shapes.
+    """
+    blocks = [block for block in value.blocks if block]
+    if not value.count or not blocks:
+        return None
+    signatures = {tuple(array.field for array in block) for block in blocks}
+    if len(signatures) > 1:
+        raise PlanError("blocks of different shapes or dtypes cannot be folded on the device")
+    folder = Folder(value.device, stream, scratch)
+    partial = Partial(value.index, value.count, [], folder)
+    if isinstance(step, FoldByKey):
+        _enqueue_by_key(step, blocks[0], partial)
+        return partial
+    for arrays in zip(*blocks, strict=True):
+        how, described = _how(step.fields, arrays[0].field), arrays[0].field
+        shape = described.shape[1:] if step.over == "rows" else described.shape
+        fold = functools.partial(folder.rows, arrays[0]) if step.over == "rows" else \
+            functools.partial(folder.blocks, arrays)
+        partial.parts.append(_part(how, replace(described, shape=shape), fold))
+    return partial
+
+
+def join(step: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Folded | None:
+    """Join the partitions' partial results, in order; None where no partition had a record.
+
+    Raises
+    ------
+    PlanError
+        If the partitions' records differ in shape or dtype, or have keys that are out of range.
+    """
+    if not partials:
+        return None
+    for partial in partials:
+        check_keys(step, partial)
+    described = [part.field for part in partials[0].parts]
+    if any([part.field for part in partial.parts] != described for partial in partials):
+        raise PlanError("partitions whose records differ in shape or dtype cannot be folded on the device")
+    if all(part.offset >= 0 for part in partials[0].parts):
+        return _as_it_lies(partials[0])
+    fields = tuple(_joined(parts) for parts in zip(*[partial.parts for partial in partials], strict=True))
+    counts = None if partials[0].counts is None else np.sum([partial.counts[:, 0] for partial in partials], axis=0)
+    return Folded(sum(partial.count for partial in partials), fields, counts)
+
+
+def _as_it_lies(partial: Partial) -> Folded:
+    """What is complete as it was copied out."""
+    (host, _), = partial.folder.results
+    fields = tuple([FoldedArray(part.field, part.values, *guarded([part])) for part in partial.parts])
+    offsets = [part.offset for part in partial.parts]
+    counts = None if partial.counts is None else partial.counts[:, 0]
+    return Folded(partial.count, fields, counts, host, (*offsets, partial.counts_at))
+
+
+def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
+                scratch: Scratch) -> tuple[Block, list[Buffer]]:
+    """Fold each record of a block along its leading axis.
+
+    Returns
+    -------
+    block, buffers
+        The results, and memory that is free for later work on the stream.
+
+    Raises
+    ------
+    PlanError
+        If there is a type without a kernel, or no axis.
+    """
+    folder = Folder(device, stream, scratch)
+    axis = 1 if step.over == "rows" else 0
+    results = []
+    for array in block:
+        described = array.field
+        if len(described.shape) <= axis:
+            raise PlanError(f"there is nothing to fold inside records of shape {described.shape[axis:]}")
+        shape = described.shape[:axis] + described.shape[axis + 1:]
+        result = Array(replace(described, shape=shape))
+        result.buffer = scratch.allocate(result.nbytes, device, stream)
+        results.append(result)
+        if result.nbytes:
+            folder.axis(array, result.buffer, _operation(_how(step.fields, described), described), axis)
+    return tuple(results), folder.buffers
+
+
+def _enqueue_by_key(step: FoldByKey, block: Block, partial: Partial) -> None:
+    folder = partial.folder
+    keys = next((array for array in block if array.field.name == step.key), None)
+    if keys is None or len(keys.field.shape) != 1 or np.dtype(keys.field.dtype).kind not in "biu":
+        raise PlanError(f"keys to fold by are integers in a field {step.key!r}, and there is none")
+    element = _ELEMENTS[_code(np.dtype(keys.field.dtype))]
+    least, greatest = (folder.rows(keys, _Operation(functor, "Value", element, element))
+                       for functor in ("Minimum", "Maximum"))
+    partial.keys = least, greatest
+    partial.counts = folder.by_key(keys, keys, step.groups, _Operation("Add", "One", element, "long long"))
+    for array in block:
+        if array is not keys:
+            shaped = replace(array.field, shape=(step.groups, *array.field.shape[1:]))
+            partial.parts.append(_part(_how(step.fields, array.field), shaped,
+                                       functools.partial(folder.by_key, keys, array, step.groups)))
+
+
+def left_by_works(step: MapFold, launch: Launch, left: Sequence[Left], folder: Folder, index: int,
+                  count: int) -> Partial:
+    """The partial result that the joined accumulators of a launch's ``partials`` are, once they are copied out."""
+    found = Partial(index, count, [], folder)
+    named = {(each.field, each.guard): (each, one) for each, one in zip(launch.partials, left, strict=True)}
+    for described in launch.outputs:
+        each, one = named[described.name, ""]
+        guard = next((guard for name, guard in named if name == described.name and guard), "")
+        how = FieldFold(described.name, each.operator, guard)
+        values = one.values.reshape(described.shape) if one.is_result else one.values
+        found.parts.append(Part(how, described, values, named[described.name, guard][1].values if guard else None,
+                                one.offset if one.is_result else -1))
+    if step.how == "key":
+        counts = named[step.key, ""][1]
+        found.counts, found.counts_at = counts.values, counts.offset
+        found.keys = named[step.key, "least"][1].values, named[step.key, "greatest"][1].values
+    return found
+
+
+def results_of(launch: Launch) -> list[str]:
+    """For each of a launch's ``partials`` the dtype of the field that it becomes; empty for all others."""
+    dtypes = {described.name: described.dtype for described in launch.outputs}
+    return ["" if each.guard else dtypes.get(each.field, "") for each in launch.partials]
+
+
+def is_as_it_lies(partials: Sequence[Partial]) -> bool:
+    """Whether what is copied out is the result already: :func:`join` tells the same each time, but for guards."""
+    return len(partials) == 1 and all(part.offset >= 0 for part in partials[0].parts)
+
+
+def looked_at(partial: Partial) -> list[np.ndarray]:
+    """What of a partial result is read on the host where the rest is the result as it lies."""
+    return [*(partial.keys or ()), *[part.guards for part in partial.parts if part.guards is not None]]
+
+
+def check_keys(step: Fold | FoldByKey | MapFold, partial: Partial) -> None:
+    """Raise PlanError where a record's key, as it was copied out, is out of range."""
+    if partial.keys is None or isinstance(step, Fold):
+        return
+    groups = step.groups
+    least, greatest = [int(each[0, 0]) for each in partial.keys]
+    wrong = least if least < 0 else greatest
+    if not 0 <= wrong < groups:
+        whose = f" of partition {partial.index}" if partial.index >= 0 else ""
+        raise PlanError(f"a record{whose} has the key {wrong}, and numKeys={groups} promises keys in [0, {groups})")
+
+
+def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:
+    """How a field is folded: as it is named, or as those are that are not."""
+    named = {each.field: each for each in folds}
+    how = named.get(described.name) or named.get("")
+    if how is None:
+        raise PlanError(f"the plan does not say how to fold field {described.name!r}")
+    if how.operator not in OPERATORS:
+        raise PlanError(f"no fold {how.operator!r}; there are {', '.join(OPERATORS)}")
+    if np.dtype(described.dtype).kind == "b" and not how.result:
+        how = replace(how, operator=_OF_BOOLS.get(how.operator, how.operator))
+    return replace(how, field=described.name)
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """A fold in C++: the functor, what of an element is folded, the types of elements and of accumulators."""
+
+    functor: str
+    of: str
+    element: str
+    carried: str
+    parts: int = 1
+
+    @property
+    def onward(self) -> _Operation:
+        """The same on its own results."""
+        return replace(self, of="Value", element=self.carried)
+
+
+def _operation(how: FieldFold, described: Field) -> _Operation:
+    dtype = np.dtype(described.dtype)
+    functor = OPERATORS[how.operator][0]
+    code = f"f{dtype.itemsize // 2}" if dtype.kind == "c" else _code(dtype)
+    bitwise_of_floats = dtype.kind in "fc" and how.operator in ("and", "or", "xor")
+    if code not in _ELEMENTS or (dtype.kind == "c" and functor != "Add") or bitwise_of_floats:
+        raise PlanError(f"no fold {how.operator} for {dtype} on the device")
+    element = _ELEMENTS[code]
+    carried = _ELEMENTS[how.result] if how.result else {"float": "double"}.get(element, element)
+    if carried == "double" and functor == "Add" and (element != "float"):
+        carried = "Twofold"
+    return _Operation(functor, "Value", element, carried, 2 if dtype.kind == "c" else 1)
+
+
+def _code(dtype: np.dtype) -> str:
+    return f"{dtype.kind}{dtype.itemsize}"
+
+
+def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndarray]) -> Part:
+    operation = _operation(how, described)
+    part = Part(how, described, fold(operation), None)
+    if how.guard == "overflow":
+        product = operation.functor == "Multiply"
+        part.guards = fold(replace(operation, functor="Multiply" if product else "Add",
+                                   of="SizeOrOne" if product else "Size", carried="double"))
+    elif how.guard == "nan":
+        part.guards = fold(replace(operation, functor="Add", of="IsNan", carried="double"))
+    return part
+
+
+def _joined(parts: Sequence[Part]) -> FoldedArray:
+    how, described = parts[0].how, parts[0].field
+    ufunc = OPERATORS[how.operator][1]
+    with np.errstate(all="ignore"):
+        if parts[0].values.shape[1] == 2:
+            values = _sum([part.values for part in parts])
+        else:
+            values = functools.reduce(ufunc, [part.values[:, 0] for part in parts])
+        dtype = np.dtype(how.result or described.dtype)
+        values = values.view(np.complex128).astype(dtype) if dtype.kind == "c" else values.astype(dtype)
+    return FoldedArray(Field(described.name, dtype.str, described.shape), values.reshape(described.shape),
+                       *guarded(parts))
+
+
+def guarded(parts: Sequence[Part]) -> tuple[float, bool]:
+    """How large an integer fold may have become on the way, and whether the data was in order."""
+    how, magnitude = parts[0].how, 0.0
+    if how.guard == "overflow":
+        guards = parts[0].guards
+        if len(parts) > 1:
+            join_guards = np.multiply if how.operator == "multiply" else np.add
+            with np.errstate(all="ignore"):
+                guards = functools.reduce(join_guards, [part.guards for part in parts])
+        magnitude = float(guards.max(initial=0.0))
+    return magnitude, how.guard != "nan" or not any(part.guards.any() for part in parts)
+
+
+def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """The sums that Twofolds stand for, added as fold.cu adds them."""
+    total, lost = parts[0][:, 0], parts[0][:, 1]
+    for part in parts[1:]:
+        added = total + part[:, 0]
+        virtual = added - total
+        lost = lost + part[:, 1] + ((total - (added - virtual)) + (part[:, 0] - virtual))
+        total = added
+    return np.where((lost == 0) | ~np.isfinite(total), total, total + lost)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What works left of one array of accumulators, joined: elements of a result, or accumulators still."""
+
+    values: np.ndarray
+    offset: int
+    is_result: bool
+
+
+@dataclass
+class Folder:
+    """The launches of one partition's folds, the memory they work in, and what is to be copied out of it."""
+
+    device: Device
+    stream: Stream
+    scratch: Scratch
+    buffers: list[Buffer] = field(default_factory=list)
+    results: list[tuple[np.ndarray, Buffer]] = field(default_factory=list)
+
+    def rows(self, array: Array, operation: _Operation) -> np.ndarray:
+        """Fold an array along its first axis."""
+        columns = math.prod(array.field.shape[1:]) * operation.parts
+        return self._out(self._fold_rows(array.buffer, array.field.shape[0], columns, operation), columns, operation)
+
+    def blocks(self, arrays: Sequence[Array], operation: _Operation) -> np.ndarray:
+        """Fold arrays of one shape, element by element."""
+        size = math.prod(arrays[0].field.shape) * operation.parts
+        target = self._allocate(size, operation.carried)
+        kernel = self.device.compile(SOURCE, f"fold_into<{operation.functor}, {operation.of}, {operation.element}, "
+                                             f"{operation.carried}>")
+        for index, array in enumerate(arrays):
+            self.device.launch(kernel, _grid(size), (_THREADS,),
+                               [array.buffer, target, np.int64(size), np.int32(index == 0)], stream=self.stream)
+        return self._out(target, size, operation)
+
+    def by_key(self, keys: Array, array: Array, groups: int, operation: _Operation) -> np.ndarray:
+        """Fold the rows of an array that have the same key; the results one behind the other."""
+        rows, columns = array.field.shape[0], math.prod(array.field.shape[1:]) * operation.parts
+        if not columns:
+            return np.empty((0, 1))
+        size = _itemsize(operation.carried)
+        across, high, staged = _lanes(groups, columns, size)
+        partials = min(_MAX_PARTIALS, -(-rows // _MIN_ROWS), _PARTIAL_BYTES // (groups * columns * size))
+        chunk = -(-rows // max(1, partials // high))
+        chunks = -(-rows // chunk)
+        parts = self._allocate(chunks * high * groups * columns, operation.carried)
+        key = _ELEMENTS[_code(np.dtype(keys.field.dtype))]
+        kernel = self.device.compile(SOURCE, f"fold_by_key<{operation.functor}, {operation.of}, {operation.element}, "
+                                             f"{operation.carried}, {key}>")
+        self.device.launch(kernel, (-(-columns // across), chunks), (across, high), [
+            keys.buffer, array.buffer, parts, np.int64(rows), np.int64(columns), np.int64(groups), np.int64(chunk),
+            np.int32(staged)], shared=across * high * groups * size if staged else 0, stream=self.stream)
+        joined = self._fold_rows(parts, chunks * high, groups * columns, operation.onward)
+        return self._out(joined, groups * columns, operation)
+
+    def axis(self, array: Array, target: Buffer, operation: _Operation, axis: int) -> None:
+        """Fold an array along its first or second axis, into its own type."""
+        shape = array.field.shape
+        extent, inner = shape[axis], math.prod(shape[axis + 1:]) * operation.parts
+        outer = math.prod(shape[:axis])
+        if outer == 1 and extent > _MIN_CHUNK:
+            folded = self._fold_rows(array.buffer, extent, inner, operation)
+            kernel = self.device.compile(SOURCE, f"settle<{operation.carried}, {operation.element}>")
+            self.device.launch(kernel, _grid(inner), (_THREADS,), [folded, target, np.int64(inner)],
+                               stream=self.stream)
+            return
+        lanes = 32 if inner == 1 else 1
+        kernel = self.device.compile(SOURCE, f"fold_axis<{operation.functor}, {operation.element}, "
+                                             f"{operation.carried}, {lanes}>")
+        self.device.launch(kernel, (-(-outer * inner * lanes // _THREADS),), (_THREADS,), [
+            array.buffer, target, np.int64(outer), np.int64(extent), np.int64(inner)], stream=self.stream)
+
+    # -- what works leave ---------------------------------------------------------------------------------------------
+
+    def accumulators(self, partial: messages.Partial, works: int) -> Buffer:
+        """Memory for what some works leave."""
+        if partial.accumulator not in _ACCUMULATORS or partial.operator not in OPERATORS:
+            raise PlanError(f"no fold {partial.operator!r} in {partial.accumulator!r} on the device")
+        return self._allocate(works * partial.width, partial.accumulator)
+
+    def result(self, partials: Sequence[messages.Partial], dtypes: Sequence[str]) -> tuple[list[int], list[Left]]:
+        """Where the joined accumulators are to be on the device, and on the host, copied out in one piece.
+
+        Those with a dtype become elements of it.
+        """
+        sizes = [_element_bytes(dtype) * partial.width if dtype else partial.width * _itemsize(partial.accumulator)
+                 for partial, dtype in zip(partials, dtypes, strict=True)]
+        offsets = list(itertools.accumulate(map(aligned, sizes), initial=0))
+        buffer, host = self._take(offsets[-1]), self.scratch.host(offsets[-1], self.device)
+        self.results.append((host, buffer))
+        found = []
+        for partial, of, start, nbytes in zip(partials, dtypes, offsets, sizes, strict=False):
+            dtype, width = _ACCUMULATORS[partial.accumulator]
+            values = host[start:start + nbytes]
+            found.append(Left(values.view(of), start, True) if of else
+                         Left(values.view(dtype).reshape(partial.width, width), start, False))
+        return [buffer.address + start for start in offsets[:-1]], found
+
+    def join(self, partial: messages.Partial, left: Buffer, table: tuple[int, int], segments: int,
+             dtype: str = "") -> None:
+        """Join what works left of one array of accumulators.
+
+        Parameters
+        ----------
+        partial : Partial
+            What they are.
+        left : Buffer
+            Where they are.
+        table : tuple of int
+            The addresses of where each segment's works begin, and of where the result of each is to be.
+        segments : int
+            How many of them there are.
+        dtype : str
+            The dtype of the results; left out, they are accumulators.
+        """
+        across = min(32 if partial.width >= _WIDE else 8, _across(partial.width))
+        element = partial.accumulator
+        if dtype:
+            given = np.dtype(dtype)
+            element = _ELEMENTS[f"f{given.itemsize // 2}" if given.kind == "c" else _code(given)]
+        kernel = self.device.compile(SOURCE, f"join_works<{OPERATORS[partial.operator][0]}, {partial.accumulator}, "
+                                             f"{element}, {across}>")
+        grid = segments, max(1, min(_MAX_GRID, -(-partial.width // across)))
+        self.device.launch(kernel, grid, (across, _THREADS // across), [
+            left, np.uint64(table[0]), np.uint64(table[1]), np.int64(partial.width)], stream=self.stream)
+
+    # -- arrays -------------------------------------------------------------------------------------------------------
+
+    def _fold_rows(self, source: Buffer, rows: int, columns: int, operation: _Operation) -> Buffer:
+        chunk = max(_MIN_CHUNK, -(-rows // _MAX_CHUNKS))
+        chunks = -(-rows // chunk)
+        parts = self._launch_rows(source, operation, (rows, columns, chunk))
+        return parts if chunks == 1 else self._launch_rows(parts, operation.onward, (chunks, columns, chunks))
+
+    def _launch_rows(self, source: Buffer, operation: _Operation, extents: tuple[int, int, int]) -> Buffer:
+        rows, columns, chunk = extents
+        chunks = -(-rows // chunk)
+        target = self._allocate(chunks * columns, operation.carried)
+        across = _across(columns)
+        kernel = self.device.compile(SOURCE, f"fold_rows<{operation.functor}, {operation.of}, {operation.element}, "
+                                             f"{operation.carried}, {across}>")
+        self.device.launch(kernel, (max(1, -(-columns // across)), chunks), (across, _THREADS // across),
+                           [source, target, np.int64(rows), np.int64(columns), np.int64(chunk)], stream=self.stream)
+        return target
+
+    def _allocate(self, elements: int, carried: str) -> Buffer:
+        return self._take(elements * _itemsize(carried))
+
+    def _take(self, nbytes: int) -> Buffer:
+        buffer = self.scratch.allocate(nbytes, self.device, self.stream)
+        self.buffers.append(buffer)
+        return buffer
+
+    def _out(self, source: Buffer, elements: int, operation: _Operation) -> np.ndarray:
+        dtype, width = _ACCUMULATORS[operation.carried]
+        values = self.scratch.host(elements * _itemsize(operation.carried), self.device).view(dtype)
+        values = values.reshape(elements, width)
+        self.results.append((values, source))
+        return values
+
+
+def _element_bytes(dtype: str) -> int:
+    """The bytes of an element that an accumulator becomes; of a complex number those of a part."""
+    given = np.dtype(dtype)
+    return given.itemsize // 2 if given.kind == "c" else given.itemsize
+
+
+def _itemsize(carried: str) -> int:
+    dtype, width = _ACCUMULATORS[carried]
+    return np.dtype(dtype).itemsize * width
+
+
+def _across(columns: int) -> int:
+    """Threads side by side, a power of two."""
+    return min(32, 1 << max(columns - 1, 0).bit_length())
+
+
+def _grid(size: int) -> tuple[int]:
+    return (max(1, min(1024, -(-size // _THREADS))),)
+
+
+def _lanes(groups: int, columns: int, size: int) -> tuple[int, int, bool]:
+    """A block's threads side by side and above each other, and whether their groups fit shared memory."""
+    across = _across(columns)
+    high = _THREADS // across
+    while high > 1 and across * high * groups * size > _SHARED_BYTES:
+        high //= 2
+    if across * high * groups * size <= _SHARED_BYTES:
+        return across, high, True
+    return across, max(1, min(_THREADS // across, _PARTIAL_BYTES // (groups * columns * size))), False

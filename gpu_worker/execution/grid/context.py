@@ -1,0 +1,144 @@
+"""What the grid steps of one plan work with: streams, memory, kernels, and tables of copies on the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from gpu_worker.device.base import Act, Buffer, Device, Entry, Kernel, Source, Stream
+from gpu_worker.execution.scratch import Arguments, Scratch
+from gpu_worker.execution.streams import Streams
+from gpu_worker.memory.grid.layout import Copy, tables
+from gpu_worker.memory.grid.routes import Route
+
+KERNELS = Source((Path(__file__).parent / "boxes.cu").read_text(), file="boxes.cu")
+
+THREADS = 256
+
+#: One thing to do, again and again: a launch, or a stream that waits for another.
+Operation = Callable[[], None]
+
+
+class Desk:
+    """A plan's working place.
+
+    Parameters
+    ----------
+    streams : Streams
+    scratch : Scratch
+        Where memory comes from.
+    arguments : Arguments
+        The values of the request.
+    """
+
+    def __init__(self, streams: Streams, scratch: Scratch, arguments: Arguments):
+        self._streams = streams
+        self.scratch = scratch
+        self.arguments = arguments
+        self._patterns: dict[tuple[Device, bytes], Buffer] = {}
+        #: The works of routes, which are the same wherever fields lie.
+        self._works: dict[tuple[Route, Stream], Buffer] = {}
+        self._taken: list[tuple[Buffer, Stream]] = []
+
+    def stream(self, device: Device) -> Stream:
+        """A device's own stream, where it computes."""
+        return self._streams.main(device)
+
+    def beside(self, device: Device) -> Stream:
+        """A second stream of a device, for copies beside its computation; in no order with the first."""
+        return self._streams.beside(device)
+
+    def rim(self, device: Device, number: int) -> Stream:
+        """One of a device's streams for what waits for copies from elsewhere while its own stream goes on."""
+        return self._streams.rim(device, number)
+
+    def allocate(self, nbytes: int, device: Device) -> Buffer:
+        return self.scratch.allocate(nbytes, device, self.stream(device))
+
+    def recycle(self, buffer: Buffer) -> None:
+        self.scratch.recycle(buffer, self.stream(buffer.device))
+
+    def kernel(self, device: Device, name: str) -> Kernel:
+        return device.compile(KERNELS, name)
+
+    def copying(self, device: Device, copies: Sequence[Copy], stream: Stream) -> list[Operation]:
+        """The launch that makes copies, if there are any; their tables are uploaded at once."""
+        if not copies:
+            return []
+        entries, works = tables(copies)
+        return self._boxes(device, entries, works, self.upload(works.view(np.uint8), device, stream), stream)
+
+    def routing(self, device: Device, route: Route, addresses: np.ndarray, stream: Stream) -> list[Operation]:
+        """The launch that makes a route's copies between buffers at some addresses."""
+        key = route, stream
+        if key not in self._works:
+            self._works[key] = self.upload(route.works.view(np.uint8), device, stream)
+        return self._boxes(device, route.among(addresses), route.works, self._works[key], stream)
+
+    def _boxes(self, device: Device, entries: np.ndarray, works: np.ndarray, held: Buffer,
+               stream: Stream) -> list[Operation]:
+        buffers = [self.upload(entries.view(np.uint8), device, stream), held]
+        return [partial(device.launch, self.kernel(device, "copy_boxes"), (len(works),), (THREADS,), buffers,
+                        stream=stream)]
+
+    def copy(self, device: Device, copies: Sequence[Copy]) -> None:
+        """Make copies on a device's own stream."""
+        for operation in self.copying(device, copies, self.stream(device)):
+            operation()
+
+    def act(self, do: Callable[[], object], device: Device) -> Operation:
+        """What this process does itself, in its place among what is enqueued."""
+        def operation() -> None:
+            do()
+            self._streams.note([(self.beside(device), Act(do))])
+
+        return operation
+
+    def noting(self) -> AbstractContextManager[list[Entry]]:
+        """Within it, what is enqueued is noted apart, for :meth:`again`."""
+        return self._streams.noting()
+
+    def again(self, entries: Sequence[Entry]) -> None:
+        """Enqueue again what was noted apart."""
+        self._streams.again(entries)
+
+    def note(self, entries: Iterable[Entry]) -> None:
+        """Note what was enqueued again, where the plan is recorded."""
+        self._streams.note(entries)
+
+    def pattern(self, device: Device, value: bytes) -> Buffer:
+        """Device memory with a value repeated over 16 bytes."""
+        if (device, value) not in self._patterns:
+            repeated = np.frombuffer(value * (16 // len(value)), np.uint8)
+            self._patterns[device, value] = self.upload(repeated, device, self.stream(device))
+        return self._patterns[device, value]
+
+    def upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
+        """A buffer with an array's bytes, until :meth:`close`."""
+        if stream is self.stream(device):
+            buffer = self.scratch.upload(array, device, stream)
+        else:
+            # Memory that served the device's own stream may still be in use there.
+            buffer = self.scratch.adopt(device.allocate(array.nbytes, stream=stream))
+            self.scratch.write(buffer, array, device, stream)
+        self._taken.append((buffer, stream))
+        return buffer
+
+    def held(self, nbytes: int, device: Device) -> Buffer:
+        """Memory until the end of the step, for streams beside."""
+        stream = self.beside(device)
+        buffer = self.scratch.adopt(device.allocate(nbytes, stream=stream))
+        self._taken.append((buffer, stream))
+        return buffer
+
+    def close(self) -> None:
+        """Let later work have the tables' memory."""
+        for buffer, stream in self._taken:
+            self.scratch.forget(buffer, stream)
+        self._taken.clear()
+        self._patterns.clear()
+        self._works.clear()

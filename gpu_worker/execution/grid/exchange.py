@@ -1,0 +1,294 @@
+"""Exchanges: operations that fill ghost cells, from the patches of a device, of other devices and of other nodes.
+
+On one device all boxes of all fields are one launch, on the stream that computes. What goes to other devices is one
+launch more for each device that has something to give, which writes straight into the others' memory, on a stream
+beside; a device without access to another's memory packs, copies and unpacks instead. What is given for the sides of
+the grid is written once into a buffer, which remembers it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.mpi_exchange import travel
+from gpu_worker.memory.grid.boxes import AXES, Box, Triple
+from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, Filled, Rules, slab_box
+from gpu_worker.memory.grid.layout import Copy, packed
+from gpu_worker.memory.grid.patches import Cells, Domain, lifted
+from gpu_worker.memory.grid.routes import Across, copy_of, routes
+from gpu_worker.mpi.world import World
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.grids import Halo, Side
+
+#: Of a patch, whether ghost cells below and above each axis come later than the rest.
+Late = tuple[tuple[bool, bool], ...]
+
+NOT_LATE: Late = ((False, False),) * 3
+
+
+@dataclass(frozen=True)
+class Continued:
+    """How the ghost cells of a field get their values.
+
+    Attributes
+    ----------
+    field : str
+    below, above : (int, int, int)
+        The ghost cells to fill.
+    rules : tuple
+        How the grid continues at its sides.
+    sides : tuple of Side
+        Below and above each axis that the grid has.
+    key : tuple
+        Equal where what is given for the sides is.
+    """
+
+    field: str
+    below: Triple
+    above: Triple
+    rules: Rules
+    sides: tuple[Side, ...]
+    key: tuple
+
+    @classmethod
+    def of(cls, halo: Halo, domain: Domain, cells: Cells, desk: Desk) -> Continued:
+        """A field's halo, checked.
+
+        Raises
+        ------
+        PlanError
+            If it is wider than the grid's, or a side has a rule that there is not or values of another size.
+        """
+        below, above = lifted(halo.below, 0), lifted(halo.above, 0)
+        if any(width > most for widths in (below, above) for width, most in zip(widths, domain.ghosts, strict=True)):
+            raise PlanError(f"{halo.below} ghost cells below and {halo.above} above of {halo.field!r} are more than "
+                            f"the grid's halo has, {domain.ghosts}")
+        if len(halo.sides) != 2 * len(halo.below):
+            raise PlanError(f"{len(halo.below)} axes have two sides each, and {len(halo.sides)} are described")
+        missing = 3 - len(halo.below)
+        rules = ((GIVEN, GIVEN),) * missing + tuple(
+            (low.rule, high.rule) for low, high in zip(halo.sides[::2], halo.sides[1::2], strict=True))
+        for low, high in rules:
+            if {low, high} - {PERIODIC, MIRRORED, GIVEN} or (low == PERIODIC) != (high == PERIODIC):
+                raise PlanError(f"an axis cannot continue as {low} below and {high} above")
+        key = rules, tuple(_content(side, cells.dtype, desk) for side in halo.sides)
+        return cls(halo.field, below, above, rules, halo.sides, key)
+
+    def side(self, axis: int, side: int) -> Side:
+        """What is given for a side of an axis."""
+        return self.sides[2 * (axis - 3) + side + len(self.sides)]
+
+
+def _content(side: Side, dtype: np.dtype, desk: Desk) -> bytes:
+    if side.rule != GIVEN:
+        return b""
+    if side.values >= 0:
+        return hashlib.blake2b(desk.arguments.fixed(side.values), digest_size=16).digest()
+    if len(side.value) != dtype.itemsize:
+        raise PlanError(f"the value outside of a field of {dtype} has {len(side.value)} bytes")
+    return side.value
+
+
+@dataclass(frozen=True)
+class Came:
+    """That a device's late ghost cells have come once a stream is so far, of itself or of the device that gives."""
+
+    device: Device
+    other: Stream
+    of: Device
+
+    def on(self, stream: Stream) -> Operation:
+        """Let one of the device's streams wait for it."""
+        return partial(self.device.wait, self.other, stream=stream, of=self.of)
+
+
+@dataclass
+class Exchange:
+    """One exchange of some fields, as operations.
+
+    Attributes
+    ----------
+    filled : list of Operation
+        What is given for sides of the grid, where it is not there yet: to be done at any time before the others, once
+        for all that come, as long as the memory is this field's.
+    first : list of Operation
+        To be done before anything that reads ghost cells.
+    beside : list of Operation
+        To be done then, and not to be waited for by what reads no late ghost cell.
+    after : list of Operation
+        To be done before what reads late ghost cells.
+    came : list of Came
+        To be waited for then.
+    settled : list of Operation
+        To be done before anything is computed anew.
+    late : tuple of Late
+        Of each patch.
+    """
+
+    filled: list[Operation] = field(default_factory=list)
+    first: list[Operation] = field(default_factory=list)
+    beside: list[Operation] = field(default_factory=list)
+    after: list[Operation] = field(default_factory=list)
+    came: list[Came] = field(default_factory=list)
+    settled: list[Operation] = field(default_factory=list)
+    late: tuple[Late, ...] = ()
+
+
+def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk,
+             tags: dict[Buffer, tuple], world: World | None = None) -> Exchange:
+    """Fill the ghost cells of some fields.
+
+    Parameters
+    ----------
+    domain : Domain
+    content : mapping of str to Cells
+        The fields of the domain's patches.
+    halos : sequence of Continued
+        The fields to exchange, and how.
+    desk : Desk
+    tags : dict
+        What was filled of each buffer from the sides, which is brought up to date.
+    world : World, optional
+        The other nodes.
+    """
+    if halos and not domain.is_complete:
+        raise PlanError("ghost cells are exchanged among all blocks of a grid, and some are neither here nor with "
+                        "another worker that runs the plan")
+    made = Exchange(late=(NOT_LATE,) * len(domain.patches))
+    if not halos:
+        return made
+    fields = [content[halo.field] for halo in halos]
+    found = routes(domain, tuple((halo.below, halo.above, halo.rules, cells.dtype.itemsize)
+                                 for halo, cells in zip(halos, fields, strict=True)))
+    addresses = np.array([buffer.address for cells in fields for buffer in cells.buffers], np.int64)
+    _fill(domain, content, halos, desk, tags, made)
+    for device, route in found.local:
+        made.first += desk.routing(device, route, addresses, desk.stream(device))
+    if found.across:
+        _across(domain, fields, found.across, addresses, desk, made)
+    if world is None:
+        made.late = domain.once(("late", found), lambda: tuple(late_sides(domain.boxes, found.crossing)))
+    else:
+        travelling = travel(domain, content, halos, desk, world)
+        # Before what goes to other devices, as it takes longest.
+        made.beside[:0] = travelling.beside
+        made.after += travelling.after
+        made.came += [Came(device, desk.beside(device), device) for device in travelling.takers]
+        made.settled += travelling.settled
+        made.late = tuple(late_sides(domain.boxes, [*found.crossing, *travelling.pieces]))
+    return made
+
+
+def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk,
+          tags: dict[Buffer, tuple], made: Exchange) -> None:
+    """Fill what the sides give and is not there yet."""
+    copies: dict[Device, list[Copy]] = defaultdict(list)
+    for halo in halos:
+        cells = content[halo.field]
+        missing = [place for place, buffer in enumerate(cells.buffers)
+                   if tags.get(buffer) != (domain.boxes[place], halo.key)]
+        if missing:
+            fills = _fills(domain, halo)
+            for place in missing:
+                buffer = cells.buffers[place]
+                tags[buffer] = domain.boxes[place], halo.key
+                copies[buffer.device] += [_filled(domain, cells, piece, halo, desk) for piece in fills[place]]
+    for device, several in copies.items():
+        made.filled += desk.copying(device, several, desk.stream(device))
+
+
+def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
+    """What the sides give each patch, in all of its ghosts: whoever reads fewer of them finds these as they are."""
+    fills: dict[int, list[Filled]] = {place: [] for place in range(len(domain.patches))}
+    for piece in domain.pieces(domain.ghosts, domain.ghosts, halo.rules):
+        if isinstance(piece, Filled):
+            fills[piece.target].append(piece)
+    return fills
+
+
+def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, desk: Desk) -> Copy:
+    patch, size = domain.patches[piece.target], cells.dtype.itemsize
+    target, given = cells.address(piece.target, patch.layout, piece.to.low), halo.side(piece.axis, piece.side)
+    if given.values < 0:
+        return Copy(desk.pattern(patch.device, given.value).address, target, (0, 0, 0), patch.layout.strides,
+                    piece.to.shape, size)
+    slab = slab_box(domain.lattice.shape, domain.ghosts, piece.axis, piece.side)
+    values = desk.arguments.buffer(given.values, patch.device, desk.stream(patch.device))
+    if values.nbytes != slab.size * size:
+        raise PlanError(f"the values for side {piece.side} of axis {piece.axis} of {halo.field!r} have {values.nbytes} "
+                        f"bytes; they must have {slab.size * size}, for {slab.shape} cells")
+    strides = packed(slab.shape)
+    element = sum((at - low) * stride for at, low, stride in zip(piece.start, slab.low, strides, strict=True))
+    return Copy(values.address + element * size, target,
+                tuple(stride * step for stride, step in zip(strides, piece.steps, strict=True)), patch.layout.strides,
+                piece.to.shape, size)
+
+
+def late_sides(boxes: Sequence[Box], pieces: Sequence[Copied]) -> list[Late]:
+    """The sides of patches on which ghost cells come late; an edge needs one of its sides only."""
+    late = {place: [[False, False] for _ in AXES] for place in range(len(boxes))}
+    outside = [(piece.target, [(axis, int(piece.to.low[axis] >= boxes[piece.target].high[axis])) for axis in AXES
+                               if not boxes[piece.target].along(axis, *_range(piece.to, axis)).shared(
+                                   boxes[piece.target]).size]) for piece in pieces]
+    for target, sides in sorted(outside, key=lambda found: len(found[1])):
+        if not any(late[target][axis][side] for axis, side in sides):
+            axis, side = sides[0]
+            late[target][axis][side] = True
+    return [tuple((low, high) for low, high in late[place]) for place in range(len(boxes))]
+
+
+def _range(box: Box, axis: int) -> tuple[int, int]:
+    return box.low[axis], box.high[axis]
+
+
+def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], addresses: np.ndarray, desk: Desk,
+            made: Exchange) -> None:
+    """Operations between devices: the giving device writes into the taking one's memory.
+
+    The stream beside starts when the cells to give are there, and nobody reads the ghosts to be overwritten any more;
+    what computes next on the giving device must not touch the cells before they were read.
+    """
+    for each in across:
+        giver, stream = each.giver, desk.beside(each.giver)
+        for device in (giver, *each.takers):
+            made.beside.append(partial(giver.wait, desk.stream(device), stream=stream, of=device))
+        if each.direct is not None:
+            made.beside += desk.routing(giver, each.direct, addresses, stream)
+        for taker, pieces in each.staged:
+            copies = [copy_of(domain, piece, fields[number].dtype.itemsize, fields[number]) for number, piece in pieces]
+            made.beside += _staged(giver, taker, copies, desk)
+        made.came += [Came(taker, stream, giver) for taker in each.takers]
+        made.settled.append(partial(giver.wait, stream, stream=desk.stream(giver), of=giver))
+
+
+def _staged(giver: Device, taker: Device, copies: Sequence[Copy], desk: Desk) -> list[Operation]:
+    """Copies between devices that cannot reach each other's memory: packed, copied at once, unpacked."""
+    nbytes = sum(_aligned(copy.shape, copy.itemsize) for copy in copies)
+    packed_here, packed_there = desk.held(nbytes, giver), desk.held(nbytes, taker)
+    pack, unpack, offset = [], [], 0
+    for copy in copies:
+        strides = packed(copy.shape)
+        pack.append(Copy(copy.source, packed_here.address + offset, copy.from_strides, strides, copy.shape,
+                         copy.itemsize))
+        unpack.append(Copy(packed_there.address + offset, copy.target, strides, copy.to_strides, copy.shape,
+                           copy.itemsize))
+        offset += _aligned(copy.shape, copy.itemsize)
+    here, there = desk.beside(giver), desk.beside(taker)
+    return [*desk.copying(giver, pack, here),
+            partial(giver.copy_across, packed_there, packed_here, stream=here),
+            partial(taker.wait, here, stream=there, of=giver),
+            *desk.copying(taker, unpack, there),
+            partial(giver.wait, there, stream=here, of=taker)]
+
+
+def _aligned(shape: Triple, itemsize: int) -> int:
+    """The bytes of a packed box, up to a multiple of 16."""
+    return -(-shape[0] * shape[1] * shape[2] * itemsize // 16) * 16

@@ -1,0 +1,255 @@
+"""Loops of exchanges and stencils that do not leave the worker.
+
+A step's operations depend only on which buffers hold what. A loop writes each field in turn into two buffers of its
+own, so after a step or two it comes back to where it was, and the operations of an earlier step are done again as they
+are: they are worked out, and their tables uploaded, a few times in a loop and not once a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Entry, Source
+from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.exchange import Continued, Exchange, exchange
+from gpu_worker.execution.grid.loop_graph import Asked, Course, Pass, Path, Shape, State, Stretch, questions
+from gpu_worker.execution.grid.reductions import Reading
+from gpu_worker.execution.grid.stencils import launches
+from gpu_worker.memory.grid.patches import Cells, Domain
+from gpu_worker.mpi.world import World
+from gpu_worker.protocol.grids import Halo, Iterate, Iterated
+from gpu_worker.protocol.messages import Field, StencilLaunch
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A stencil of the plan, with the source it is compiled from."""
+
+    launch: StencilLaunch
+    source: Source
+
+
+@dataclass
+class Stepper:
+    """Computes the fields of a domain anew, in memory of its own.
+
+    Parameters
+    ----------
+    domain : Domain
+    content : dict of str to Cells
+        The fields to start from, whose memory is only read but for its ghost cells.
+    desk : Desk
+    world : World, optional
+        The other nodes.
+    """
+
+    domain: Domain
+    content: dict[str, Cells]
+    desk: Desk
+    world: World | None = None
+    #: The cells that are our own, of each field.
+    owned: dict[str, list[Cells]] = field(default_factory=dict)
+    tags: dict[Buffer, tuple] = field(default_factory=dict)
+
+    #: Whether something was filled that sides give, as it was not there yet.
+    has_filled: bool = False
+    #: How fields continue, by the halos of a phase, which stay the plan's.
+    _sides: dict[tuple, list[Continued]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for cells in self.content.values():
+            for buffer in cells.buffers:
+                # Should the plan fail, nobody knows what the ghosts hold.
+                if buffer.ghosts is not None:
+                    self.tags[buffer], buffer.ghosts = buffer.ghosts, None
+
+    def exchange(self, halos: Sequence[Halo]) -> list[Operation]:
+        """Fill ghost cells."""
+        made = self._exchanged(halos)
+        came = [each.on(self.desk.stream(each.device)) for each in made.came]
+        return [*made.filled, *made.first, *made.beside, *made.after, *came, *made.settled]
+
+    def phase(self, halos: Sequence[Halo], kernel: Kernel, protected: Sequence[Cells] = ()
+              ) -> tuple[list[Operation], list[Operation]]:
+        """Fill ghost cells and compute a stencil, whose results are the content then.
+
+        Of the operations, the first ones are done before the others, and need not be done again.
+        """
+        made = self._exchanged(halos)
+        results = {described.name: self._target(described, protected) for described in kernel.launch.outputs}
+        operations = launches(kernel.launch, kernel.source, self.domain, self.content, results, made, self.desk)
+        self.content = self.content | results if kernel.launch.merge else results
+        return made.filled, operations
+
+    def _exchanged(self, halos: Sequence[Halo]) -> Exchange:
+        made = exchange(self.domain, self.content, self._continued(halos), self.desk, self.tags, self.world)
+        self.has_filled |= bool(made.filled)
+        return made
+
+    def _continued(self, halos: Sequence[Halo]) -> list[Continued]:
+        key = id(halos), *(self.content[halo.field].dtype for halo in halos)
+        if key not in self._sides:
+            self._sides[key] = [Continued.of(halo, self.domain, self.content[halo.field], self.desk) for halo in halos]
+        return self._sides[key]
+
+    def _target(self, described: Field, protected: Sequence[Cells]) -> Cells:
+        """Where a field's new values go: memory of ours that has nothing anyone needs."""
+        dtype, needed = np.dtype(described.dtype), [*self.content.values(), *protected]
+        for cells in self.owned.setdefault(described.name, []):
+            if cells.dtype == dtype and not any(cells is other for other in needed):
+                return cells
+        buffers = tuple(self.desk.allocate(patch.layout.elements * dtype.itemsize, patch.device)
+                        for patch in self.domain.patches)
+        for buffer in buffers:
+            # Memory that held this field before, in an earlier plan, has ghost cells that were filled then.
+            if buffer.ghosts is not None:
+                self.tags[buffer], buffer.ghosts = buffer.ghosts, None
+        self.owned[described.name].append(Cells(dtype, buffers))
+        return self.owned[described.name][-1]
+
+    def finish(self) -> dict[str, Cells]:
+        """The content, to be held by the caller; the rest of our memory serves others."""
+        for buffer, tag in self.tags.items():
+            buffer.ghosts = tag
+        for cells in self.content.values():
+            cells.share()
+        for each in self.owned.values():
+            for cells in each:
+                for buffer in cells.buffers:
+                    self.desk.recycle(buffer)
+        self.owned.clear()
+        self.desk.close()
+        return self.content
+
+
+class Loop:
+    """A loop of phases, which finds out its states and stretches as it comes to them.
+
+    Parameters
+    ----------
+    step : Iterate
+    kernels : mapping of int to Kernel
+        The stencils of the plan, by their index.
+    stepper : Stepper
+        Holds the fields.
+    wait : callable
+        Waits for all devices, with the marks that tell which kernel is late.
+    """
+
+    def __init__(self, step: Iterate, kernels: Mapping[int, Kernel], stepper: Stepper, wait: Callable[[], None]):
+        self._step = step
+        self._kernels = kernels
+        self._stepper = stepper
+        self._wait = wait
+        #: Its way, once it has run.
+        self.path: Path | None = None
+        self._course = Course(step, stepper.domain)
+        self._states: dict[tuple, State] = {}
+        self._asked: dict[tuple, tuple[list[Entry], Asked | None]] = {}
+        self._written = tuple(dict.fromkeys(described.name for phase in step.phases
+                                            for described in kernels[phase.launch].launch.outputs))
+        sides = {(halo.field, halo.sides) for phase in (*step.phases, *step.together) for halo in phase.halos}
+        #: Whether what the sides give a field stays the same, so that it is filled once.
+        self._is_steady = len(sides) == len({name for name, _ in sides})
+
+    def run(self) -> Iterated:
+        """Do the steps.
+
+        Raises
+        ------
+        NotFinite
+            If a cell that was asked about is NaN or infinite.
+        """
+        step, stepper, start = self._step, self._stepper, self._here()
+        before = step.done if step.counted < 0 else int(stepper.desk.arguments.number(step.counted))
+        ended, state = self._course.run(start, self._begin, self._wait, stepper.world, before)
+        stepper.content, stepper.tags = dict(state.content), dict(state.tags)
+        self.path = Path(self._course, start, state, self._is_steady)
+        assert ended is not None
+        return ended
+
+    def _here(self) -> State:
+        """The state that the stepper is in."""
+        stepper = self._stepper
+        key = tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
+            frozenset() if self._is_steady else frozenset((id(buffer), tag) for buffer, tag in stepper.tags.items())
+        if key not in self._states:
+            self._states[key] = State(dict(stepper.content), self._tags(stepper.tags))
+        return self._states[key]
+
+    def _tags(self, tags: dict[Buffer, tuple]) -> dict[Buffer, tuple]:
+        """What a state has: the same for all of them, where it only becomes more."""
+        return tags if self._is_steady else dict(tags)
+
+    def _begin(self, state: State, shape: Shape) -> Stretch:
+        """Do a stretch, as it was noted or for the first time."""
+        found = state.stretches.get(shape)
+        if found is None:
+            state.stretches[shape] = found = self._explored(state, shape)
+        else:
+            self._again(found.entries)
+        return found
+
+    def _again(self, entries: Sequence[Entry]) -> None:
+        self._stepper.desk.again(entries)
+        self._note(entries)
+
+    def _note(self, entries: Sequence[Entry]) -> None:
+        """Note them among the plan's, where it is recorded and goes the same way each time."""
+        if self._step.until < 0 and not self._step.check:
+            self._stepper.desk.note(entries)
+
+    def _explored(self, start: State, shape: Shape) -> Stretch:
+        """Do a stretch for the first time."""
+        entries, state, before = [], start, start           # type: tuple[list[Entry], State, State]
+        for place, together in enumerate(shape.advances, start=1):
+            before = state
+            kept = shape.is_compared and place == len(shape.advances)
+            found = state.passes.get((together, kept))
+            if found is None:
+                state.passes[together, kept] = found = self._passed(state, together, kept)
+            else:
+                self._again(found.entries)
+            entries += found.entries
+            state = found.after
+        key = (before if shape.is_compared else None), state, shape.is_checked
+        if key in self._asked:
+            self._again(self._asked[key][0])
+        else:
+            self._asked[key] = self._read(*key)
+        return Stretch(entries + self._asked[key][0], self._asked[key][1], state)
+
+    def _passed(self, state: State, together: bool, kept: bool) -> Pass:
+        """Do the phases for the first time from a state, which stays as it is if it is to be kept."""
+        stepper = self._stepper
+        stepper.content, stepper.tags = dict(state.content), self._tags(state.tags)
+        operations: list[Operation] = []
+        for phase in self._step.together if together else self._step.phases:
+            filled, each = stepper.phase(phase.halos, self._kernels[phase.launch],
+                                         list(state.content.values()) if kept else ())
+            if self._is_steady:
+                self._noted(filled)
+                filled = []
+            operations += [*filled, *each]
+        return Pass(self._noted(operations), self._here())
+
+    def _read(self, before: State | None, after: State, checked: bool) -> tuple[list[Entry], Asked | None]:
+        """Ask for the first time in a state, if there is something to ask."""
+        stepper = self._stepper
+        asked, names, least = questions(None if before is None else before.content, after.content, self._written,
+                                        checked)
+        if not asked:
+            return [], None
+        reading = Reading(asked, stepper.domain, stepper.desk)
+        return self._noted(reading.operations), Asked(reading, names, least)
+
+    def _noted(self, operations: Sequence[Operation]) -> list[Entry]:
+        """Do operations, and note what they are."""
+        with self._stepper.desk.noting() as entries:
+            for operation in operations:
+                operation()
+        self._note(entries)
+        return entries

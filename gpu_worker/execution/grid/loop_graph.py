@@ -1,0 +1,248 @@
+"""How a loop goes on: in stretches of steps up to where something is asked of cells, whose values decide.
+
+What a stretch does depends only on which buffers hold what before it, and a loop comes back to the same ones. So its
+states and the stretches between them are a graph, which is found out once, and from then on only gone along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Entry, Recorded
+from gpu_worker.execution.grid.reductions import ALL_FINITE, Question, Reading
+from gpu_worker.memory.grid.patches import Cells, Domain
+from gpu_worker.mpi.world import World
+from gpu_worker.protocol.errors import NotFinite
+from gpu_worker.protocol.grids import Iterate, Iterated
+
+#: How many steps may be under way on the devices before the worker waits for some; a stretch has as many phases.
+AHEAD = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a stretch consists of.
+
+    Attributes
+    ----------
+    advances : tuple of bool
+        Of each time that phases are done, whether these are those of several steps at once.
+    steps : int
+        The steps that these are.
+    is_compared : bool
+        Whether the largest change in the last step is asked for.
+    is_checked : bool
+        Whether it is asked if all cells are finite then.
+    """
+
+    advances: tuple[bool, ...]
+    steps: int
+    is_compared: bool
+    is_checked: bool
+
+
+@dataclass(eq=False)
+class State:
+    """What holds the fields of a loop between two steps, with ``tags`` as for an exchange; and what was done there."""
+
+    content: dict[str, Cells]
+    tags: dict[Buffer, tuple]
+    #: By whether they are those of several steps, and whether what was before stays as it is.
+    passes: dict[tuple[bool, bool], Pass] = field(default_factory=dict)
+    stretches: dict[Shape, Stretch] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """The phases of a step, or of several at once, as they were noted."""
+
+    entries: list[Entry]
+    after: State
+
+
+@dataclass(eq=False)
+class Stretch:
+    """Steps up to where something is asked, as they were noted, and what answers.
+
+    Attributes
+    ----------
+    entries : list of Entry
+    asked : Asked or None
+    after : State
+    work : list of Recorded
+        What does the same as the entries, for later calls.
+    """
+
+    entries: list[Entry]
+    asked: Asked | None
+    after: State
+    work: list[Recorded] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What is asked at the end of a stretch.
+
+    Attributes
+    ----------
+    reading : Reading
+        Where a change is compared, that is the first question; the others are which cells are not finite.
+    names : tuple of str
+        The fields that these are of.
+    least : float
+        The least that the largest change is; below 0 where none is compared.
+    """
+
+    reading: Reading
+    names: tuple[str, ...]
+    least: float
+
+    def change(self, answers: Sequence[np.ndarray]) -> float:
+        """The largest change of a cell; NaN where that of one is."""
+        changes = [float(found[:1].view(np.float64)[0]) for found in answers]
+        return float("nan") if any(change != change for change in changes) else max(self.least, *changes)
+
+    def check(self, answers: Sequence[np.ndarray], domain: Domain, number: int) -> None:
+        """Raise NotFinite where a cell is after the step of this number."""
+        for place, name in enumerate(self.names, start=int(self.least >= 0)):
+            first = min(int(found[place]) for found in answers)
+            if first != ALL_FINITE:
+                cell = tuple(map(int, np.unravel_index(first, domain.lattice.shape)))
+                block = domain.lattice.block_of(cell)
+                raise NotFinite(f"cell {cell[3 - domain.axes:]} of {name or 'the grid'}, in block "
+                                f"{block[3 - domain.axes:]}, is NaN or infinite after step {number}")
+
+
+def questions(before: dict[str, Cells] | None, content: dict[str, Cells], written: Sequence[str],
+              checked: bool) -> tuple[list[Question], tuple[str, ...], float]:
+    """What to ask, and the names and the least change for :class:`Asked`.
+
+    Parameters
+    ----------
+    before : dict of str to Cells, optional
+        What held the fields before the last step, where its change is asked for.
+    content : dict of str to Cells
+        What holds them now.
+    written : sequence of str
+        The fields that steps write. The change of one that is new is infinite.
+    checked : bool
+        Whether to ask for cells that are not finite.
+    """
+    found, least, names = [], -1.0, ()      # type: tuple[list[Question], float, tuple[str, ...]]
+    if before is not None:
+        there = [name for name in written if name in content]
+        same = [name for name in there if name in before and before[name].dtype == content[name].dtype]
+        found.append(Question.change([(before[name], content[name]) for name in same]))
+        least = 0.0 if same == there else np.inf
+    if checked:
+        names = tuple(name for name, cells in content.items() if cells.dtype.kind in "fc")
+        found += [Question.finite(content[name]) for name in names]
+    return found, names, least
+
+
+class Course:
+    """A loop's way through its states.
+
+    Parameters
+    ----------
+    step : Iterate
+    domain : Domain
+        Whose cells are asked.
+    """
+
+    def __init__(self, step: Iterate, domain: Domain):
+        self._step = step
+        self._domain = domain
+        self._shapes: dict[int, Shape] = {}
+        self._most = max(1, AHEAD // max(len(step.phases), len(step.together)))
+
+    def run(self, state: State, begin: Callable[[State, Shape], Stretch | None], wait: Callable[[], None],
+            world: World | None = None, before: int = 0) -> tuple[Iterated | None, State]:
+        """Do the steps: how the loop ended, and in which state; None where it did not.
+
+        Parameters
+        ----------
+        state : State
+            Where it starts.
+        begin : callable
+            Begins a stretch; None where it cannot.
+        wait : callable
+            Waits for what was begun.
+        world : World, optional
+            The other nodes.
+        before : int
+            How many steps came before these.
+
+        Raises
+        ------
+        NotFinite
+            If a cell that was asked about is NaN or infinite.
+        """
+        step, change, count, ahead = self._step, -1.0, 0, 0
+        while count < step.steps:
+            shape = self._shapes.get(count) or self._shape(count)
+            stretch = begin(state, shape)
+            if stretch is None:
+                return None, state
+            state, count, ahead = stretch.after, count + shape.steps, ahead + len(shape.advances)
+            if stretch.asked is not None or ahead >= AHEAD:
+                wait()
+                ahead = 0
+            if stretch.asked is not None:
+                answers = stretch.asked.reading.answers(world)
+                stretch.asked.check(answers, self._domain, before + count)
+                if shape.is_compared:
+                    change = stretch.asked.change(answers)
+                    if change <= step.until:
+                        return Iterated(count, change), state
+        return Iterated(step.steps, change), state
+
+    def _shape(self, count: int) -> Shape:
+        """What comes after so many steps."""
+        step, advances, start = self._step, [], count       # type: tuple[Iterate, list[bool], int]
+        compared = checked = False
+        while count < step.steps and len(advances) < self._most and not (compared or checked):
+            together = step.stride > 1 and self._free(count) >= step.stride
+            count += step.stride if together else 1
+            advances.append(together)
+            number = step.done + count
+            compared = not together and step.until >= 0 and number % step.every == 0
+            checked = step.check > 0 and (number % step.check == 0 or count == step.steps)
+        self._shapes[start] = Shape(tuple(advances), count - start, compared, checked)
+        return self._shapes[start]
+
+    def _free(self, count: int) -> int:
+        """How many steps there are after so many before something is asked for in between."""
+        step, number = self._step, self._step.done + count
+        free = step.steps - count
+        if step.until >= 0:
+            free = min(free, step.every - 1 - number % step.every)
+        return min(free, step.check - number % step.check) if step.check > 0 else free
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way that a loop has gone.
+
+    ``is_steady`` says that no stretch fills what the sides give: it was there, or was filled once.
+    """
+
+    course: Course
+    start: State
+    end: State
+    is_steady: bool
+
+
+def reached(start: State) -> list[Stretch]:
+    """All stretches that are known from a state on."""
+    found: dict[State, None] = {start: None}
+    waiting = [start]
+    while waiting:
+        for stretch in waiting.pop().stretches.values():
+            if stretch.after not in found:
+                found[stretch.after] = None
+                waiting.append(stretch.after)
+    return [stretch for state in found for stretch in state.stretches.values()]

@@ -1,0 +1,148 @@
+"""Exchanges with other nodes: cells are packed on their device, copied to memory that the rank shares, and moved there.
+
+Both sides work out the same pieces in the same order from the boxes of both, so a message carries cells alone. There is
+one for each device that gives and each that takes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpu_worker.device.base import Buffer, Device
+from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.memory.grid.ghosts import Copied
+from gpu_worker.memory.grid.layout import Copy, packed
+from gpu_worker.memory.grid.patches import Cells, Domain
+from gpu_worker.mpi.messages import Part
+from gpu_worker.mpi.world import Staged, World
+
+if TYPE_CHECKING:
+    from gpu_worker.execution.grid.exchange import Continued
+
+#: Where a message starts in the shared memory.
+_ALIGNMENT = 256
+#: Tags of messages between two ranks: which device gives, and which takes.
+_DEVICES = 256
+
+
+@dataclass
+class Message:
+    """The cells that one device here gives to, or takes from, one of another rank."""
+
+    device: Device
+    peer: int
+    tag: int
+    copies: list[Callable[[int], Copy]] = field(default_factory=list)
+    nbytes: int = 0
+    offset: int = 0
+
+    def add(self, make: Callable[[int], Copy], nbytes: int) -> None:
+        """One more box, of which ``make`` gives the copy for an address of packed cells."""
+        start = self.nbytes
+        self.copies.append(lambda base: make(base + start))
+        self.nbytes += -(-nbytes // 16) * 16
+
+
+@dataclass
+class Travel:
+    """Operations of an exchange with other nodes, as :class:`~gpu_worker.execution.grid.exchange.Exchange` has them."""
+
+    beside: list[Operation] = field(default_factory=list)
+    after: list[Operation] = field(default_factory=list)
+    settled: list[Operation] = field(default_factory=list)
+    pieces: list[Copied] = field(default_factory=list)
+    #: On whose streams beside the ghost cells come.
+    takers: list[Device] = field(default_factory=list)
+
+
+def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk, world: World
+           ) -> Travel:
+    """Exchange ghost cells with the other ranks of a world."""
+    made = Travel()
+    sends: dict[tuple[int, int], Message] = {}
+    receives: dict[tuple[int, int], Message] = {}
+    for peer in range(world.size):
+        if peer == world.rank:
+            continue
+        for halo in halos:
+            cells, widths = content[halo.field], (halo.below, halo.above, halo.rules)
+            for piece in domain.sent(peer, *widths):
+                if isinstance(piece, Copied):
+                    giver, taker = domain.device_numbers[piece.source], domain.other_devices[peer][piece.target]
+                    message = sends.setdefault((peer, giver * _DEVICES + taker), Message(
+                        domain.patches[piece.source].device, peer, giver * _DEVICES + taker))
+                    message.add(partial(_pack, domain, cells, piece), piece.to.size * cells.dtype.itemsize)
+            for piece in domain.received(peer, *widths):
+                if isinstance(piece, Copied):
+                    giver, taker = domain.other_devices[peer][piece.source], domain.device_numbers[piece.target]
+                    message = receives.setdefault((peer, giver * _DEVICES + taker), Message(
+                        domain.patches[piece.target].device, peer, giver * _DEVICES + taker))
+                    message.add(partial(_unpack, domain, cells, piece), piece.to.size * cells.dtype.itemsize)
+                    made.pieces.append(piece)
+    if sends or receives:
+        _operations(list(sends.values()), list(receives.values()), desk, world, made)
+    return made
+
+
+def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Desk, world: World,
+                made: Travel) -> None:
+    size = 0
+    for message in (*sends, *receives):
+        message.offset = size
+        size += -(-message.nbytes // _ALIGNMENT) * _ALIGNMENT
+    staged = world.stage([_part(message) for message in sends], [_part(message) for message in receives], size,
+                         (*sends, *receives)[0].device)
+    devices = list(dict.fromkeys(message.device for message in (*sends, *receives)))
+    made.beside += [partial(device.wait, desk.stream(device), stream=desk.beside(device), of=device)
+                    for device in devices]
+    for message in sends:
+        stream, buffer = desk.beside(message.device), desk.held(message.nbytes, message.device)
+        made.beside += desk.copying(message.device, [copy(buffer.address) for copy in message.copies], stream)
+        made.beside.append(partial(message.device.copy_out, staged.memory.view(message.offset, message.nbytes), buffer,
+                                   stream=stream))
+    under_way: list[Future] = []
+    packed_on = {message.device: desk.beside(message.device) for message in sends}
+
+    def ready() -> None:
+        for device, stream in packed_on.items():        # the streams of then: a pass that is done again has no desk
+            device.synchronize(stream=stream)
+
+    made.beside.append(desk.act(lambda: under_way.append(world.go(staged, ready)), devices[0]))
+    made.after.append(desk.act(lambda: world.result(under_way.pop()), devices[0]))
+    landed: dict[Device, list[Copy]] = defaultdict(list)
+    for message in receives:
+        buffer = desk.held(message.nbytes, message.device)
+        made.after.append(_landing(message, buffer, staged, desk))
+        landed[message.device] += [copy(buffer.address) for copy in message.copies]
+    for device, copies in landed.items():
+        made.after += desk.copying(device, copies, desk.beside(device))
+        made.takers.append(device)
+    made.settled += [partial(device.wait, stream, stream=desk.stream(device), of=device)
+                     for device, stream in packed_on.items()]
+
+
+def _landing(message: Message, buffer: Buffer, staged: Staged, desk: Desk) -> Operation:
+    return partial(message.device.copy_in, buffer, staged.memory.view(message.offset, message.nbytes),
+                   stream=desk.beside(message.device))
+
+
+def _part(message: Message) -> Part:
+    return Part(message.peer, message.tag, message.offset, message.nbytes)
+
+
+def _pack(domain: Domain, cells: Cells, piece: Copied, address: int) -> Copy:
+    layout = domain.patches[piece.source].layout
+    strides = tuple(stride * step for stride, step in zip(layout.strides, piece.steps, strict=True))
+    return Copy(cells.address(piece.source, layout, piece.start), address, strides, packed(piece.to.shape),
+                piece.to.shape, cells.dtype.itemsize)
+
+
+def _unpack(domain: Domain, cells: Cells, piece: Copied, address: int) -> Copy:
+    layout = domain.patches[piece.target].layout
+    return Copy(address, cells.address(piece.target, layout, piece.to.low), packed(piece.to.shape), layout.strides,
+                piece.to.shape, cells.dtype.itemsize)

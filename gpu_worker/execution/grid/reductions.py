@@ -1,0 +1,96 @@
+"""What is asked of the cells of a domain, and found on its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from gpu_worker.device.base import Source
+from gpu_worker.execution.grid.context import THREADS, Desk, Operation
+from gpu_worker.execution.grid.stencils import region
+from gpu_worker.memory.grid.patches import Cells, Domain
+from gpu_worker.mpi.world import World
+
+SOURCE = Source((Path(__file__).parent / "checks.cu").read_text(), file="checks.cu")
+
+#: What is found first of cells that are not finite where all are.
+ALL_FINITE = 2**64 - 1
+
+_WORD = np.dtype(np.uint64).itemsize
+_C_TYPES = {"f4": "float", "f8": "double", "b1": "unsigned char", "i1": "signed char", "i2": "short", "i4": "int",
+            "i8": "long long", "u1": "unsigned char", "u2": "unsigned short", "u4": "unsigned int",
+            "u8": "unsigned long long", "c8": "Complex<float>", "c16": "Complex<double>"}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One number that a kernel finds in some fields, beginning with ``start``."""
+
+    kernel: str
+    start: int
+    fields: tuple[tuple[Cells, ...], ...]
+
+    @classmethod
+    def change(cls, fields: Sequence[tuple[Cells, Cells]]) -> Question:
+        """The largest change of a cell, as the bits of a double, from the first to the second of each pair."""
+        return cls("largest_change", 0, tuple(fields))
+
+    @classmethod
+    def finite(cls, cells: Cells) -> Question:
+        """The first cell that is not finite, in the order of the grid."""
+        return cls("first_not_finite", ALL_FINITE, ((cells,),))
+
+
+class Reading:
+    """Questions, as operations that find the answers and copy them out.
+
+    Parameters
+    ----------
+    questions : sequence of Question
+    domain : Domain
+        Of whose cells they are.
+    desk : Desk
+    """
+
+    def __init__(self, questions: Sequence[Question], domain: Domain, desk: Desk):
+        self.operations: list[Operation] = []
+        self._found: list[np.ndarray] = []
+        starts = np.array([question.start for question in questions], np.uint64)
+        for device in dict.fromkeys(patch.device for patch in domain.patches):
+            stream = desk.stream(device)
+            first, results = (desk.upload(starts, device, stream) for _ in range(2))
+            host = desk.scratch.host(starts.nbytes, device)
+            self.operations.append(partial(device.copy_across, results, first, stream=stream))
+            for place, patch in enumerate(domain.patches):
+                if patch.device is device:
+                    for number, question in enumerate(questions):
+                        address = np.uint64(results.address + number * _WORD)
+                        self.operations += _launches(question, domain, place, address, desk)
+            self.operations.append(partial(device.copy_out, host, results, stream=stream))
+            self._found.append(host.view(np.uint64))
+
+    def answers(self, world: World | None) -> list[np.ndarray]:
+        """What was found on each device of all nodes, once the operations are done: of each question a number."""
+        if world is None:
+            return self._found
+        said = world.gather(b"".join(found.tobytes() for found in self._found))
+        count = len(self._found[0])
+        return [found for each in said for found in np.frombuffer(each, np.uint64).reshape(-1, count)]
+
+
+def _launches(question: Question, domain: Domain, place: int, result: np.uint64, desk: Desk) -> list[Operation]:
+    """The launches on a patch."""
+    device, layout = domain.patches[place].device, domain.patches[place].layout
+    rows = layout.box.shape[0] * layout.box.shape[1]
+    described = region(domain.patches[place], layout.box, domain.lattice.shape)
+    found: list[Operation] = []
+    for several in question.fields:
+        addresses = [np.uint64(cells.address(place, layout, layout.box.low)) for cells in several]
+        kernel = device.compile(SOURCE, f"{question.kernel}<{_C_TYPES[several[0].dtype.str[1:]]}>")
+        found.append(partial(device.launch, kernel, (min(rows, 16 * device.multiprocessors),), (THREADS,),
+                             [*addresses, described, result], stream=desk.stream(device)))
+    return found

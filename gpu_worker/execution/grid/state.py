@@ -1,0 +1,175 @@
+"""What a device process keeps of grids from one plan to the next."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from gpu_worker.device.base import Device
+from gpu_worker.memory.grid.patches import Domain
+from gpu_worker.mpi.world import World, join
+from gpu_worker.protocol.errors import PartitionMissing, PlanUnknown, VisparkError, WorldLost
+from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Stencil
+from gpu_worker.protocol.grids import World as Wanted
+from gpu_worker.protocol.messages import Plan
+
+#: Domains kept; the one used least recently goes first.
+KEPT = 16
+
+_UNMADE = 64
+
+#: How much sooner than kernels that still run are taken for stuck a plan gives up other nodes, in seconds.
+_SOONER = 1.0
+
+
+class Grids:
+    """The grids of a session.
+
+    Ghost cells are filled in place, in memory that several plans may have, so plans that do so take turns.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._domains: OrderedDict[tuple, Domain] = OrderedDict()
+        self._world: World | None = None
+        self._turned = threading.Condition()
+        #: The next turn in each world of which a plan has had its turn.
+        self._next: dict[bytes, int] = {}
+        #: The last worlds that have lost a worker.
+        self._ended: deque[bytes] = deque(maxlen=KEPT)
+        #: What no worker of a world has, as the plan that was to make it failed on all; the last of it.
+        self._unmade: deque[tuple[bytes, int]] = deque(maxlen=_UNMADE)
+
+    def turns(self, plan: Plan) -> AbstractContextManager[object]:
+        """Within it, no other plan fills ghost cells, if this one does."""
+        filling = any(isinstance(step, Exchange | Stencil | Iterate) for step in plan.steps)
+        return self._turn if filling else nullcontext()
+
+    def domain(self, grid: GridShape, owners: Mapping[int, Device], world: World | None = None
+               ) -> Domain:
+        """The domain of blocks, given by their numbers, on devices; worked out once.
+
+        In a ``world`` all ranks must ask for it in the same plan.
+        """
+        key = grid, tuple(sorted((number, device.name) for number, device in owners.items()))
+        domain = self._known(key, lambda: Domain.of(grid, owners))
+        if world is None:
+            return domain
+        said = world.agree(domain.said())
+        return self._known((*key, said), lambda: domain.among(said))
+
+    def _known(self, key: tuple, make: Callable[[], Domain]) -> Domain:
+        if key not in self._domains:
+            self._domains[key] = make()
+            if len(self._domains) > KEPT:
+                self._domains.popitem(last=False)
+        self._domains.move_to_end(key)
+        return self._domains[key]
+
+    def await_turn(self, wanted: Wanted | None, deadline: float, patience: float) -> None:
+        """Wait until the plans of the same world that come before have been run.
+
+        Raises
+        ------
+        WorldLost
+            If one of them has not come until the deadline, or none until the ``patience``, in seconds, is over: this
+            process is in no such world, which another one may have joined. Or if the world has ended.
+        """
+        if wanted is None:
+            return
+
+        def over() -> bool:
+            return wanted.key in self._ended
+
+        def has_turn() -> bool:
+            return over() or self._next.get(wanted.key, 0) >= wanted.turn
+
+        with self._turned:
+            began = time.monotonic()
+            if not self._turned.wait_for(lambda: has_turn() or wanted.key in self._next,
+                                         min(deadline - began, patience)):
+                raise WorldLost(f"this process is in no MPI world {wanted.key.hex()[:16]}: plan {wanted.turn} of it "
+                                f"came, and within {time.monotonic() - began:.3g} s none of those before it")
+            if not self._turned.wait_for(has_turn, deadline - time.monotonic()):
+                raise WorldLost(f"plan {self._next.get(wanted.key, 0)} of a world did not come, and plan {wanted.turn} "
+                                "waited")
+            if over():
+                raise WorldLost("a worker of the plan's world is lost")
+            if self._next.setdefault(wanted.key, 0) == 0:
+                self._turned.notify_all()       # others wait for the first plan of the world
+
+    def turn_done(self, wanted: Wanted | None) -> None:
+        """Let the next plan of a world have its turn."""
+        if wanted is not None:
+            if self.is_joined(wanted):
+                self._world.end()
+            with self._turned:
+                self._next[wanted.key] = max(self._next.get(wanted.key, 0), wanted.turn + 1)
+                self._turned.notify_all()
+
+    def failed(self, wanted: Wanted | None, vrdds: Sequence[int], error: VisparkError) -> None:
+        """A plan of a world has failed: the next one has its turn where all workers of the world raise the same, and
+        else the world ends, as the others may wait for what this one will not send now.
+
+        ``vrdds`` are the plan's: that which it starts from, and those that it was to make.
+        """
+        if wanted is None or isinstance(error, PlanUnknown):    # after which the plan comes again, whole
+            return
+        started, *made = [(wanted.key, vrdd) for vrdd in vrdds] or [None]
+        if error.is_alike or (isinstance(error, PartitionMissing) and started in self._unmade):
+            self._unmade.extend(made)
+            self.turn_done(wanted)
+        else:
+            self.end(wanted.key)
+
+    def is_joined(self, wanted: Wanted) -> bool:
+        """Whether it is the present world."""
+        return self._world is not None and self._world.key == wanted.key
+
+    def present(self, wanted: Wanted, deadline: float) -> World | None:
+        """The world that a plan begins in that has until a deadline, if it is joined."""
+        if not self.is_joined(wanted):
+            return None
+        self._world.begin(deadline - _SOONER)
+        return self._world
+
+    def world(self, wanted: Wanted | None, deadline: float, until: float) -> World | None:
+        """The world that a plan wants, which is joined until ``until`` if need be; a plan without leaves the one there
+        is as it is.
+
+        Raises
+        ------
+        WorldLost
+            If it does not come to be.
+        """
+        if wanted is None:
+            return None
+        if not self.is_joined(wanted):
+            self.leave()
+            self._world = join(wanted, until, lambda: wanted.key in self._ended)
+        self._world.forget_old()
+        return self.present(wanted, deadline)
+
+    def end(self, key: bytes) -> None:
+        """Let a world end, because a worker of it is lost: here and on the other nodes nobody waits in it any more."""
+        with self._turned:
+            self._ended.append(key)
+            self._next.pop(key, None)
+            self._turned.notify_all()
+        world = self._world
+        if world is not None and world.key == key:
+            world.interrupt()
+
+    @property
+    def sent(self) -> int:
+        """The bytes that the present world was given for other nodes."""
+        return 0 if self._world is None else self._world.sent
+
+    def leave(self) -> None:
+        """Leave the world, if there is one; the others learn of it at once."""
+        world, self._world = self._world, None
+        if world is not None:
+            world.close()

@@ -1,0 +1,357 @@
+"""The grid steps of a plan, on the partitions that it runs on.
+
+Blocks come as contiguous arrays and are copied into patches at the first grid step; from then on a block is a window of
+a patch. What other steps do with a block, they do with a contiguous copy of its cells.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Source
+from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.iterate import Kernel, Loop, Stepper
+from gpu_worker.execution.grid.loop_graph import Path
+from gpu_worker.execution.grid.state import Grids
+from gpu_worker.execution.progress import Progress
+from gpu_worker.memory.grid.boxes import Box, Triple
+from gpu_worker.memory.grid.layout import Copy, Layout, PackedLayout, Window, packed
+from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, lifted, position
+from gpu_worker.memory.partition import Array, Block, Partition
+from gpu_worker.mpi.world import Joint, World
+from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Iterated, Stencil
+from gpu_worker.protocol.grids import Window as WindowStep
+from gpu_worker.protocol.messages import Field, StencilLaunch
+
+#: Blocks by the partition's number and the place among its blocks.
+Blocks = dict[tuple[int, int], Block]
+
+
+class GridSteps:
+    """What a plan does with the blocks of a grid.
+
+    Parameters
+    ----------
+    grids : Grids
+        What the session keeps of grids.
+    grid : GridShape
+        The grid.
+    stencils : sequence of StencilLaunch
+        The plan's stencils.
+    source : callable
+        The source of one of the plan's modules.
+    desk : Desk
+        Streams and memory.
+    progress : Progress
+        Where launches are noted.
+    world : World, optional
+        The other nodes that run the plan.
+    """
+
+    def __init__(self, grids: Grids, grid: GridShape, stencils: Sequence[StencilLaunch],
+                 source: Callable[[int], Source], desk: Desk, progress: Progress, world: World | None = None):
+        self._grids = grids
+        self._grid = grid
+        self._lattice = lattice_of(grid)
+        self._stencils = stencils
+        self._source = source
+        self._desk = desk
+        self._progress = progress
+        self._world = world
+        self._domain: Domain | None = None
+        self._owners: dict[int, Device] = {}
+        #: An exchange that waits to be done together with the stencil after it.
+        self._waiting: tuple[Halo, ...] = ()
+        self.iterated: list[Iterated] = []
+        #: Whether steps outside of loops filled what sides give, which need not be done when they come again.
+        self.has_filled = False
+        #: The way that the last loop has gone.
+        self.path: Path | None = None
+
+    def close(self) -> None:
+        """Give back what later steps would have used."""
+        self._desk.close()
+
+    def joint(self) -> Joint | None:
+        """What was done together with other nodes."""
+        return None if self._world is None or self._domain is None else self._world.joint(self._domain.said())
+
+    # -- blocks and patches -------------------------------------------------------------------------------------------
+
+    def assembled(self, values: Sequence[Partition]) -> Blocks:
+        """The blocks as windows of patches, by copies where they are none yet.
+
+        Raises
+        ------
+        PlanError
+            If the blocks are not those of the grid, or differ in their fields.
+        """
+        domain = self._domain_of(values)
+        arrays = self._arrays(values)
+        content = {}
+        for name, dtype in _fields(values).items():
+            found = {number: arrays[number, name] for number in self._owners}
+            content[name] = self._cells(domain, dtype, found)
+        return self._windows(values, content)
+
+    def are_windows(self, values: Sequence[Partition]) -> bool:
+        """Whether all blocks are windows of the patches that they would be assembled to."""
+        domain = self._domain_of(values)
+        buffers: dict[tuple[int, str], Buffer] = {}
+        for value in values:
+            for number, block in zip(value.positions, value.blocks, strict=True):
+                place = domain.places[number][0]
+                for array in block:
+                    held = array.window is not None and array.window.layout is domain.patches[place].layout
+                    if not held or buffers.setdefault((place, array.field.name), array.buffer) is not array.buffer:
+                        return False
+        return True
+
+    def _domain_of(self, values: Sequence[Partition]) -> Domain:
+        owners: dict[int, Device] = {}
+        for value in values:
+            if len(value.positions) != len(value.blocks):
+                raise PlanError(f"partition {value.index} has {len(value.blocks)} blocks and {len(value.positions)} "
+                                "places in the grid")
+            owners.update((number, value.device) for number in value.positions)
+        if len(owners) != sum(len(value.blocks) for value in values):
+            raise PlanError("two blocks are at the same place in the grid")
+        if owners != self._owners:
+            self._owners, self._domain = owners, self._grids.domain(self._grid, owners, self._world)
+        return self._domain
+
+    def _arrays(self, values: Sequence[Partition]) -> dict[tuple[int, str], Array]:
+        """The arrays of each block, by its number and the field."""
+        arrays = {}
+        for value in values:
+            for number, block in zip(value.positions, value.blocks, strict=True):
+                shape = self._shape(self._lattice.block(position(self._lattice, number)))
+                for array in block:
+                    if array.field.shape != shape:
+                        raise PlanError(f"block {number} of the grid has shape {shape}, and not {array.field.shape}")
+                    arrays[number, array.field.name] = array
+        return arrays
+
+    def _shape(self, box: Box) -> tuple[int, ...]:
+        return box.shape[3 - len(self._grid.shape):]
+
+    def _cells(self, domain: Domain, dtype: np.dtype, arrays: Mapping[int, Array]) -> Cells:
+        """A field of all patches: where its blocks are windows of them already, or in new memory."""
+        buffers = []
+        for place, patch in enumerate(domain.patches):
+            held = {number: array for number, array in arrays.items() if domain.places[number][0] == place}
+            first = next(iter(held.values()))
+            if all(array.window is not None and array.window.layout == patch.layout and array.buffer is first.buffer
+                   for array in held.values()):
+                buffers.append(first.buffer.share())
+                continue
+            buffer = self._desk.allocate(patch.layout.elements * dtype.itemsize, patch.device)
+            buffer.ghosts = None
+            self._desk.copy(patch.device, [
+                _copy(_place(array, domain.places[number][1]), (buffer.address, patch.layout), domain.places[number][1],
+                      dtype.itemsize) for number, array in held.items()])
+            buffers.append(buffer)
+        return Cells(dtype, tuple(buffers))
+
+    def _windows(self, values: Sequence[Partition], content: Mapping[str, Cells]) -> Blocks:
+        """The blocks of each partition as windows of patches; ends the caller's use of the content."""
+        domain, blocks = self._domain, {}
+        for value in values:
+            for at, number in enumerate(value.positions):
+                place, box = domain.places[number]
+                window = Window(domain.patches[place].layout, box)
+                blocks[value.index, at] = tuple(
+                    Array(Field(name, cells.dtype.str, self._shape(box)), buffer=cells.buffers[place].share(),
+                          window=window) for name, cells in content.items())
+        for cells in content.values():
+            cells.close()
+        return blocks
+
+    def _stepper(self, values: Sequence[Partition]) -> Stepper:
+        """Something that computes what the values, which are windows of patches, become."""
+        domain, arrays = self._domain_of(values), self._arrays(values)
+        content = {}
+        for name, dtype in _fields(values).items():
+            firsts = [arrays[number, name] for number in
+                      (next(number for number, (at, _) in domain.places.items() if at == place)
+                       for place in range(len(domain.patches)))]
+            content[name] = Cells(dtype, tuple(array.buffer for array in firsts))
+        return Stepper(domain, content, self._desk, self._world)
+
+    # -- contiguous copies --------------------------------------------------------------------------------------------
+
+    def flattened(self, values: Sequence[Partition]) -> dict[int, Array]:
+        """Contiguous copies of the arrays that are windows, by the identity of these."""
+        everything = Box((0, 0, 0), self._lattice.shape)
+        return self._cut(values, lambda box: (box.shared(everything), (1, 1, 1)))
+
+    def window(self, step: WindowStep, values: Sequence[Partition]) -> dict[int, Array]:
+        """Copies of those cells that lie in a window, by the identity of the arrays."""
+        starts, stops, steps = (lifted(numbers, missing) for numbers, missing in (
+            (step.starts, 0), (step.stops, 1), (step.steps, 1)))
+        if any(each < 1 for each in steps):
+            raise PlanError(f"the steps of a window are 1 or more, and not {step.steps}")
+
+        def chosen(box: Box) -> tuple[Box, Triple]:
+            low = tuple(start + max(0, -(-(at - start) // every)) * every
+                        for at, start, every in zip(box.low, starts, steps, strict=True))
+            return Box(low, tuple(map(max, low, map(min, box.high, stops)))), steps
+
+        return self._cut(values, chosen, everything=True)
+
+    def padded(self, values: Sequence[Partition]) -> dict[int, Array]:
+        """Copies of blocks with their ghost cells around them, as kernels of others take them."""
+        copies: dict[Device, list[Copy]] = defaultdict(list)
+        found = {}
+        for value, _, array in _each(values):
+            if array.window is None:
+                raise PlanError("blocks have ghost cells after an exchange, and there was none")
+            layout = PackedLayout(array.window.box, self._lattice_ghosts)
+            around = layout.box.grown(layout.ghosts, layout.ghosts)
+            described = Field(array.field.name, array.field.dtype, self._shape(around))
+            size = np.dtype(described.dtype).itemsize
+            buffer = self._desk.allocate(layout.elements * size, value.device)
+            copies[value.device].append(_copy(_place(array, array.window.box), (buffer.address, layout), around, size))
+            found[id(array)] = Array(described, buffer=buffer)
+        self._copy(copies)
+        return found
+
+    @property
+    def _lattice_ghosts(self) -> Triple:
+        return lifted(self._grid.halo, 0)
+
+    def unpadded(self, values: Sequence[Partition]) -> dict[int, Array]:
+        """Windows on what a kernel wrote with ghost cells around it, by the identity of the arrays."""
+        found = {}
+        for _, number, array in _each(values):
+            box = self._lattice.block(position(self._lattice, number))
+            layout = PackedLayout(box, self._lattice_ghosts)
+            if array.field.shape == self._shape(box.grown(layout.ghosts, layout.ghosts)) and any(layout.ghosts):
+                described = Field(array.field.name, array.field.dtype, self._shape(box))
+                found[id(array)] = Array(described, buffer=array.buffer.share(), window=Window(layout, box))
+        return found
+
+    def _cut(self, values: Sequence[Partition], chosen: Callable[[Box], tuple[Box, Triple]],
+             everything: bool = False) -> dict[int, Array]:
+        copies: dict[Device, list[Copy]] = defaultdict(list)
+        found = {}
+        for value, number, array in _each(values):
+            if array.window is None and not everything:
+                continue
+            box, steps = chosen(self._lattice.block(position(self._lattice, number)))
+            shape = tuple(-(-(high - low) // step) for low, high, step in zip(box.low, box.high, steps, strict=True))
+            described = Field(array.field.name, array.field.dtype, shape[3 - len(self._grid.shape):])
+            size = np.dtype(described.dtype).itemsize
+            buffer = self._desk.allocate(int(np.prod(shape)) * size, value.device)
+            found[id(array)] = Array(described, buffer=buffer)
+            if buffer.nbytes:
+                address, layout = _place(array, self._lattice.block(position(self._lattice, number)))
+                strides = tuple(stride * step for stride, step in zip(layout.strides, steps, strict=True))
+                copies[value.device].append(Copy(address + layout.element(box.low) * size, buffer.address, strides,
+                                                 packed(shape), shape, size))
+        self._copy(copies)
+        return found
+
+    def _copy(self, copies: Mapping[Device, Sequence[Copy]]) -> None:
+        for device, each in copies.items():
+            self._desk.copy(device, each)
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def exchange(self, step: Exchange) -> None:
+        """Exchange before the next step."""
+        self._waiting = step.halos
+
+    def settle(self, values: Sequence[Partition]) -> None:
+        """Do an exchange that waits, since what comes next is no stencil."""
+        if self._waiting:
+            halos, self._waiting = self._waiting, ()
+            stepper = self._stepper(values)
+            self._do("exchange", values, stepper.exchange(halos))
+            self.has_filled |= stepper.has_filled
+            for cells in stepper.finish().values():
+                cells.close()
+
+    def stencil(self, step: Stencil, values: Sequence[Partition]) -> Blocks:
+        """The blocks that a stencil computes."""
+        halos, self._waiting = self._waiting, ()
+        stepper = self._stepper(values)
+        filled, each = stepper.phase(halos, self._kernel(step.launch))
+        self._do(step.label, values, [*filled, *each])
+        self.has_filled |= stepper.has_filled
+        return self._windows(values, stepper.finish())
+
+    def iterate(self, step: Iterate, values: Sequence[Partition]) -> Blocks:
+        """The blocks behind a loop."""
+        stepper = self._stepper(values)
+        kernels = {phase.launch: self._kernel(phase.launch) for phase in (*step.phases, *step.together)}
+        with self._noted(step.label, values):
+            loop = Loop(step, kernels, stepper, lambda: self._wait(step.label, values))
+            self.iterated.append(loop.run())
+            self.path = loop.path
+        self._mark(step.label, values)
+        return self._windows(values, stepper.finish())
+
+    def _kernel(self, index: int) -> Kernel:
+        if not 0 <= index < len(self._stencils):
+            raise PlanError(f"the plan names stencil {index}, and has {len(self._stencils)}")
+        return Kernel(self._stencils[index], self._source(self._stencils[index].module))
+
+    def _do(self, label: str, values: Sequence[Partition], operations: Iterable[Operation]) -> None:
+        with self._noted(label, values):
+            for operation in operations:
+                operation()
+        self._mark(label, values)
+
+    def _noted(self, label: str, values: Sequence[Partition]) -> ExitStack:
+        stack = ExitStack()
+        partitions = [value.index for value in values]
+        stack.enter_context(self._progress.launching(label, partitions, values[0].device))
+        return stack
+
+    def _mark(self, label: str, values: Sequence[Partition]) -> None:
+        partitions = [value.index for value in values]
+        for device in {value.device: None for value in values}:
+            self._progress.mark(label, partitions, device, self._desk.stream(device))
+
+    def _wait(self, label: str, values: Sequence[Partition]) -> None:
+        """Wait for the devices in the middle of a step."""
+        before = len(self._progress.marks)
+        self._mark(label, values)
+        with self._progress.waiting():
+            for device in {value.device: None for value in values}:
+                device.synchronize(stream=self._desk.stream(device))
+        del self._progress.marks[before:]
+
+
+def _each(values: Iterable[Partition]) -> Iterable[tuple[Partition, int, Array]]:
+    for value in values:
+        # Where the keys alone are left, there are no blocks.
+        for number, block in zip(value.positions, value.blocks, strict=True) if value.blocks else ():
+            for array in block:
+                yield value, number, array
+
+
+def _fields(values: Sequence[Partition]) -> dict[str, np.dtype]:
+    """The fields that all blocks have."""
+    found = {tuple((array.field.name, array.field.dtype) for array in block)
+             for value in values for block in value.blocks}
+    if len(found) != 1:
+        raise PlanError(f"the blocks of a grid have the same fields and dtypes; these have {len(found)} kinds of them")
+    return {name: np.dtype(dtype) for name, dtype in found.pop()}
+
+
+def _place(array: Array, box: Box) -> tuple[int, Layout]:
+    """Where the cells of an array are."""
+    layout = array.window.layout if array.window is not None else PackedLayout(box, (0, 0, 0))
+    return array.buffer.address, layout
+
+
+def _copy(source: tuple[int, Layout], target: tuple[int, Layout], box: Box, size: int) -> Copy:
+    return Copy(source[0] + source[1].element(box.low) * size, target[0] + target[1].element(box.low) * size,
+                source[1].strides, target[1].strides, box.shape, size)

@@ -1,0 +1,155 @@
+"""Plans that are under way on the devices while the next one is begun: a worker's run-ahead.
+
+The work of such plans is enqueued on the same streams, one plan behind the other, as on a CUDA stream. So a plan may
+read what the one before it writes, and write where the one before it reads. Nobody else sees a result before it is
+complete, and a plan's deadline counts from when the one before it was complete.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from gpu_worker.device.base import Device, Stream
+from gpu_worker.protocol.errors import Place
+from gpu_worker.protocol.messages import Ran
+from gpu_worker.system.crash_record import BlackBox
+
+#: The most plans that are under way.
+AHEAD = 8
+
+#: How long a thread sleeps that waits for a plan with others behind it, in seconds.
+_NAP = 5e-5
+
+
+@dataclass(eq=False)
+class Flight:
+    """A plan all of whose work is enqueued.
+
+    Attributes
+    ----------
+    place : Place
+        Where its kernels are.
+    seconds : float
+        How long it may take.
+    reply : Ran
+        The answer, once it is complete.
+    marks : list of (Device, Stream, int)
+        What the streams pass when it is.
+    """
+
+    place: Place
+    seconds: float
+    reply: Ran
+    marks: list[tuple[Device, Stream, int]]
+    #: What is to be done when it is complete.
+    landed: Callable[[], None]
+    started: float = field(default_factory=time.monotonic)
+    done: bool = False
+    noted: int = -1
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the devices have done its work."""
+        return all(stream.passed >= mark for _, stream, mark in self.marks)
+
+
+class Line:
+    """The plans under way, in order.
+
+    Parameters
+    ----------
+    box : BlackBox
+        Where the one that the devices work on is noted.
+    """
+
+    def __init__(self, box: BlackBox):
+        self._box = box
+        self._turn = threading.RLock()
+        self._lock = threading.Lock()
+        self._flights: deque[Flight] = deque()
+        self._streams: dict[tuple[Device, int], Stream] = {}
+
+    # -- beginning ----------------------------------------------------------------------------------------------------
+
+    def stream(self, device: Device, number: int) -> Stream:
+        """A stream of the line."""
+        if (device, number) not in self._streams:
+            self._streams[device, number] = device.stream()
+        return self._streams[device, number]
+
+    @contextmanager
+    def turn(self, *, alone: bool = False) -> Iterator[None]:
+        """Within it nobody else enqueues on the line's streams; ``alone`` also waits until nothing is under way."""
+        with self._turn:
+            if alone:
+                self.drain()
+            while (first := self._nth(-AHEAD)) is not None:
+                self.wait(first)
+            yield
+
+    def _nth(self, place: int) -> Flight | None:
+        """A flight by its place, where there are so many."""
+        with self._lock:
+            return self._flights[place] if len(self._flights) >= -place else None
+
+    def push(self, flight: Flight) -> None:
+        """Take account of what was enqueued within a turn."""
+        with self._lock:
+            self._flights.append(flight)
+        self.settle()
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Take account of the plans that are complete by now."""
+        with self._lock:
+            while self._flights and self._flights[0].has_passed:
+                flight = self._flights.popleft()
+                if flight.noted >= 0:
+                    self._box.end(flight.noted)
+                flight.landed()
+                flight.done = True
+            if self._flights and self._flights[0].noted < 0:
+                first = self._flights[0]
+                first.noted = self._box.begin(first.place, time.monotonic() + first.seconds, first.reply.number,
+                                              partial(self._late, first))
+
+    def _late(self, flight: Flight) -> Place | None:
+        """Where a plan's kernels are at its deadline, if it is not complete."""
+        self.settle()
+        return None if flight.done else flight.place
+
+    def wait(self, flight: Flight) -> None:
+        """Wait until a plan is complete.
+
+        Raises
+        ------
+        KernelFault
+            If a kernel has failed.
+        """
+        self.settle()
+        while not flight.done:
+            if flight is self._nth(-1):
+                for device, stream, _ in flight.marks:
+                    device.synchronize(stream=stream)
+            else:
+                for device, stream, _ in flight.marks:
+                    device.query(stream=stream)
+                time.sleep(_NAP)
+            self.settle()
+
+    def drain(self) -> None:
+        """Wait until nothing is under way."""
+        while (last := self._nth(-1)) is not None:
+            self.wait(last)
+
+    def suspect(self) -> Flight | None:
+        """The plan that the devices were working on when a kernel failed, if it was one of these."""
+        with self._lock:
+            return next((flight for flight in self._flights if not flight.has_passed), None)

@@ -1,0 +1,296 @@
+"""Launches of a plan's kernels: block by block for raw kernels, else once for all blocks of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Given, Kernel, Late, Source, Stream
+from gpu_worker.execution import folds
+from gpu_worker.execution import tiling as works
+from gpu_worker.execution.folds import Partial
+from gpu_worker.execution.plan_cache import Prepared
+from gpu_worker.execution.progress import Progress
+from gpu_worker.execution.scratch import Arguments, Scratch
+from gpu_worker.execution.streams import Streams
+from gpu_worker.memory.partition import Array, Block, Partition
+from gpu_worker.protocol.errors import LaunchError, PlanError
+from gpu_worker.protocol.messages import Argument, Exec, In, Launch, MapFold, Out, Scalar, Value
+from gpu_worker.protocol.messages import Array as ArrayArgument
+from gpu_worker.protocol.payload import field_bytes
+from gpu_worker.system.failpoints import failpoint
+
+#: The bytes of an output's initial content that are brought from the host.
+_FILLED = 1 << 16
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A block that a table launch reads, and what it makes of it."""
+
+    value: Partition | None
+    place: int
+    inputs: Mapping[str, Array]
+    results: Mapping[str, Array]
+    launch: Launch
+
+    def array(self, argument: In | Out) -> Array:
+        """The array that an argument stands for."""
+        arrays = self.inputs if isinstance(argument, In) else self.results
+        if argument.field not in arrays:
+            raise LaunchError(f"the block has no field {argument.field!r}; it has {', '.join(map(repr, arrays))}")
+        return arrays[argument.field]
+
+    @property
+    def rows(self) -> int:
+        """The block's leading extent; 1 where the launch takes the block as a whole."""
+        if self.launch.whole:
+            return 1
+        first = next((argument for argument in self.launch.arguments if isinstance(argument, In)), None)
+        if first:
+            described = self.array(first).field
+        elif self.launch.partials:      # what a fold leaves says nothing of the rows that it goes over
+            described = next(iter(self.inputs.values())).field
+        else:
+            described = self.launch.outputs[0]
+        if not described.shape:
+            raise LaunchError(f"field {described.name!r} has no leading axis to launch along")
+        return described.shape[0]
+
+
+@dataclass
+class Launches:
+    """The launches of one plan.
+
+    Parameters
+    ----------
+    plan : Prepared
+        The plan.
+    arguments : Arguments
+        What the slots of the request hold.
+    scratch : Scratch
+        Memory for results.
+    streams : Streams
+        Where work goes.
+    progress : Progress
+        Where it is noted.
+    """
+
+    plan: Prepared
+    arguments: Arguments
+    scratch: Scratch
+    streams: Streams
+    progress: Progress
+    _sources: dict[int, Source] = field(default_factory=dict)
+
+    # -- raw kernels --------------------------------------------------------------------------------------------------
+
+    def is_raw(self, step: Exec, value: Partition) -> bool:
+        """Whether a step launches a kernel of its own on each block of a partition."""
+        return all(not self.plan.launch(step, variant).tile for variant in value.variants)
+
+    def raw(self, step: Exec, value: Partition) -> list[Block]:
+        """Launch on each block of a partition; the blocks after it."""
+        launches = [self.plan.launch(step, variant) for variant in value.variants]
+        kernels = [self._compile(launch, value.device) for launch in launches]
+        failpoint("launching")
+        stream = self.streams.lane(value.device, value.index)
+        with self.progress.launching(step.label, (value.index,), value.device):
+            made = [self._raw(block, launch, kernel, value.device, stream)
+                    for block, launch, kernel in zip(value.blocks, launches, kernels, strict=True)]
+        self.progress.mark(step.label, (value.index,), value.device, stream)
+        return [_after(*each) for each in made]
+
+    def _raw(self, block: Block, launch: Launch, kernel: Kernel, device: Device,
+             stream: Stream) -> tuple[Launch, Mapping[str, Array], Mapping[str, Array]]:
+        inputs = {array.field.name: array for array in block}
+        results = self._results(launch, device, stream)
+        in_place = not any(isinstance(argument, Out) for argument in launch.arguments)
+        if in_place:
+            for name, array in results.items():
+                device.copy_across(array.buffer, inputs[name].buffer, stream=stream)
+        for array, number in zip(results.values(), launch.initial, strict=False):
+            self._fill(array.buffer, number, device, stream)
+        entry = Entry(None, 0, inputs | results if in_place else inputs, results, launch)
+        if launch.grid:
+            arguments = [entry.array(argument).buffer if isinstance(argument, In | Out)
+                         else self._argument(argument, device, stream) for argument in launch.arguments]
+            device.launch(kernel, launch.grid, launch.block, arguments, shared=launch.shared, stream=stream)
+        return launch, inputs, results
+
+    def _fill(self, buffer: Buffer, number: bytes, device: Device, stream: Stream) -> None:
+        """Let all elements of a buffer be one number: copy some of them there, and then what is there behind itself."""
+        if not number or not buffer.nbytes:
+            return
+        there = min(buffer.nbytes, _FILLED // len(number) * len(number))
+        some = self.scratch.upload(np.frombuffer(number * (there // len(number)), np.uint8), device, stream)
+        device.copy_across(buffer, some, stream=stream)
+        self.scratch.forget(some, stream)
+        while there < buffer.nbytes:
+            more = min(there, buffer.nbytes - there)
+            device.copy_across(buffer.part(there, more), buffer.part(0, more), stream=stream)
+            there += more
+
+    # -- table launches -----------------------------------------------------------------------------------------------
+
+    def table(self, step: Exec, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
+        """Launch on all blocks of some partitions; the blocks after it, by the partition's and the block's number."""
+        after = {}
+        for device, entries in self._groups(step, values):
+            self._launch(step.label, device, entries)
+            for entry in entries:
+                after[entry.value.index, entry.place] = _after(entry.launch, entry.inputs, entry.results)
+        return after
+
+    def fold_inside(self, step: MapFold, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
+        """Fold each block of some partitions to a record; as :meth:`table`."""
+        after = {}
+        for device, entries in self._groups(step, values):
+            self._fold(step.label, device, entries, inside=True)
+            for entry in entries:
+                after[entry.value.index, entry.place] = tuple(entry.results.values())
+        return after
+
+    def fold(self, step: MapFold, values: Sequence[Partition]) -> list[Partial]:
+        """Fold all that some partitions' blocks become, on each device; partial results to be copied out."""
+        found = []
+        counted = [value for value in values if value.count]
+        groups = self._groups(step, counted, results=False)
+        for device, entries in groups:
+            folder, left = self._fold(step.label, device, entries, inside=False, alone=len(groups) == 1)
+            partitions = {entry.value.index: entry.value.count for entry in entries}
+            index = next(iter(partitions)) if len(partitions) == 1 else -1
+            found.append(folds.left_by_works(step, entries[0].launch, left, folder, index, sum(partitions.values())))
+        return found
+
+    def _groups(self, step: Exec | MapFold, values: Iterable[Partition],
+                results: bool = True) -> list[tuple[Device, list[Entry]]]:
+        """The blocks that share a launch."""
+        groups: dict[tuple, list[Entry]] = {}
+        for value in values:
+            stream = self.streams.main(value.device)
+            for place, (block, variant) in enumerate(zip(value.blocks, value.variants, strict=True)):
+                launch = self.plan.launch(step, variant)
+                if not launch.tile:
+                    raise PlanError("a step launches on some blocks by themselves and on others together")
+                made = self._results(launch, value.device, stream) if results else {}
+                entry = Entry(value, place, {array.field.name: array for array in block}, made, launch)
+                groups.setdefault((value.device, self.plan.group(step, variant)), []).append(entry)
+        return [(device, entries) for (device, _), entries in groups.items()]
+
+    def _launch(self, label: str, device: Device, entries: Sequence[Entry],
+                make_partials: Callable[[int], Sequence[Buffer]] = lambda works: ()) -> np.ndarray:
+        """Launch a group's kernel, with partials for so many works; the works."""
+        launch, stream = entries[0].launch, self.streams.main(device)
+        kernel = self._compile(launch, device)
+        failpoint("launching")
+        blocks = launch.cluster if device.clusters else 1
+        most = max(1, round(launch.waves * device.multiprocessors / blocks)) if launch.waves > 0 else 0
+        dealt = works.deal([entry.rows for entry in entries], launch.tile, most)
+        ports = [argument for argument in launch.arguments if isinstance(argument, In | Out)]
+        addresses = [entry.array(port).buffer.address for entry in entries for port in ports]
+        partials = make_partials(len(dealt))
+        if len(dealt):
+            table = self.scratch.upload(np.concatenate([dealt.reshape(-1), np.array(addresses, np.int64)]), device,
+                                        stream)
+            given = [self._argument(argument, device, stream) for argument in launch.arguments
+                     if not isinstance(argument, In | Out)]
+            partitions = [entry.value.index for entry in entries]
+            with self.progress.launching(label, partitions, device):
+                prepared = self._prepare(launch, given, device, stream)
+                arguments = [np.uint64(table.address), np.uint64(table.address + dealt.nbytes), *partials, *prepared,
+                             *given]
+                device.launch(kernel, (len(dealt) * blocks,), launch.block, arguments, shared=launch.shared,
+                              stream=stream)
+            self.progress.mark(label, partitions, device, stream)
+            self.scratch.forget(table, stream)
+            for buffer in prepared:
+                self.scratch.recycle(buffer, stream)
+        return dealt
+
+    def _prepare(self, launch: Launch, given: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
+        """What a launch needs made of its arguments first."""
+        first = launch.preparation
+        if first is None:
+            return []
+        buffer = self.scratch.allocate(first.nbytes, device, stream)
+        device.launch(self._compile(launch, device, first.kernel), first.grid, first.block, [buffer, *given],
+                      stream=stream)
+        return [buffer]
+
+    def _fold(self, label: str, device: Device, entries: Sequence[Entry], inside: bool,
+              alone: bool = False) -> tuple[folds.Folder, list[folds.Left]]:
+        """Launch a group's kernel and join what its works leave: in the entries' results, or in arrays to come.
+
+        Of a group that is ``alone`` these are the result, and no accumulators.
+        """
+        launch, stream = entries[0].launch, self.streams.main(device)
+        folder = folds.Folder(device, stream, self.scratch)
+        partials: list[Buffer] = []
+
+        def make_partials(count: int) -> Sequence[Buffer]:
+            partials.extend(folder.accumulators(partial, count) for partial in launch.partials)
+            return partials
+
+        dealt = self._launch(label, device, entries, make_partials)
+        left: list[folds.Left] = []
+        dtypes = folds.results_of(launch) if inside or alone else [""] * len(launch.partials)
+        if inside:
+            bounds = works.starts(dealt, len(entries))
+            targets = [[entry.array(Out(partial.field)) for entry in entries] for partial in launch.partials]
+            addresses = [[target.buffer.address for target in each] for each in targets]
+        else:
+            bounds = np.array([0, len(dealt)], np.int64)
+            found, left = folder.result(launch.partials, dtypes)
+            addresses = [[address] for address in found]
+        segments = len(bounds) - 1
+        table = self.scratch.upload(np.concatenate([bounds, np.array(addresses, np.int64).reshape(-1)]), device, stream)
+        partitions = [entry.value.index for entry in entries]
+        with self.progress.launching(label, partitions, device):
+            for place, (partial, buffer) in enumerate(zip(launch.partials, partials, strict=True)):
+                at = table.address, table.address + bounds.nbytes + place * segments * bounds.itemsize
+                folder.join(partial, buffer, at, segments, dtypes[place])
+        self.progress.mark(label, partitions, device, stream)
+        self.scratch.forget(table, stream)
+        for buffer in folder.buffers if inside else partials:
+            self.scratch.recycle(buffer, stream)
+        folder.buffers = [] if inside else [each for each in folder.buffers if each not in partials]
+        return folder, left
+
+    # -- what kernels are given ---------------------------------------------------------------------------------------
+
+    def _compile(self, launch: Launch, device: Device, kernel_name: str = "") -> Kernel:
+        return device.compile(self.source(launch.module), kernel_name or launch.kernel)
+
+    def source(self, index: int) -> Source:
+        """The source of one of the plan's modules."""
+        if index not in self._sources:
+            module = self.plan.plan.modules[index]
+            constants = tuple((name, self.arguments.fixed(slot)) for name, slot in zip(
+                module.constant_names, module.constants, strict=True))
+            self._sources[index] = Source(module.source, module.file, module.options, constants)
+        return self._sources[index]
+
+    def _argument(self, argument: Argument, device: Device, stream: Stream) -> Given:
+        match argument:
+            case Scalar(dtype, value):
+                return np.frombuffer(value, np.dtype(dtype))[0]
+            case Value(slot):
+                return Late(slot, self.arguments.number(slot))
+            case ArrayArgument(slot):
+                return self.arguments.buffer(slot, device, stream)
+        raise PlanError(f"{type(argument).__name__} is an array of a block")
+
+    def _results(self, launch: Launch, device: Device, stream: Stream) -> dict[str, Array]:
+        return {described.name: Array(described, buffer=self.scratch.allocate(field_bytes(described), device, stream))
+                for described in launch.outputs}
+
+
+def _after(launch: Launch, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Block:
+    """A block after a launch that left these results."""
+    made = dict(results)
+    if launch.merge:
+        made = {name: made.pop(name) if name in made else array.share() for name, array in inputs.items()} | made
+    return tuple(made.values())

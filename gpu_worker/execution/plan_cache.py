@@ -1,0 +1,251 @@
+"""Plans that a device process knows, by their digest: decoded once, with what follows from them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from gpu_worker.execution.replay import Recording, Recordings
+from gpu_worker.memory.registry import Names
+from gpu_worker.protocol.codec import decode
+from gpu_worker.protocol.errors import PlanError, PlanUnknown, ProtocolError
+from gpu_worker.protocol.grids import Exchange, Iterate, Stencil
+from gpu_worker.protocol.messages import (
+    Exec,
+    Fetch,
+    Fold,
+    FoldByKey,
+    FoldInside,
+    Keep,
+    Launch,
+    Load,
+    MapFold,
+    Plan,
+    Put,
+    Step,
+    ToDevice,
+    ToHost,
+)
+from gpu_worker.protocol.plans import KEPT_PLANS, digest
+
+#: The device memory, in bytes, that recordings of actions go on holding which rest, all together; and from how much on
+#: that all of them hold no further ones are made.
+RESTING_BYTES = 16 << 20
+ENOUGH_BYTES = 2 << 30
+
+
+class Prepared:
+    """A plan, and what is worked out of it once.
+
+    Attributes
+    ----------
+    plan : Plan
+        As it came.
+    positions : dict of int to int
+        The place of each step with a launch, and of each Keep, among its like, by the step's identity.
+    fold : Fold, FoldByKey, MapFold or None
+        The step that folds all records into the reply.
+    recordings : Recordings
+        How it ran before.
+    source : int
+        The slot of the VRDD that it starts from; -1 where it brings records.
+    keeps : bool
+        Whether it keeps something.
+    branches : bool
+        Whether its loop ends where its cells say.
+    may_be_recorded : bool
+        Whether it leaves nothing behind but what it keeps on devices, so that running it again is doing the same again.
+    """
+
+    def __init__(self, plan: Plan):
+        self.plan = plan
+        self.positions = {id(step): position for kinds in ((Exec, MapFold), (Keep,)) for position, step in enumerate(
+            step for step in plan.steps if isinstance(step, kinds))}
+        self.fold = next((step for step in plan.steps if isinstance(step, Fold | FoldByKey)
+                          or (isinstance(step, MapFold) and step.how != "inside")), None)
+        self.keeps = keeps = any(isinstance(step, Keep) for step in plan.steps)
+        loops = any(isinstance(step, Iterate) for step in plan.steps)
+        self.recordings = Recordings(keeps=keeps, loops=keeps and loops)
+        first = plan.steps[0] if plan.steps else None
+        self.source = first.slot if isinstance(first, Load) else -1
+        self.branches = any(isinstance(step, Iterate) and (step.until >= 0 or step.check > 0) for step in plan.steps)
+        self.may_be_recorded = self.source >= 0 and not any(
+            isinstance(step, ToHost) or (isinstance(step, Keep) and step.place != "device")
+            or (keeps and (self.fold or isinstance(step, Fetch))) for step in plan.steps) and (
+            not self.branches or _is_one_loop(plan.steps))
+        launches = sum(isinstance(step, Exec | MapFold) for step in plan.steps)
+        for variant in plan.variants:
+            if len(variant.launches) != launches:
+                raise PlanError(f"a variant has {len(variant.launches)} launches for {launches} steps")
+        self._groups: dict[tuple[int, int], int] = {}
+        self._alike: dict[tuple[int, Launch], int] = {}
+
+    def launch(self, step: Step, variant: int) -> Launch:
+        """What a step launches on blocks of a variant."""
+        return self.plan.variants[variant].launches[self.positions[id(step)]]
+
+    def group(self, step: Exec | MapFold, variant: int) -> int:
+        """A number that those variants share whose blocks a step's kernel may run over in one launch."""
+        key = id(step), variant
+        if key not in self._groups:
+            launch = self.launch(step, variant)
+            if isinstance(step, Exec) or step.how == "inside":
+                launch = replace(launch, outputs=tuple(replace(each, shape=()) for each in launch.outputs))
+            self._groups[key] = self._alike.setdefault((id(step), launch), len(self._alike))
+        return self._groups[key]
+
+
+def label(step: Step) -> str:
+    """What errors call a step."""
+    match step:
+        case Exec() | FoldInside() | MapFold() | Exchange() | Stencil() | Iterate():
+            return step.label
+        case Fold(fields) | FoldByKey(_, _, fields):
+            return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in fields))
+    return type(step).__name__.lower()
+
+
+class Plans:
+    """The plans of a session that were used last.
+
+    Parameters
+    ----------
+    close : callable
+        Closes a recording that is of no more use.
+    """
+
+    def __init__(self, close: Callable[[Recording], None]):
+        self._known: OrderedDict[bytes, Prepared] = OrderedDict()
+        #: Recordings, with a version of what they read, by its number; and those of loops.
+        self._reading: dict[int, set[tuple[Recordings, int]]] = {}
+        self._loops: dict[int, Recordings] = {}
+        #: The most that recordings of actions hold, in bytes; and when that was last counted.
+        self._held = 0
+        self._counted = time.monotonic()
+        self._close = close
+        self._lock = threading.Lock()
+
+    def get(self, key: bytes, encoded: bytes) -> Prepared:
+        """The plan of a digest, which ``encoded`` brings unless it is empty.
+
+        Raises
+        ------
+        PlanUnknown
+            If it is not known and was not brought.
+        ProtocolError
+            If what was brought is no plan, or has another digest.
+        """
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        if not encoded:
+            raise PlanUnknown("the plan is not known here, and has to be sent along")
+        if digest(encoded) != key:
+            raise ProtocolError("a plan came under a digest that is not its own")
+        prepared = Prepared(decode(encoded, Plan))
+        if not _once(prepared.plan.steps):
+            with self._lock:
+                prepared = self._known.setdefault(key, prepared)
+                gone = [self._known.popitem(last=False)[1]] if len(self._known) > KEPT_PLANS else []
+            for each in gone:
+                self._close_all(each.recordings.clear())
+        return prepared
+
+    def keep(self, plan: Prepared, vrdd: int, recording: Recording) -> None:
+        """Keep how a plan ran on a VRDD."""
+        with self._lock:
+            if recording.source is None:
+                self._reading.setdefault(vrdd, set()).add((plan.recordings, recording.version))
+            if recording.source is not None or recording.rooms:
+                self._loops[id(plan.recordings)] = plan.recordings
+            if not recording.rooms:
+                self._held += recording.nbytes
+        self._close_all(plan.recordings.add(recording))
+
+    def release(self, vrdds: Sequence[int], names: Names) -> None:
+        """Forget how plans ran on VRDDs that are no more, and what loops worked in that are over."""
+        if not vrdds:
+            return
+        with self._lock:
+            reading = [each for vrdd in vrdds for each in self._reading.pop(vrdd, ())]
+            busy = {room for each in self._loops.values() if each.in_use(names) for room in each.rooms}
+            over = [each for each in self._loops.values() if not each.in_use(names) and not each.reads(busy)]
+            for each in over:
+                del self._loops[id(each)]
+        for recordings, version in reading:
+            self._close_all(recordings.drop(version))
+        for each in over:
+            self._close_all(each.clear())
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether memory is held that :meth:`rest` gives back one day."""
+        return bool(self._loops) or self._held > RESTING_BYTES
+
+    @property
+    def has_room(self) -> bool:
+        """Whether further recordings of actions may be made."""
+        return self._held < ENOUGH_BYTES
+
+    def rest(self, seconds: float) -> None:
+        """Forget how loops ran that did not go on for some seconds: their values stay, what they work in goes. And how
+        actions ran that did not come again, the one used least recently first, until they hold little.
+        """
+        with self._lock:
+            over = [each for each in self._loops.values() if time.monotonic() - each.used > seconds]
+            for each in over:
+                del self._loops[id(each)]
+        for each in over:
+            self._close_all(each.clear())
+        self._rest_actions(seconds)
+
+    def tidy(self, seconds: float) -> None:
+        """The same for actions while other plans come, once in so many seconds."""
+        if time.monotonic() - self._counted > seconds:
+            self._rest_actions(seconds)
+
+    def _rest_actions(self, seconds: float) -> None:
+        gone: list[Recording] = []
+        with self._lock:
+            self._counted = now = time.monotonic()
+            found = [(recording, plan.recordings) for plan in self._known.values()
+                     for recording in plan.recordings.of_actions]
+            self._held = sum([recording.nbytes for recording, _ in found])
+            for recording, recordings in sorted(found, key=lambda each: each[0].used):
+                if self._held <= RESTING_BYTES or now - recording.used <= seconds:
+                    break
+                if not recording.lock.locked():
+                    self._held -= recording.nbytes
+                    gone += recordings.discard(recording)
+        self._close_all(gone)
+
+    def forget(self) -> bool:
+        """Forget how all plans ran, which gives memory back; whether there were any that had."""
+        with self._lock:
+            plans = list(self._known.values())
+            self._reading.clear()
+            self._loops.clear()
+            self._held = 0
+        gone = [recording for plan in plans for recording in plan.recordings.clear()]
+        self._close_all(gone)
+        return bool(gone)
+
+    def _close_all(self, recordings: Iterable[Recording]) -> None:
+        for recording in recordings:
+            self._close(recording)
+
+
+def _is_one_loop(steps: Sequence[Step]) -> bool:
+    """Whether a plan is a loop whose result is kept, and nothing else."""
+    kinds = [type(step) for step in steps if not isinstance(step, ToDevice)]
+    return kinds[:2] == [Load, Iterate] and len(kinds) > len((Load, Iterate)) and set(kinds[2:]) == {Keep}
+
+
+def _once(steps: Sequence[Step]) -> bool:
+    """Whether a plan is not likely to come again: one that brings records."""
+    return not steps or isinstance(steps[0], Put) or not isinstance(steps[0], Load)

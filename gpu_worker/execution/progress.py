@@ -1,0 +1,70 @@
+"""How far a plan has come on its devices, for whoever asks which kernel failed or is late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from gpu_worker.device.base import Device, Stream
+from gpu_worker.protocol.errors import Place
+from gpu_worker.system.crash_record import BlackBox
+
+
+@dataclass
+class Progress:
+    """The marks that a plan leaves on its streams.
+
+    Parameters
+    ----------
+    box : BlackBox
+        Where a kernel is noted while it runs.
+    vrdd : str
+        What the plan starts from.
+    deadline : float
+        When it must be done, on the monotonic clock.
+    """
+
+    box: BlackBox
+    vrdd: str
+    deadline: float
+    #: Behind each launch: the stream, the mark there, the partitions, the label and the device.
+    marks: list[tuple[Stream, int, Sequence[int], str, str]] = field(default_factory=list)
+
+    def mark(self, label: str, partitions: Sequence[int], device: Device, stream: Stream) -> None:
+        """Note that a launch was enqueued."""
+        self.marks.append((stream, device.mark(stream=stream), partitions, label, device.name))
+
+    def launching(self, label: str, partitions: Sequence[int], device: Device) -> AbstractContextManager[None]:
+        """Where this thread launches a kernel, which may run within."""
+        return self.box.running(self._place({label}, partitions, {device.name}), self.deadline)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Where this thread may wait for kernels: one that still runs at the deadline is named then.
+
+        A copy to or from memory that is not pinned waits for all work before it, as synchronizing does.
+        """
+        if not self.marks:
+            return nullcontext()
+        return self.box.running(Place(self.vrdd), self.deadline, self.suspects)
+
+    def suspects(self) -> Place:
+        """Where the kernels are that have not completed: after a fault, it was one of them."""
+        waiting: dict[Stream, tuple[Sequence[int], str, str]] = {}
+        for stream, number, partitions, label, device in self.marks:
+            if number > stream.passed:
+                waiting.setdefault(stream, (partitions, label, device))
+        found = list(waiting.values())
+        partitions = [each for among, _, _ in found for each in among]
+        return self._place({label for _, label, _ in found}, partitions, {device for _, _, device in found})
+
+    def everything(self) -> Place:
+        """Where all the launches are."""
+        partitions = [each for _, _, among, _, _ in self.marks for each in among]
+        return self._place({mark[3] for mark in self.marks}, partitions, {mark[4] for mark in self.marks})
+
+    def _place(self, labels: set[str], partitions: Sequence[int], devices: set[str]) -> Place:
+        among = sorted(set(partitions))
+        several = f" in one of the partitions {', '.join(map(str, among))}" if len(among) > 1 else ""
+        return Place(self.vrdd, among[0] if len(among) == 1 else None, " or ".join(sorted(labels)) + several,
+                     " or ".join(sorted(devices)))

@@ -1,0 +1,565 @@
+"""Plans that come again and again: their work on the devices is noted once and then only told to start.
+
+A recording holds for as long as what it reads lies where it lay, and the values in its slots have the same types. It
+keeps what the plan allocated, tables of launches among it, so addresses stay as they are. What does change from one
+pass to the next, array arguments and values, is put where the noted work finds it. What a plan keeps it writes into a
+:class:`~gpu_worker.memory.double_buffer.Room`: a loop has a recording for each room that it reads from and writes to in
+turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Recorded, Stream
+from gpu_worker.execution.in_flight import Flight, Line
+from gpu_worker.execution.payload_copies import Passages
+from gpu_worker.execution.streams import MAIN, Streams
+from gpu_worker.memory.double_buffer import Room, Vessel
+from gpu_worker.memory.partition import Partition
+from gpu_worker.memory.registry import Names
+from gpu_worker.mpi.world import Joint, World
+from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLost
+from gpu_worker.protocol.grids import Iterated
+from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
+from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
+from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.failpoints import failpoint
+
+#: The most device memory that a recording may hold on to beside what its plan keeps, and what a plan that keeps
+#: something works in, in bytes.
+MOST_BYTES = 512 << 20
+
+#: The most launches and copies that a recording may have.
+MOST_WORK = 10_000
+
+Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
+
+
+class Arguments(Protocol):
+    """What the slots of a request hold."""
+
+    @property
+    def payload(self) -> Payload | None: ...
+    def data(self, slot: int) -> np.ndarray: ...
+    def fixed(self, slot: int) -> bytes: ...
+    def number(self, slot: int) -> np.generic: ...
+
+
+class Recording:
+    """What one pass of a plan did, on its way to being done again.
+
+    Parameters
+    ----------
+    request : Run
+        The pass.
+    source : int
+        The slot of the VRDD that the plan reads.
+    names : Names
+        Where that is held.
+    rooms : sequence of Room
+        What the plan keeps is to lie here, in one where it cannot lie in another; they are held.
+    lent : mapping of int to Buffer
+        What other recordings of the plan work in, by the number of the allocation; the recording's to close. They are
+        never under way at once.
+    passages : Passages, optional
+        Where its passes are waited for, and what is large is copied straight from and to their payloads.
+    """
+
+    def __init__(self, request: Run, source: int, names: Names, rooms: Sequence[Room] = (),
+                 lent: Mapping[int, Buffer] | None = None, passages: Passages | None = None):
+        self.lock = threading.Lock()
+        self.passages = passages
+        self.slot = source
+        self.version = names.version(request.vrdds[source])
+        #: What it reads, where that is filled again and again itself.
+        self.source = names.vessel(request.vrdds[source])
+        self.rooms = list(rooms)
+        self.vessels: dict[int, Vessel] = {}
+        #: What the plan works in and does not keep, by the number of the allocation; of one that keeps something.
+        self.workspace: dict[int, Buffer] = {}
+        #: What it does together with other nodes; None where it is alone.
+        self.joint: Joint | None = None
+        #: How the plan's loops ended.
+        self.iterated: tuple[Iterated, ...] = ()
+        self._lent = dict(lent or {})
+        self._reads = request.vrdds[source]
+        self._shapes = _shapes(request.values)
+        self._staged: dict[int, np.ndarray] = {}
+        self._fixed: dict[int, bytes] = {}
+        self._pinned: list[tuple[Device, np.ndarray]] = []
+        self._buffers: list[Buffer] = []
+        self._streams: list[tuple[Device, Stream]] = []
+        self._work: list[Recorded] = []
+        self._place = Place()
+        self._answer: Answer | None = None
+        #: When it was last made or found, on the monotonic clock.
+        self.used = time.monotonic()
+        #: The last pass that was begun.
+        self.flight: Flight | None = None
+        #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
+        self._before = {buffer: buffer.ghosts for buffer in (*self._roomy(), *self._lent.values())}
+        #: The same of what it reads.
+        self._found: dict[Buffer, tuple | None] = {}
+        self._after: dict[Buffer, tuple | None] = {}
+        #: Whether it turned out not to be of use.
+        self.refused = False
+        #: Whether the plan filled ghost cells that are there from now on: then it is noted once more, without that.
+        self.has_filled = False
+        #: Whether what it keeps lies where others were to work.
+        self.has_kept_lent = False
+
+    # -- while the plan runs ------------------------------------------------------------------------------------------
+
+    def host(self, nbytes: int, device: Device) -> np.ndarray:
+        """Host memory that stays where it is, and is fast to copy from and to."""
+        array = np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)[:nbytes]
+        device.pin(array)
+        self._pinned.append((device, array))
+        return array
+
+    def stage(self, slot: int, data: np.ndarray, device: Device) -> np.ndarray:
+        """Host memory with an array argument, from which it is copied at every pass."""
+        if slot not in self._staged:
+            self._staged[slot] = self.host(data.nbytes, device)
+            self._staged[slot][:] = data
+        return self._staged[slot]
+
+    def fix(self, slot: int, data: bytes) -> None:
+        """Hold only for this value in a slot, which the work depends on."""
+        self._fixed[slot] = data
+
+    def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
+        """The buffer for the plan's allocation of this number, of the room or lent, shared with the caller."""
+        buffer = next((room.buffers[place] for room in self.rooms if place in room.buffers), self._lent.get(place))
+        return buffer.share() if buffer and buffer.nbytes == nbytes and buffer.device is device else None
+
+    def reads(self, partition: Partition) -> None:
+        """Note what the plan starts from."""
+        for array in partition.arrays:
+            if array.buffer is not None:
+                self._found[array.buffer] = array.buffer.ghosts
+
+    def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
+             alike: Callable[[Vessel], Vessel]) -> None:
+        """Take what the plan keeps, by slot and name, for vessels that are held from now on.
+
+        ``allocated`` are the buffers that it worked in, by the number of the allocation that gave each last. ``alike``
+        gives the vessel that lies where another one does, if there is one.
+        """
+        found = {array.buffer for partitions in kept.values() for partition in partitions
+                 for array in partition.arrays if array.buffer is not None}
+        fresh = {place: buffer for place, buffer in allocated.items() if buffer in found and buffer.nbytes}
+        if not self.rooms:
+            self.rooms.append(Room(fresh))
+            self.rooms[0].hold()
+        self.has_kept_lent = any(buffer in found for buffer in self._lent.values())
+        self.refused |= fresh != self.rooms[0].buffers
+        self.workspace = {place: buffer.share() for place, buffer in allocated.items()
+                          if buffer not in found and buffer.nbytes}
+        for (slot, name), partitions in kept.items():
+            self.vessels[slot] = self._vessel(name, partitions, alike)
+
+    def _vessel(self, name: str, partitions: Sequence[Partition], alike: Callable[[Vessel], Vessel]) -> Vessel:
+        """What is kept, held from now on."""
+        vessel = Vessel(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
+        vessel.hold()
+        known = alike(vessel)
+        known.hold()
+        vessel.drop()
+        return known
+
+    def _roomy(self) -> list[Buffer]:
+        """What the rooms are."""
+        return [buffer for room in self.rooms for buffer in room.buffers.values()]
+
+    @property
+    def ends(self) -> list[Vessel]:
+        """All that it may keep."""
+        return list(self.vessels.values())
+
+    def fail(self) -> None:
+        """Take the rooms back from a plan that has failed."""
+        for room in self.rooms:
+            room.regain()
+
+    def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
+        """Keep what the plan did, once it is done, unless that would take too much memory."""
+        own = {*self.workspace.values(), *self._roomy()}
+        needed = [buffer for buffer in buffers if buffer not in own]
+        self.refused |= sum(buffer.nbytes for buffer in needed) > MOST_BYTES or len(streams.noted) > MOST_WORK
+        if self.refused or self.has_kept_lent:
+            return
+        self._buffers = [buffer.share() for buffer in needed]
+        self._place, self._answer = place, answer
+        self._after = {buffer: buffer.ghosts for buffer in (*self._found, *own)}
+        # What was not known then is done again, whether it is by now or not.
+        self._found, self._before = ({buffer: ghosts for buffer, ghosts in known.items() if ghosts is not None}
+                                     for known in (self._found, self._before))
+        self._work, self._streams = streams.recorded(streams.noted), streams.keep()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is something to be done again."""
+        return self._answer is not None
+
+    @property
+    def nbytes(self) -> int:
+        """The device memory that it holds on to, beside what its plan keeps and what that works in."""
+        return sum([buffer.nbytes for buffer in self._buffers])
+
+    # -- at every further pass ----------------------------------------------------------------------------------------
+
+    def holds(self, names: Names) -> bool:
+        """Whether what it reads is what it read when it was made."""
+        return names.version(self._reads) == self.version
+
+    def is_of(self, world: World | None, agreed: tuple[bytes, ...]) -> bool:
+        """Whether the other nodes, if there are any, do their part of the same now."""
+        if self.joint is None or world is None:
+            return self.joint is None and world is None
+        return self.joint.world is world and self.joint.holds(agreed)
+
+    def fits(self, request: Run, arguments: Arguments, names: Names) -> bool:
+        """Whether the plan can be done so with these values, while nothing else does; then :meth:`run` must follow, or
+        :meth:`begin` where it keeps something.
+        """
+        if self.has_filled or _shapes(request.values) != self._shapes:
+            return False
+        # Loops, as these are empty in nearly all plans, and an empty generator takes half a microsecond.
+        for slot, data in self._fixed.items():
+            if arguments.fixed(slot) != data:
+                return False
+        for known in (self._found, self._before):
+            for buffer, ghosts in known.items():
+                if buffer.ghosts != ghosts:
+                    return False
+        vrdd = request.vrdds[self.slot]
+        if not names.borrow({vrdd: self.version}):
+            return False
+        taken = [room for room in self.rooms if room.take()]
+        if len(taken) < len(self.rooms):
+            for room in taken:
+                room.give()
+            names.give_back((vrdd,))
+            return False
+        return True
+
+    def run(self, request: Run, arguments: Arguments, box: BlackBox, names: Names,
+            line: Line) -> tuple[Ran, Payload | None]:
+        """Do it again, where the answer is what the devices find: the reply, and what is too large to be in it.
+
+        Raises
+        ------
+        KernelFault
+            If a kernel has failed.
+        """
+        started, vrdd, placed, passages = time.monotonic(), request.vrdds[self.slot], 0, self.passages
+        try:
+            current = self._streams[0][0].active() if self._streams else nullcontext()
+            with box.running(self._place, started + request.seconds), current:
+                if names.is_coming(vrdd):
+                    for device, stream in self._streams:
+                        device.order(line.stream(device, MAIN), stream=stream, of=device)
+                self._enqueue(arguments)
+                place = passages.end(arguments.payload, request.results) if passages else None
+                for device, stream in self._streams:
+                    device.synchronize(stream=stream)
+            failpoint("fetched")
+            placed = passages.placed(place) if passages else 0
+            outputs, folded, data = self._answer()
+            failpoint("computed")
+        except KernelFault as fault:
+            raise fault.at(vrdd=self._place.vrdd, partition=self._place.partition, operation=self._place.operation,
+                           device=self._place.device) from fault.__cause__
+        finally:
+            names.give_back((vrdd,))
+        failpoint("bound")
+        payload, inline = None, b""
+        if not placed:
+            payload, inline, placed = parted(data, request, arguments.payload)
+        times = Times(time.monotonic() - started, 0.0)
+        return Ran(request.number, outputs, folded, False, times, inline, placed=placed), payload
+
+    def begin(self, request: Run, arguments: Arguments, box: BlackBox, names: Names, line: Line) -> Flight:
+        """Begin to do it again, in a turn of the line; what it keeps is bound, and coming.
+
+        Raises
+        ------
+        KernelFault
+            If a kernel has failed.
+        WorldLost
+            If another node is lost.
+        """
+        vrdd = request.vrdds[self.slot]
+        place = replace(self._place, vrdd=names.called(vrdd))
+        with ExitStack() as stack:
+            stack.callback(names.give_back, (vrdd,))
+            with ExitStack() as held:
+                for room in self.rooms:
+                    held.callback(room.give)
+                if self._staged and self.flight is not None:
+                    line.wait(self.flight)      # its copies may not have been made
+                with box.running(place, time.monotonic() + request.seconds):
+                    try:
+                        self._enqueue(arguments)
+                    except WorldLost:
+                        self._settle()
+                        raise
+                    for device, stream in self._streams:
+                        device.query(stream=stream)
+                failpoint("computed")
+                flight = self.flight = self._depart(request, place, names)
+                wait = None if flight.has_passed else partial(line.wait, flight)
+                for slot, vessel in self.vessels.items():
+                    names.bind_all(request.vrdds[slot], vessel, wait)
+            failpoint("bound")
+            line.push(flight)
+            if self.source is None:
+                stack.pop_all()         # given back when it has landed; else whoever writes there does so behind it
+        return flight
+
+    def _settle(self) -> None:
+        """Wait for what was enqueued of a pass that has failed; what fails now is not news."""
+        for device, stream in self._streams:
+            with suppress(VisparkError):
+                device.synchronize(stream=stream)
+
+    def _depart(self, request: Run, place: Place, names: Names) -> Flight:
+        """The flight of a pass, which holds on to what it works on."""
+        marks = [(device, stream, device.mark(stream=stream)) for device, stream in self._streams]
+        for buffer, ghosts in self._after.items():
+            buffer.ghosts = ghosts
+        vessels = [*self.vessels.values(), *([self.source] if self.source else [])]
+        for vessel in vessels:
+            vessel.hold()
+        bound = [request.vrdds[slot] for slot in self.vessels]
+        borrowed = [] if self.source else [request.vrdds[self.slot]]
+        reply = Ran(request.number, (), None, False, Times(0.0, 0.0), b"", self.iterated)
+        return Flight(place, request.seconds, reply, marks, partial(self._landed, names, bound, borrowed, vessels))
+
+    @staticmethod
+    def _landed(names: Names, bound: Sequence[int], borrowed: Sequence[int], vessels: Sequence[Vessel]) -> None:
+        """What was bound is complete; let go of the rest."""
+        names.came(bound)
+        names.give_back(borrowed)
+        for vessel in vessels:
+            vessel.drop()
+
+    def _enqueue(self, arguments: Arguments) -> None:
+        for slot, array in self._staged.items():
+            array[:] = arguments.data(slot)
+        if self.passages is not None:
+            self.passages.begin(arguments)
+        failpoint("launching")
+        for work in self._work:
+            if work.late:
+                work.set(arguments.number)
+            work.start()
+
+    def close(self, give: Callable[[Device, Stream], None]) -> None:
+        """Give back what it holds, and its streams, if they are its own, to whoever takes them; not while it works."""
+        for work in self._work:
+            work.close()
+        for device, stream in () if self.rooms else self._streams:
+            give(device, stream)
+        for buffer in (*self._buffers, *self.workspace.values(), *self._lent.values()):
+            buffer.close()
+        for device, array in self._pinned:
+            device.unpin(array)
+        for vessel in self.vessels.values():
+            vessel.drop()
+        self._work, self._streams, self._buffers, self._pinned, self.vessels = [], [], [], [], {}
+        self.workspace, self._lent, self._answer = {}, {}, None
+
+
+def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
+    """What goes beside a reply, what goes in it, and how much was put into the request's payload, which has its pages
+    there and is mapped on both sides.
+    """
+    if data is None or isinstance(data, Payload):
+        return data, b"", 0
+    if data.size <= INLINE_BYTES:
+        return None, data.array.tobytes(), 0
+    if payload is not None and 0 <= request.results <= payload.size - data.size:
+        payload.view(request.results, data.size)[:] = data.array
+        return None, b"", data.size
+    beside = Payload.create(data.size)
+    beside.put(0, data.array)
+    return beside, b"", 0
+
+
+def _shapes(values: Sequence[Constant]) -> list[tuple]:
+    """What values must have in common for a recording to do for both."""
+    return [(value.dtype, value.shape) for value in values]
+
+
+class Recordings:
+    """The recordings of one plan, and the rooms that they write.
+
+    Parameters
+    ----------
+    keeps, loops : bool
+        Whether the plan keeps something, and whether it is a loop, of which there are likely to be more steps.
+    """
+
+    #: The most of them; the one used least recently goes first.
+    MOST = 8
+    #: How often a plan that keeps something is recorded without one of them having been of use.
+    PATIENCE = 12
+
+    def __init__(self, *, keeps: bool, loops: bool = False) -> None:
+        self.lock = threading.Lock()
+        #: Whether the plan turned out not to be one that can be recorded.
+        self.refused = False
+        self.rooms: list[Room] = []
+        self._keeps = keeps
+        self._loops = loops
+        #: When one was last made or found, on the monotonic clock.
+        self.used = time.monotonic()
+        self._patience = self.PATIENCE
+        self._numbers = itertools.count()
+        self._known: OrderedDict[int, Recording] = OrderedDict()
+        self._seen: dict[int, None] = {}
+
+    def joint(self, version: int, world: World) -> Joint | None:
+        """What a pass on content of a version does together with the other nodes of a world, if one is known."""
+        with self.lock:
+            return next((each.joint for each in self._known.values()
+                         if each.version == version and each.joint and each.joint.world is world), None)
+
+    def find(self, request: Run, arguments: Arguments, names: Names, source: int, world: World | None = None,
+             agreed: tuple[bytes, ...] = ()) -> Recording | None:
+        """The recording that a request can be done with, in a ``world`` whose ranks have ``agreed`` on it; it is
+        locked, and its names are borrowed.
+        """
+        if not self._known:
+            return None
+        version = names.version(request.vrdds[source])
+        with self.lock:
+            alike = [(number, each) for number, each in self._known.items() if each.version == version]
+        for number, found in alike:
+            if found.lock.acquire(blocking=False):
+                if found.is_complete and found.is_of(world, agreed) and found.fits(request, arguments, names):
+                    self._used(number)
+                    found.used = self.used
+                    return found
+                found.lock.release()
+        return None
+
+    def _used(self, number: int) -> None:
+        self._patience, self.used = self.PATIENCE, time.monotonic()
+        with self.lock:
+            if number in self._known:
+                self._known.move_to_end(number)
+
+    @property
+    def of_actions(self) -> list[Recording]:
+        """Those that keep nothing."""
+        with self.lock:
+            return [each for each in self._known.values() if not each.rooms]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are none."""
+        return not self._known
+
+    def wanted(self, version: int) -> bool:
+        """Whether a plan that is about to run on content of a version is likely to come again: it has come before, or
+        is a loop.
+        """
+        with self.lock:
+            if self.refused:
+                return False
+            seen = 0 if self._keeps else version
+            if seen in self._seen or self._loops:
+                self._patience -= self._keeps
+                return self._patience > 0
+            self._seen[seen] = None
+            if len(self._seen) > self.MOST:
+                del self._seen[next(iter(self._seen))]
+            return False
+
+    def room(self) -> Room | None:
+        """A room to write to, held; None where a new one is needed."""
+        with self.lock:
+            return next((room for room in self.rooms if room.take()), None)
+
+    def free(self) -> list[Room]:
+        """All rooms that may be written to, held."""
+        with self.lock:
+            return [room for room in self.rooms if room.take()]
+
+    def lent(self) -> dict[int, Buffer]:
+        """What the recordings work in, by the number of the allocation, shared with the caller."""
+        with self.lock:
+            found = next((each.workspace for each in self._known.values() if each.workspace), {})
+            return {place: buffer.share() for place, buffer in found.items()}
+
+    def alike(self, vessel: Vessel) -> Vessel:
+        """The vessel that lies where another one does, if a recording has one; else that one."""
+        with self.lock:
+            return next((each for recording in self._known.values() for each in recording.ends
+                         if each.place == vessel.place), vessel)
+
+    def add(self, recording: Recording) -> list[Recording]:
+        """Keep a recording; those that it displaces, for the caller to close."""
+        with self.lock:
+            self.rooms += [room for room in recording.rooms if room not in self.rooms]
+            recording.used = self.used = time.monotonic()
+            # One that reads and writes the same, but did not fit, is of no more use.
+            gone = [number for number, each in self._known.items()
+                    if each.version == recording.version and set(each.rooms) == set(recording.rooms)]
+            self._known[next(self._numbers)] = recording
+            if len(self._known) - len(gone) > self.MOST:
+                gone.append(next(iter(self._known)))
+            return [self._known.pop(number) for number in gone]
+
+    def in_use(self, names: Names) -> bool:
+        """Whether something is bound that lies in a room, or in what a recording would go on from: for a loop also what
+        never lay in a room, from which it may begin with other values.
+        """
+        with self.lock:
+            return any(room.held for room in self.rooms) or any(
+                each.source.is_bound if each.source else self._loops and each.holds(names)
+                for each in self._known.values())
+
+    def reads(self, rooms: Set[Room]) -> bool:
+        """Whether one reads what lies in some rooms, as it will again when that is written anew."""
+        with self.lock:
+            return any(room in rooms for each in self._known.values() if each.source for room in each.source.rooms)
+
+    def discard(self, recording: Recording) -> list[Recording]:
+        """Forget one, for the caller to close."""
+        with self.lock:
+            return [self._known.pop(number) for number, each in list(self._known.items()) if each is recording]
+
+    def drop(self, version: int) -> list[Recording]:
+        """Forget those that read content of a version, for the caller to close.
+
+        What keeps something stays: others are to work where it does, and what they give is to lie where that lies.
+        """
+        with self.lock:
+            self._seen.pop(version, None)
+            return [self._known.pop(number) for number, each in list(self._known.items())
+                    if each.version == version and not each.rooms]
+
+    def clear(self) -> list[Recording]:
+        """Forget all of them, for the caller to close, and the rooms."""
+        with self.lock:
+            gone, self._known = list(self._known.values()), OrderedDict()
+            rooms, self.rooms = self.rooms, []
+        for room in rooms:
+            room.close()
+        return gone

@@ -1,0 +1,178 @@
+"""Recordings of loops whose cells decide how they go on: what is done again comes in stretches, with tests between.
+
+Such a loop may end in one of several places, each with its result in other buffers. So each buffer that it writes is a
+room of its own: the next call reads some of them, and takes any others to write to. Its stretches are a graph (see
+:mod:`gpu_worker.execution.grid.loop_graph`), of which the recorded call went along some. A call that wants to leave
+what is known of it, and one in which a cell is not finite, starts anew from what it started from, which nothing has
+changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+
+from gpu_worker.device.base import Buffer, Device, Recorded, Stream
+from gpu_worker.execution.grid.loop_graph import Path, Shape, State, Stretch, reached
+from gpu_worker.execution.replay import MOST_WORK, Answer, Arguments, Recording
+from gpu_worker.execution.streams import Streams
+from gpu_worker.memory.double_buffer import Room, Vessel
+from gpu_worker.memory.partition import Array, Partition
+from gpu_worker.memory.registry import Names
+from gpu_worker.protocol.errors import KernelFault, NotFinite, Place
+from gpu_worker.protocol.grids import Iterated
+from gpu_worker.protocol.messages import Ran, Run, Times
+from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.failpoints import failpoint
+
+
+class Branching(Recording):
+    """A recording of a loop that asks its cells; parameters as for :class:`~gpu_worker.execution.replay.Recording`.
+
+    Attributes
+    ----------
+    path : Path or None
+        The way that the loop went when it was recorded.
+    """
+
+    def __init__(self, request: Run, source: int, names: Names, rooms: Sequence[Room]):
+        super().__init__(request, source, names, rooms)
+        self.path: Path | None = None
+        self._free = [buffer for room in rooms for buffer in room.buffers.values()]
+        self._stretches: list[Stretch] = []
+        self._calls = Recorded(())
+        #: What is kept where the loop ends in another state than it did when it was recorded.
+        self._others: dict[State, dict[int, Vessel]] = {}
+
+    # -- while the plan runs ------------------------------------------------------------------------------------------
+
+    def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
+        for number, buffer in enumerate(self._free):
+            if buffer.nbytes == nbytes and buffer.device is device:
+                return self._free.pop(number).share()
+        return None
+
+    def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
+             alike: Callable[[Vessel], Vessel]) -> None:
+        used = {buffer for buffer in allocated.values() if buffer.nbytes}
+        for room in [room for room in self.rooms if used.isdisjoint(room.buffers.values())]:
+            self.rooms.remove(room)
+            room.give()
+        for buffer in used.difference(*(room.buffers.values() for room in self.rooms)):
+            self.rooms.append(Room({0: buffer}))
+            self.rooms[-1].hold()
+        self.vessels = {slot: self._vessel(name, partitions, alike) for (slot, name), partitions in kept.items()}
+
+    def complete(self, streams: Streams, buffers: Sequence[Buffer], place: Place, answer: Answer) -> None:
+        assert self.path is not None
+        stretches = reached(self.path.start)
+        calls = {id(entry): (stream, entry) for each in stretches for stream, entry in each.entries}
+        self.refused |= sum(len(each.entries) for each in stretches) > MOST_WORK
+        if self.refused:
+            return
+        for each in stretches:
+            each.work = streams.recorded(each.entries)
+        self._stretches, self._calls = stretches, Recorded(list(calls.values()))
+        super().complete(streams, buffers, place, answer)
+        mine = {buffer for room in self.rooms for buffer in room.buffers.values()}
+        self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if buffer in mine}
+        if self.path.is_steady:
+            self._found = _ghosts(self._found)
+            self._before = _ghosts(mine)
+
+    # -- at every further call ----------------------------------------------------------------------------------------
+
+    def pursue(self, request: Run, arguments: Arguments, box: BlackBox, names: Names,
+               alike: Callable[[Vessel], Vessel]) -> Ran | None:
+        """Do it again, in a turn of the line that nobody else is in; None where it is to be done anew.
+
+        Raises
+        ------
+        KernelFault
+            If a kernel has failed.
+        """
+        started, vrdd = time.monotonic(), request.vrdds[self.slot]
+        place = replace(self._place, vrdd=names.called(vrdd))
+        with ExitStack() as stack:
+            stack.callback(names.give_back, (vrdd,))
+            for room in self.rooms:
+                stack.callback(room.give)
+            try:
+                with box.running(place, started + request.seconds):
+                    self._enqueue(arguments)
+                    self._calls.set(arguments.number)
+                    ended, state = self._gone()
+                    self._wait()
+            except KernelFault as fault:
+                raise fault.at(**asdict(place)) from fault.__cause__
+            # Where the loop is steady, all ghost cells that sides are given for are as they were.
+            for buffer in () if self.path.is_steady else self._after:
+                buffer.ghosts = None if ended is None else state.tags.get(buffer)
+            if ended is None:
+                return None
+            failpoint("computed")
+            for slot, vessel in self._ending(state, alike).items():
+                names.bind_all(request.vrdds[slot], vessel)
+            failpoint("bound")
+        return Ran(request.number, (), None, False, Times(time.monotonic() - started, 0.0), b"", (ended,))
+
+    def _gone(self) -> tuple[Iterated | None, State]:
+        """How the loop ended, and in which state."""
+        start = self.path.start
+        try:
+            return self.path.course.run(start, _begun, self._wait)
+        except NotFinite:
+            return None, start      # the error tells more of the plan than a recording knows
+
+    def _wait(self) -> None:
+        for device, stream in self._streams:
+            device.synchronize(stream=stream)
+
+    def _ending(self, state: State, alike: Callable[[Vessel], Vessel]) -> dict[int, Vessel]:
+        """What is kept where the loop ends in a state."""
+        end = self.path.end
+        if state is end:
+            return self.vessels
+        if state not in self._others:
+            moved = {buffer: there for name, cells in end.content.items()
+                     for buffer, there in zip(cells.buffers, state.content[name].buffers, strict=True)}
+
+            def lies_there(partition: Partition) -> Partition:
+                return partition.with_blocks([tuple(
+                    Array(array.field, buffer=moved[array.buffer].share(), window=array.window) for array in block)
+                    for block in partition.blocks])
+
+            self._others[state] = {
+                slot: self._vessel(vessel.name, list(map(lies_there, vessel.contents.values())), alike)
+                for slot, vessel in self.vessels.items()}
+        return self._others[state]
+
+    @property
+    def ends(self) -> list[Vessel]:
+        return [*self.vessels.values(), *(vessel for vessels in self._others.values() for vessel in vessels.values())]
+
+    def close(self, give: Callable[[Device, Stream], None]) -> None:
+        for stretch in self._stretches:
+            for work in stretch.work:
+                work.close()
+        for vessels in self._others.values():
+            for vessel in vessels.values():
+                vessel.drop()
+        self._others, self._stretches, self._calls, self.path = {}, [], Recorded(()), None
+        super().close(give)
+
+
+def _ghosts(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
+    """How those ghost cells are filled that are."""
+    return {buffer: buffer.ghosts for buffer in buffers if buffer.ghosts is not None}
+
+
+def _begun(state: State, shape: Shape) -> Stretch | None:
+    """Begin a stretch that is known."""
+    stretch = state.stretches.get(shape)
+    if stretch is not None:
+        for work in stretch.work:
+            work.start()
+    return stretch

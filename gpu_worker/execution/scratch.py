@@ -1,0 +1,169 @@
+"""The device memory that one plan works in, and the values of its arguments there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device, Stream
+from gpu_worker.execution.progress import Progress
+from gpu_worker.execution.replay import Recording
+from gpu_worker.execution.streams import Streams
+from gpu_worker.protocol.errors import PlanError, ProtocolError
+from gpu_worker.protocol.messages import Constant, Field
+from gpu_worker.protocol.payload import Payload, field_bytes
+
+
+class Scratch:
+    """Buffers of one plan; those that nobody can name any more serve later work of their stream."""
+
+    def __init__(self, streams: Streams, recording: Recording | None = None):
+        self._streams = streams
+        self._recording = recording
+        #: All that was allocated.
+        self.allocated: list[Buffer] = []
+        #: What the allocations of the plan's own steps gave, by their number.
+        self._gave: list[Buffer] = []
+        self._spare: dict[Stream, dict[int, list[Buffer]]] = defaultdict(lambda: defaultdict(list))
+        #: Host memory that copies still read.
+        self._reading: list[np.ndarray] = []
+
+    def allocate(self, nbytes: int, device: Device, stream: Stream) -> Buffer:
+        """A buffer for work on a stream."""
+        given = self._recording.given(len(self._gave), nbytes, device) if self._recording else None
+        buffer = given or self._allocate(nbytes, device, stream)
+        self._gave.append(buffer)
+        return buffer
+
+    def numbered(self) -> dict[int, Buffer]:
+        """The buffers that allocations gave, by the number of the last that gave each."""
+        numbers = {buffer: number for number, buffer in enumerate(self._gave)}
+        return {number: buffer for buffer, number in numbers.items()}
+
+    def _allocate(self, nbytes: int, device: Device, stream: Stream) -> Buffer:
+        for usable in self._streams.before(device, stream):
+            if self._spare[usable][nbytes]:
+                buffer = self._spare[usable][nbytes].pop()
+                buffer.ghosts = None
+                return buffer
+        buffer = device.allocate(nbytes, stream=stream)
+        self.allocated.append(buffer)
+        return buffer
+
+    def host(self, nbytes: int, device: Device) -> np.ndarray:
+        """Host memory (uint8) for results of the plan."""
+        return np.empty(nbytes, np.uint8) if self._recording is None else self._recording.host(nbytes, device)
+
+    def recycle(self, buffer: Buffer, stream: Stream) -> None:
+        """End a use of a buffer, whose last work was on a stream."""
+        if buffer.last:
+            self._spare[stream][buffer.nbytes].append(buffer)
+        else:
+            buffer.close()
+
+    def upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
+        """A buffer with an array's bytes, for :meth:`forget` to take back."""
+        buffer = self._allocate(array.nbytes, device, stream)
+        self.write(buffer, array, device, stream)
+        return buffer
+
+    def write(self, buffer: Buffer, array: np.ndarray, device: Device, stream: Stream) -> None:
+        """Copy an array's bytes to a buffer, once: what is recorded finds it there."""
+        self._reading.append(array)
+        with stream.unnoted():
+            device.copy_in(buffer, array.reshape(-1).view(np.uint8), stream=stream)
+
+    def adopt(self, buffer: Buffer) -> Buffer:
+        """Take account of a buffer that was allocated elsewhere; :meth:`forget` takes it back."""
+        self.allocated.append(buffer)
+        return buffer
+
+    def forget(self, buffer: Buffer, stream: Stream) -> None:
+        """End the use of what was uploaded."""
+        if self._recording is None:
+            self.recycle(buffer, stream)
+        else:
+            self._spare[stream][-1].append(buffer)      # where nobody looks for one
+
+    def close(self) -> None:
+        """Give back what serves nobody."""
+        for by_size in self._spare.values():
+            for buffers in by_size.values():
+                for buffer in buffers:
+                    buffer.close()
+        self._spare.clear()
+        self._reading.clear()
+
+    def discard(self) -> None:
+        """Give back all that was allocated, whoever uses it: the plan has failed."""
+        for buffer in self.allocated:
+            buffer.discard()
+
+
+class Arguments:
+    """The values in the slots of one request."""
+
+    def __init__(self, values: Sequence[Constant], payload: Payload | None, progress: Progress | None = None,
+                 recording: Recording | None = None):
+        self._values = values
+        self.payload = payload
+        self._progress = progress
+        self._recording = recording
+        self._buffers: dict[tuple[int, Stream], Buffer] = {}
+
+    def data(self, slot: int) -> np.ndarray:
+        """A value as uint8."""
+        value = self._value(slot)
+        if value.data:
+            return np.frombuffer(value.data, np.uint8)
+        nbytes = field_bytes(Field("", value.dtype, value.shape))
+        if not nbytes:
+            return np.empty(0, np.uint8)
+        if self.payload is None:
+            raise ProtocolError("an array argument is in a payload that did not come")
+        return self.payload.view(value.offset, nbytes)
+
+    def fixed(self, slot: int) -> bytes:
+        """A value that a kernel is compiled with."""
+        data = self.data(slot).tobytes()
+        if self._recording is not None:
+            self._recording.fix(slot, data)
+        return data
+
+    def number(self, slot: int) -> np.generic:
+        """A value that is passed by value."""
+        data, value = self.data(slot), self._value(slot)
+        if value.shape or not data.nbytes:
+            raise ProtocolError(f"the value in slot {slot} has shape {value.shape}, and a number is passed by value")
+        return data.view(np.dtype(value.dtype))[0]
+
+    def buffer(self, slot: int, device: Device, stream: Stream) -> Buffer:
+        """An array argument on a device: a copy for each stream, so that none waits for another."""
+        if (slot, stream) not in self._buffers:
+            data, recording = self.data(slot), self._recording
+            buffer = device.allocate(data.nbytes, stream=stream)
+            self._buffers[slot, stream] = buffer
+            with self._progress.waiting():
+                if recording is not None and recording.passages is not None and not self._value(slot).data:
+                    recording.passages.bring(slot, buffer, data, stream)
+                else:
+                    data = data if recording is None else recording.stage(slot, data, device)
+                    device.copy_in(buffer, data, stream=stream)
+        return self._buffers[slot, stream]
+
+    @property
+    def buffers(self) -> Iterable[Buffer]:
+        """The copies on devices."""
+        return self._buffers.values()
+
+    def close(self) -> None:
+        for buffer in self._buffers.values():
+            buffer.close()
+        self._buffers.clear()
+
+    def _value(self, slot: int) -> Constant:
+        if not 0 <= slot < len(self._values):
+            raise PlanError(f"the plan names value {slot}, and the request brings {len(self._values)}")
+        return self._values[slot]

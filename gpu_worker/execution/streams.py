@@ -1,0 +1,235 @@
+"""Which device and stream a partition's work goes to."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from gpu_worker.device.base import Act, Device, Entry, Recorded, Stream, Wait, enqueue
+from gpu_worker.device.clock import UNTIMED, Clock
+from gpu_worker.device.launch_limits import ordinals
+from gpu_worker.execution.in_flight import Line
+from gpu_worker.protocol.errors import VisparkError
+from gpu_worker.protocol.payload import Data, Payload
+
+#: Streams of one device that a single plan works on at once.
+LANES = 8
+
+#: The numbers of a device's own stream, of the one for copies beside it, and of those for what waits for such copies;
+#: lanes count from 0.
+MAIN, BESIDE, RIMS = -1, -2, (-3, -4)
+
+#: Smaller payloads are copied faster than they are pinned.
+PIN_FROM = 4 << 20
+
+
+class StreamPool:
+    """The devices of a worker and their idle streams."""
+
+    def __init__(self, devices: Sequence[Device]):
+        self.devices = tuple(devices)
+        self._idle: dict[Device, list[Stream]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def take(self, device: Device) -> Stream:
+        with self._lock:
+            if self._idle[device]:
+                return self._idle[device].pop()
+        return device.stream()
+
+    def give(self, device: Device, stream: Stream) -> None:
+        with self._lock:
+            self._idle[device].append(stream)
+
+    def among(self, addresses: Sequence[str]) -> Sequence[Device]:
+        """The devices at the GPU addresses that Spark assigned; all, where it assigned none.
+
+        Raises
+        ------
+        DeviceUnavailable
+            If this worker has none of them.
+        """
+        if not addresses or self.devices[0].kind != "cuda":
+            return self.devices
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return [self.devices[number] for number in ordinals(addresses, visible, len(self.devices))]
+
+
+class Streams:
+    """The streams of one plan: one for each device, and lanes beside it for work on single partitions.
+
+    Work given to a lane starts behind all that the device's own stream has, and what that is given next behind all
+    work of its lanes.
+
+    Parameters
+    ----------
+    pool : StreamPool
+        Where streams come from.
+    lanes : int
+        The most lanes of a device; 1 for none beside its own stream.
+    record : bool
+        Whether to note what is enqueued on them.
+    line : Line, optional
+        Whose streams to use, in one of its turns.
+    timed : bool
+        Whether to take down how long the devices work on them.
+    """
+
+    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False, line: Line | None = None,
+                 timed: bool = False):
+        self._pool = pool
+        self._line = line
+        self._count = lanes
+        self._tape: list[Entry] | None = [] if record else None
+        self._clocks: dict[Device, Clock] | None = {} if timed else None
+        self._taken: dict[tuple[Device, int], Stream] = {}
+        self._forked: dict[Device, set[Stream]] = defaultdict(set)
+
+    def place(self, partition: int, addresses: Sequence[str]) -> Device:
+        """The device for a new partition; the same for equal arguments."""
+        devices = self.among(addresses)
+        return devices[partition % len(devices)]
+
+    @property
+    def devices(self) -> Sequence[Device]:
+        """All devices of the worker."""
+        return self._pool.devices
+
+    def among(self, addresses: Sequence[str]) -> Sequence[Device]:
+        """As :meth:`StreamPool.among`."""
+        return self._pool.among(addresses)
+
+    def main(self, device: Device) -> Stream:
+        """A device's own stream, behind all that was given to its lanes."""
+        main = self._stream(device, MAIN)
+        for lane in self._forked.pop(device, ()):
+            device.wait(lane, stream=main)
+        return main
+
+    def lane(self, device: Device, partition: int) -> Stream:
+        """The stream for work on a single partition."""
+        main = self._stream(device, MAIN)
+        if self._count < 2:
+            return main
+        lane = self._stream(device, partition // len(self._pool.devices) % self._count)
+        if lane not in self._forked[device]:
+            device.wait(main, stream=lane)
+            self._forked[device].add(lane)
+        return lane
+
+    def beside(self, device: Device) -> Stream:
+        """A stream for copies beside a device's own work, in no order with it but for what is waited for."""
+        return self._stream(device, BESIDE)
+
+    def rim(self, device: Device, number: int) -> Stream:
+        """A stream for what waits for others' copies while the device's own one goes on, in no order with it but for
+        what is waited for.
+        """
+        return self._stream(device, RIMS[number % len(RIMS)])
+
+    def before(self, device: Device, stream: Stream) -> list[Stream]:
+        """The streams all of whose work so far is behind a stream's next: what they freed may be used there."""
+        main = self._stream(device, MAIN)
+        if stream is main:
+            return [main, *(lane for (owner, number), lane in self._taken.items() if owner is device and number >= 0)]
+        return [stream, main]
+
+    def _stream(self, device: Device, number: int) -> Stream:
+        if (device, number) not in self._taken:
+            self._taken[device, number] = self._line.stream(device, number) if self._line else self._pool.take(device)
+            self._taken[device, number].tape = self._tape
+            if self._clocks is not None:
+                self._clocks[device] = self._clocks.get(device) or device.clock()
+                self._taken[device, number].clock = self._clocks[device].of(self._taken[device, number])
+        return self._taken[device, number]
+
+    def synchronize(self) -> None:
+        """Wait for all of the plan's work."""
+        for (device, _), stream in self._taken.items():
+            device.synchronize(stream=stream)
+
+    def busy(self) -> float:
+        """Seconds for which the device worked that worked longest since this was asked last, where that is timed; all
+        work must be complete.
+        """
+        return max([clock.busy() for clock in (self._clocks or {}).values()], default=0.0)
+
+    def settle(self) -> None:
+        """Wait for all work of a plan that has failed; what fails now is not news."""
+        for (device, _), stream in self._taken.items():
+            try:
+                device.synchronize(stream=stream)
+            except VisparkError:
+                continue
+
+    def close(self) -> None:
+        """Give the streams back."""
+        for device, stream in self.keep():
+            if self._line is None:
+                self._pool.give(device, stream)
+        for clock in (self._clocks or {}).values():
+            clock.close()
+
+    @property
+    def noted(self) -> list[Entry]:
+        """The launches, copies and waits that were noted."""
+        return self._tape or []
+
+    @contextmanager
+    def noting(self) -> Iterator[list[Entry]]:
+        """Within it, what is enqueued is noted apart."""
+        outer, apart = self._tape, []           # type: tuple[list[Entry] | None, list[Entry]]
+        self._put(apart)
+        try:
+            yield apart
+        finally:
+            self._put(outer)
+
+    def _put(self, tape: list[Entry] | None) -> None:
+        self._tape = tape
+        for stream in self._taken.values():
+            stream.tape = tape
+
+    def again(self, entries: Sequence[Entry]) -> None:
+        """Enqueue again what was noted, without noting it."""
+        if self._tape is None:
+            enqueue(entries)
+            return
+        with self.noting():
+            enqueue(entries)
+
+    def note(self, entries: Iterable[Entry]) -> None:
+        """Note what was enqueued otherwise, where there is a tape."""
+        if self._tape is not None:
+            self._tape.extend(entries)
+
+    def recorded(self, tape: Sequence[Entry]) -> list[Recorded]:
+        """What does again what was noted on a tape: apart for each stream, unless one waits for another."""
+        if any(isinstance(entry, Wait | Act) for _, entry in tape):
+            return [Recorded(tape)]
+        return [device.recorded([entry for entry in tape if entry[0] is stream], stream=stream)
+                for (device, _), stream in self._taken.items() if any(each is stream for each, _ in tape)]
+
+    def keep(self) -> list[tuple[Device, Stream]]:
+        """The streams that were used, now the caller's to give back."""
+        taken = [(device, stream) for (device, _), stream in self._taken.items()]
+        self._taken.clear()
+        for _, stream in taken:
+            stream.tape, stream.clock = None, UNTIMED
+        return taken
+
+    @contextmanager
+    def pinned(self, payload: Data | None) -> Iterator[None]:
+        """Pin a payload, where there is one that is worth it, for as long as its copies run."""
+        first = self._pool.devices[0]
+        if not isinstance(payload, Payload) or payload.size < PIN_FROM:
+            yield
+            return
+        first.pin(payload.array)
+        try:
+            yield
+        finally:
+            first.unpin(payload.array)

@@ -1,0 +1,61 @@
+"""Where a plan's time goes in the worker."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import replace
+
+from gpu_worker.execution.streams import Streams
+from gpu_worker.protocol.grids import Exchange, Iterate, Stencil
+from gpu_worker.protocol.messages import Fetch, Step, Times, ToDevice, ToHost
+
+#: What the devices' time for a step is called in Times; for all others it is in kernels.
+_KINDS: dict[type, str] = {ToDevice: "copy_in", ToHost: "copy_out", Fetch: "copy_out", Exchange: "exchange"}
+
+
+class Stopwatch:
+    """Seconds that the devices worked, by kind of work, of several the one's that worked longest; what they compiled;
+    and what else the worker did.
+
+    Parameters
+    ----------
+    started : float
+        When, on the monotonic clock.
+    streams : Streams
+        What the devices work on.
+    with_others : bool
+        Whether other nodes run the plan too: then steps on grids also wait for these.
+    """
+
+    def __init__(self, started: float, streams: Streams, *, with_others: bool = False):
+        self._spent: dict[str, float] = defaultdict(float)
+        self._streams = streams
+        self._with_others = with_others
+        self._before = self._compiling()
+        self._started, self._last, self._compiled = started, started, 0.0
+
+    @property
+    def compiled(self) -> float:
+        """Seconds that the devices compiled since it started."""
+        return self._compiling() - self._before
+
+    def lap(self, step: Step | None) -> None:
+        """What the devices did since the last lap, which is complete, was a step; or to copy out results."""
+        now, compiled, busy = time.monotonic(), self.compiled, self._streams.busy()
+        self._spent["copy_out" if step is None else _KINDS.get(type(step), "kernels")] += busy
+        if self._with_others and isinstance(step, Exchange | Stencil | Iterate):
+            self._spent["exchange"] += max(0.0, now - self._last - busy - (compiled - self._compiled))
+        self._last, self._compiled = now, compiled
+
+    def times(self, *, profiled: bool, copied_before: float = 0.0) -> Times:
+        """What it all came to; ``copied_before`` are seconds for which data was copied in before it started."""
+        total, compiled = time.monotonic() - self._started, self.compiled
+        if not profiled:
+            return Times(total, compiled)
+        rest = max(0.0, total - compiled - sum(self._spent.values()))
+        found = Times(total, compiled, **self._spent, scheduling=rest)
+        return replace(found, copy_in=found.copy_in + copied_before)
+
+    def _compiling(self) -> float:
+        return sum([device.compiling for device in self._streams.devices])

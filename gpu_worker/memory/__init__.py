@@ -1,0 +1,1 @@
+"""What a device process holds: names, partitions, buffers, and how grids lie in memory."""

@@ -1,0 +1,160 @@
+"""Device memory that a plan fills again and again, and the partitions that lie in it, each time under another name.
+
+A loop that keeps its state, as in ``u = u.vmap(step).cache()``, needs the memory of two states: one is read while the
+other is written. A :class:`Room` is the memory that one recording of such a plan writes. A :class:`Vessel` is what the
+plan keeps: partitions in that room, and in those of others where a field stays as it was. A vessel is bound to a name
+as a whole, and a room may be written once no vessel that lies in it is bound and nobody else uses its memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+
+from gpu_worker.device.base import Buffer
+from gpu_worker.memory.partition import Partition
+
+_lock = threading.RLock()
+
+
+class Room:
+    """Buffers that a recording writes.
+
+    Parameters
+    ----------
+    buffers : mapping of int to Buffer
+        Of each, the number of the allocation that gave it when the plan was recorded.
+    """
+
+    def __init__(self, buffers: Mapping[int, Buffer]):
+        self.buffers = {place: buffer.share() for place, buffer in buffers.items()}
+        #: The uses of each buffer that are no reason not to write it: ours, and those of the vessels that lie in it.
+        self._known = dict.fromkeys(self.buffers.values(), 1)
+        self._held = 0
+        self._closed = False
+
+    @property
+    def held(self) -> bool:
+        """Whether something is bound that lies here, or is about to be."""
+        return self._held > 0
+
+    def take(self) -> bool:
+        """Hold it alone, for something to be written here; False where others use it."""
+        with _lock:
+            if self._held or self._closed or any(buffer.users != known for buffer, known in self._known.items()):
+                return False
+            self._held = 1
+            return True
+
+    def hold(self) -> None:
+        with _lock:
+            self._held += 1
+
+    def give(self) -> None:
+        """End a :meth:`hold` or :meth:`take`."""
+        with _lock:
+            self._held -= 1
+
+    def regain(self) -> None:
+        """End the uses that a plan has left which took this room and failed: nobody else has any."""
+        for buffer, known in self._known.items():
+            while buffer.users > known:
+                buffer.close()
+
+    def lies(self, buffers: Iterable[Buffer], change: int) -> bool:
+        """Take account of a vessel's uses, where some are of buffers of this room."""
+        found = False
+        with _lock:
+            for buffer in buffers:
+                if buffer in self._known:
+                    self._known[buffer] += change
+                    found = True
+        return found
+
+    def close(self) -> None:
+        """Let go of the memory; vessels that lie here have it still."""
+        with _lock:
+            self._closed = True
+        for buffer in self.buffers.values():
+            buffer.close()
+        self.buffers = {}
+
+
+class Lent(Partition):
+    """A partition in a vessel: those who share it have uses of the memory of their own."""
+
+    def share(self) -> Partition:
+        blocks = [tuple(array.only("device") for array in block) for block in self.blocks]
+        return self.with_blocks(blocks)
+
+
+class Vessel:
+    """Partitions that are bound to a name, and unbound, all at once.
+
+    Parameters
+    ----------
+    name : str
+        What it is called when it is bound.
+    partitions : sequence of Partition
+        Complete, or complete whenever it is bound; the vessel's to close from now on.
+    rooms : iterable of Room
+        Where they may lie.
+
+    Attributes
+    ----------
+    contents : dict of int to Partition
+        By their number.
+    version : int
+        As :meth:`gpu_worker.memory.bindings.State.version`; the same each time that it is bound, as all lies where it
+        lay.
+    """
+
+    def __init__(self, name: str, partitions: Sequence[Partition], rooms: Iterable[Room]):
+        self.name = name
+        self.contents: dict[int, Partition] = {
+            each.index: Lent(each.index, each.count, each.keys, each.layout, each.blocks, each.device, each.variants,
+                             each.positions) for each in partitions}
+        self.version = 0
+        #: Where all of it lies; equal to another's where both lie in the same memory.
+        self.place = tuple((buffer.device.name, buffer.address) for buffer in self._buffers())
+        self._uses = self._bound = 0
+        self.rooms = tuple(room for room in rooms if room.lies(self._buffers(), 1))
+
+    def _buffers(self) -> list[Buffer]:
+        return [array.buffer for partition in self.contents.values() for array in partition.arrays if array.buffer]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a name has it."""
+        return self._bound > 0
+
+    def hold(self) -> None:
+        """Begin a use of the memory, whatever is in it."""
+        with _lock:
+            self._uses += 1
+
+    def drop(self) -> None:
+        """End a use that :meth:`hold` began; the last one lets go of the memory. No work on it may be pending."""
+        with _lock:
+            self._uses -= 1
+            last = self._uses == 0
+            if last:
+                for room in self.rooms:
+                    room.lies(self._buffers(), -1)
+        if last:
+            for partition in self.contents.values():
+                partition.close()
+
+    def enter(self) -> None:
+        """Be bound to a name."""
+        self._bound += 1
+        for room in self.rooms:
+            room.hold()
+        self.hold()
+
+    def close(self) -> None:
+        """Be unbound from the name."""
+        self._bound -= 1
+        for room in self.rooms:
+            room.give()
+        self.drop()

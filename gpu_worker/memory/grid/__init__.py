@@ -1,0 +1,1 @@
+"""How a grid lies in device memory: boxes, patches, ghost cells, and which copies an exchange takes."""

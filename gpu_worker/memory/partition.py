@@ -1,0 +1,162 @@
+"""What a worker holds: arrays in host memory, on a device or both, grouped into blocks and partitions.
+
+Content never changes once it is complete, so partitions share arrays freely; an array is counted, and its device
+memory goes back when the last partition that has it is closed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from gpu_worker.device.base import Buffer, Device
+from gpu_worker.memory.grid.layout import Window
+from gpu_worker.protocol.messages import Field, Signature
+from gpu_worker.protocol.payload import field_bytes
+
+_lock = threading.Lock()
+
+#: Takes a buffer that nobody uses any more.
+Recycle = Callable[[Buffer], None]
+
+
+class Array:
+    """One field of a block, with a copy in host memory (uint8), a copy on the device, or both.
+
+    On the device it is a contiguous array, or a window of memory that other blocks of its grid share.
+    """
+
+    __slots__ = ("_users", "buffer", "field", "host", "window")
+
+    def __init__(self, field: Field, host: np.ndarray | None = None, buffer: Buffer | None = None,
+                 window: Window | None = None):
+        self.field = field
+        self.host = host
+        self.buffer = buffer
+        self.window = window
+        self._users = 1
+
+    @property
+    def nbytes(self) -> int:
+        return field_bytes(self.field)
+
+    def share(self) -> Array:
+        """The same array for one more block, which must close it too."""
+        with _lock:
+            self._users += 1
+        return self
+
+    def only(self, place: str) -> Array:
+        """A new array with this one's copy at ``place`` ("host" or "device") alone."""
+        if place == "host":
+            return Array(self.field, host=self.host)
+        return Array(self.field, buffer=self.buffer.share() if self.buffer else None, window=self.window)
+
+    def first(self, rows: int) -> Array:
+        """This use of the array, for its first ``rows`` rows alone."""
+        if rows >= self.field.shape[0]:
+            return self
+        cut = replace(self.field, shape=(rows, *self.field.shape[1:]))
+        host = None if self.host is None else self.host[:field_bytes(cut)]
+        found = Array(cut, host, self.buffer.share() if self.buffer else None)
+        self.close()
+        return found
+
+    def close(self, recycle: Recycle = Buffer.close) -> None:
+        """End one use."""
+        with _lock:
+            self._users -= 1
+            last = self._users == 0
+        if last and self.buffer is not None:
+            recycle(self.buffer)
+            self.buffer = None
+
+
+Block = tuple[Array, ...]
+
+
+def signature_of(block: Block) -> Signature:
+    """What a block looks like."""
+    return Signature(tuple(array.field for array in block))
+
+
+@dataclass
+class Partition:
+    """The content of one partition: its records' keys (a blob), and blocks on at most one device.
+
+    Attributes
+    ----------
+    index : int
+        Its number in the VRDD.
+    count : int
+        How many records it has.
+    keys : ndarray of uint8 or None
+        The keys as their owner encoded them.
+    layout : bytes
+        The owner's description of the records.
+    blocks : sequence of Block
+        One for elements, one a record for blocks.
+    device : Device
+        The one that its blocks are on, or are to be copied to.
+    positions : sequence of int
+        The places of its blocks in their grid, if they have one.
+    """
+
+    index: int
+    count: int
+    keys: np.ndarray | None
+    layout: bytes
+    blocks: Sequence[Block]
+    device: Device
+    variants: Sequence[int] = field(default=())
+    positions: Sequence[int] = ()
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [array for block in self.blocks for array in block]
+
+    @property
+    def place(self) -> str:
+        """Where the content is: "host", a device's name, or both."""
+        arrays = self.arrays
+        places = ["host"] * (not arrays or any(array.host is not None for array in arrays))
+        places += [self.device.name] * any(array.buffer is not None for array in arrays)
+        return "+".join(places)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one copy of the content."""
+        return sum(array.nbytes for array in self.arrays) + (0 if self.keys is None else self.keys.nbytes)
+
+    def host_bytes(self) -> int:
+        """Bytes held in host memory."""
+        return sum(array.nbytes for array in self.arrays if array.host is not None) + (
+            0 if self.keys is None else self.keys.nbytes)
+
+    def share(self) -> Partition:
+        """The same content for one more holder, who must close it too."""
+        return self.replacing({})
+
+    def with_blocks(self, blocks: Sequence[Block]) -> Partition:
+        """A partition like this one with other blocks, which are now its own to close."""
+        return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, self.variants,
+                         self.positions)
+
+    def replacing(self, arrays: Mapping[int, Array]) -> Partition:
+        """A partition like this one with some arrays, given by identity, exchanged for others; it shares the rest."""
+        return self.with_blocks([tuple(arrays[id(array)] if id(array) in arrays else array.share() for array in block)
+                                 for block in self.blocks])
+
+    def kept_at(self, place: str, layout: bytes, count: int) -> Partition:
+        """A partition with the copy at ``place`` ("host" or "device") alone, to be held on to."""
+        blocks = [tuple(array.only(place) for array in block) for block in self.blocks]
+        keys = None if self.keys is None else self.keys.copy()
+        return Partition(self.index, count, keys, layout, blocks, self.device, positions=self.positions)
+
+    def close(self, recycle: Recycle = Buffer.close) -> None:
+        """End this holder's use of the content."""
+        for array in self.arrays:
+            array.close(recycle)

@@ -1,0 +1,179 @@
+"""A session's names, for plans and requests that run beside each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from gpu_worker.memory.bindings import State
+from gpu_worker.memory.double_buffer import Vessel
+from gpu_worker.memory.partition import Block, Partition, signature_of
+from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
+
+
+class Names:
+    """What :class:`~gpu_worker.memory.bindings.State` decides, one decision at a time.
+
+    Parameters
+    ----------
+    epoch : int
+        Counts the session's device processes on this node.
+    """
+
+    def __init__(self, epoch: int):
+        self._state: State[Partition] = State(epoch)
+        self._lock = threading.Lock()
+        #: What is bound and not complete yet, by number: nobody sees it before it was waited for.
+        self._coming: dict[int, Callable[[], None]] = {}
+        #: The versions of VRDDs that a plan has made patches of beside what is held; negative once one was to leave
+        #: them in its place.
+        self._copied: dict[int, int] = {}
+
+    def admit(self, epoch: int) -> None:
+        """As :meth:`State.admit`."""
+        self._state.admit(epoch)
+
+    def called(self, vrdd: int) -> str:
+        """A VRDD's number and, where it has one, its name."""
+        return f"{vrdd} {self._state.names.get(vrdd, '')}".strip()
+
+    def lookup(self, vrdd: int, partition: int) -> Partition:
+        """As :meth:`State.lookup`."""
+        self.complete(vrdd)
+        with self._lock:
+            return self._state.lookup(vrdd, partition)
+
+    def version(self, vrdd: int) -> int:
+        """As :meth:`State.version`."""
+        return self._state.version(vrdd)
+
+    def vessel(self, vrdd: int) -> Vessel | None:
+        """As :meth:`State.vessel`."""
+        found = self._state.vessel(vrdd)
+        return found if isinstance(found, Vessel) else None
+
+    def lies_in_patches(self, vrdd: int) -> bool:
+        """Whether the blocks of a grid are windows of patches already, and not as they came."""
+        with self._lock:
+            return all(array.window is not None for content in self._state.held(vrdd) for array in content.arrays)
+
+    def keeps_patches(self, vrdd: int, count: int) -> bool:
+        """Whether a plan that makes patches of so many partitions is to :meth:`replace` what is held by them.
+
+        The second one is that makes them of all of it, where it is on devices alone.
+        """
+        version = self.version(vrdd)
+        with self._lock:
+            held = self._state.held(vrdd)
+            if len(held) != count or any(array.host is not None for each in held for array in each.arrays):
+                return False
+            known = self._copied.get(vrdd)
+            self._copied[vrdd] = version if known not in (version, -version) else -version
+            return known == version
+
+    def has_tried_patches(self, vrdd: int) -> bool:
+        """Whether :meth:`keeps_patches` has said so, and what is held is not replaced."""
+        return self._copied.get(vrdd, 0) == -self.version(vrdd) < 0
+
+    def replace(self, vrdd: int, version: int, blocks: Mapping[int, Sequence[Block]]) -> bool:
+        """Hold the blocks of all partitions of a VRDD elsewhere, in arrays that are its own from then on.
+
+        False, and nothing is done, where it has another version than they were made of.
+        """
+        with self._lock:
+            if self._state.version(vrdd) != version or self._state.vessel(vrdd) is not None:
+                return False
+            self._state.replace(vrdd, [each.with_blocks(blocks[each.index]) for each in self._state.held(vrdd)])
+            return True
+
+    def borrow(self, versions: Mapping[int, int]) -> bool:
+        """As :meth:`State.borrow`."""
+        with self._lock:
+            return self._state.borrow(versions)
+
+    def give_back(self, vrdds: Iterable[int]) -> None:
+        """As :meth:`State.give_back`."""
+        with self._lock:
+            self._state.give_back(vrdds)
+
+    def require(self, vrdd: int, partitions: Iterable[int]) -> None:
+        """Raise PartitionMissing where one of some partitions is not held."""
+        for partition in partitions:
+            self.lookup(vrdd, partition).close()
+
+    def share(self, vrdd: int) -> list[Partition]:
+        """All that is held of a VRDD, shared with the caller."""
+        self.complete(vrdd)
+        with self._lock:
+            return [content.share() for content in self._state.held(vrdd)]
+
+    def bind(self, vrdd: int, name: str, content: Partition) -> bool:
+        """As :meth:`State.bind`."""
+        with self._lock:
+            return self._state.bind(vrdd, name, content)
+
+    def bind_all(self, vrdd: int, vessel: Vessel, wait: Callable[[], None] | None = None) -> None:
+        """As :meth:`State.bind_all`; ``wait``, where it is given, returns when the content is complete."""
+        with self._lock:
+            if wait is not None:
+                self._coming.setdefault(vrdd, wait)
+            self._state.bind_all(vrdd, vessel)
+
+    def is_coming(self, vrdd: int) -> bool:
+        """Whether what is bound is not complete yet."""
+        return vrdd in self._coming
+
+    def complete(self, vrdd: int) -> None:
+        """Wait until what is bound is complete."""
+        wait = self._coming.get(vrdd)
+        if wait is not None:
+            wait()
+
+    def came(self, vrdds: Iterable[int]) -> None:
+        """Take note that what is bound is complete."""
+        for vrdd in vrdds:
+            self._coming.pop(vrdd, None)
+
+    def release(self, vrdds: Collection[int]) -> None:
+        """As :meth:`State.release`."""
+        with self._lock:
+            self._state.release(vrdds)
+            for vrdd in vrdds:
+                self._copied.pop(vrdd, None)
+
+    def retain(self, vrdd: int, partitions: Iterable[int], *, only: bool = True) -> None:
+        """As :meth:`State.retain`."""
+        with self._lock:
+            self._state.retain(vrdd, partitions, only=only)
+
+    def close(self) -> None:
+        """Release everything."""
+        with self._lock:
+            self._state.release(list(self._state.vrdds()))
+
+    def describe(self, vrdd: int, partitions: Iterable[int]) -> tuple[tuple[Signature, ...], tuple[Held, ...]]:
+        """What is held of a VRDD, in all partitions when none are named, and the signatures of its blocks."""
+        signatures: dict[Signature, int] = {}
+        self.complete(vrdd)
+        with self._lock:
+            held = tuple(
+                Held(partition.index, partition.count, 0 if partition.keys is None else partition.keys.nbytes,
+                     partition.layout,
+                     tuple(signatures.setdefault(signature_of(block), len(signatures)) for block in partition.blocks),
+                     tuple(partition.positions))
+                for partition in self._state.held(vrdd, partitions))
+        return tuple(signatures), held
+
+    def report(self) -> tuple[tuple[HeldVrdd, ...], int]:
+        """A line for each VRDD, and the bytes of host memory that all of them take."""
+        with self._lock:
+            held = {vrdd: self._state.held(vrdd) for vrdd in self._state.vrdds()}
+            lines = tuple(_line(vrdd, self._state.names[vrdd], partitions) for vrdd, partitions in held.items())
+            return lines, sum(partition.host_bytes() for partitions in held.values() for partition in partitions)
+
+
+def _line(vrdd: int, name: str, partitions: list[Partition]) -> HeldVrdd:
+    dtypes = {array.field.dtype for partition in partitions for array in partition.arrays}
+    places = {partition.place for partition in partitions}
+    return HeldVrdd(vrdd, name, len(partitions), ", ".join(sorted(dtypes)),
+                    sum(partition.nbytes for partition in partitions), ", ".join(sorted(places)))

@@ -1,0 +1,118 @@
+"""Pieces of partitions, taken by one thread for all connections that bring some.
+
+If each connection's own thread took them, as many threads would want the interpreter's lock as tasks load. Each lets go
+of it in every call of the system or the driver, and has to be woken to have it again, which takes longer than the call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+
+from gpu_worker.protocol.errors import VisparkError
+from gpu_worker.protocol.messages import Piece, Request
+from gpu_worker.protocol.wire import Connection
+from gpu_worker.server.payload_cache import KEPT_SECONDS
+from gpu_worker.system.watcher import Watcher
+
+#: A request with the descriptors that came with it.
+Asked = tuple[Request, list[int]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Followed:
+    """A connection by which pieces come, and where to leave what else does."""
+
+    connection: Connection
+    take: Callable[[Asked], bool]
+    rest: Callable[[], None]
+    other: Future[Asked | None] = field(default_factory=Future)
+
+
+class Arrivals:
+    """The connections by which pieces come, and their thread, which starts with the first."""
+
+    def __init__(self) -> None:
+        self._watcher = Watcher()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._followed: set[_Followed] = set()
+
+    def follow(self, connection: Connection, take: Callable[[Asked], bool], rest: Callable[[], None]) -> Asked | None:
+        """Leave a connection to the thread until something else than a further piece comes.
+
+        Parameters
+        ----------
+        connection : Connection
+            A connection over a Unix socket.
+        take : callable
+            Takes a piece that is behind another, and tells whether further ones may come.
+        rest : callable
+            What is to be done where no piece came for some seconds.
+
+        Returns
+        -------
+        tuple or None
+            What came, to be answered; None behind a piece after which no further ones may come.
+
+        Raises
+        ------
+        VisparkError
+            As :meth:`Connection.receive`, and what ``take`` and ``rest`` raise.
+        """
+        followed = _Followed(connection, take, rest)
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+                self._thread.start()
+            self._followed.add(followed)
+            self._watcher.watch(connection.socket, partial(self._read, followed))
+        return followed.other.result()
+
+    def close(self) -> None:
+        """End the thread, which follows no connection any more."""
+        self._closed = True
+        self._watcher.wake()
+        if self._thread is not None:
+            self._thread.join()
+        self._watcher.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            if not self._watcher.wait(KEPT_SECONDS):
+                with self._lock:
+                    silent = list(self._followed)
+                for followed in silent:
+                    self._rest(followed)
+
+    def _read(self, followed: _Followed) -> None:
+        asked: Asked | None
+        try:
+            asked = followed.connection.receive(Request)
+            if isinstance(asked[0], Piece) and asked[0].offset:
+                if followed.take(asked):
+                    return
+                asked = None
+        except VisparkError as error:
+            self._leave(followed)
+            followed.other.set_exception(error)
+        else:
+            self._leave(followed)
+            followed.other.set_result(asked)
+
+    def _rest(self, followed: _Followed) -> None:
+        try:
+            followed.rest()
+        except VisparkError as error:
+            self._leave(followed)
+            followed.other.set_exception(error)
+
+    def _leave(self, followed: _Followed) -> None:
+        """Leave a connection to its own thread, which is told behind that."""
+        with self._lock:
+            self._followed.discard(followed)
+            self._watcher.forget(followed.connection.socket)

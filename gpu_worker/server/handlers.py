@@ -1,0 +1,482 @@
+"""The requests of a device process: what is asked of the session's partitions, and the answers.
+
+One :class:`Worker` per device process. Each connection calls :meth:`Worker.handle` from a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+from typing import NoReturn
+
+from gpu_worker.device import open_devices
+from gpu_worker.execution.chunked_input import Intake
+from gpu_worker.execution.executor import Execution
+from gpu_worker.execution.grid.state import Grids
+from gpu_worker.execution.in_flight import Flight, Line
+from gpu_worker.execution.payload_copies import Passages
+from gpu_worker.execution.plan_cache import Plans, Prepared
+from gpu_worker.execution.replay import Recording
+from gpu_worker.execution.replay_branches import Branching
+from gpu_worker.execution.scratch import Arguments
+from gpu_worker.execution.streams import LANES, StreamPool, Streams
+from gpu_worker.memory.registry import Names
+from gpu_worker.mpi.world import World, check_nodes
+from gpu_worker.protocol.errors import (
+    KernelFault,
+    NodeSilent,
+    OutOfMemory,
+    PlanUnknown,
+    ProtocolError,
+    VisparkError,
+    WorldLost,
+)
+from gpu_worker.protocol.messages import (
+    Abandon,
+    Describe,
+    Described,
+    DeviceMemory,
+    Done,
+    HoldCopy,
+    Load,
+    Meet,
+    Piece,
+    Ran,
+    Release,
+    Reply,
+    Report,
+    Reported,
+    Request,
+    Restore,
+    Retain,
+    Run,
+    Save,
+    SessionOptions,
+    Times,
+)
+from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.wire import close_all, failure_of
+from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
+from gpu_worker.server.snapshots import Snapshots
+from gpu_worker.system.crash_record import BlackBox
+from gpu_worker.system.failpoints import failpoint
+
+log = logging.getLogger(__name__)
+
+#: How long an MPI world may take to come to be, in seconds.
+_WORLD_SECONDS = 30.0
+
+#: A reply, and the descriptors that go with it.
+Answer = tuple[Reply, list[int]]
+
+#: The exit status of a process whose device can no longer be used.
+POISONED = 70
+
+
+class Worker:
+    """One session's partitions on one node.
+
+    Parameters
+    ----------
+    options : SessionOptions
+        The device to open, its limits of memory and of shared memory in bytes, and where compiled kernels are kept.
+    epoch : int
+        Counts the session's device processes on this node.
+    box : BlackBox
+        Where running kernels are noted for whoever finds this process dead.
+    session, secret : str and bytes
+        What the daemon knows the session by.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If the device asked for cannot be opened here.
+    """
+
+    def __init__(self, options: SessionOptions, *, epoch: int, box: BlackBox, session: str = "", secret: bytes = b""):
+        devices = open_devices(options.device, memory=options.memory, cache_dir=options.cache_dir, room=options.room,
+                               bounds=options.bounds)
+        self.devices = tuple(device.name for device in devices)
+        self.room = min(device.room for device in devices)
+        self._pool = StreamPool(devices)
+        self._names = Names(epoch)
+        self._plans = Plans(self._close_recording)
+        self._grids = Grids()
+        self._snapshots = Snapshots(session, secret, options, self._names, self._pool)
+        self._box = box
+        self._line = Line(box)
+        self._requests = self._repeated = 0
+        #: The numbers of the plans that are under way.
+        self._running: set[int] = set()
+        self._handlers: dict[type, Callable] = {Describe: self._describe, Release: self._release,
+                                                Retain: self._retain, Report: self._report,
+                                                Restore: self._restore, Abandon: self._abandon, Meet: self._meet}
+
+    def payloads(self) -> Payloads:
+        """What a connection keeps of its requests' payloads; to be closed with it."""
+        return Payloads(self._pool.devices[0])
+
+    def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer:
+        """Answer one request, as :meth:`begin` and :meth:`finish` do."""
+        begun = self.begin(request, descriptors, payloads)
+        return self.finish(begun) if isinstance(begun, Flight) else begun
+
+    def begin(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer | Flight:
+        """Answer one request, or begin with it, for :meth:`finish` to give the answer.
+
+        ``descriptors`` become the worker's; those returned are to be sent with the reply and closed by the caller.
+        ``payloads`` are those of the connection that it came by, if it is to come by one again.
+
+        Raises
+        ------
+        VisparkError
+            What went wrong; whatever was held before is still held. After a :class:`KernelFault` the process ends
+            instead, since its device can no longer be trusted.
+        """
+        self._requests += 1
+        _check_count(request, descriptors, (0, 1) if isinstance(request, Run) else (1,) if
+                     isinstance(request, HoldCopy) else (0,))
+        try:
+            if isinstance(request, HoldCopy):
+                return self._hold_copy(request, *descriptors)
+            if not isinstance(request, Run):
+                return self._handlers[type(request)](request)
+            if payloads is None:
+                with closing(self.payloads()) as payloads:
+                    return self._served(request, descriptors, payloads)
+            return self._served(request, descriptors, payloads)
+        except KernelFault as fault:
+            self._end(fault, request.number)
+        finally:
+            self._running.discard(request.number)
+
+    def take(self, piece: Piece, descriptors: list[int], payloads: Payloads) -> None:
+        """Have a piece copied to its device; there is no answer. What came of the partition goes where one cannot be.
+
+        Arguments and errors are those of :meth:`begin`.
+        """
+        self._requests += 1
+        _check_count(piece, descriptors, (0,) if piece.offset else (1,))
+        try:
+            for descriptor in descriptors:
+                payloads.begin(descriptor, partial(self._intake, piece))
+            payloads.take(piece)
+        except KernelFault as fault:
+            self._end(fault, piece.number)
+        except VisparkError:
+            payloads.drop()
+            raise
+
+    def _served(self, request: Run, descriptors: list[int], payloads: Payloads) -> Answer | Flight:
+        self._running.add(request.number)
+        with self._box.serving(request.number):
+            return self._run(request, payloads, *descriptors)
+
+    def finish(self, flight: Flight) -> Answer:
+        """The answer to a request that was begun. Raises as :meth:`begin` does."""
+        try:
+            self._line.wait(flight)
+        except KernelFault as fault:
+            self._end(fault, flight.reply.number)
+        total = time.monotonic() - flight.started
+        log.debug("plan %d: %.6f s", flight.reply.number, total)
+        return self._told(replace(flight.reply, times=Times(total, 0.0))), []
+
+    def is_done(self, flight: Flight) -> bool:
+        """Whether a request that was begun can be answered at once."""
+        self._line.settle()
+        return flight.done
+
+    def adopted(self) -> None:
+        """Another daemon has come, which lacks what was left with the one before."""
+        self._snapshots.adopted()
+
+    def rest(self, seconds: float, payloads: Payloads | None = None) -> None:
+        """Give back memory that plans worked in which did not come again for some seconds, and a connection's."""
+        if payloads is not None:
+            try:
+                payloads.rest()
+            except KernelFault as fault:
+                self._end(fault, 0)
+        self._plans.rest(seconds)
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether plans have memory to work in that is given back."""
+        return self._plans.may_rest
+
+    def _end(self, fault: KernelFault, number: int) -> NoReturn:
+        """End the process, whose device is of no more use, with word of the kernel that failed.
+
+        A device tells whoever waits for it, whether it was his kernel or not.
+        """
+        others, first = self._running - {number}, self._line.suspect()
+        if first is not None and not others:
+            fault, number = KernelFault(fault.message, first.place, fault.detail), first.reply.number
+        log.error("%s", fault)
+        self._box.blame(failure_of(fault, 0 if others else number))
+        os._exit(POISONED)
+
+    def report(self, number: int = 0) -> Reported:
+        """What is held, and how much memory it takes."""
+        lines, host_bytes = self._names.report()
+        figures = [(device.name, device.memory()) for device in self._pool.devices]
+        memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
+        return Reported(number, lines, memory, host_bytes, self._requests, self._grids.sent,
+                        self._repeated)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._snapshots.close()
+        self._line.drain()
+        self._plans.forget()
+        self._names.close()
+        self._grids.leave()
+        for device in self._pool.devices:
+            device.close()
+
+    # -- one method per request ---------------------------------------------------------------------------------------
+
+    def _intake(self, piece: Piece, memory: Payload) -> Intake:
+        self._names.admit(piece.epoch)
+        return Intake(piece.key, self._plans.get(piece.key, piece.plan), self._pool, memory)
+
+    def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Flight:
+        number = request.memory
+        payload = payloads.find(number) if descriptor is None else payloads.receive(descriptor, number)
+        again = False
+        try:
+            failpoint("payload-mapped")
+            self._names.admit(request.epoch)
+            self._forget(request.released)
+            if number and payload is None:
+                raise PlanUnknown("the memory of a plan's values is not here any more, and has to be sent again")
+            intake = payloads.blocks(request)
+            self._plans.tidy(KEPT_SECONDS)
+            plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
+            try:
+                found = self._again(request, plan, payload) or self._anew(request, plan, payload, intake)
+            except OutOfMemory as error:
+                # What came in pieces is used up.
+                if request.pieces or not (self._plans.forget() or self._has_tried_patches(request, plan)):
+                    raise
+                if request.world is not None:
+                    raise WorldLost("a plan begins anew on all nodes, as memory that others worked in was given back "
+                                    f"for it: {error.message}", error.place) from error
+                found = self._anew(request, plan, payload)
+            again = isinstance(found, Flight) or not found[0].retained
+            if request.save is not None:
+                self._save(request.save, found)
+        except VisparkError as error:
+            self._grids.failed(request.world, request.vrdds, error)
+            log.info("plan %d refused: %s", request.number, error.message)
+            raise
+        finally:
+            payloads.drop()
+            if payload is not None:
+                payloads.done(again=again)
+        if isinstance(found, Flight):
+            return found
+        reply, fetched = found
+        log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
+        return self._told(reply), [] if fetched is None else [fetched.release()]
+
+    def _save(self, save: Save, found: tuple[Ran, Payload | None] | Flight) -> None:
+        """Take a snapshot of what a plan keeps, which is bound once the plan is complete."""
+        if isinstance(found, Flight):
+            self._line.wait(found)
+        self._snapshots.begin(save)
+
+    def _told(self, reply: Ran) -> Ran:
+        """A reply that says which snapshots are complete."""
+        return replace(reply, saved=self._snapshots.saved) if self._snapshots.saved else reply
+
+    def _again(self, request: Run, plan: Prepared,
+               payload: Payload | None) -> tuple[Ran, Payload | None] | Flight | None:
+        """The answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled."""
+        if request.profile or not 0 <= plan.source < len(request.vrdds):
+            return None
+        arguments = Arguments(request.values, payload)
+        if not plan.keeps:
+            recording = plan.recordings.find(request, arguments, self._names, plan.source)
+            if recording is None:
+                return None
+            self._repeated += 1
+            try:
+                return recording.run(request, arguments, self._box, self._names, self._line)
+            finally:
+                recording.lock.release()
+        if plan.recordings.is_empty:
+            return None
+        self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
+        with self._grids.turns(plan.plan), self._line.turn(alone=plan.branches):
+            agreed = self._agreed(request, plan)
+            recording = agreed and plan.recordings.find(request, arguments, self._names, plan.source, *agreed)
+            if recording is None:
+                return None
+            started = time.monotonic()
+            try:
+                if not isinstance(recording, Branching):
+                    flight = recording.begin(request, arguments, self._box, self._names, self._line)
+                    self._grids.turn_done(request.world)
+                    self._repeated += 1
+                    return flight
+                done = recording.pursue(request, arguments, self._box, self._names, plan.recordings.alike)
+            finally:
+                recording.lock.release()
+            if done is not None:
+                self._repeated += 1
+                return done, None
+            for each in plan.recordings.discard(recording):
+                self._close_recording(each)
+        return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
+
+    def _agreed(self, request: Run, plan: Prepared) -> tuple[World | None, tuple[bytes, ...]] | None:
+        """The world of a plan, and what its ranks say of it; nothing where the plan was not noted in that world.
+
+        One rank may do again what another one does anew: both ask the others once, and then exchange the same cells.
+        """
+        if request.world is None:
+            return None, ()
+        world = self._grids.present(request.world, time.monotonic() + request.seconds)
+        version = self._names.version(request.vrdds[plan.source])
+        joint = None if world is None else plan.recordings.joint(version, world)
+        return None if joint is None else (joint.world, joint.world.agree(joint.said))
+
+    def _anew(self, request: Run, plan: Prepared, payload: Payload | None,
+              intake: Intake | None = None) -> tuple[Ran, Payload | None]:
+        with ExitStack() as stack:
+            self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
+            stack.enter_context(self._grids.turns(plan.plan))
+            wanted = self._may_record(request, plan)
+            if plan.plan.grid is not None or (wanted and plan.keeps):
+                # It may write ghost cells that those under way read, or where they work.
+                stack.enter_context(self._line.turn(alone=True))
+            recording = self._recording(request, plan) if wanted else None
+            answer = self._done_anew(request, plan, payload, intake, recording)
+            self._grids.turn_done(request.world)
+            return answer
+
+    def _recording(self, request: Run, plan: Prepared) -> Recording:
+        """Where to note how a plan runs."""
+        if plan.branches:
+            return Branching(request, plan.source, self._names, plan.recordings.free())
+        room = plan.recordings.room()
+        return Recording(request, plan.source, self._names, () if room is None else (room,), plan.recordings.lent(),
+                         None if plan.keeps else Passages())
+
+    def _done_anew(self, request: Run, plan: Prepared, payload: Payload | None, intake: Intake | None,
+                   recording: Recording | None) -> tuple[Ran, Payload | None]:
+        lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
+        streams = Streams(self._pool, lanes, record=recording is not None,
+                          line=self._line if recording and plan.keeps else None, timed=request.profile)
+        try:
+            world = self._joined(request, plan)
+            return Execution(request, plan, payload, self._names, streams, self._box, self._grids, recording,
+                             world, intake).run()
+        finally:
+            streams.close()
+            if recording is not None:
+                self._keep(request, plan, recording)
+
+    def _may_record(self, request: Run, plan: Prepared) -> bool:
+        """Whether to note how a plan runs, as it is likely to come again."""
+        if request.profile or not plan.may_be_recorded or plan.source >= len(request.vrdds):
+            return False
+        if request.world is not None and (plan.branches or not plan.keeps):
+            return False
+        source = request.vrdds[plan.source]
+        # The copies into patches are made once, and never again in a loop.
+        return (plan.plan.grid is None or self._names.lies_in_patches(source)) \
+            and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self._plans.has_room)
+
+    def _has_tried_patches(self, request: Run, plan: Prepared) -> bool:
+        """Whether a plan may have wanted memory to leave patches in place of what it read, as it does once."""
+        return request.world is None and 0 <= plan.source < len(request.vrdds) and \
+            self._names.has_tried_patches(request.vrdds[plan.source])
+
+    def _joined(self, request: Run, plan: Prepared) -> World | None:
+        """The MPI world that a plan wants, which is joined if need be."""
+        wanted, first = request.world, plan.plan.steps[0] if plan.plan.steps else None
+        if wanted is not None and not self._grids.is_joined(wanted) and isinstance(first, Load):
+            # A process that lacks the data need not come, and the others need not wait until it did.
+            self._names.require(request.vrdds[first.slot], [part.partition for part in plan.plan.inputs])
+        now = time.monotonic()
+        return self._grids.world(wanted, now + request.seconds, now + min(request.seconds, _WORLD_SECONDS))
+
+    def _keep(self, request: Run, plan: Prepared, recording: Recording) -> None:
+        """Keep a recording, if it became one that is of use."""
+        plan.recordings.refused |= recording.refused
+        if recording.has_kept_lent:
+            # Nothing may write again to where a result lies now.
+            for each in plan.recordings.clear():
+                self._close_recording(each)
+        # Where a name changed while the plan ran, nobody knows which content it was recorded with.
+        useful = recording.is_complete and recording.holds(self._names)
+        if useful:
+            self._plans.keep(plan, request.vrdds[plan.source], recording)
+        for room in recording.rooms:
+            room.give()
+            if not useful and room not in plan.recordings.rooms:
+                room.close()
+        if not useful:
+            self._close_recording(recording)
+
+    def _close_recording(self, recording: Recording) -> None:
+        with recording.lock:
+            if recording.flight is not None:
+                self._line.wait(recording.flight)
+            recording.close(self._pool.give)
+
+    def _describe(self, request: Describe) -> tuple[Reply, list[int]]:
+        signatures, held = self._names.describe(request.vrdd, request.partitions)
+        return Described(request.number, signatures, held), []
+
+    def _release(self, request: Release) -> tuple[Reply, list[int]]:
+        self._forget(request.vrdds)
+        return Done(request.number), []
+
+    def _forget(self, numbers: tuple[int, ...]) -> None:
+        if not numbers:
+            return
+        self._names.release(numbers)
+        self._plans.release(numbers, self._names)
+        self._snapshots.forget(numbers)
+
+    def _retain(self, request: Retain) -> tuple[Reply, list[int]]:
+        self._names.retain(request.vrdd, request.partitions, only=request.only)
+        return Done(request.number), []
+
+    def _restore(self, request: Restore) -> tuple[Reply, list[int]]:
+        self._snapshots.restore(request.source, request.vrdd, request.name, request.owner)
+        return self._describe(Describe(request.number, request.vrdd, ()))
+
+    def _hold_copy(self, request: HoldCopy, descriptor: int) -> tuple[Reply, list[int]]:
+        self._snapshots.hold(request, descriptor)
+        return Done(request.number), []
+
+    def _abandon(self, request: Abandon) -> tuple[Reply, list[int]]:
+        self._grids.end(request.world)
+        return Done(request.number), []
+
+    def _meet(self, request: Meet) -> tuple[Reply, list[int]]:
+        try:
+            check_nodes(request.workers)
+        except NodeSilent as error:     # which the world's start meets again, and may be over by then
+            log.info("%s", error)
+        return Done(request.number), []
+
+    def _report(self, request: Report) -> tuple[Reply, list[int]]:
+        return self.report(request.number), []
+
+
+def _check_count(request: Request, descriptors: list[int], wanted: tuple[int, ...]) -> None:
+    """Refuse a request with another number of descriptors."""
+    if len(descriptors) not in wanted:
+        close_all(descriptors)
+        raise ProtocolError(f"{type(request).__name__} came with {len(descriptors)} descriptors")

@@ -1,0 +1,184 @@
+"""What a connection keeps for its next request: the last payloads' memory, mapped and pinned, and blocks whose plan
+is still to come.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+from gpu_worker.device.base import Device
+from gpu_worker.execution.chunked_input import Intake
+from gpu_worker.execution.streams import PIN_FROM
+from gpu_worker.protocol.errors import ProtocolError
+from gpu_worker.protocol.messages import Piece, Run
+from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload, identity
+
+#: How long a connection may be silent before its memory is let go of, in seconds.
+KEPT_SECONDS = 2.0
+
+
+class Payloads:
+    """The payloads that come by one connection.
+
+    A client that fills the same memory again and again spares both sides its pages' faults and their pinning, which
+    take longer than the copies themselves.
+
+    Parameters
+    ----------
+    device : Device
+        The one that memory is pinned with.
+    """
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._current: tuple[Hashable, Payload] | None = None
+        #: By number, or by what descriptors of it have in common; the one that was used last is the last.
+        self._kept: OrderedDict[Hashable, Payload] = OrderedDict()
+        self._intake: Intake | None = None
+
+    def receive(self, descriptor: int, number: int = 0) -> Payload:
+        """The memory of a descriptor, mapped, and pinned where it is large; :meth:`done` must follow.
+
+        It may come again under its ``number``, unless that is 0.
+
+        Raises
+        ------
+        ProtocolError, OutOfMemory
+            As :meth:`Payload.receive`.
+        """
+        given = identity(descriptor)
+        name = number or given
+        if name in self._kept:
+            if self._kept[name].identity == given:
+                os.close(descriptor)
+                return self._again(name)
+            self._drop(self._kept.pop(name))
+        payload = Payload.receive(descriptor)
+        self._current = name, payload
+        if payload.size >= PIN_FROM:
+            self._pin(payload)
+        return payload
+
+    def find(self, number: int) -> Payload | None:
+        """The memory that came under a number before, if it is still here; :meth:`done` must follow then."""
+        return self._again(number) if number in self._kept else None
+
+    def _again(self, name: Hashable) -> Payload:
+        payload = self._kept[name]
+        self._current = name, payload
+        self._pin(payload)      # which pays now that it comes again, whatever its size
+        return payload
+
+    def _pin(self, payload: Payload) -> None:
+        if not payload.pinned:
+            self._device.pin(payload.array)
+            payload.pinned = True
+
+    def done(self, *, again: bool) -> None:
+        """End the use of the last payload; ``again`` says that the client may bring it once more."""
+        (name, payload), self._current = self._current, None
+        # Of blocks that come in pieces there are more to come.
+        if again and (payload.size <= RECYCLED_BYTES or self._intake is not None):
+            self._kept[name] = payload
+            self._kept.move_to_end(name)
+            most = KEPT_MEMORIES if isinstance(name, int) else 1
+            while len(self._kept) > most or (len(self._kept) > 1 and self._kept_bytes > RECYCLED_BYTES):
+                self._drop(self._kept.popitem(last=False)[1])
+        else:
+            self._kept.pop(name, None)
+            self._drop(payload)
+
+    @property
+    def _kept_bytes(self) -> int:
+        return sum([payload.size for payload in self._kept.values()])
+
+    @property
+    def any(self) -> bool:
+        """Whether memory is kept."""
+        return bool(self._kept)
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a partition comes in pieces whose plan is still to come."""
+        return self._intake is not None
+
+    @property
+    def in_pieces_aside(self) -> bool:
+        """Whether one does whose copies go on by themselves."""
+        return self._intake is not None and self._intake.device.asynchronous
+
+    def begin(self, descriptor: int, begun: Callable[[Payload], Intake]) -> None:
+        """Have the pieces of a partition come, which lie in this memory.
+
+        Raises
+        ------
+        ProtocolError, OutOfMemory
+            As :meth:`Payload.receive`.
+        """
+        self.drop()
+        memory = self.receive(descriptor)
+        try:
+            self._intake = begun(memory)
+        finally:
+            self.done(again=True)
+
+    def take(self, piece: Piece) -> None:
+        """Add a piece to the blocks that come so.
+
+        Raises
+        ------
+        ProtocolError
+            If it is not the next one.
+        """
+        if self._intake is None or self._intake.key != piece.key:
+            raise ProtocolError(f"a piece came from byte {piece.offset} on without those before it")
+        self._intake.take(piece)
+
+    def blocks(self, request: Run) -> Intake | None:
+        """The blocks that a plan starts from, where they came in pieces, all copied; others go.
+
+        Raises
+        ------
+        ProtocolError
+            If not all of them came.
+        """
+        if not request.pieces:
+            self.drop()
+        elif self._intake is None or self._intake.key != request.key or not self._intake.is_complete:
+            raise ProtocolError("a plan came without all pieces of the partition that it starts from")
+        else:
+            self._intake.wait()
+        return self._intake
+
+    def drop(self) -> None:
+        """Let go of blocks that came in pieces, but for what a plan took of them."""
+        intake, self._intake = self._intake, None
+        if intake is not None:
+            intake.close()
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.drop()
+        self.rest()
+
+    def rest(self) -> None:
+        """Let go of the memory that is kept, unless pieces lie in it. Whoever uses a part of it still has that.
+
+        Raises
+        ------
+        KernelFault
+            If pieces can be copied no more, which nobody else may wait for.
+        """
+        if self._intake is not None:
+            self._intake.wait()
+            return
+        while self._kept:
+            self._drop(self._kept.popitem()[1])
+
+    def _drop(self, payload: Payload) -> None:
+        if payload.pinned:
+            self._device.unpin(payload.array)
+            payload.pinned = False
+        payload.close()

@@ -1,0 +1,483 @@
+"""Snapshots of what a device process holds: copied beside the computation, and left with the daemon.
+
+Content never changes under a name, so a snapshot needs no pause: it copies buffers as they lie in device memory while
+plans go on. What windows of patches share is copied once. Ghost cells in it hold nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from gpu_worker.client.connection import connect
+from gpu_worker.device.base import Buffer, Device
+from gpu_worker.execution.streams import StreamPool
+from gpu_worker.memory.grid.boxes import Box, Triple
+from gpu_worker.memory.grid.layout import Layout, PackedLayout, Window
+from gpu_worker.memory.partition import Array, Partition
+from gpu_worker.memory.registry import Names
+from gpu_worker.protocol.codec import decode, encode
+from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import (
+    VERSION,
+    CopyTo,
+    Deposit,
+    Discard,
+    Field,
+    Hello,
+    HoldCopy,
+    Save,
+    Saved,
+    SessionOptions,
+    Withdraw,
+)
+from gpu_worker.protocol.payload import Payload, aligned
+from gpu_worker.system.admin import exchange_descriptors
+from gpu_worker.system.failpoints import failpoint
+
+log = logging.getLogger(__name__)
+
+#: The complete ones that replies tell of: one is of use, the other on its way to be.
+_TOLD = 2
+#: How long a daemon that comes may take until it listens, and how often it is tried, in seconds.
+_DAEMON_SECONDS = 10.0
+_AGAIN_SECONDS = 0.05
+#: How long another node may take until it can be sent a copy, in seconds.
+_CONNECT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBuffer:
+    """Bytes of the snapshot that lay in one buffer, on the device of that number."""
+
+    offset: int
+    nbytes: int
+    device: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedWindow:
+    """As :class:`~gpu_worker.memory.grid.layout.Window`: the cells of patch and block, and the patch's ghosts.
+
+    ``packed`` says that it is laid out as kernels of others take it.
+    """
+
+    patch_low: Triple
+    patch_high: Triple
+    ghosts: Triple
+    low: Triple
+    high: Triple
+    packed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SavedArray:
+    """An array, in a buffer or in a window of it."""
+
+    field: Field
+    buffer: int
+    window: SavedWindow | None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPartition:
+    """A partition; ``keys`` are bytes of its keys' blob at ``offset``, or -1 where it has none."""
+
+    index: int
+    count: int
+    keys: int
+    offset: int
+    layout: bytes
+    device: int
+    positions: tuple[int, ...]
+    blocks: tuple[tuple[SavedArray, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What lies in a snapshot."""
+
+    buffers: tuple[SavedBuffer, ...]
+    partitions: tuple[SavedPartition, ...]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A snapshot's memory, where in it lies what describes it, and whether all is there."""
+
+    memory: Payload
+    offset: int
+    nbytes: int
+    is_complete: bool = False
+
+
+@dataclass
+class Snapshots:
+    """The snapshots of a device process.
+
+    Parameters
+    ----------
+    session : str
+    secret : bytes
+        What daemons know the session by.
+    options : SessionOptions
+    names : Names
+    pool : StreamPool
+    """
+
+    session: str
+    secret: bytes
+    options: SessionOptions
+    names: Names
+    pool: StreamPool
+    #: Complete ones, and the one that is being taken.
+    _memory: dict[int, Kept] = field(default_factory=dict)
+    _saved: tuple[Saved, ...] = ()
+    #: Memory of one that no loop needs any more, pinned as it is, for the next one of a loop that goes on.
+    _spare: Payload | None = None
+    #: What other nodes gave us, by number and owner: held beside the daemon, so that it is not lost with that.
+    _copies: dict[tuple[int, str], Kept] = field(default_factory=dict)
+    #: Numbers that the daemon may have.
+    _left: set[int] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "snapshots"))
+
+    @property
+    def saved(self) -> tuple[Saved, ...]:
+        """The newest ones that are complete."""
+        return self._saved
+
+    def begin(self, save: Save) -> None:
+        """Take a snapshot of what is held of a VRDD now, beside whatever is done next.
+
+        Memory of earlier ones but those needed is used again, pinned as it is. One that fails is in the log, and is
+        never said to be complete.
+        """
+        partitions = self.names.share(save.vrdd)
+        self._thread.submit(self._take, save, partitions)
+
+    def _take(self, save: Save, partitions: list[Partition]) -> None:
+        started = time.monotonic()
+        try:
+            nbytes = self._copied(save, partitions)
+        except VisparkError as error:
+            log.warning("snapshot %d of VRDD %d failed: %s", save.number, save.vrdd, error.message)
+            return
+        with self._lock:
+            kept = self._memory[save.number] = replace(self._memory[save.number], is_complete=True)
+        copied = save.copy is not None and self._sent(save, save.copy, kept)
+        self._saved = (*self._saved, Saved(save.number, nbytes, time.monotonic() - started, copied))[-_TOLD:]
+
+    def _copied(self, save: Save, partitions: list[Partition]) -> int:
+        """Copy, and leave it with the daemon; the bytes of it."""
+        try:
+            if not partitions:
+                raise PartitionMissing(f"nothing is held of VRDD {save.vrdd}")
+            described, buffers, size = self._described(partitions)
+            text = encode(described, Description)
+            memory = self._room(size + aligned(len(text)), save.needed)
+            with self._lock:
+                self._memory[save.number] = Kept(memory, size, len(text))
+            memory.view(size, len(text))[:] = np.frombuffer(text, np.uint8)
+            for partition, saved in zip(partitions, described.partitions, strict=True):
+                if partition.keys is not None:
+                    memory.view(saved.offset, saved.keys)[:] = partition.keys
+            self._copy(memory, described.buffers, buffers)
+        finally:
+            for partition in partitions:
+                partition.close()
+        failpoint("snapshot-taken")
+        try:
+            self._leave(save.number, self._memory[save.number], save.needed)
+        except (WorkerLost, WorkerUnavailable) as error:
+            log.info("the next daemon gets snapshot %d: %s", save.number, error.message)
+        failpoint("snapshot-left")
+        return size
+
+    def _leave(self, number: int, kept: Kept, needed: tuple[int, ...]) -> None:
+        """Leave a snapshot with the daemon."""
+        self._left.add(number)
+        exchange_descriptors(Deposit(self.session, self.secret, number, needed, kept.offset, kept.nbytes),
+                             [kept.memory.descriptor])
+
+    def _sent(self, save: Save, to: CopyTo, kept: Kept) -> bool:
+        """Have another node hold a copy; whether it does."""
+        hello = Hello(VERSION, "driver", self.session, self.secret, "", 0, self.options)
+        try:
+            with connect(hello, runtime_dir=to.runtime_dir or None, reach=to.reach, start=False,
+                         timeout=_CONNECT_SECONDS) as client:
+                client.request(HoldCopy(client.next_number(), save.number, to.owner, save.needed, kept.offset,
+                                        kept.nbytes), [kept.memory.descriptor])
+        except VisparkError as error:
+            log.warning("no other node has snapshot %d: %s", save.number, error.message)
+            return False
+        failpoint("snapshot-copied")
+        return True
+
+    def hold(self, request: HoldCopy, descriptor: int) -> None:
+        """Hold on to another node's copy, and leave it with the daemon.
+
+        Raises
+        ------
+        VisparkError
+            If the memory is none, or the daemon does not take it.
+        """
+        copy = Kept(Payload.receive(descriptor), request.offset, request.nbytes, is_complete=True)
+        part = request.snapshot, request.owner
+        with self._lock:
+            needed = (part[0], *request.needed)
+            for other in [other for other in self._copies if other == part or other[0] not in needed]:
+                self._copies.pop(other).memory.close()
+            self._copies[part] = copy
+            self._left.add(request.snapshot)
+        try:
+            failpoint("copy-received")
+            self._leave_copy(part, copy, request.needed)
+        except (WorkerLost, WorkerUnavailable) as error:
+            log.info("the next daemon gets the copy of snapshot %d: %s", request.snapshot, error.message)
+        except VisparkError:
+            with self._lock:
+                if self._copies.get(part) is copy:
+                    del self._copies[part]
+            copy.memory.close()
+            raise
+
+    def _leave_copy(self, part: tuple[int, str], copy: Kept, needed: tuple[int, ...]) -> None:
+        exchange_descriptors(Deposit(self.session, self.secret, part[0], needed, copy.offset, copy.nbytes, part[1]),
+                             [copy.memory.descriptor])
+
+    def adopted(self) -> None:
+        """Leave what is complete, and others' copies, with the daemon that just came, once it listens: the one before
+        has taken its with it.
+        """
+        self._thread.submit(self._leave_all, time.monotonic() + _DAEMON_SECONDS)
+
+    def _leave_all(self, until: float) -> None:
+        complete = {number: kept for number, kept in list(self._memory.items()) if kept.is_complete}
+        with self._lock:
+            copies = {part: replace(copy, memory=copy.memory.share())
+                      for part, copy in self._copies.items()}
+        needed = (*complete, *(number for number, _ in copies))
+        leaving = [partial(self._leave, number, kept, needed) for number, kept in complete.items()]
+        leaving += [partial(self._leave_copy, part, copy, needed) for part, copy in copies.items()]
+        try:
+            for leave in leaving:
+                _persist(leave, until)
+        except VisparkError as error:
+            log.warning("the daemon does not take the snapshots: %s", error.message)
+        finally:
+            for copy in copies.values():
+                copy.memory.close()
+
+    def _described(self, partitions: Sequence[Partition]) -> tuple[Description, list[Buffer], int]:
+        """What to copy to where, and the bytes of it all."""
+        places: dict[int, int] = {}
+        buffers: list[Buffer] = []
+        saved: list[SavedBuffer] = []
+        size, found = 0, []
+        for partition in partitions:
+            blocks = []
+            for block in partition.blocks:
+                arrays = []
+                for array in block:
+                    if array.buffer is None:
+                        raise PartitionMissing(f"partition {partition.index} is not in device memory")
+                    if id(array.buffer) not in places:
+                        places[id(array.buffer)] = len(buffers)
+                        buffers.append(array.buffer)
+                        saved.append(SavedBuffer(size, array.buffer.nbytes, self._number(array.buffer.device)))
+                        size += aligned(array.buffer.nbytes)
+                    arrays.append(SavedArray(array.field, places[id(array.buffer)], _saved(array.window)))
+                blocks.append(tuple(arrays))
+            keys = -1 if partition.keys is None else partition.keys.nbytes
+            found.append(SavedPartition(partition.index, partition.count, keys, size, partition.layout,
+                                        self._number(partition.device), tuple(partition.positions), tuple(blocks)))
+            size += aligned(max(keys, 0))
+        return Description(tuple(saved), tuple(found)), buffers, size
+
+    def _number(self, device: Device) -> int:
+        return self.pool.devices.index(device)
+
+    def _room(self, nbytes: int, needed: Collection[int]) -> Payload:
+        free, self._spare = [self._spare] if self._spare else [], None
+        for number in [number for number in list(self._memory) if number not in needed]:
+            with self._lock:
+                free.append(self._memory.pop(number).memory)
+        self._left &= set(needed)
+        found = next((memory for memory in free if memory.size == nbytes), None)
+        for memory in free:
+            if memory is not found:
+                self._let_go(memory)
+        if found is not None:
+            return found
+        memory = Payload.create(nbytes)
+        self.pool.devices[0].pin(memory.array)
+        return memory
+
+    def _let_go(self, memory: Payload) -> None:
+        self.pool.devices[0].unpin(memory.array)
+        memory.close()
+
+    def _let_go_of_spare(self) -> None:
+        if self._spare is not None:
+            self._let_go(self._spare)
+            self._spare = None
+
+    def _copy(self, memory: Payload, saved: Sequence[SavedBuffer], buffers: Sequence[Buffer]) -> None:
+        streams = {buffer.device: self.pool.take(buffer.device) for buffer in buffers}
+        try:
+            for place, buffer in zip(saved, buffers, strict=True):
+                buffer.device.copy_out(memory.view(place.offset, place.nbytes), buffer, stream=streams[buffer.device])
+            failpoint("snapshot-copying")
+            for device, stream in streams.items():
+                device.synchronize(stream=stream)
+        finally:
+            for device, stream in streams.items():
+                self.pool.give(device, stream)
+
+    def forget(self, numbers: Collection[int]) -> None:
+        """Let go of snapshots, here and in the daemon; numbers of which there is none are passed over."""
+        ours = self._left.intersection(numbers)
+        if ours:
+            self._thread.submit(self._forget, ours)
+
+    def _forget(self, numbers: set[int]) -> None:
+        self._left -= numbers
+        for number in numbers & self._memory.keys():
+            with self._lock:
+                kept = self._memory.pop(number)
+            if self._spare is None:
+                self._spare = kept.memory
+            else:
+                self._let_go(kept.memory)
+        if not self._memory:
+            self._let_go_of_spare()
+        with self._lock:
+            for part in [part for part in self._copies if part[0] in numbers]:
+                self._copies.pop(part).memory.close()
+        with suppress(VisparkError):
+            exchange_descriptors(Discard(self.session, self.secret, tuple(numbers)))
+
+    def restore(self, source: int, vrdd: int, name: str, owner: str = "") -> None:
+        """Hold the content of a snapshot as a VRDD of another number: what was held here, or where ``owner`` says.
+
+        Raises
+        ------
+        PartitionMissing
+            If neither this process nor the daemon has the snapshot.
+        """
+        with self._copy_of(source, owner) if owner else self._found(source) as memory:
+            self._restore(memory, vrdd, name)
+
+    @contextmanager
+    def _copy_of(self, source: int, owner: str) -> Iterator[Kept]:
+        """Another node's part of a snapshot, which the daemon has."""
+        failpoint("copy-restoring")
+        reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source, owner))
+        with Payload.receive(descriptors[0]) as memory:
+            yield Kept(memory, reply.offset, reply.nbytes, is_complete=True)
+
+    @contextmanager
+    def _found(self, source: int) -> Iterator[Kept]:
+        """A complete snapshot: ours, or the daemon's, which is ours too from then on."""
+        with self._lock:
+            kept = self._memory.get(source)
+            if kept is not None and kept.is_complete:
+                found = replace(kept, memory=kept.memory.share())
+        if kept is None or not kept.is_complete:
+            reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source))
+            found = Kept(Payload.receive(descriptors[0]), reply.offset, reply.nbytes, is_complete=True)
+            self._take_over(source, found)
+        with found.memory:
+            yield found
+
+    def _take_over(self, number: int, found: Kept) -> None:
+        """Hold what only the daemon has, so that it is not lost with that, and its memory is used again."""
+        memory = found.memory.share()
+        self.pool.devices[0].pin(memory.array)
+        with self._lock:
+            self._left.add(number)
+            before = self._memory.get(number)
+            self._memory[number] = replace(found, memory=memory)
+        if before is not None:
+            self._let_go(before.memory)
+
+    def _restore(self, kept: Kept, vrdd: int, name: str) -> None:
+        described = decode(bytes(kept.memory.view(kept.offset, kept.nbytes)), Description)
+        buffers = self._filled(kept.memory, described.buffers)
+        for saved in described.partitions:
+            self.names.bind(vrdd, name, self._partition(saved, buffers, kept.memory))
+        for buffer in buffers:
+            buffer.close()
+
+    def _filled(self, memory: Payload, saved: Sequence[SavedBuffer]) -> list[Buffer]:
+        buffers: list[Buffer] = []
+        streams = {place.device: self.pool.take(self._device(place.device)) for place in saved}
+        try:
+            for place in saved:
+                device, stream = self._device(place.device), streams[place.device]
+                buffers.append(device.allocate(place.nbytes, stream=stream))
+                device.copy_in(buffers[-1], memory.view(place.offset, place.nbytes), stream=stream)
+            for number, stream in streams.items():
+                self._device(number).synchronize(stream=stream)
+        except VisparkError:
+            for buffer in buffers:
+                buffer.close()
+            raise
+        finally:
+            for number, stream in streams.items():
+                self.pool.give(self._device(number), stream)
+        return buffers
+
+    def _device(self, number: int) -> Device:
+        return self.pool.devices[number % len(self.pool.devices)]
+
+    def _partition(self, saved: SavedPartition, buffers: Sequence[Buffer], memory: Payload) -> Partition:
+        keys = None if saved.keys < 0 else memory.view(saved.offset, saved.keys).copy()
+        blocks = [tuple(Array(array.field, buffer=buffers[array.buffer].share(), window=_window(array.window))
+                        for array in block) for block in saved.blocks]
+        return Partition(saved.index, saved.count, keys, saved.layout, blocks, self._device(saved.device),
+                         positions=saved.positions)
+
+    def close(self) -> None:
+        """Give the memory back; what the daemon holds stays."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._let_go_of_spare()
+        while self._memory:
+            self._let_go(self._memory.popitem()[1].memory)
+        while self._copies:
+            self._copies.popitem()[1].memory.close()
+
+
+def _persist(leave: Callable[[], None], until: float) -> None:
+    """Leave something with a daemon, which may not listen yet."""
+    while True:
+        try:
+            return leave()
+        except VisparkError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_AGAIN_SECONDS)
+
+
+def _saved(window: Window | None) -> SavedWindow | None:
+    if window is None:
+        return None
+    layout = window.layout
+    return SavedWindow(layout.box.low, layout.box.high, layout.ghosts, window.box.low, window.box.high,
+                       isinstance(layout, PackedLayout))
+
+
+def _window(saved: SavedWindow | None) -> Window | None:
+    if saved is None:
+        return None
+    layout = (PackedLayout if saved.packed else Layout)(Box(saved.patch_low, saved.patch_high), saved.ghosts)
+    return Window(layout, Box(saved.low, saved.high))

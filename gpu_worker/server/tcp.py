@@ -1,0 +1,148 @@
+"""The device process's side of TCP: TLS, the challenge, and what a driver that is let in may ask the daemon for."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import socket
+import ssl
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from gpu_worker.client.connection import administer, finish, open_lease
+from gpu_worker.protocol.control import Configuration, Door, KeyPair
+from gpu_worker.protocol.errors import ProtocolError, Unauthorized, VisparkError, WorkerLost
+from gpu_worker.protocol.messages import (
+    VERSION,
+    AdminReply,
+    AdminRequest,
+    Admission,
+    Autopsy,
+    Challenge,
+    Done,
+    Hello,
+    Leased,
+    Proof,
+)
+from gpu_worker.protocol.stream import StreamConnection, keep_alive, max_payload, shake_hands
+from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, NONCE_BYTES, TLS, nonce, proof
+from gpu_worker.protocol.wire import MAX_GREETING, failure_of
+from gpu_worker.system.handshake_limiter import Greeters
+
+
+class Guard:
+    """Lets those in who have the session's secret.
+
+    Parameters
+    ----------
+    configuration : Configuration
+        Whose process it is.
+    """
+
+    def __init__(self, configuration: Configuration):
+        self._mine = configuration
+        self._strangers = Greeters()
+        self._context: tuple[KeyPair, ssl.SSLContext] | None = None
+
+    def admit(self, sock: socket.socket, door: Door) -> tuple[StreamConnection, Hello]:
+        """TLS and the challenge with whoever is at the other end, and its greeting.
+
+        ``sock`` stays open, and shutting it down ends the connection.
+
+        Raises
+        ------
+        VisparkError
+            If it is not let in, or is too slow.
+        """
+        until = time.monotonic() + ADMISSION_SECONDS
+        # TLS would speak in the clear if its own socket were shut down.
+        mine = sock.dup()
+        try:
+            self._strangers.add(sock)
+            try:
+                keep_alive(mine)
+                secured = self._context_of(door.pair).wrap_socket(mine, server_side=True, do_handshake_on_connect=False)
+                mine = secured
+                shake_hands(secured, until)
+                connection = StreamConnection(secured, until=until)
+                hello = self._challenge(connection, door.pair.certificate)
+            finally:
+                self._strangers.remove(sock)
+            connection.room = max_payload()
+            connection.patient()
+            return connection, hello
+        except VisparkError:
+            mine.close()
+            raise
+        except OSError as error:
+            mine.close()
+            raise WorkerLost(f"a visitor is gone: {error}") from error
+
+    def _challenge(self, connection: StreamConnection, certificate: bytes) -> Hello:
+        ours = nonce()
+        connection.send(Challenge(ours), Admission)
+        answer, _ = connection.receive(Admission, cap=MAX_GREETING)
+        if not isinstance(answer, Proof) or len(answer.nonce) != NONCE_BYTES:
+            raise ProtocolError("a visitor did not answer the challenge")
+        named = self._mine.session, ours + answer.nonce, certificate
+        if not hmac.compare_digest(answer.proof, proof(self._mine.secret, "client", *named)):
+            error = Unauthorized(f"session {self._mine.session} has another secret")
+            with suppress(WorkerLost):
+                connection.send(failure_of(error), Admission)
+            raise error
+        connection.send(Proof(b"", proof(self._mine.secret, "worker", *named)), Admission)
+        hello, _ = connection.receive(Hello, cap=MAX_GREETING)
+        if hello.session != self._mine.session or hello.version != VERSION:
+            raise ProtocolError(f"a visitor greets session {hello.session[:80]!r} in version {hello.version}")
+        return hello
+
+    def _context_of(self, pair: KeyPair) -> ssl.SSLContext:
+        if self._context is None or self._context[0] != pair:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = TLS
+            context.num_tickets = 0
+            # It is read from a file only, and this one is nobody else's.
+            with open(os.memfd_create("vispark key", os.MFD_CLOEXEC), "w+b") as file:
+                file.write(pair.key + ssl.DER_cert_to_PEM_cert(pair.certificate).encode())
+                file.flush()
+                context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
+            self._context = pair, context
+        return self._context[1]
+
+    # -- what the daemon answers --------------------------------------------------------------------------------------
+
+    def attend(self, hello: Hello, connection: StreamConnection) -> None:
+        """Do for a driver on another node what the daemon does for one on this node.
+
+        Raises
+        ------
+        VisparkError
+            If it asks for what is not its own, or the daemon refuses.
+        """
+        directory = str(Path(self._mine.box).parents[1])
+        greeting = Hello(VERSION, hello.role, self._mine.session, self._mine.secret, self._mine.application, 0,
+                         self._mine.options)
+        try:
+            if hello.role == "lease":
+                with open_lease(greeting, runtime_dir=directory) as lease:
+                    connection.send(Leased(lease.worker), AdminReply)
+                    # A lease's holder never speaks again.
+                    connection.wait_for_end()
+            elif hello.role == "finish":
+                finish(greeting, runtime_dir=directory)
+                connection.send(Done(0), AdminReply)
+            elif hello.role == "admin":
+                connection.until = time.monotonic() + ADMISSION_SECONDS
+                request, _ = connection.receive(AdminRequest, cap=MAX_GREETING)
+                if not isinstance(request, Autopsy) or request.session != self._mine.session:
+                    raise ProtocolError("over TCP, how a process of the session ended is all that is told")
+                connection.send(administer(request, runtime_dir=directory), AdminReply)
+            else:
+                raise ProtocolError(f"over TCP a role is driver, lease, finish or admin, not {hello.role[:80]!r}")
+        except WorkerLost:
+            raise
+        except VisparkError as error:
+            with suppress(WorkerLost):
+                connection.send(failure_of(error), AdminReply)
+            raise

@@ -1,0 +1,216 @@
+"""Examination of a machine: what vispark needs, what is there, and the command that mends what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
+from gpu_worker.protocol.messages import Status
+from gpu_worker.system import admin
+from gpu_worker.system.paths import MAX_SOCKET_PATH, locate
+
+_PYTHONS = ((3, 11), (3, 14))
+_JAVA = 17
+_DESCRIPTORS = 1024
+_SHARED_MEMORY = 1 << 30
+
+# Devices are opened in a process of their own: a context of CUDA is not for the one that prints.
+_OPEN_DEVICES = """
+import json, sys
+from gpu_worker.device import open_devices
+devices = open_devices(sys.argv[1])
+print(json.dumps([[device.name, device.memory().total] for device in devices]))
+"""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Result of one check: what was looked at, what is there, and how to mend it.
+
+    Attributes
+    ----------
+    name : str
+        What was looked at.
+    state : str
+        "ok"; "missing": programs do not run without it; "optional": a feature does not.
+    found : str
+        What is there.
+    mend : str
+        The command or setting that mends it; empty where nothing has to be mended.
+
+    Examples
+    --------
+    >>> Finding("Python", "ok", "3.11.7", "").is_bad
+    False
+    """
+
+    name: str
+    state: str
+    found: str
+    mend: str
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether programs do not run as the machine is."""
+        return self.state == "missing"
+
+
+def examine(runtime_dir: str | None = None) -> list[Finding]:
+    """Look at everything that vispark needs on this machine; nothing is started or changed.
+
+    Parameters
+    ----------
+    runtime_dir : str or None
+        The runtime directory of the worker, if it is not the usual one.
+
+    Returns
+    -------
+    list of Finding
+        In the order in which a person would mend them.
+
+    Examples
+    --------
+    >>> [finding.name for finding in examine()][:3]
+    ['Python', 'Java', 'PySpark']
+    """
+    checks: list[Callable[[], Finding]] = [
+        _python, _java, _pyspark, lambda: _device("host"), _driver, lambda: _device("cuda"),
+        lambda: _package("pyarrow", "text files (vispark.read_text)", "text"),
+        lambda: _package("fsspec", "grids in file systems with URLs", "files"),
+        lambda: _package("mpi4py", "grids over several nodes", "mpi"),
+        lambda: _runtime_directory(runtime_dir), lambda: _daemon(runtime_dir), _descriptors, _shared_memory,
+    ]
+    return [check() for check in checks]
+
+
+def as_json(findings: list[Finding]) -> str:
+    """Write findings as a JSON array of objects, for programs."""
+    return json.dumps([vars(finding) for finding in findings], indent=2)
+
+
+def _python() -> Finding:
+    low, high = _PYTHONS
+    version = sys.version.split()[0]
+    if low <= sys.version_info[:2] < high:
+        return Finding("Python", "ok", f"{version}, {sys.executable}", "")
+    return Finding("Python", "missing", version, "use Python 3.11, 3.12 or 3.13: apt-get install python3.11-venv")
+
+
+def _java() -> Finding:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java") or ""
+    said = _output([java, "-version"]) if java else None
+    version = re.search(r'version "(\d+)', said or "")
+    if version is None:
+        return Finding("Java", "missing", f"none by JAVA_HOME={home}" if home else "none on PATH",
+                       "apt-get install openjdk-17-jre-headless, or name one by JAVA_HOME")
+    if int(version[1]) < _JAVA:
+        return Finding("Java", "missing", f"version {version[1]}, {java}",
+                       "apt-get install openjdk-17-jre-headless; put it first on PATH, or name it by JAVA_HOME")
+    return Finding("Java", "ok", f"version {version[1]}, {java}", "")
+
+
+def _pyspark() -> Finding:
+    version = _version("pyspark")
+    if version is None:
+        return Finding("PySpark", "missing", "not installed for this Python", "pip install 'pyspark>=3.5,<5'")
+    good = version.startswith(("3.5.", "4."))
+    return Finding("PySpark", "ok" if good else "missing", version, "" if good else "pip install 'pyspark>=3.5,<5'")
+
+
+def _device(kind: str) -> Finding:
+    """Open devices of a kind in a process of their own; the host's needs a compiler, and compiles with it."""
+    name = {"host": "CPU device", "cuda": "GPU device"}[kind]
+    ran = subprocess.run([sys.executable, "-c", _OPEN_DEVICES, kind], capture_output=True, text=True, timeout=120,
+                         check=False)
+    if ran.returncode == 0:
+        devices = json.loads(ran.stdout.splitlines()[-1])
+        return Finding(name, "ok", ", ".join(f"{device} with {total / 2**30:.1f} GiB" for device, total in devices), "")
+    said = ran.stderr.strip().splitlines()
+    why = said[-1].partition(": ")[2] or said[-1] if said else f"its process ended with {ran.returncode}"
+    if kind == "host":
+        return Finding(name, "missing", why, "apt-get install g++, or name a C++ compiler by CXX")
+    return Finding(name, "optional", why, "where there is a GPU and its driver: pip install '.[cuda]' from a checkout")
+
+
+def _driver() -> Finding:
+    """Ask the driver's own tool which GPUs there are."""
+    said = _output(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+    if said is None:
+        return Finding("GPU driver", "optional", "nvidia-smi is not there, or finds no GPU",
+                       "install NVIDIA's driver for CUDA 12.4 or later, where there is a GPU")
+    return Finding("GPU driver", "ok", "; ".join(said.splitlines()), "")
+
+
+def _package(name: str, purpose: str, extra: str) -> Finding:
+    version = _version(name)
+    if version is not None:
+        return Finding(name, "ok", f"{version}, for {purpose}", "")
+    return Finding(name, "optional", f"not installed; needed for {purpose}",
+                   f"pip install '.[{extra}]' from a checkout")
+
+
+def _runtime_directory(explicit: str | None) -> Finding:
+    directory = locate(explicit)
+    try:
+        directory.ensure()
+    except (VisparkError, OSError) as error:
+        return Finding("runtime directory", "missing", str(error),
+                       "name another one by VISPARK_RUNTIME_DIR: yours, of mode 0700, with a short path")
+    length = len(os.fsencode(directory.socket))
+    return Finding("runtime directory", "ok", f"{directory.path}, sockets of {length} of {MAX_SOCKET_PATH} bytes", "")
+
+
+def _daemon(explicit: str | None) -> Finding:
+    try:
+        report = admin.administer(Status(), runtime_dir=explicit, timeout=5.0)
+    except WorkerUnavailable:
+        return Finding("daemon", "ok", "none runs; a task that needs one starts it", "")
+    except VisparkError as error:
+        return Finding("daemon", "missing", str(error), "gpu-worker stop, and the next task starts one of this version")
+    return Finding("daemon", "ok", f"process {report.pid}, {len(report.sessions)} sessions", "")
+
+
+def _descriptors() -> Finding:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= _DESCRIPTORS:
+        return Finding("open files", "ok", f"up to {soft} a process", "")
+    return Finding("open files", "missing", f"up to {soft} a process; {_DESCRIPTORS} are needed",
+                   f"ulimit -n {min(hard, 65536) if hard > 0 else 65536}")
+
+
+def _shared_memory() -> Finding:
+    """Look at the free memory: partitions travel in memfds, which count as memory and not as files of /dev/shm."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    free = int(available[1]) * 1024 if available else free
+    if free >= _SHARED_MEMORY:
+        return Finding("memory", "ok", f"{free / 2**30:.1f} GiB available", "")
+    return Finding("memory", "optional", f"{free / 2**30:.2f} GiB available",
+                   "end other programs, or bound a session by spark.vispark.memory")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _output(command: list[str]) -> str | None:
+    """Run a command and return what it printed; None where it is missing, fails or does not end."""
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return (ran.stdout + ran.stderr).strip() if ran.returncode == 0 else None

@@ -1,0 +1,112 @@
+"""What is to be kept begins without an action, as far ahead of one as is allowed."""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import abstractmethod
+from collections.abc import Iterator
+
+from vispark.api.lineage_walk import History
+from vispark.errors import VisparkError
+from vispark.plan import ops
+from vispark.plan.ops import Node
+from vispark.records.partition_schema import Content
+from vispark.runtime.driver.session import BATCH, Session
+from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
+
+log = logging.getLogger(__name__)
+
+
+class Ahead(History):
+    """A VRDD whose content workers begin with where it is to be kept.
+
+    Where they hold what it is made of, that is at once. Otherwise results are taken note of, up to as many as may be
+    under way; then what they begin with is loaded as an action would, and they follow. So a loop without actions is
+    never recorded as a whole, whatever it starts from.
+    """
+
+    #: How many results up to here wait for what they are made of; below 0 where that is not tried again.
+    _behind: float = 0
+
+    def _begin(self) -> None:
+        """Let the workers begin with what is to be kept."""
+        self._begin_here()
+        if not self._is_complete():
+            before = next((each for each in self._kept() if each is not self), None)
+            self._behind = 1 + (0 if before is None or before._is_complete() else before._behind)
+            if self._behind >= BATCH:
+                self._load_ahead()
+
+    def _begin_here(self) -> None:
+        """The same where they hold what it is made of."""
+        self._behind = 0
+        if self._before is None or not self._before._is_held():
+            return
+        assert self._residency is not None
+        chain = (*self._before._recent(), Node(self._op, self._residency.cached))
+        if ops.loops(chain):
+            return
+        session, partitions = Session.of(self.ctx), range(self.getNumPartitions())
+        if session.relays:
+            session.catch_up(self._loader, self._chain, partitions, self._waiting())
+        else:
+            session.submit(self._loader, chain, partitions, self._chain)
+        self._let_go_of_inputs()
+
+    def _begin_part(self) -> None:
+        """Let workers begin with this part of a loop, where they hold what it starts from."""
+        session = Session.of(self.ctx)
+        assert self._before is not None and self._residency is not None
+        if self._before._is_held() and not session.relays:
+            chain = (*self._before._recent(), Node(self._op, self._residency.cached))
+            session.submit(self._loader, chain, range(self.getNumPartitions()), self._chain)
+
+    def _load_ahead(self) -> None:
+        """Compute the first result that waits, by a Spark job where nothing is held, and begin with those behind it.
+
+        Whatever is wrong with it is told by the first action that needs it, and until then it is not tried again.
+        """
+        waiting: list[Ahead] = []
+        for each in self._kept():
+            if each._is_complete():
+                if each._residency is not None and each._residency.has_failed:
+                    self._behind = -math.inf
+                    return
+                break
+            waiting.append(each)
+        kept = [each for each in waiting if each._residency is not None]
+        if len(kept) < len(waiting) and Session.of(self.ctx).relays:
+            self._behind = -math.inf    # each batch would begin at the RDD again: what it needs was let go of
+            return
+        try:
+            for each in kept[-1:]:
+                each._contents()
+                each._behind = 0
+            for each in reversed(kept[:-1]):
+                each._begin_here()
+        except (VisparkError, *SPARK_JOB_FAILED) as error:
+            for each in waiting:
+                each._behind = -math.inf
+            log.debug("not loaded before it is needed: %s", error)
+
+    def _kept(self) -> Iterator[Ahead]:
+        """What is kept, or was and waited, from here back."""
+        each: Ahead | None = self
+        while each is not None:
+            if each._residency is not None or each._behind:
+                yield each
+            each = each._before
+
+    def _is_complete(self) -> bool:
+        residency = self._residency
+        return residency is not None and len(residency.places) == self.getNumPartitions()
+
+    @abstractmethod
+    def _is_held(self) -> bool: ...
+
+    @abstractmethod
+    def _contents(self) -> dict[int, Content]: ...
+
+    @abstractmethod
+    def _let_go_of_inputs(self) -> None: ...

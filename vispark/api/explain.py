@@ -1,0 +1,350 @@
+"""A plan in words: what was recorded, what workers do for it, with which kernels, and what they hold of it already."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Launch, Signature, Step
+from vispark.errors import PlanError
+from vispark.fold.lowering import ByKey, FoldRequest
+from vispark.lower import stages
+from vispark.lower.grid import GridLowering
+from vispark.lower.grid import lowering as lowering_for
+from vispark.lower.lowering import Lowering
+from vispark.lower.stages import FETCH, Goal
+from vispark.plan import ops
+from vispark.plan.map_call import record_map
+from vispark.plan.ops import Cached, Chain
+from vispark.records import Layout
+from vispark.records.layout import Part
+from vispark.records.partition_schema import Content
+from vispark.runtime.driver.session import Session
+from vispark.translate import Field as Cell
+from vispark.translate import TranslationError, specialise_stencil
+from vispark.translate.ir.folding import ACCUMULATOR_BYTES
+from vispark.translate.nearest.two_pass import is_matrix_work
+
+#: How a worker is reached.
+_TRANSPORTS = {"unix": "by socket", "tcp": "over TCP", "relay": "through Spark"}
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What is to be explained.
+
+    Attributes
+    ----------
+    chain : Chain
+        From the send.
+    partitions : int
+        Their number.
+    folds : mapping
+        The fold that each action ran last, or why it was a Spark job.
+    schema : Content or None
+        What a partition looks like, where that is not known yet.
+    sources : bool
+        Whether to show the kernels' sources.
+    by_key : ByKey or str
+        The ``reduceByKey`` behind the chain, or why it is a Spark job; empty if there is none.
+    requests : mapping
+        What was asked for by each action whose fold ran in the workers.
+    """
+
+    chain: Chain
+    partitions: int
+    folds: Mapping[str, Fold | FoldByKey | str]
+    schema: Content | None = None
+    sources: bool = False
+    by_key: ByKey | str = ""
+    requests: Mapping[str, FoldRequest[Any]] = field(default_factory=dict)
+
+
+def explain(session: Session, wanted: Explained) -> str:
+    """The text that ``VRDD.explain`` prints, and ``ReducedRDD.explain``."""
+    chain, goal = wanted.chain, FETCH
+    folds: dict[str, Fold | FoldByKey | str | None] = dict(wanted.folds)
+    start = next((node.cached for node in reversed(chain) if node.cached), None)
+    contents = _contents(session, start, wanted)
+    if wanted.by_key:
+        request = "nothing is cached" if start is None else wanted.by_key
+        goal = FETCH if isinstance(request, str) else Goal(fold=request)
+    lowering = _lowered(chain, start, goal, contents, session.workers.room)
+    if wanted.by_key:
+        found: Any = lowering.fold if lowering and goal.fold else request
+        if isinstance(found, str):
+            lowering, goal = _lowered(chain, start, FETCH, contents, session.workers.room), FETCH
+        folds["reduceByKey"] = found if isinstance(found, str | FoldByKey) else None
+    return "\n".join([
+        "== Plan ==", ops.describe(chain),
+        "== Rewritten plan ==", *_rewritten(chain, start, goal, lowering),
+        *(["== Kernels ==", *_kernels(lowering, wanted)] if lowering and any(lowering.launches) else []),
+        *(["== Stencils ==", *_stencils(lowering, wanted)] if isinstance(lowering, GridLowering) and lowering.stencils
+          else _stencils_to_come(chain, start) if lowering is None else []),
+        *(line for action, request in wanted.requests.items()
+          for line in _kernels_of(action, _lowered(chain, start, Goal(fold=request), contents, session.workers.room),
+                                  wanted)),
+        f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
+        *_moved(chain, start, lowering, contents),
+        *(["== Folds =="] if folds else []), *map(_fold, folds, folds.values()),
+        "== Way ==", *_way(session, chain),
+    ])
+
+
+def content_of(schema: Any) -> Content:
+    """What one partition looks like, of its records' shape and dtype; None where nothing is said of it.
+
+    Parameters
+    ----------
+    schema : (shape, dtype), or dict of them by field
+        Of a record, or, where it has two dimensions or more, of a block. A number has the shape ().
+
+    Raises
+    ------
+    PlanError
+        If it is something else.
+
+    Examples
+    --------
+    >>> content_of(((41,), "float32")).signatures
+    (Signature(fields=(Field(name='', dtype='<f4', shape=(1, 41)),)),)
+    """
+    if schema is None:
+        return None
+    given = schema if isinstance(schema, Mapping) else {"": schema}
+    try:
+        fields = tuple([Field(name, np.dtype(dtype).str, tuple(shape)) for name, (shape, dtype) in given.items()])
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"schema= is (shape, dtype), or a dict of them by field, not {schema!r}; of a number it is "
+                        "((), \"float32\")") from error
+    blocks = any(len(field.shape) > 1 for field in fields)
+    parts = tuple([Part(field.name, "array" if field.shape else "number", (field.dtype,)) for field in fields])
+    if not blocks:
+        fields = tuple([Field(field.name, field.dtype, (1, *field.shape)) for field in fields])
+    return Content(1, 0, Layout("blocks" if blocks else "elements", False, parts), (Signature(fields),))
+
+
+def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | None = None) -> str:
+    """The CUDA C++ that a Python function becomes where ``vmap`` is given it; needs neither Spark nor a worker.
+
+    Parameters
+    ----------
+    f : callable
+        As for :meth:`VRDD.vmap`; it is never called.
+    *arguments
+        Its arguments beside the element.
+    schema : (shape, dtype), or dict of them by field
+        What a record looks like; of two dimensions or more, a block, along whose leading axis the function is mapped.
+        For a stencil, what a grid's block looks like.
+    of : str, optional
+        As for :meth:`VRDD.vmap`.
+
+    Raises
+    ------
+    TranslationError
+        If the function has what the language lacks, or the types do not go together; at its line.
+    PlanError
+        If the schema is none.
+
+    Examples
+    --------
+    >>> source = translate(lambda p, w: p * w, np.ones(40, "float32"), schema=((40,), "float32"))
+    >>> "__global__" in source
+    True
+    """
+    content = content_of(schema)
+    if content is None:
+        raise PlanError("schema= is needed: the shape and the dtype of a record, as in schema=((41,), \"float32\")")
+    spec = record_map(f, arguments, of)
+    if spec.function.definition.halo is not None:
+        fields = content.signatures[0].fields
+        dims = len(fields[0].shape) - (content.layout.kind == "elements")
+        if not 1 <= dims <= 3:
+            raise PlanError("a stencil's schema= is that of a grid's block, which has 1 to 3 axes, as in "
+                            "schema=((64, 64), \"float32\")")
+        cells = [Cell(field.name, field.dtype) for field in fields]
+        return specialise_stencil(spec.function, cells, spec.values, dims=dims).source
+    lowering = Lowering((ops.Node(ops.Send()), ops.Node(ops.Map(spec))), None, FETCH)
+    try:
+        lowering.add(0, content)
+    except TranslationError as error:
+        raise error.nowhere() from error.__cause__
+    lowering.finish()
+    module, = lowering.modules.modules()
+    return module.source
+
+
+# -- the plan ---------------------------------------------------------------------------------------------------------
+
+def _contents(session: Session, start: Cached | None, wanted: Explained) -> dict[int, Content]:
+    """What the partitions look like that the plan would start from, as far as that is known."""
+    residency = session.residencies.get(start.number) if start else None
+    if residency is not None and residency.places:
+        return {partition: residency.contents[partition] for partition in sorted(residency.places)}
+    return {} if wanted.schema is None else {0: wanted.schema}
+
+
+def _lowered(chain: Chain, start: Cached | None, goal: Goal, contents: Mapping[int, Content],
+             room: int) -> Lowering | None:
+    if not contents:
+        return None
+    work = lowering_for(chain, start, goal, contents.values(), room)
+    for partition, content in contents.items():
+        work.add(partition, content)
+    work.finish()
+    return work
+
+
+def _rewritten(chain: Chain, start: Cached | None, goal: Goal, lowering: Lowering | None) -> Iterator[str]:
+    """The protocol's steps; without content only what becomes one step."""
+    if lowering is not None:
+        numbers = lowering.numbers()
+        yield from (f"{type(step).__name__}{_details(step, numbers)}" for step in lowering.steps)
+        return
+    nodes = stages.after_start(chain, start)
+    yield "Put" if start is None else f"Load({start.number})"
+    for stage in stages.stages(nodes, goal.fold is not None):
+        yield ", ".join(str(node.op) for node in nodes[stage.first:stage.stop])
+    yield "Fetch" if goal.fold is None else "reduceByKey"
+
+
+def _details(step: Step, numbers: Sequence[int]) -> str:
+    vrdd = [str(numbers[step.slot])] if hasattr(step, "slot") else []
+    shown = vrdd + [str(getattr(step, name)) for name in ("label", "how", "place") if hasattr(step, name)]
+    return f"({', '.join(shown)})" if shown else ""
+
+
+def _stencils_to_come(chain: Chain, start: Cached | None) -> list[str]:
+    """How to learn of stencils whose grid nobody knows yet."""
+    first = len(chain) - len(stages.after_start(chain, start))
+    if not any(ops.needs_neighbours(chain, position) for position in range(first, len(chain))):
+        return []
+    return ["== Stencils ==", "known once the grid that they start from is loaded: call count() on that VRDD first"]
+
+
+# -- kernels ----------------------------------------------------------------------------------------------------------
+
+def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
+    """Each kernel once: how it is launched, and what it reads and writes of all partitions together."""
+    modules = lowering.modules.modules()
+    traffic: dict[tuple[int, str], list[int]] = {}
+    for number, blocks in lowering.blocks():
+        for launch, (read, written) in zip(lowering.launches[number], lowering.traffic(number), strict=True):
+            key = launch.module, launch.kernel
+            known = traffic.setdefault(key, [0, 0, 0])
+            traffic[key] = [known[0] + blocks, known[1] + blocks * read, known[2] + blocks * written]
+    shown = set()
+    for launch in (launch for launches in lowering.launches for launch in launches):
+        key = launch.module, launch.kernel
+        if key in shown:
+            continue
+        shown.add(key)
+        blocks, read, written = traffic.get(key, [0, 0, 0])
+        partial = sum(each.width * ACCUMULATOR_BYTES[each.accumulator] for each in launch.partials)
+        leaves = f"leaves {partial} of partial folds for each thread block" if partial else f"writes {written}"
+        matrix = ", matrix work" if is_matrix_work(modules[launch.module].source) else ""
+        yield (f"{launch.kernel} ({modules[launch.module].file}{matrix}): {_geometry(launch, blocks)}; "
+               f"reads {read} bytes, {leaves}")
+        if wanted.sources:
+            yield from (f"    {line}" for line in modules[launch.module].source.splitlines())
+    yield from dict.fromkeys(lowering.remarks())
+    if not wanted.sources:
+        yield "explain(sources=True) shows their sources"
+
+
+def _kernels_of(action: str, lowering: Lowering | None, wanted: Explained) -> Iterator[str]:
+    """Those of a fold that ran, which may be part of the kernel before it."""
+    if lowering is not None and any(lowering.launches):
+        yield f"== Kernels of {action}() =="
+        yield from _kernels(lowering, wanted)
+
+
+def _stencils(lowering: GridLowering, wanted: Explained) -> Iterator[str]:
+    """The kernels of functions of a grid's cells, each once, and how loops go over them."""
+    yield from lowering.passes
+    modules = lowering.modules.modules()
+    for launch in dict.fromkeys(lowering.stencils):
+        sides = enumerate(zip(launch.below, launch.above, strict=True))
+        reach = ", ".join(f"{low} below and {high} above axis {axis}" for axis, (low, high) in sides if low or high)
+        fields = ", ".join(each.name or "the grid" for each in launch.outputs)
+        yield (f"{launch.kernel} ({modules[launch.module].file}): writes {fields}; {' x '.join(map(str, launch.tile))} "
+               f"cells by {' x '.join(map(str, launch.block))} threads; reads {reach or 'the cell alone'}")
+        if wanted.sources:
+            yield from (f"    {line}" for line in modules[launch.module].source.splitlines())
+
+
+def _geometry(launch: Launch, blocks: int) -> str:
+    threads = " x ".join(map(str, launch.block))
+    if not launch.tile:
+        each = "1 launch, for the one block," if blocks == 1 else f"{blocks} launches, one for each block,"
+        return f"{each} of {threads} threads a thread block"
+    of = "1 block" if blocks == 1 else f"{blocks} blocks"
+    return f"one launch on each device for {of}, {launch.tile} rows at a time by {threads} threads"
+
+
+# -- data -------------------------------------------------------------------------------------------------------------
+
+def _held(session: Session, chain: Chain) -> Iterator[str]:
+    found = False
+    for position, node in enumerate(chain):
+        residency = session.residencies.get(node.cached.number) if node.cached else None
+        if residency:
+            found = True
+            nbytes = sum(residency.contents[index].nbytes for index in residency.places)
+            pending = ", on their way" if any(not sent.ticket.done for _, sent in residency.pending) else ""
+            yield (f"VRDD {node.cached.number} ({node.cached.name}): {len(residency.places)} partitions held{pending}, "
+                   f"{nbytes} bytes on {ops.place_of(chain[:position + 1])}")
+    saved = [snapshot for snapshot in map(session.snapshots.find, [node.saved for node in reversed(chain)]) if snapshot]
+    for snapshot in saved[:1]:
+        copied = ", with a copy on another node" if snapshot.is_copied else ""
+        yield (f"newest snapshot: taken {time.monotonic() - snapshot.began:.1f} s ago, in {snapshot.seconds:.3g} s, of "
+               f"{snapshot.nbytes} bytes{copied}; after a loss the loop goes on from there")
+    if not found:
+        yield "nothing is cached; every action sends the records"
+
+
+def _moved(chain: Chain, start: Cached | None, lowering: Lowering | None,
+           contents: Mapping[int, Content]) -> Iterator[str]:
+    """The bytes that go between host and device, and to the driver."""
+    if lowering is None:
+        return
+    position = next((index for index, node in enumerate(chain) if start and node.cached == start), 0)
+    if ops.place_of(chain[:position + 1]) == "host" and any(lowering.launches):
+        yield f"to the device: {sum(content.nbytes for content in contents.values())} bytes"
+    if isinstance(lowering.fold, FoldByKey):
+        yield f"each worker sends {lowering.folded_bytes(lowering.fold)} bytes to the driver"
+    else:
+        yield f"collect() brings {sum(content.nbytes for content in lowering.results().values())} bytes to the driver"
+
+
+# -- folds, and the way -----------------------------------------------------------------------------------------------
+
+def _fold(action: str, fold: Fold | FoldByKey | str | None) -> str:
+    if fold is None:
+        return f"{action}: in the workers, unless the records turn out not to allow it"
+    if isinstance(fold, str):
+        return f"{action}: a Spark job over recv(), as {fold}"
+    folds = ", ".join(f"{each.operator} of {each.field!r}" if each.field else each.operator for each in fold.fields)
+    over = f", over {fold.groups} keys from field {fold.key!r}" if isinstance(fold, FoldByKey) else ""
+    return f"{action}: in the workers{over}: {folds}"
+
+
+def _way(session: Session, chain: Chain) -> Iterator[str]:
+    if not any(node.cached for node in chain):
+        yield "a Spark job: one request and one reply for each partition"
+        return
+    workers = session.workers.known()
+    counts = Counter(worker.transport for worker in workers)
+    ways = ", ".join(f"{counts[name]} {words}" for name, words in _TRANSPORTS.items() if counts[name])
+    way = "direct: one request and one reply for each worker, no Spark job"
+    if counts["relay"]:
+        which = "each worker" if counts["relay"] == len(workers) else "each of the workers reached through Spark"
+        way = f"relayed: one request and one reply for each worker, a Spark task for {which}"
+    yield way + (f"; workers: {ways}" if ways else "")
+    yield from (f"not over TCP: {worker.refused}" for worker in workers if worker.refused)
+    yield f"plans: {session.plans.made} worked out so far; a repeated one is sent as it is, with its values"

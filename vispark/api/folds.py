@@ -1,0 +1,246 @@
+"""The actions of a VRDD that fold its records: in the workers where the function can be lowered, else by Spark."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+from pyspark import RDD
+from pyspark.rdd import portable_hash
+
+from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark.api.reduced_rdd import ReducedRDD
+from vispark.fold import FoldSpec, fold_of
+from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
+from vispark.fold.lowering import (
+    ByKey,
+    FoldRequest,
+    Folds,
+    Reduce,
+    Sum,
+    Total,
+    finish,
+    finish_number,
+    reduce_by,
+    type_of,
+)
+from vispark.lower.stages import Goal, to_fold
+from vispark.plan.map_call import MapSpec
+from vispark.records.layout import BY_NAME
+from vispark.records.partition_schema import Content
+from vispark.runtime.driver.result import Answer
+from vispark.translate import TranslationError
+
+log = logging.getLogger(__name__)
+
+_Fold = TypeVar("_Fold", Fold, FoldByKey)
+
+#: Stands for a fold whose result is not what Python would give.
+_UNTRUSTED = object()
+
+
+class FoldActions(RDD[Any]):
+    """What a VRDD folds. On cached data the folds run in the workers, and a record of each worker comes back."""
+
+    def reduce(self, f: Callable[[Any, Any], Any]) -> Any:
+        """Fold all records into one.
+
+        On cached data the fold runs in the workers where ``f`` is an associative operator (``operator.add``,
+        ``np.maximum`` and the like) or a Python function that joins its two values so, tuples part by part; else it is
+        a Spark job over ``recv``.
+
+        Examples
+        --------
+        >>> sc.parallelize([3.0, 1.0, 2.0]).cache("GPU").reduce(lambda a, b: a if a < b else b)
+        1.0
+        """
+        def spark() -> Any:
+            return self._spark("reduce", f)
+
+        spec = fold_of(f)
+        request: Reduce | str = spec if isinstance(spec, str) else reduce_by(spec)
+        found = self.folded(request, "reduce")
+        return spark() if found is None else finish(*found, spark)
+
+    def treeReduce(self, f: Callable[[Any, Any], Any], depth: int = 2) -> Any:
+        """As :meth:`reduce`; by Spark in as many steps as ``depth`` says."""
+        return self.reduce(f) if depth > 0 else self._spark("treeReduce", f, depth)
+
+    def fold(self, zeroValue: Any, op: Callable[[Any, Any], Any]) -> Any:
+        """Fold all records into one, each partition from ``zeroValue`` on; in the workers where :meth:`reduce` is."""
+        spec = fold_of(op)
+        return self._total("fold", zeroValue, op, self, spec, lambda: self._spark("fold", zeroValue, op))
+
+    def aggregate(self, zeroValue: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Any:
+        """Join each record with a total, each partition's from ``zeroValue`` on, and these with each other.
+
+        On cached elements this is a ``vmap`` and a fold in the workers, where ``seqOp`` joins each part of its total
+        with something that it computes of the record alone, ``combOp`` joins by the same operators, and Python's
+        numbers would not overflow or raise on the way. Else it is a Spark job over ``recv``.
+
+        Examples
+        --------
+        >>> numbers = sc.parallelize([1.0, 2.0, 4.0]).cache("GPU")
+        >>> numbers.aggregate((0.0, 0), lambda t, x: (t[0] + x, t[1] + 1), lambda a, b: (a[0] + b[0], a[1] + b[1]))
+        (7.0, 3)
+        """
+        return self._aggregate("aggregate", zeroValue, seqOp, combOp)
+
+    def treeAggregate(self, zeroValue: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any],
+                      depth: int = 2) -> Any:
+        """As :meth:`aggregate`, but joined in the driver without ``zeroValue``; by Spark in ``depth`` steps."""
+        if depth < 1:
+            return self._spark("treeAggregate", zeroValue, seqOp, combOp, depth)
+        return self._aggregate("treeAggregate", zeroValue, seqOp, combOp, depth)
+
+    def _aggregate(self, action: str, zero: Any, step: Callable[[Any, Any], Any], combine: Callable[[Any, Any], Any],
+                   *depth: int) -> Any:
+        def spark() -> Any:
+            return self._spark(action, zero, step, combine, *depth)
+
+        found = aggregation_of(step, combine)
+        if isinstance(found, str):
+            return self._total(action, zero, combine, self, found, spark)
+        reason = self._risk(found)
+        mapped = self if reason else self._recorded(MapSpec(found.mapped, (), f"{action} {found.mapped.name}", "row"))
+        try:
+            return self._total(action, zero, combine, mapped, reason or found.fold, spark)
+        except TranslationError as error:
+            self._folds[action] = str(error)
+            return spark()
+
+    def _risk(self, found: Aggregation) -> str:
+        """Why a function of records is not computed in the workers, where Python's numbers may overflow or raise."""
+        if not self._is_held():
+            return ""
+        layouts = [content.layout for content in self._results()]
+        if any(layout.kind != "elements" for layout in layouts):
+            return "it takes records whole, and a vmap of blocks takes their rows"
+        types = {name for layout in layouts for part in layout.parts for name in part.types}
+        if found.calculates and not types.isdisjoint(("int", "bool")):
+            return "Python's ints have no bounds, and what is computed of them may overflow"
+        if found.divides and not types.isdisjoint(BY_NAME):
+            return "what is computed of Python's numbers may raise"
+        return ""
+
+    def _total(self, action: str, zero: Any, combine: Callable[[Any, Any], Any], mapped: FoldActions,
+               spec: FoldSpec | str, spark: Callable[[], Any]) -> Any:
+        request: Total | str = spec if isinstance(spec, str) else "what it starts from has not the parts of a record"
+        if not isinstance(spec, str):
+            with suppress(LookupError, TypeError):
+                parts = parts_of(zero, [leaf.place for leaf in spec.leaves])
+                request = Total(spec, tuple((place, type_of(part)) for place, part in parts.items()))
+        found = mapped.folded(request, action)
+        self._folds.update(mapped._folds)
+        folded = _UNTRUSTED if found is None else finish(*found, lambda: _UNTRUSTED)
+        times = self.getNumPartitions() - (action == "treeAggregate")
+        return spark() if folded is _UNTRUSTED else total(zero, times, folded, combine)
+
+    def sum(self) -> Any:
+        """The sum of all records."""
+        found = self.folded(Sum(), "sum")
+        # Python's sum starts with 0, which makes ints of bools.
+        return self._spark("sum") if found is None else 0 + finish(*found, lambda: self._spark("sum"))
+
+    def min(self, key: Callable[[Any], Any] | None = None) -> Any:
+        """The least record, or that of the least ``key``."""
+        return self.reduce(min) if key is None else self._spark("min", key)
+
+    def max(self, key: Callable[[Any], Any] | None = None) -> Any:
+        """The greatest record, or that of the greatest ``key``."""
+        return self.reduce(max) if key is None else self._spark("max", key)
+
+    def mean(self) -> Any:
+        """The mean of all records."""
+        found = self.folded(Sum(mean=True), "mean")
+        if found is None:
+            return self._spark("mean")
+        count, total = finish_number(*found)
+        mean = total / count
+        if not np.isfinite(mean).all():     # Spark's running mean may be NaN where the mean is infinite
+            return self._spark("mean")
+        part, = found[1][0][2].layout.parts
+        if part.form == "array" or part.types[0] not in BY_NAME:
+            return mean.astype(np.float32)[()] if part.dtype == np.float32 else mean[()]
+        return mean.item()
+
+    def reduceByKey(self, func: Callable[[Any, Any], Any], numPartitions: int | None = None,
+                    partitionFunc: Callable[[Any], int] = portable_hash, *,
+                    numKeys: int | None = None) -> ReducedRDD:
+        """Fold the values of each key.
+
+        Parameters
+        ----------
+        func : callable
+            Of two values, associative and commutative.
+        numPartitions, partitionFunc
+            As for any RDD.
+        numKeys : int
+            Promises that the keys are ints in [0, numKeys), computed by a ``vmap``. On cached data the fold then runs
+            in the workers if ``func`` can be lowered, as for :meth:`reduce`, in tables with a cell for each key; it is
+            a Spark job where these would have more than 2 GiB, or more than 32768 keys and 8 for each record.
+
+        Returns
+        -------
+        ReducedRDD
+            ``collect``, ``collectAsMap``, ``keys``, ``values``, ``count``, ``take`` and ``first`` of it need no Spark
+            job where the fold ran in the workers; its ``explain`` says whether it does.
+
+        Raises
+        ------
+        PlanError
+            If ``numKeys`` is not positive; at the action, if a key is not below it.
+
+        Examples
+        --------
+        >>> points = sc.parallelize([1.0, 2.0, 3.0, 4.0]).cache("GPU")
+        >>> pairs = points.vmap(lambda x: (1 if x > 2.5 else 0, x))
+        >>> pairs.reduceByKey(lambda a, b: a + b, numKeys=2).collect()
+        [(0, 3.0), (1, 7.0)]
+        """
+        return ReducedRDD(self, func, numPartitions, partitionFunc, numKeys)
+
+    def folded(self, request: FoldRequest[_Fold] | str, action: str) -> tuple[_Fold, Folds] | None:
+        """Run a fold in the workers; what they gave. None where it cannot run there, for reasons that are noted."""
+        fold: Any = request
+        if not isinstance(request, str):
+            answer = self._evaluate(range(self.getNumPartitions()), to_fold(fold)) if self._is_held() else None
+            fold = answer.fold if answer else "nothing is cached"
+        if isinstance(fold, str):
+            log.info("%s() of %r is a Spark job: %s", action, self, fold)
+            self._folds[action] = fold
+            return None
+        self._folds[action] = fold
+        if not isinstance(request, str):
+            self._requests[action] = request
+        return fold, [answer.folds[first] for first in sorted(answer.folds)]
+
+    # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
+
+    #: The fold that each action ran last, or why it was a Spark job.
+    _folds: dict[str, Fold | FoldByKey | str]
+    #: What was asked for by those that ran in the workers.
+    _requests: dict[str, FoldRequest[Any]]
+
+    @abstractmethod
+    def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+        """What ``explain`` prints and gives, with the ``reduceByKey`` behind it or why that is a Spark job."""
+
+    @abstractmethod
+    def _recorded(self, spec: MapSpec) -> FoldActions: ...
+
+    @abstractmethod
+    def _is_held(self) -> bool: ...
+
+    @abstractmethod
+    def _results(self) -> list[Content]: ...
+
+    @abstractmethod
+    def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer: ...
+
+    @abstractmethod
+    def _spark(self, action: str, *arguments: Any, **named: Any) -> Any: ...

@@ -1,0 +1,126 @@
+"""From an RDD of a grid's blocks to arrays and files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from pyspark import RDD
+
+from gpu_worker.protocol.errors import PlanError
+from vispark.api.grid_ops import GridOperations
+from vispark.grid import npy
+from vispark.grid.key import BlockKey
+from vispark.grid.selection import Cells
+from vispark.grid.spec import Description
+
+
+def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
+    """See :meth:`vispark.Grid.gather`."""
+    if cells is ...:
+        records, window = blocks.collect(), None
+    else:
+        description = blocks.described() if isinstance(blocks, GridOperations) else None
+        window = Cells.of(cells, (description or _description(blocks)).shape)
+        held = blocks.windowed(window) if isinstance(blocks, GridOperations) else None
+        if held is not None:
+            return _assembled(held, window, is_whole=False)
+        records = _windowed(blocks, window).collect()
+    return _assembled(records, window)
+
+
+def _description(blocks: RDD[Any]) -> Description:
+    """The grid that blocks are of, by the first of their keys."""
+    key = blocks.keys().first()
+    _check_key(key)
+    return key.grid.description
+
+
+def _windowed(blocks: RDD[Any], window: Cells) -> RDD[Any]:
+    if isinstance(blocks, GridOperations):
+        return blocks.window(window.starts, window.stops, window.steps)
+    return blocks.map(lambda record: (record[0], _part(record[1], window.within(record[0])[0])))
+
+
+def _part(block: Any, inside: tuple[slice, ...]) -> Any:
+    return {name: array[inside] for name, array in block.items()} if isinstance(block, dict) else block[inside]
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, BlockKey):
+        raise PlanError(f"the key {key!r} is no key of a Grid's block; gather what Grid.scatter gave, or what was made "
+                        "of it under the same keys")
+
+
+def _assembled(records: list[Any], window: Cells | None, *, is_whole: bool = True) -> Any:
+    """The array that records make, of which all of the grid's blocks have one, where it ``is_whole``."""
+    if not records:
+        raise PlanError("there are no blocks to gather")
+    for record in records:
+        if type(record) is not tuple or len(record) != 2:
+            raise PlanError("gather needs pairs of a block's key and its values; values() has taken the keys away")
+        _check_key(record[0])
+    grid = records[0][0].grid
+    odd = next((key for key, _ in records if key.grid.description != grid.description), None)
+    if odd is not None:
+        raise PlanError(f"there are blocks of two grids, {grid} and {odd.grid}; gather one")
+    if is_whole:
+        grid.description.check_whole([key.number for key, _ in records])
+    cells = window or Cells.of(..., grid.shape)
+    if not isinstance(records[0][1], dict):
+        return _array(records, cells)
+    return {name: _array([(key, block[name]) for key, block in records], cells) for name in records[0][1]}
+
+
+def _array(records: list[tuple[BlockKey, np.ndarray]], cells: Cells) -> Any:
+    whole = np.empty(cells.shape, np.result_type(*(block for _, block in records)))
+    for key, block in records:
+        target = tuple(slice(part.start, part.stop) for part in cells.within(key)[1])
+        wanted = whole[target].shape
+        if np.shape(block) != wanted:
+            raise PlanError(f"the values of block {key.position} have shape {np.shape(block)}, and its cells {wanted}")
+        whole[target] = block
+    return whole[tuple(0 if axis in cells.dropped else slice(None) for axis in range(whole.ndim))][()]
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
+    """See :meth:`vispark.Grid.save`."""
+    path = os.fspath(path)
+    if per_block:
+        _description(blocks)
+        blocks.foreach(lambda record: _save_block(path, *record))
+        return
+    grid = blocks.keys().first().grid
+    first = _windowed(blocks, Cells.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
+    if not isinstance(first, dict):
+        if not path.endswith(".npy"):
+            raise PlanError(f"{path} does not end in .npy, by which scatter knows a file from a directory; give "
+                            f"{path}.npy, or per_block=True for a directory of blocks")
+        _save_field(blocks, grid.description, path, None, first.dtype)
+        return
+    for name, block in first.items():
+        _save_field(blocks, grid.description, f"{path}/{name}.npy", name, block.dtype)
+
+
+def _save_block(path: str, key: BlockKey, block: Any) -> None:
+    if not isinstance(block, dict):
+        npy.write_block(npy.block_path(path, key.position), block)
+        return
+    for name, array in block.items():
+        npy.write_block(npy.block_path(npy.field_path(path, name), key.position), array)
+
+
+def _save_field(blocks: RDD[Any], description: Description, path: str, name: str | None, dtype: np.dtype) -> None:
+    """Write a field in one file, of which the driver has a layer of blocks at a time."""
+    def slabs() -> Iterator[np.ndarray]:
+        cuts = description.cuts(0)
+        for low, high in pairwise(cuts):
+            slab = gather(blocks, slice(low, high))
+            yield slab if name is None else slab[name]
+
+    npy.write_slabs(path, description.shape, dtype, slabs())

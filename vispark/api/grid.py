@@ -1,0 +1,295 @@
+"""A grid of cells cut into blocks, and the keys of its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from pyspark import RDD, SparkContext
+
+from gpu_worker.protocol.errors import PlanError
+from vispark.api import gather as gathering
+from vispark.api import scatter as scattering
+from vispark.grid.boundary import check_boundary, functions_of, learn, read_boundary
+from vispark.grid.key import BlockKey
+from vispark.grid.spec import Description
+
+#: The most cells along an axis: kernels number them in 32 bits, and go a little beyond the last.
+MOST_CELLS = 2**31 - 2**16
+#: The widest halo: rows of cells in a device's memory have so much room before them.
+MOST_HALO = 32
+
+_NUMERIC = frozenset("?bhilqBHILQfdFD")
+
+
+@dataclass(frozen=True, init=False)
+class Grid:
+    """Cells in 1 to 3 dimensions, cut into blocks that devices hold with a halo of their neighbours' cells.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Cells along each axis; the last one is contiguous in memory.
+    splits : int or tuple of int, optional
+        Blocks along each axis, for all or for each, which need not divide it: as :func:`numpy.array_split`, the first
+        ones are longer. One block, if left out.
+    halo : int or tuple of int
+        How many of the neighbours' cells each block has around it: for all axes, or for each.
+    boundary : "periodic", "mirrored", number, function, or a tuple or dict of them
+        What lies outside of the grid: its other end; the cells before the side once more, in reverse; a fixed value;
+        or what a function gives for the position, one integer array for each axis. One for all, or a tuple with one
+        for each axis, where a pair stands for its sides below and above; or a dict of these by field, where fields
+        that are not named have 0.
+    fields : dict of str to dtype, optional
+        The names and dtypes of the fields, where there are several or where what is scattered is to be converted.
+    nan_outside : bool
+        Whether the boundary may be NaN, as where a stencil tells by it what lies outside. Infinities always may.
+
+    Raises
+    ------
+    PlanError
+        If the splits are more than the cells, the halo is wider than a block or than 32 cells, an axis has 2**31 cells
+        or about as many, something is not of its kind, or a value of the boundary is NaN or, of a field of ``fields``,
+        one that its dtype cannot hold. Functions are called for all cells outside.
+
+    Examples
+    --------
+    >>> grid = Grid((100, 60), splits=(4, 2), halo=1, boundary=("periodic", (0.0, "mirrored")))
+    >>> grid.block(3, 1)
+    BlockKey(3, 1)
+    >>> grid.block(3, 1).slices
+    (slice(75, 100, None), slice(30, 60, None))
+    """
+
+    description: Description
+    fields: tuple[tuple[str, str], ...]
+
+    def __init__(self, shape: int | tuple[int, ...], splits: int | tuple[int, ...] | None = None,
+                 halo: int | tuple[int, ...] = 1, boundary: Any = 0.0,
+                 fields: Mapping[str, Any] | None = None, *, nan_outside: bool = False) -> None:
+        extents = _extents("shape", shape, 1)
+        ndim = len(extents)
+        if not 1 <= ndim <= 3:
+            raise PlanError(f"shape={shape!r} has {ndim} axes; a grid has 1 to 3")
+        parts = _for_axes("splits", 1 if splits is None else splits, 1, ndim)
+        widths = _for_axes("halo", halo, 0, ndim)
+        for axis in range(ndim):
+            _check_axis(axis, extents[axis], parts[axis], widths[axis])
+        description = Description(extents, parts, widths, read_boundary(boundary, ndim))
+        object.__setattr__(self, "description", description)
+        object.__setattr__(self, "fields", _fields(fields))
+        unknown = {each.field for each in description.edges} - {name for name, _ in self.fields} - {""}
+        if self.fields and unknown:
+            raise PlanError(f"boundary= is given for {', '.join(sorted(unknown))}; the grid's fields are "
+                            + ", ".join(name for name, _ in self.fields))
+        check_boundary(description, self.fields, nan_outside)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.description, self.fields, functions_of(self.description))
+
+    def __hash__(self) -> int:
+        # Of numbers alone, which hash alike in every process.
+        return hash((self.shape, self.splits, self.halo))
+
+    def __repr__(self) -> str:
+        return f"Grid({self.shape}, splits={self.splits}, halo={self.halo})"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells along each axis."""
+        return self.description.shape
+
+    @property
+    def splits(self) -> tuple[int, ...]:
+        """Blocks along each axis."""
+        return self.description.splits
+
+    @property
+    def halo(self) -> tuple[int, ...]:
+        """The halo's width along each axis, on both sides."""
+        return self.description.halo
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def block(self, *position: int) -> BlockKey:
+        """The key of a block, by its place among the blocks along each axis.
+
+        Raises
+        ------
+        PlanError
+            If there is no such block.
+        """
+        inside = len(position) == self.ndim and all(0 <= at < most for at, most in zip(position, self.splits,
+                                                                                     strict=True))
+        if not inside:
+            raise PlanError(f"there is no block {position}; the grid has {self.splits} blocks")
+        return BlockKey(self, tuple(map(int, position)))
+
+    def blocks(self) -> Iterator[BlockKey]:
+        """The keys of all blocks, in C order."""
+        return (BlockKey(self, position) for position in self.description.positions())
+
+    def scatter(self, sc: SparkContext, what: Any, partitions: int | None = None, *, check: bool = False) -> RDD[Any]:
+        """Make an RDD of the grid's blocks.
+
+        Parameters
+        ----------
+        sc : SparkContext
+            Whose RDD it is.
+        what : array, function, number, path, or dict of them by field
+            The cells' values: an array of the grid's shape; a function of the coordinates, called for each block with
+            one integer array for each axis, which broadcast against each other; a number for all; a ``.npy`` file of
+            the grid's shape; or a directory with a ``.npy`` file for each block, as :meth:`save` writes them. Files
+            are read by the tasks, so that every node must see them.
+        partitions : int, optional
+            Of the RDD, each a box of neighbouring blocks. Left out: as many as Spark runs tasks at once, and no more
+            than blocks.
+        check : bool
+            Whether to look for NaN and infinities.
+
+        Returns
+        -------
+        RDD of (BlockKey, array or dict of arrays)
+
+        Raises
+        ------
+        PlanError
+            If an array is not of the grid's shape or a field's dtype, a number is none of that dtype, or, where tasks
+            run in this process's machine alone (a master ``local``), a file is missing. Where a function or a file is
+            at fault otherwise, at the action: behind ``cache("GPU")`` as this error, of the RDD itself as Spark's own
+            error with this one in its text.
+        NotFinite
+            If ``check`` finds a cell that is NaN or infinite: at once in an array or a number, and in what functions
+            and files give as above. The message names field, cell and block.
+
+        Examples
+        --------
+        >>> blocks = Grid((4, 6), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x)
+        >>> blocks.count()
+        4
+        >>> dict(blocks.collect())[Grid((4, 6), splits=(2, 2)).block(1, 1)]
+        array([[23, 24, 25],
+               [33, 34, 35]])
+        """
+        return scattering.scatter(self, sc, what, partitions, check)
+
+    @staticmethod
+    def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
+        """Put a grid together in the driver.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid.
+        cells : index, optional
+            Only these cells, as one would index the whole array: ``np.s_[:, 500]``, ``np.s_[::4, ::4]``. No other
+            cells leave the workers. Steps are positive.
+
+        Returns
+        -------
+        ndarray or dict of ndarray
+
+        Raises
+        ------
+        PlanError
+            If a block is missing, there twice or of another shape than its grid says.
+
+        Examples
+        --------
+        >>> blocks = Grid((4, 6), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x)
+        >>> Grid.gather(blocks, np.s_[1, ::2])
+        array([10, 12, 14])
+        """
+        return gathering.gather(blocks, cells)
+
+    @staticmethod
+    def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
+        """Save a grid as ``.npy``.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid.
+        path : str or path
+            One ``.npy`` file for the whole grid, or a directory with one for each field or, with ``per_block``, for
+            each block, below a directory for each field. A URL such as ``s3://bucket/u.npy`` is written through fsspec.
+        per_block : bool
+            Whether Spark's tasks write a file for each block, rather than the driver one file in pieces.
+
+        Raises
+        ------
+        PlanError
+            As for :meth:`gather`, or if the file's name does not end in ``.npy``.
+        """
+        gathering.save(blocks, path, per_block=per_block)
+
+
+def _restored(description: Description, fields: tuple[tuple[str, str], ...], functions: dict[str, Any]) -> Grid:
+    learn(functions)
+    grid = object.__new__(Grid)
+    object.__setattr__(grid, "description", description)
+    object.__setattr__(grid, "fields", fields)
+    return grid
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise PlanError(f"{name}= has {value!r}, which is no whole number")
+    if value < least:
+        raise PlanError(f"{name}= has {value}; the least is {least}")
+    return int(value)
+
+
+def _extents(name: str, given: Any, least: int) -> tuple[int, ...]:
+    items = tuple(given) if isinstance(given, tuple | list | np.ndarray) else (given,)
+    return tuple(_whole(name, item, least) for item in items)
+
+
+def _for_axes(name: str, given: Any, least: int, ndim: int) -> tuple[int, ...]:
+    """Of one number for all axes, or one for each, one for each."""
+    if isinstance(given, Integral):
+        return (_whole(name, given, least),) * ndim
+    found = _extents(name, given, least)
+    if len(found) != ndim:
+        raise PlanError(f"{name}={found} has {len(found)} items for a grid of {ndim} axes; give one for each, or one "
+                        "number for all")
+    return found
+
+
+def _check_axis(axis: int, extent: int, parts: int, width: int) -> None:
+    if extent > MOST_CELLS:
+        raise PlanError(f"shape= has {extent:,} cells along axis {axis}; {MOST_CELLS:,} at most are possible")
+    if width > MOST_HALO:
+        raise PlanError(f"halo= is {width} wide along axis {axis}; {MOST_HALO} at most is possible")
+    if parts > extent:
+        raise PlanError(f"splits= has {parts} blocks along axis {axis}, which has {extent} cells; at most that many "
+                        "blocks are possible")
+    if width > extent // parts:
+        raise PlanError(f"halo= is {width} wide along axis {axis}, where the smallest block has {extent // parts} "
+                        "cells; a halo is no wider than a block: use fewer splits")
+
+
+def _fields(fields: Mapping[str, Any] | None) -> tuple[tuple[str, str], ...]:
+    if fields is None:
+        return ()
+    if not isinstance(fields, Mapping) or not fields:
+        raise PlanError(f"fields={fields!r}; it is a dict of names to dtypes, such as {{'u': 'f4', 'solid': bool}}")
+    found = []
+    for name, dtype in fields.items():
+        if not isinstance(name, str) or not name:
+            raise PlanError(f"fields= names a field {name!r}; a name is a string that is not empty")
+        try:
+            known = np.dtype(dtype)
+        except TypeError as error:
+            raise PlanError(f"fields= has {dtype!r} for the dtype of {name}, which NumPy does not know") from error
+        if known.char not in _NUMERIC:
+            raise PlanError(f"fields= has dtype {known} for {name}; cells hold bool, integers of at most 64 "
+                            "bits, or floats and complex numbers of 32 or 64 bits a part")
+        found.append((name, known.newbyteorder("=").str))
+    return tuple(found)

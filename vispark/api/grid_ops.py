@@ -1,0 +1,378 @@
+"""What a VRDD of a grid's blocks can do: halos, stencils and loops of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark import RDD
+
+from gpu_worker.protocol.grids import Iterated
+from vispark.errors import Place, PlanError
+from vispark.grid.selection import Cells
+from vispark.grid.spec import Description
+from vispark.lower.stages import FETCH, Goal
+from vispark.plan import ops
+from vispark.plan.loop_call import LoopSpec, reaches_out, record_loop
+from vispark.plan.map_call import MapSpec
+from vispark.records.partition_schema import Content
+from vispark.runtime.driver.loop_pacing import Loop, progress, run_parts
+from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.result import Answer
+from vispark.runtime.driver.session import Session
+
+if TYPE_CHECKING:
+    from vispark.api.vrdd import VRDD
+
+
+#: Operations whose results are blocks of the grid that they were given blocks of.
+_SAME_GRID = ops.ToDevice | ops.ToHost | ops.HaloAppend | ops.Map | ops.Iterate
+
+
+@dataclass(frozen=True)
+class Halos:
+    """The outermost cells of each block of a grid, on their way to the neighbours; see :meth:`VRDD.halo_extract`."""
+
+    blocks: VRDD
+
+    def halo_shuffle(self) -> VRDD:
+        """Exchange them, for this version of the grid.
+
+        Returns
+        -------
+        VRDD
+            The grid that they are of; :meth:`VRDD.halo_append` gives its blocks with their halos.
+        """
+        self.blocks.shuffle_halos()
+        return self.blocks
+
+
+class GridOperations(RDD[Any]):
+    """The operations of a VRDD whose records are a grid's blocks."""
+
+    _shuffled = False
+    _progress: bool | None = None
+    _loop: Loop | None = None
+    #: How much had come when nothing was known of what it was made of.
+    _unknown = -1
+
+    def halo_extract(self) -> Halos:
+        """Take the outermost cells of each block, for the neighbours' halos: faces, edges and corners.
+
+        Raises
+        ------
+        PlanError
+            If the records are known to be no blocks of a Grid; where they were not sent yet, at the action.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from vispark import Grid, stencil
+        >>> @stencil
+        ... def mean(u):
+        ...     return (u[-1] + u[1]) / 2
+        >>> blocks = Grid(6, splits=3, boundary="periodic").scatter(sc, np.arange(6.0)).cache("GPU")
+        >>> blocks.halo_extract().halo_shuffle()                    # doctest: +ELLIPSIS
+        VRDD[...]
+        >>> Grid.gather(blocks.halo_append().vmap(mean))
+        array([3., 1., 2., 3., 4., 2.])
+
+        See Also
+        --------
+        VRDD.iterate : the same for a whole loop in one call.
+        """
+        self._check_for_a_grid("halo_extract")
+        return Halos(self._itself())
+
+    def shuffle_halos(self) -> None:
+        """Let the neighbours' cells be at hand for this version of the grid; see :meth:`halo_extract`."""
+        self._keep_something()
+        self._shuffled = True
+
+    def halo_append(self) -> VRDD:
+        """The blocks with their neighbours' cells around them, as stencils and ``exec`` need them.
+
+        Pure: the VRDD it is called on stays as it is. May be left out: a stencil that is mapped over a grid whose halos
+        were shuffled has them.
+
+        Raises
+        ------
+        PlanError
+            If the halos of this version of the grid were not shuffled.
+        """
+        if not self._shuffled:
+            raise PlanError("halo_append() needs the neighbours' cells of this version of the grid: call "
+                            ".halo_extract().halo_shuffle() on it first", Place(operation="halo_append"))
+        return self._then(ops.HaloAppend())
+
+    def iterate(self, f: Callable[..., Any] | Sequence[tuple[Any, ...]], *arguments: Any, steps: int,
+                until: float | None = None, every: int = 10, check: bool | int = False,
+                progress: bool | None = None) -> VRDD:
+        """Do an exchange and a stencil, or several of them, many times over, without leaving the workers.
+
+        Parameters
+        ----------
+        f : callable or list of (callable, tuple)
+            A stencil or a plain function of a cell; or the phases of a step, each with its arguments. Before a phase
+            that reads neighbours, their cells are exchanged.
+        *arguments
+            Of the function, as for :meth:`vmap`.
+        steps : int
+            How many steps, at most.
+        until : float, optional
+            End after a step in which no cell of a field that is written changed by more. Where the change of a cell is
+            NaN the loop goes on, with a warning; :attr:`iterated` has NaN for the change then.
+        every : int
+            After how many steps to see whether to end; 10 by default.
+        check : bool or int
+            Whether to look for NaN and infinities, or after how many steps to do so; True: after every 100th and at the
+            end of each part of the loop. Of the cells that are not finite then, an error names the first in the order
+            of the grid, with its block; with 1 that is one of those at which they began.
+        progress : bool, optional
+            Whether to show how far the loop is. Left out: on a terminal, where it takes long.
+
+        Returns
+        -------
+        VRDD
+            Computed by the first action that needs it, and kept from then on; :attr:`iterated` says how it ended.
+
+        Raises
+        ------
+        PlanError
+            If a parameter is none of these, or the VRDD is known to be none of a Grid's blocks; at the action, if it
+            turns out to be none, a stencil reaches beyond the halo, or a step changes the fields' dtypes.
+        NotFinite
+            At the action, if a check finds a cell that is NaN or infinite.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from vispark import Grid, stencil
+        >>> @stencil
+        ... def smooth(u):
+        ...     return (u[-1] + 2 * u[0] + u[1]) / 4
+        >>> blocks = Grid(6, splits=3, boundary="periodic").scatter(sc, np.arange(6.0)).cache("GPU")
+        >>> level = blocks.iterate(smooth, steps=1000, until=1e-12)
+        >>> Grid.gather(level).round(6)
+        array([2.5, 2.5, 2.5, 2.5, 2.5, 2.5])
+        >>> level.iterated.steps < 1000
+        True
+        """
+        spec = record_loop(f, arguments, steps, until, every, check)
+        if progress is not None and not isinstance(progress, bool):
+            raise PlanError(f"progress={progress!r}; it is True, False, or None for a terminal alone",
+                            Place(operation=spec.label))
+        self._check_for_a_grid(spec.label)
+        if not spec.steps:
+            same = self._then(ops.ToDevice())
+            same._loop = Loop(0, None)
+            return same
+        self._keep_something()
+        looped = self._then(ops.Iterate(spec))
+        looped._progress = progress
+        return looped
+
+    @property
+    def iterated(self) -> Loop:
+        """How the loop ended whose result this is; runs it, if that has not been done.
+
+        Raises
+        ------
+        PlanError
+            If it is no result of :meth:`iterate`.
+        """
+        if self._loop is None:
+            self._run_loops()
+        if self._loop is None:
+            raise PlanError("iterated is known of what iterate() gives, and of nothing that was made of it")
+        return self._loop
+
+    def described(self) -> Description | None:
+        """The grid that the blocks are of, where that is known without asking for one."""
+        return next((content.layout.grid for content in self._known() if content.layout.grid is not None), None)
+
+    def _known(self) -> list[Content]:
+        """What is known of the partitions that the blocks were made of, without asking for any."""
+        each, came = self._itself(), Residency.came         # type: VRDD | None, int
+        while each is not None and each._unknown != came:
+            if each._residency is not None and each._residency.contents:
+                return list(each._residency.contents.values())
+            each = each._before if isinstance(each._op, _SAME_GRID) else None
+        self._unknown = came        # so that steps of a loop of which nothing has run do not look all the way back
+        return []
+
+    def _check_for_a_grid(self, operation: str) -> None:
+        """Refuse what is known to be no grid's blocks.
+
+        Raises
+        ------
+        PlanError
+            If it is.
+        """
+        layouts = [content.layout for content in self._known() if content.count]
+        if layouts and all(layout.grid is None for layout in layouts):
+            found = f"pairs with {layouts[0].kind}" if layouts[0].keyed else layouts[0].kind
+            raise PlanError(f"this needs the blocks of a Grid, under their keys, and the records are {found}: start "
+                            'from Grid(shape, splits).scatter(sc, array).cache("GPU")', Place(operation=operation))
+
+    def window(self, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> VRDD:
+        """Of each block those cells that lie in a window of the grid; for ``Grid.gather``."""
+        return self._then(ops.Window(starts, stops, steps))
+
+    def windowed(self, window: Cells) -> list[Any] | None:
+        """The records that have cells in a window, cut to it, of blocks that are held; None where they are not."""
+        self._run_loops()
+        residency, description = self._itself()._residency, self.described()
+        contents = residency.contents if residency is not None else {}
+        if description is None or len(contents) < self.getNumPartitions():
+            return None
+        description.check_whole([number for content in contents.values() for number in content.positions])
+        reached = set(window.blocks(description))
+        wanted = sorted(index for index, content in contents.items() if not reached.isdisjoint(content.positions))
+        cut = self.window(window.starts, window.stops, window.steps)
+        answer = cut._evaluate(wanted or [min(contents)], FETCH)
+        records = [record for index in sorted(answer.records) for record in answer.records[index]]
+        return [record for record in records if record[0].number in reached] or records[:1]
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _mapped(self, spec: MapSpec) -> VRDD:
+        """A function mapped over the cells, with halos if it reads neighbours.
+
+        Raises
+        ------
+        PlanError
+            If it does, and the halos are stale.
+        """
+        if not reaches_out(spec):
+            return self._then(ops.Map(spec))
+        before = self._with_halos()
+        if not before._halos_are_fresh():
+            self._check_for_a_grid(spec.label)
+            raise PlanError("a stencil reads its neighbours' cells, and needs a Grid whose halos are fresh; since this "
+                            "version was computed they have not been exchanged: call .halo_extract().halo_shuffle() "
+                            "on it first. Records that come from no Grid have no neighbours: start from Grid(shape, "
+                            "splits).scatter(sc, array)", Place(operation=spec.label))
+        return before._then(ops.Map(spec))
+
+    def _with_halos(self) -> VRDD:
+        """The VRDD, with halos where they were shuffled."""
+        return self.halo_append() if self._shuffled else self._itself()
+
+    def _keep_something(self) -> None:
+        """See to it that a plan has something to start from: what needs neighbours runs on what workers hold."""
+        each: VRDD | None = self._itself()
+        while each is not None and each._residency is None:
+            each = each._before
+        if each is None:
+            self._itself().persist()
+
+    def _halos_are_fresh(self) -> bool:
+        """Whether the halos were appended and nothing was computed since."""
+        for op in self._backwards():
+            if not isinstance(op, ops.ToDevice | ops.ToHost):
+                return isinstance(op, ops.HaloAppend)
+        return False
+
+    def _prepare_grid(self, partitions: Sequence[int]) -> None:
+        """See to it that what needs neighbours is not computed for some partitions alone, nor in one long request."""
+        self._run_loops()
+        if len(partitions) < self.getNumPartitions():
+            self._keep_together()
+
+    def _compute_grid(self) -> None:
+        """Compute what needs neighbours: Spark's tasks, each for a partition, cannot."""
+        if self._reaches():
+            self._run_loops()
+            self._keep_together()
+            if any(node.cached for node in self._recent()):     # Halos that nothing reads need nothing kept.
+                self._contents()
+
+    def _keep_together(self) -> None:
+        """Keep the last result that needed neighbours; where that is forgotten, the first one behind it that is not."""
+        chain = self._recent()
+        start = max((index for index, node in enumerate(chain) if node.cached), default=-1)
+        last = max((index for index in range(len(chain)) if ops.needs_neighbours(chain, index)), default=-1)
+        each = self._itself()
+        if last > start:
+            for _ in range(len(chain) - 1 - last):
+                each = each._before or each
+            each.persist()
+
+    def _run_loops(self) -> None:
+        """Run the loops that the result comes from and that were not run yet, the first one first."""
+        loops: list[tuple[VRDD, LoopSpec]] = []
+        each: VRDD | None = self._itself()
+        while each is not None:
+            match each._op:
+                case ops.Iterate(spec) if each._before is not None and not each._is_complete():
+                    loops.append((each, spec))
+            each = each._before
+        for looped, spec in reversed(loops):
+            looped._run_loop(spec)
+
+    def _run_loop(self, spec: LoopSpec) -> None:
+        """Run a loop in parts, each of which starts from the one before."""
+        looped, session = self._itself(), Session.of(self.ctx)
+        last = looped._before
+
+        pace = session.pace(looped._loader, spec.phases_key)
+
+        def run(steps: int, done: int) -> Iterated:
+            nonlocal last
+            part = last._then(ops.Iterate(spec.part(steps, done))).persist()
+            part._residency.pace = pace
+            part._begin_part()
+            # Of the last part it is known how it ends, where nothing is asked of its cells: it is not waited for.
+            if spec.depends or done + steps < spec.steps or not part._is_complete():
+                session.complete(part._loader, part._residency, range(part.getNumPartitions()), part._chain)
+            part._let_go_of_inputs()
+            last = part
+            return part._residency.iterated or Iterated(steps, -1.0)
+
+        with progress(spec.label, spec.steps, looped._progress) as show:
+            looped._loop = run_parts(spec.steps, spec.until, run, show, pace, spec.label, spec.period)
+        with looped._lock:
+            name = looped.name() or str(looped._op)
+            # Its lineage is that of its parts, of which there are snapshots.
+            looped._op, looped._lineage, looped._before = last._op, last._lineage, last._before
+            looped._origin = last._origin
+            looped._residency, last._residency = last._residency, None
+            looped._residency.rename(name)
+            looped.is_cached = True
+        looped._let_go_of_inputs()
+
+    # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _itself(self) -> VRDD: ...
+
+    @abstractmethod
+    def _then(self, op: ops.Op) -> VRDD: ...
+
+    @abstractmethod
+    def _chain(self, is_enough: Callable[[ops.Node], bool] | None = None) -> ops.Chain: ...
+
+    @abstractmethod
+    def _reaches(self) -> bool: ...
+
+    @abstractmethod
+    def _recent(self) -> ops.Chain: ...
+
+    @abstractmethod
+    def _begin_part(self) -> None:
+        """Let workers begin with this part of a loop, where they hold what it starts from."""
+
+    @abstractmethod
+    def _is_complete(self) -> bool: ...
+
+    @abstractmethod
+    def _contents(self) -> dict[int, Content]: ...
+
+    @abstractmethod
+    def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer: ...
+
+    @abstractmethod
+    def _backwards(self) -> Iterator[ops.Op]: ...

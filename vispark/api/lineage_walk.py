@@ -1,0 +1,190 @@
+"""How a VRDD came to be: the operations up to it, and which of their results are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark import RDD
+
+from vispark.plan import ops
+from vispark.plan.ops import Cached, Chain, Lineage, Node, Past
+from vispark.runtime.bridge import Receive
+from vispark.runtime.driver.recovery import is_held
+from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.session import Session
+
+
+class History(RDD[Any]):
+    """The way back from a VRDD: to the VRDDs before it, and to what is left of those that are forgotten."""
+
+    _op: ops.Op
+    _origin: RDD[Any]
+    _before: Any
+    _lineage: Lineage | None
+    _residency: Residency | None
+    #: The chain's end up to here, while this is kept.
+    _end: Chain | None = None
+    #: How often the start of some lineage was set anew, by a checkpoint: in all, and when the origin was looked up.
+    _starts = 0
+    _looked_up: int = 0
+
+    def _chain(self, is_enough: Callable[[Node], bool] | None = None) -> Chain:
+        """The operations up to here: from the send on, or from the last one on whose result is enough to start from,
+        and from before that as far as it says where the result lies.
+        """
+        nodes: list[Node] = []
+        found = False
+        for node in self._nodes():
+            nodes.append(node)
+            found = found or (is_enough is not None and is_enough(node))
+            if found and not isinstance(node.op, ops.MOVING):
+                return tuple(reversed(nodes))
+        return ops.verify(tuple(reversed(nodes)))
+
+    def _nodes(self) -> Iterator[Node]:
+        """The operations, with what is kept and saved of them, the last one first."""
+        each: History | None = self
+        while each is not None:
+            residency = each._residency
+            yield Node(each._op, residency.cached, residency.saved) if residency else Node(each._op)
+            last, each = each, each._before
+        if last._lineage is not None:
+            yield from last._lineage.nodes()
+
+    def _is_narrowed(self) -> bool:
+        """Whether keys or values were taken of the records already: of what is left, Spark takes them."""
+        for op in self._backwards():
+            if not isinstance(op, ops.MOVING):
+                break
+            if isinstance(op, ops.NARROWING):
+                return True
+        return False
+
+    def _backwards(self) -> Iterator[ops.Op]:
+        """The operations, the last one first."""
+        each: History | None = self
+        while each is not None:
+            yield each._op
+            last, each = each, each._before
+        yield from last._earlier()
+
+    def _earlier(self) -> Iterator[ops.Op]:
+        """The operations before this one that are left as lineage, the last one first."""
+        return self._lineage.backwards() if self._lineage else iter(())
+
+    @property
+    def _loader(self) -> RDD[Any]:
+        """The RDD that was sent; once an input is checkpointed, what was saved of that."""
+        if self._before is not None and self._looked_up != History._starts:
+            self._origin, self._looked_up = self._first._origin, History._starts
+        return self._origin
+
+    def _past(self) -> Past:
+        """All operations in short, with what is kept of them."""
+        return (*(self._first._lineage.past() if self._first._lineage else ()), (tuple(self._since()), 1))
+
+    def _since(self) -> list[Node]:
+        """The operations that are no mere lineage, with what is kept of them."""
+        nodes = []
+        each: History | None = self
+        while each is not None:
+            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
+            each = each._before
+        return nodes[::-1]
+
+    @property
+    def _first(self) -> History:
+        """The first one that is not forgotten."""
+        each = self
+        while each._before is not None:
+            each = each._before
+        return each
+
+    def _reaches(self) -> bool:
+        """Whether some operation takes neighbours' cells."""
+        lineage = self._first._lineage
+        return (lineage is not None and lineage.reaches) or any(ops.reaches(node.op) for node in self._since())
+
+    def _link(self) -> Lineage:
+        """The operations up to this one, without anything that is kept."""
+        operations = [self._op]
+        each = self
+        while each._before is not None:
+            each = each._before
+            operations.append(each._op)
+        found = tuple(reversed(operations))
+        saved = each._residency.saved if each._residency else None
+        if each._lineage is None:
+            return Lineage(found, saved=saved)
+        return each._lineage.then(found, saved, lambda saved: saved.number in Session.of(self.ctx).residencies)
+
+    def _recent(self) -> Chain:
+        """The chain's end: from the operation on that says where the nearest kept result lies; all of it, if none is.
+
+        What comes before counts only where something has to be computed anew.
+        """
+        nodes: list[Node] = []
+        each: History | None = self
+        while each is not None and each._residency is None:
+            nodes.append(Node(each._op))
+            last, each = each, each._before
+        nodes.reverse()
+        if each is not None:
+            return (*each._kept_end(), *nodes)
+        return (*reversed([Node(op) for op in last._earlier()]), *nodes)
+
+    def _kept_end(self) -> Chain:
+        """The same of what is kept: worked out once, as a loop starts from it in every pass."""
+        cached = self._residency.cached if self._residency else None
+        if self._end is not None and self._end[-1].cached is cached:
+            return self._end
+        nodes = [Node(self._op, cached)]
+        for each in self._before_here():
+            if not isinstance(nodes[-1].op, ops.MOVING):
+                break
+            nodes.append(each)
+        self._end = found = tuple(reversed(nodes))
+        return found
+
+    def _before_here(self) -> Iterator[Node]:
+        """The nodes before this one, the last one first."""
+        last, each = self, self._before
+        while each is not None:
+            yield Node(each._op, each._residency.cached if each._residency else None)
+            last, each = each, each._before
+        for op in last._earlier():      # a long loop has many, of which few are wanted
+            yield Node(op)
+
+    def _nearest(self) -> Cached:
+        """The nearest result that is kept, of which there is one."""
+        each: History = self
+        while each._residency is None:
+            each = each._before
+        return each._residency.cached
+
+    def _held(self) -> Chain:
+        """The chain, from the last operation on whose result is held."""
+        session, everything = Session.of(self.ctx), range(self.getNumPartitions())
+        return self._chain(lambda node: is_held(session, node, everything))
+
+    def _receive(self, chain: Chain) -> Receive:
+        """The task that gives a partition's records to Spark, from what the chain begins with, or else from all."""
+        session = Session.of(self.ctx)
+        return Receive(session.credentials, chain, session.places(self._since()), self._past())
+
+    def _waiting(self) -> list[Residency]:
+        """What is to be kept and not there yet, behind the last that is, and that; nothing where none is.
+
+        Nothing either where a loop of unknown length comes behind it.
+        """
+        found: list[Residency] = []
+        partitions = self.getNumPartitions()
+        each: History | None = self
+        while each is not None and not isinstance(each._op, ops.Iterate):
+            if each._residency is not None:
+                found.append(each._residency)
+                if len(each._residency.contents) == partitions:
+                    return found
+            each = each._before
+        return []

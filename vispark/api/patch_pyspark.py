@@ -1,0 +1,83 @@
+"""Adds vispark's operations to :class:`pyspark.RDD`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import RDD, SparkContext, StorageLevel
+
+from vispark.api.vrdd import VRDD, send
+from vispark.errors import PlanError, SparkConnectError
+from vispark.profiling.profiler import leaving
+from vispark.runtime.driver.session import Session
+
+_CACHE, _PERSIST, _STOP = RDD.cache, RDD.persist, SparkContext.stop
+
+
+def install() -> None:
+    """Add the operations; once is enough, and importing vispark does it.
+
+    Raises
+    ------
+    SparkConnectError
+        In a Spark Connect process, whose sessions have no RDDs.
+    """
+    if "SPARK_REMOTE" in os.environ or "SPARK_CONNECT_MODE_ENABLED" in os.environ \
+            or os.environ.get("SPARK_API_MODE") == "connect":
+        raise SparkConnectError("vispark works on RDDs, which Spark Connect sessions do not have: use a classic one "
+                                "(unset SPARK_REMOTE, or SparkSession.builder.config('spark.api.mode', 'classic'))")
+    added = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache, "vmap": _vmap,
+             "vreduce": _vreduce}
+    added |= {name: _on_vrdd_only(name)
+              for name in ("htod", "dtoh", "recv", "exec", "halo_extract", "halo_append", "iterate")}
+    for name, method in added.items():
+        setattr(RDD, name, method)
+    setattr(SparkContext, "stop", _stop)  # noqa: B010 - mypy knows the method
+
+
+@functools.wraps(_CACHE)
+def _cache(self: RDD, level: str | None = None) -> RDD:
+    return _CACHE(self) if level is None else _persist(self, level)
+
+
+@functools.wraps(_PERSIST)
+def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_ONLY) -> RDD:
+    if not isinstance(storageLevel, str):
+        return _PERSIST(self, storageLevel)
+    if storageLevel != "GPU":
+        raise PlanError(f"there is no storage level {storageLevel!r}; there are \"GPU\" and pyspark.StorageLevel's")
+    return send(self).htod().cache()
+
+
+def _vmap(self: RDD, f: Callable[..., Any], *arguments: Any, of: str | None = None) -> VRDD:
+    """Apply a plain Python function to every element on the device; see :meth:`vispark.VRDD.vmap`."""
+    return send(self).htod().vmap(f, *arguments, of=of)
+
+
+def _vreduce(self: RDD, f: Callable[[Any, Any], Any]) -> VRDD:
+    """Fold inside each record on the device; see :meth:`vispark.VRDD.vreduce`."""
+    return send(self).htod().vreduce(f)
+
+
+def _uncache(self: RDD) -> RDD:
+    """Let go of what ``cache`` keeps; the same as ``unpersist``."""
+    return self.unpersist()
+
+
+def _on_vrdd_only(name: str):
+    def refuse(self: RDD, *arguments, **named) -> VRDD:
+        raise PlanError(f"{name}() works on data in a GPU worker, and this is a plain RDD: call .send().htod() or "
+                        ".cache(\"GPU\") on it first")
+    refuse.__name__ = name
+    refuse.__doc__ = f"Refuse: {name} is an operation of a VRDD."
+    return refuse
+
+
+@functools.wraps(_STOP)
+def _stop(self: SparkContext) -> None:
+    leaving(self)
+    Session.end(self)
+    _STOP(self)

@@ -1,0 +1,72 @@
+"""What ``recv`` gives: an ordinary RDD over a VRDD's records.
+
+As a parent of shuffles, unions and the like it is computed from the RDD that was sent, and takes what workers hold
+instead wherever it finds it: what Spark recomputes after a loss is then always right. That has a price: Spark starts to
+feed the sent RDD's records to a task that does not want them, and gives up the Python worker afterwards. So where an
+action on it, or on what was mapped from it, ends in a :meth:`ReceivedRDD.collect`, the data is made sure of first, and
+tasks are fed a token instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vispark.errors import PartitionMissing, WorkerUnavailable
+from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.spark_errors import PipelinedRDD
+
+if TYPE_CHECKING:
+    from vispark.api.vrdd import VRDD
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Pipeline:
+    """One function of a partition after another."""
+
+    first: Callable[[int, Iterable], Iterable]
+    second: Callable[[int, Iterable], Iterable]
+
+    def __call__(self, partition: int, records: Iterable) -> Iterable:
+        return self.second(partition, self.first(partition, records))
+
+
+class ReceivedRDD(PipelinedRDD):
+    """An RDD over a VRDD's records, or what a Python function makes of them.
+
+    It refers to the VRDD, whose data stays for as long as this RDD can run.
+    """
+
+    def __init__(self, before, function: Callable, preserves_partitioning: bool, source: VRDD):
+        super().__init__(before, function, preserves_partitioning)
+        self._source = source
+        mapped = isinstance(before, ReceivedRDD) and before._source is source and before._is_pipelinable()
+        self._functions = (*before._functions, function) if mapped else (function,)
+
+    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
+                               preservesPartitioning: bool = False) -> PipelinedRDD:
+        if not self._is_pipelinable():      # what Spark keeps of this one is to be used
+            return PipelinedRDD(self, f, preservesPartitioning)
+        return ReceivedRDD(self, f, preservesPartitioning, self._source)
+
+    def collect(self) -> list:
+        if not self._is_pipelinable():
+            return super().collect()
+        session = Session.of(self.ctx)
+        for _ in range(2):
+            found = self._source.tokens()
+            if found is None:
+                break
+            tokens, taken = found       # What was held when this RDD was made may be held anew.
+            fed = PipelinedRDD(tokens, functools.reduce(_Pipeline, self._functions[1:], taken))
+            try:
+                return session.job(fed.collect)
+            except (PartitionMissing, WorkerUnavailable) as error:
+                log.warning("lost under a Spark job, repeating it: %s", error)
+                self._source.forget_places()
+        return session.job(super().collect)

@@ -1,0 +1,209 @@
+"""What ``reduceByKey`` of a VRDD gives: an RDD of few records, which the driver has as soon as they are asked for.
+
+What answers from these records needs no Spark job. For everything else that an RDD does they are given to Spark, in
+the partitions where a shuffle would have put them. Where the fold cannot run in the workers, Spark's own
+``reduceByKey`` over ``recv`` stands for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark import RDD, StorageLevel
+from pyspark.rdd import Partitioner, portable_hash
+from pyspark.serializers import Serializer
+
+from vispark.errors import PlanError
+from vispark.fold import fold_of
+from vispark.fold.lowering import ByKey, by_key, finish_by_key, records
+from vispark.records import Layout
+
+if TYPE_CHECKING:
+    from vispark.api.folds import FoldActions
+
+
+class DriverRDD(RDD[Any]):
+    """An RDD whose records the driver may have; see :class:`ReducedRDD`."""
+
+    def __init__(self, context: Any):
+        self.ctx = context
+        self.is_cached = False
+        self.is_checkpointed = False
+        self.has_resource_profile = False
+        self._bypass_serializer = False
+        self._given: RDD[Any] | None = None
+        self._lock = threading.RLock()
+
+    def _records(self) -> list[Any] | None:
+        """The records, in the driver; None if Spark is to compute them."""
+        raise NotImplementedError
+
+    def _to_spark(self) -> RDD[Any]:
+        """The same as an ordinary RDD."""
+        raise NotImplementedError
+
+    def collect(self) -> list[Any]:
+        """All records."""
+        found = self._records()
+        return self._ordinary().collect() if found is None else found
+
+    def take(self, num: int) -> list[Any]:
+        """The first ``num`` records."""
+        found = self._records()
+        return self._ordinary().take(num) if found is None else found[:max(num, 0)]
+
+    def first(self) -> Any:
+        """The first record.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        found = self.take(1)
+        if not found:
+            raise ValueError("RDD is empty")
+        return found[0]
+
+    def count(self) -> int:
+        """How many records there are."""
+        found = self._records()
+        return self._ordinary().count() if found is None else len(found)
+
+    def isEmpty(self) -> bool:
+        """Whether there are no records."""
+        return not self.take(1)
+
+    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
+                               preservesPartitioning: bool = False) -> RDD[Any]:
+        """Apply a Python function to each partition's records, in Spark."""
+        return self._ordinary().mapPartitionsWithIndex(f, preservesPartitioning)
+
+    def getNumPartitions(self) -> int:
+        """The number of partitions."""
+        return self._ordinary().getNumPartitions()
+
+    def id(self) -> int:
+        """The number of the RDD that Spark is given."""
+        return self._ordinary().id()
+
+    def getStorageLevel(self) -> StorageLevel:
+        """What Spark keeps of it."""
+        return self._ordinary().getStorageLevel()
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+    @property
+    def _jrdd(self) -> Any:
+        return self._ordinary()._jrdd
+
+    @property
+    def _jrdd_deserializer(self) -> Serializer:  # type: ignore[override]
+        return self._ordinary()._jrdd_deserializer
+
+    def _ordinary(self) -> RDD[Any]:
+        with self._lock:
+            if self._given is None:
+                self._given = self._to_spark()
+            return self._given
+
+
+class ReducedRDD(DriverRDD):
+    """The pairs that ``reduceByKey`` of a VRDD gives.
+
+    The fold runs at the first action, or where something other than an action asks Spark for the records, and once.
+    """
+
+    def __init__(self, source: FoldActions, function: Callable[[Any, Any], Any], numPartitions: int | None,
+                 partitionFunc: Callable[[Any], int], numKeys: int | None):
+        if numKeys is not None and (not isinstance(numKeys, int | np.integer) or numKeys < 1):
+            raise PlanError(f"numKeys= is the number of keys, a positive int, and not {numKeys!r}")
+        super().__init__(source.ctx)
+        self._source = source
+        self._places = numPartitions, partitionFunc
+        self._function = function
+        spec = fold_of(function) if numKeys is not None else "numKeys= was not given"
+        self._request: ByKey | str = spec if isinstance(spec, str) else by_key(spec, int(numKeys or 0))
+        self._pairs: tuple[Layout, dict[str, np.ndarray]] | None = None
+        self._evaluated = False
+
+    @cached_property
+    def partitioner(self) -> Partitioner:  # type: ignore[override]
+        """Where Spark's shuffle would put a pair; the JVM is asked for it, so not before somebody wants to know."""
+        partitions, place = self._places
+        return Partitioner(self._source._defaultReducePartitions() if partitions is None else partitions, place)
+
+    def collectAsMap(self) -> dict[Any, Any]:
+        """The pairs as a dict."""
+        return dict(self.collect())
+
+    def keys(self) -> RDD[Any]:
+        """The keys."""
+        return _Items(self, 0)
+
+    def values(self) -> RDD[Any]:
+        """The values."""
+        return _Items(self, 1)
+
+    def getNumPartitions(self) -> int:
+        """The number of partitions that was asked for."""
+        return self.partitioner.numPartitions
+
+    def explain(self, *, schema: Any = None, sources: bool = False) -> str:
+        """Print, and return, what becomes of it, as ``VRDD.explain`` does: with the fold, and where it runs and why."""
+        return self._source.explained(self._request, schema, sources)
+
+    def _records(self) -> list[Any] | None:
+        with self._lock:
+            if not self._evaluated:
+                self._pairs = self._folded()
+                self._evaluated = True
+        return None if self._pairs is None else list(records(*self._pairs))
+
+    def _folded(self) -> tuple[Layout, dict[str, np.ndarray]] | None:
+        found = self._source.folded(self._request, "reduceByKey")
+        return None if found is None else finish_by_key(*found)
+
+    def _to_spark(self) -> RDD[Any]:
+        partitions, place = self.partitioner.numPartitions, self.partitioner.partitionFunc
+        found = self._records()
+        if found is None:
+            return RDD.reduceByKey(self._source, self._function, partitions, place)
+        if place is portable_hash:
+            place = hash        # of numbers it is the same, and works where PYTHONHASHSEED is not set
+        parts: list[list[Any]] = [[] for _ in range(partitions)]
+        for record in found:
+            parts[place(record[0]) % partitions].append(record)
+        given = self.ctx.parallelize(parts, partitions).mapPartitions(_only, preservesPartitioning=True)
+        given.partitioner = self.partitioner
+        return given
+
+
+class _Items(DriverRDD):
+    """The keys or the values of a :class:`ReducedRDD`."""
+
+    def __init__(self, pairs: ReducedRDD, item: int):
+        super().__init__(pairs.ctx)
+        self.partitioner = None
+        self._of = pairs
+        self._item = item
+
+    def _records(self) -> list[Any] | None:
+        found = self._of._records()
+        return None if found is None else [record[self._item] for record in found]
+
+    def _to_spark(self) -> RDD[Any]:
+        given = self._of._ordinary()
+        return given.keys() if self._item == 0 else given.values()
+
+
+def _only(parts: Iterable[list[Any]]) -> Iterable[Any]:
+    """The records of a partition that is one list."""
+    part, = parts
+    return part
+

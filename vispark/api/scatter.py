@@ -1,0 +1,212 @@
+"""From arrays, functions and files to an RDD of a grid's blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Number
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pyspark import RDD, SparkContext
+
+from gpu_worker.protocol.errors import NotFinite, PlanError
+from vispark._utils.closures import UserFunction, capture
+from vispark.grid import npy
+from vispark.grid.values import called, evaluate, first_cell, fitted, held
+
+if TYPE_CHECKING:
+    from vispark.api.grid import BlockKey, Grid
+
+
+def scatter(grid: Grid, sc: SparkContext, what: Any, partitions: int | None, check: bool) -> RDD[Any]:
+    """See :meth:`vispark.Grid.scatter`."""
+    sources = _sources(grid, what, check)
+    count = min(grid.description.blocks, sc.defaultParallelism) if partitions is None else partitions
+    if not 1 <= count <= grid.description.blocks:
+        raise PlanError(f"partitions={count}; a grid of {grid.description.blocks} blocks has 1 to that many")
+    shares = [[(key, [source.piece(key) for source in sources]) for key in map(grid.block, *zip(*box, strict=True))]
+              for box in boxes(grid.shape, grid.splits, count)]
+    for source in sources:
+        if isinstance(source.given, str) and not source.given.endswith(".npy"):
+            npy.check_splits(source.given, grid.splits)
+    if sc.master.startswith("local"):
+        npy.check_there(sorted({piece.path for share in shares for _, pieces in share for piece in pieces}))
+    named = tuple(source.name for source in sources)
+    return sc.parallelize(shares, len(shares)).flatMap(_Blocks(named))
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Makes the records of a partition."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, share: list[tuple[BlockKey, list[Any]]]) -> Iterator[tuple[BlockKey, Any]]:
+        for key, pieces in share:
+            arrays = [piece.block(key) for piece in pieces]
+            yield key, arrays[0] if self.names == ("",) else dict(zip(self.names, arrays, strict=True))
+
+
+# -- what a field is made of ------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class _Piece:
+    """What one block of a field is made of: its array, a function of the position, or a file."""
+
+    name: str
+    dtype: str | None
+    array: np.ndarray | None = None
+    function: UserFunction | None = None
+    path: str = ""
+    checked: bool = False
+
+    def block(self, key: BlockKey) -> np.ndarray:
+        """The block's array, contiguous.
+
+        Raises
+        ------
+        PlanError
+            If function or file do not give one of the block's shape and the field's dtype.
+        NotFinite
+            If they give a cell that is NaN or infinite, and are to be checked.
+        """
+        coordinates = _coordinates(key)
+        if self.array is not None:
+            return fitted(self.array, key.shape, self.dtype, called(self.name), coordinates)
+        if self.function is not None:
+            found = evaluate(self.function.function, coordinates, key.shape, self.dtype,
+                             f"{called(self.name)} in block {key.position}")
+        else:
+            found = self._read(key, coordinates)
+        if self.checked:
+            _check_finite(found, key, self.name)
+        return found
+
+    def _read(self, key: BlockKey, coordinates: tuple[np.ndarray, ...]) -> np.ndarray:
+        found = npy.read(self.path)
+        if found.shape == key.grid.shape and found.shape != key.shape:
+            found = found[key.slices]
+        if found.shape != key.shape:
+            raise PlanError(f"{self.path} has shape {found.shape}; block {key.position} has {key.shape}. "
+                            "It was saved from a grid of another shape or with other splits")
+        return fitted(found, key.shape, self.dtype, f"{called(self.name)} in {self.path}", coordinates)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a field is made of."""
+
+    name: str
+    dtype: str | None
+    given: Any
+    checked: bool
+
+    def piece(self, key: BlockKey) -> _Piece:
+        """What one block of it is made of.
+
+        Raises
+        ------
+        NotFinite
+            If an array has a cell that is NaN or infinite, and is to be checked.
+        """
+        if isinstance(self.given, np.ndarray):
+            # A copy, so that not the whole array is pickled for a view of it.
+            part = np.array(self.given[key.slices] if self.given.ndim else self.given)
+            if self.checked:
+                _check_finite(part, key, self.name)
+            return _Piece(self.name, self.dtype, part)
+        if isinstance(self.given, UserFunction):
+            return _Piece(self.name, self.dtype, function=self.given, checked=self.checked)
+        path = self.given if self.given.endswith(".npy") else npy.block_path(self.given, key.position)
+        return _Piece(self.name, self.dtype, path=path, checked=self.checked)
+
+
+def _check_finite(values: np.ndarray, key: BlockKey, field: str) -> None:
+    """Raise NotFinite where a cell of a block is NaN or infinite; one value stands for all cells."""
+    if values.dtype.kind in "fc":
+        cell = first_cell(~np.isfinite(np.broadcast_to(values, key.shape)), _coordinates(key))
+        if cell is not None:
+            raise NotFinite(f"cell {cell} of {field or 'the grid'}, in block {key.position}, is NaN or infinite where "
+                            "it is scattered")
+
+
+def _coordinates(key: BlockKey) -> tuple[np.ndarray, ...]:
+    return np.ix_(*(np.arange(part.start, part.stop) for part in key.slices))
+
+
+def _sources(grid: Grid, what: Any, check: bool) -> list[_Source]:
+    dtypes = dict(grid.fields)
+    if isinstance(what, str | os.PathLike) and not os.fspath(what).endswith(".npy"):
+        names = list(dtypes) or npy.saved_fields(what, (0,) * len(grid.splits))
+        what = {name: npy.saved_field(what, name) for name in names} or what
+    if not isinstance(what, Mapping):
+        if dtypes:
+            raise PlanError(f"the grid has the fields {', '.join(dtypes)}; scatter a dict with a value for each")
+        return [_Source("", None, _given(grid, "", what, None), check)]
+    if not what:
+        raise PlanError("scatter was given a dict without fields")
+    for name in what:
+        if not isinstance(name, str) or not name:
+            raise PlanError(f"scatter was given a dict with the key {name!r}; fields must have names of type str")
+    if dtypes and set(dtypes) != set(what):
+        raise PlanError(f"the grid has the fields {', '.join(dtypes)}, and what is scattered has {', '.join(what)}")
+    return [_Source(name, dtypes.get(name), _given(grid, name, what[name], dtypes.get(name)), check)
+            for name in dtypes or what]
+
+
+def _given(grid: Grid, name: str, value: Any, dtype: str | None) -> Any:
+    """A field's values, as far as they can be checked here."""
+    what = f"field {name!r}" if name else "the array"
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Number | np.generic):
+        number = np.asarray(value)
+        if number.dtype.kind not in "biufc":
+            raise PlanError(f"{what} is {value!r}; cells hold numbers of at most 64 bits")
+        return number if dtype is None else held(number[()], dtype, what)
+    if isinstance(value, np.ndarray):
+        if value.shape != grid.shape:
+            raise PlanError(f"{what} has shape {value.shape}, the grid {grid.shape}")
+        if value.dtype.kind not in "biufc":
+            raise PlanError(f"{what} is of dtype {value.dtype}; cells hold numbers")
+        if dtype is not None and value.dtype != np.dtype(dtype):
+            raise PlanError(f"{what} is of dtype {value.dtype}, and fields= says {np.dtype(dtype)}: convert it with "
+                            ".astype")
+        return value
+    if callable(value):
+        return capture(value)
+    raise PlanError(f"{what} is a {type(value).__name__}; scatter takes arrays, functions of the coordinates, numbers, "
+                    "paths, or a dict of them by field")
+
+
+# -- which blocks go together -----------------------------------------------------------------------------------------
+
+def boxes(shape: tuple[int, ...], splits: tuple[int, ...], parts: int) -> list[list[tuple[int, ...]]]:
+    """The blocks in as many boxes of neighbours, of nearly equal size: each is halved across its longest side.
+
+    Examples
+    --------
+    >>> boxes((8, 4), (4, 2), 2)
+    [[(0, 0), (0, 1), (1, 0), (1, 1)], [(2, 0), (2, 1), (3, 0), (3, 1)]]
+    """
+    found: list[list[tuple[int, ...]]] = []
+    waiting = [((0,) * len(shape), splits, parts)]
+    while waiting:
+        low, high, share = waiting.pop()
+        extents = [end - start for start, end in zip(low, high, strict=True)]
+        if share == 1:
+            found.append([tuple(int(at) + start for at, start in zip(each, low, strict=True))
+                          for each in np.ndindex(*extents)])
+            continue
+        axis = max((axis for axis in range(len(shape)) if extents[axis] > 1),
+                   key=lambda axis: extents[axis] * shape[axis] / splits[axis])
+        first = extents[axis] // 2
+        # Neither side gets more parts than it has blocks.
+        lower = min(max(1, round(share * first / extents[axis])), share - 1)
+        cut = low[axis] + first
+        below, above = list(high), list(low)
+        below[axis] = above[axis] = cut
+        waiting += [(tuple(above), high, share - lower), (low, tuple(below), lower)]
+    return found

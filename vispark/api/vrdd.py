@@ -1,0 +1,600 @@
+"""The virtual RDD: an RDD whose records live in GPU workers.
+
+Each method records one operation. What Spark itself is asked of a VRDD (a shuffle, a ``map``, a save) it is given by
+:meth:`VRDD.recv`; what can be answered from cached data is answered by the workers, without a Spark job.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pyspark import RDD, StorageLevel
+from pyspark.resource import ResourceProfile
+from pyspark.serializers import Serializer
+
+from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark.api.eager import Ahead
+from vispark.api.explain import Explained, content_of, explain
+from vispark.api.folds import FoldActions
+from vispark.api.grid_ops import GridOperations
+from vispark.api.lineage_walk import History
+from vispark.api.received_rdd import ReceivedRDD
+from vispark.errors import PlanError
+from vispark.fold import fold_for_kernel
+from vispark.fold.lowering import ByKey, FoldRequest
+from vispark.lower.grid import lowering
+from vispark.lower.stages import FETCH, Goal
+from vispark.plan import ops
+from vispark.plan.cuda_source import Kernel
+from vispark.plan.exec_call import record_exec
+from vispark.plan.map_call import MapSpec, record_map
+from vispark.plan.ops import Lineage
+from vispark.records.partition_schema import Content
+from vispark.runtime.bridge import Receive
+from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.result import Answer
+from vispark.runtime.driver.session import Session
+
+_NOT_KEPT = StorageLevel(False, False, False, False)
+
+
+class VRDD(Ahead, FoldActions, GridOperations):
+    """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
+
+    It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
+    is not where it is needed. Nothing is sent or computed before an action.
+    """
+
+    # What most never set is their class's, as a loop makes some of them in each pass.
+    is_cached = False
+    is_checkpointed = False
+    has_resource_profile = False
+    _bypass_serializer = False
+    _lineage: Lineage | None = None
+    _residency: Residency | None = None
+    _level = _NOT_KEPT
+    _received: tuple[tuple[Any, ...], ReceivedRDD] | None = None
+    _profile: ResourceProfile | None = None
+    _checkpoint: ReceivedRDD | None = None
+    _named: str | None = None
+
+    def __init__(self, loader: RDD[Any], op: ops.Op, before: VRDD | None):
+        self.ctx = loader.ctx
+        self.partitioner = None if isinstance(op, ops.NARROWING) else loader.partitioner
+        self._origin, self._looked_up = loader, History._starts
+        self._op = op
+        self._before = before
+        self._partitions: int | None = None if before is None else before._partitions
+        self._folds: dict[str, Fold | FoldByKey | str] = {}
+        self._requests: dict[str, FoldRequest[Any]] = {}
+        self._lock = threading.RLock()
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+
+    def send(self) -> VRDD:
+        """Refuse: the records are in the worker already.
+
+        Raises
+        ------
+        PlanError
+            Always.
+        """
+        raise PlanError("the records are in the worker already: send() belongs on a plain RDD")
+
+    def htod(self) -> VRDD:
+        """Copy to the device.
+
+        See Also
+        --------
+        VRDD.dtoh
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0, 2.0]).send().htod().recv().collect()
+        [1.0, 2.0]
+        """
+        return self._then(ops.ToDevice())
+
+    def dtoh(self) -> VRDD:
+        """Copy to the worker's host memory; what is on the device stays there if it is cached.
+
+        See Also
+        --------
+        VRDD.htod, VRDD.recv
+        """
+        return self._then(ops.ToHost())
+
+    def exec(self, kernel: Kernel, *arguments: Any, out: Any = None, init: Any = None, grid: Any, block: Any,
+             shared: Any = 0) -> VRDD:
+        """Launch a CUDA kernel on every block.
+
+        Parameters
+        ----------
+        kernel : Kernel
+            One of a :class:`~vispark.Kernels`.
+        *arguments
+            In the order of the kernel's parameters. ``IN`` and ``OUT`` (``IN["field"]``, ``OUT["field"]``) stand for
+            the block's buffers, ``IN.shape[i]`` for an extent. NumPy arrays and scalars are passed with their dtype,
+            extents and Python numbers as the parameter's type (``int``, ``float`` or ``bool`` where the source does not
+            show it), structures by value as structured scalars or bytes; a function is called with the block and gives
+            one of these. A kernel without ``OUT`` works in place on a copy of its input.
+        out : (shape, dtype), dict of them by field, function of the block, or None
+            What the kernel writes; None: shape and dtype of the input.
+        init : number, dict of them by field, or None
+            What the elements of ``OUT`` are before the launch; None leaves them undefined.
+        grid, block : int, tuple of up to 3 ints, or function of the block
+            The launch's extents, in blocks and in threads.
+        shared : int or function of the block
+            Dynamic shared memory, in bytes.
+
+        Returns
+        -------
+        VRDD
+            Elements stay elements: the result's leading axis are the records. Blocks stay blocks.
+
+        Raises
+        ------
+        LaunchError
+            If something does not fit the kernel's declaration; where the data decides, at the action.
+
+        Examples
+        --------
+        >>> k = Kernels('extern "C" __global__ void twice(const double* x, double* y, int n)'
+        ...             '{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = 2 * x[i]; }')
+        >>> numbers = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
+        >>> numbers.exec(k.twice, IN, OUT, IN.shape[0], grid=1, block=32).collect()
+        [2.0, 4.0, 6.0]
+        """
+        spec = record_exec(kernel, arguments, out=out, init=init, grid=grid, block=block, shared=shared)
+        return self._with_halos()._then(ops.Exec(spec))
+
+    def vmap(self, f: Callable[..., Any], *arguments: Any, of: str | None = None) -> VRDD:
+        """Apply a plain Python function to every element, on the device.
+
+        The function is translated (see docs/translator.md), never called. Elements are the records, as for ``map``, but
+        of pairs that were sent the values, as for ``mapValues``, and of records of two dimensions or more their rows:
+        what lies along the leading axis. On a grid's blocks they are its cells, and a ``@stencil`` reads their
+        neighbours too (see docs/grids.md).
+
+        Parameters
+        ----------
+        f : callable
+            Of an element and the arguments. A function of a record with named fields takes a field by naming a
+            parameter after it; a dict that it returns replaces those fields.
+        *arguments
+            Numbers, NumPy arrays and lists of arrays of one shape, by value and by place.
+        of : str, optional
+            What the function is of: ``"record"``, the whole of it, whatever its shape; ``"value"``, the whole value of
+            a pair; ``"row"``, what lies along the leading axis of a record or value of two dimensions or more. Left
+            out: as above, with a :class:`MeaningWarning` where ``map`` would give something else.
+
+        Raises
+        ------
+        TranslationError
+            If the function has what the language lacks, at its line; if the data's types forbid it, at the action.
+        PlanError
+            If ``of`` is none of these, or a stencil's halos are stale; at the action, if ``of`` does not fit the
+            records, or a stencil has no Grid or reaches beyond the halo.
+
+        Examples
+        --------
+        >>> sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU").vmap(lambda x, k: k * x + 1, 2.0).collect()
+        [3.0, 5.0, 7.0]
+        >>> import numpy as np
+        >>> sc.parallelize([np.ones((2, 3)), np.eye(3)], 2).cache("GPU").vmap(lambda m: m.sum(), of="record").collect()
+        [np.float64(6.0), np.float64(3.0)]
+        """
+        return self._mapped(record_map(f, arguments, of))
+
+    def vreduce(self, f: Callable[[Any, Any], Any]) -> VRDD:
+        """Fold inside each record along its leading axis, on the device.
+
+        Parameters
+        ----------
+        f : callable
+            Of two elements of a record: one of ``operator``'s or NumPy's associative functions, ``min``, ``max``, or a
+            Python function that joins its two values by such an operator, tuples part by part. It is never called.
+
+        Returns
+        -------
+        VRDD
+            Of a record of shape (n, ...) what is left is of shape (...), of its dtype; of a dict each field. The kind
+            of the records stays. ``min`` and ``max`` of floats give NaN where there is one, as NumPy's do.
+
+        Raises
+        ------
+        PlanError
+            If the function cannot be lowered; at the action, if the records have no axis or no kernel.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> blocks = sc.parallelize([np.array([[1.0, 2.0], [3.0, 4.0]])]).cache("GPU")
+        >>> blocks.vreduce(lambda a, b: a + b).collect()
+        [array([4., 6.])]
+        """
+        return self._then(ops.FoldInside(fold_for_kernel(f, "vreduce()")))
+
+    def recv(self) -> RDD[Any]:
+        """Back to an ordinary RDD.
+
+        Its tasks take the records from where they are held; where they are not, they compute them from the RDD that was
+        sent, like Spark does for a partition that it has lost.
+        """
+        return self._received_by(self)
+
+    def keys(self) -> RDD[Any]:
+        """The keys of pairs; of other records the first item, as on any RDD. A VRDD, but for keys of keys or values."""
+        return super().keys() if self._is_narrowed() else self._then(ops.Keys())
+
+    def values(self) -> RDD[Any]:
+        """The values of pairs; of other records the second item, as on any RDD. A VRDD as :meth:`keys` is one."""
+        return super().values() if self._is_narrowed() else self._then(ops.Values())
+
+    # -- keeping ------------------------------------------------------------------------------------------------------
+
+    def cache(self, level: str = "GPU") -> VRDD:
+        """Keep a copy where the records are: on the device, or in host memory after ``send`` or ``dtoh``.
+
+        Returns
+        -------
+        VRDD
+            This VRDD. It is computed once: by the first action that needs it, or without waiting for one, where what it
+            is made of is held or many results in a row wait for theirs.
+        """
+        return self.persist(level)
+
+    def persist(self, storageLevel: str | StorageLevel = "GPU") -> VRDD:
+        """Keep a copy, as :meth:`cache` does; a Spark storage level is taken note of and means the same.
+
+        Raises
+        ------
+        PlanError
+            If the level is a string other than "GPU".
+        """
+        if isinstance(storageLevel, str) and storageLevel != "GPU":
+            raise PlanError(f"there is no storage level {storageLevel!r}; a VRDD is kept with \"GPU\"")
+        with self._lock:
+            if self._residency is None:
+                self._residency = Session.of(self.ctx).residency(self.name() or str(self._op))
+                self._level = StorageLevel.MEMORY_ONLY if isinstance(storageLevel, str) else storageLevel
+                self.is_cached = True
+                self._begin()
+        return self
+
+    def uncache(self) -> VRDD:
+        """Let go of the copy that :meth:`cache` keeps. A plan that is running keeps what it needs to its end."""
+        return self.unpersist()
+
+    def unpersist(self, blocking: bool = False) -> VRDD:
+        """Let go of the copy that :meth:`cache` keeps."""
+        with self._lock:
+            residency, self._residency = self._residency, None
+            self._level = _NOT_KEPT
+            self.is_cached = False
+        if residency is not None:
+            residency.close()
+        return self
+
+    def getStorageLevel(self) -> StorageLevel:
+        """The level asked for; ``MEMORY_ONLY`` for "GPU"."""
+        return self._level
+
+    # -- actions answered by the workers ------------------------------------------------------------------------------
+
+    def collect(self) -> list[Any]:
+        """All records, in order."""
+        if not self._is_held():
+            return self._spark("collect")
+        answer = self._evaluate(range(self.getNumPartitions()), FETCH)
+        return [record for index in sorted(answer.records) for record in answer.records[index]]
+
+    def take(self, num: int) -> list[Any]:
+        """The first ``num`` records; no more than these leave the worker, unless they are pairs."""
+        if not self._is_held():
+            return self._spark("take", num)
+        found: list[Any] = []
+        partitions = iter(range(self.getNumPartitions()))
+        at_once = 1
+        while len(found) < num and (batch := list(itertools.islice(partitions, at_once))):
+            answer = self._evaluate(batch, Goal(limit=num - len(found)))
+            found.extend(record for index in batch for record in answer.records[index])
+            at_once *= 4
+        return found[:num]
+
+    def first(self) -> Any:
+        """The first record.
+
+        Raises
+        ------
+        ValueError
+            If there is none.
+        """
+        found = self.take(1)
+        if not found:
+            raise ValueError("RDD is empty")
+        return found[0]
+
+    def isEmpty(self) -> bool:
+        """Whether there are no records."""
+        return self.getNumPartitions() == 0 or not self.take(1)
+
+    def count(self) -> int:
+        """How many records there are."""
+        if not self._is_held():
+            return self._spark("count")
+        return sum(content.count for content in self._results())
+
+    # -- what is known of the plan ------------------------------------------------------------------------------------
+
+    def explain(self, *, schema: Any = None, sources: bool = False) -> str:
+        """Print, and return, the plan, what workers do for it, with which kernels, and what is held of it already.
+
+        Parameters
+        ----------
+        schema : (shape, dtype), or dict of them by field
+            What a record (or, of two dimensions or more, a block) looks like, for a plan whose data is not there yet.
+        sources : bool
+            Whether to show the kernels' sources.
+
+        Examples
+        --------
+        >>> doubled = sc.parallelize([1.0, 2.0]).cache("GPU").vmap(lambda x: 2 * x)
+        >>> text = doubled.explain(schema=((), "float64"))             # doctest: +ELLIPSIS
+        == Plan ==
+        vmap lambda
+          htod  [cached as VRDD ... on device]
+            send
+        == Rewritten plan ==
+        Load(...)
+        ToDevice
+        Exec(vmap lambda)
+        Fetch
+        == Kernels ==
+        ...
+        """
+        return self.explained("", schema, sources)
+
+    def toDebugString(self) -> bytes:
+        """The plan, and below it the lineage of the RDD that :meth:`recv` gives."""
+        return ops.describe(self._chain()).encode() + b"\n" + (self.recv().toDebugString() or b"")
+
+    # -- the rest of being an RDD -------------------------------------------------------------------------------------
+
+    @property
+    def _jrdd(self) -> Any:
+        return self._inner()._jrdd
+
+    @property
+    def _jrdd_deserializer(self) -> Serializer:  # type: ignore[override]
+        return self.ctx.serializer
+
+    def __repr__(self) -> str:
+        return f"VRDD[{self.name() or self._op}]"
+
+    def id(self) -> int:
+        """The number of the RDD that :meth:`recv` gives."""
+        return self._inner().id()
+
+    def name(self) -> str | None:
+        """The name given by :meth:`setName`."""
+        return self._named
+
+    def setName(self, name: str) -> VRDD:
+        """Give it a name, which errors and ``gpu-worker status`` show too."""
+        with self._lock:
+            self._named = name
+            if self._residency is not None:
+                self._residency.rename(name)
+        return self
+
+    def getNumPartitions(self) -> int:
+        """The number of partitions, that of the RDD that was sent."""
+        if self._partitions is None:
+            first = self
+            while first._partitions is None and first._before is not None:
+                first = first._before
+            if first._partitions is None:
+                first._partitions = first._origin.getNumPartitions()
+            self._partitions = first._partitions
+        return self._partitions
+
+    def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
+                               preservesPartitioning: bool = False) -> RDD[Any]:
+        """Apply a Python function to each partition's records, in Spark."""
+        return self.recv().mapPartitionsWithIndex(f, preservesPartitioning)
+
+    def withResources(self, profile: ResourceProfile) -> VRDD:
+        """Ask for resources for the tasks of the RDD that :meth:`recv` gives."""
+        self.has_resource_profile = True
+        self._profile = profile
+        self._received = None
+        return self
+
+    def checkpoint(self) -> None:
+        """Cut the lineage: at the next action the records are saved in Spark's checkpoint directory.
+
+        What is lost later is rebuilt from there.
+        """
+        self._cut_lineage("checkpoint")
+
+    def localCheckpoint(self) -> None:
+        """Cut the lineage: at the next action the records are saved in the executors' storage."""
+        self._cut_lineage("localCheckpoint")
+
+    def isCheckpointed(self) -> bool:
+        """Whether the records have been saved."""
+        return self._checkpoint is not None and self._checkpoint.isCheckpointed()
+
+    def isLocallyCheckpointed(self) -> bool:
+        """Whether the lineage was cut by :meth:`localCheckpoint`."""
+        return self._checkpoint is not None and self._checkpoint.isLocallyCheckpointed()
+
+    def getCheckpointFile(self) -> str | None:
+        """Where the records have been saved."""
+        return None if self._checkpoint is None else self._checkpoint.getCheckpointFile()
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+        """As :class:`FoldActions` has it."""
+        folds, requests = ({}, {}) if by_key else (self._folds, self._requests)
+        wanted = Explained(self._chain(), self.getNumPartitions(), folds, content_of(schema), sources, by_key, requests)
+        text = explain(Session.of(self.ctx), wanted)
+        print(text)
+        return text
+
+    def _received_by(self, source: VRDD) -> ReceivedRDD:
+        """What :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""
+        self._compute_grid()
+        received = ReceivedRDD(self._loader, self._receive(self._held()), self.partitioner is not None, source)
+        return received if self._profile is None else received.withResources(self._profile)
+
+    def _inner(self) -> ReceivedRDD:
+        """The RDD that stands for this VRDD where Spark asks for it; made anew where something else is held than then.
+
+        It does not keep this VRDD alive: that is for what :meth:`recv` gives.
+        """
+        with self._lock:
+            self._compute_grid()
+            chain, places = self._held(), Session.of(self.ctx).places(self._since())
+            held = tuple((number, len(known)) for number, known in places.items())
+            if self._received is None or self._received[0] != (chain, held):
+                self._received = (chain, held), self._received_by(weakref.proxy(self))
+            return self._received[1]
+
+    def _recorded(self, spec: MapSpec) -> VRDD:
+        return self._then(ops.Map(spec))
+
+    def _then(self, op: ops.Op) -> VRDD:
+        return VRDD(self._loader, op, self)
+
+    def _itself(self) -> VRDD:
+        return self
+
+    def _is_held(self) -> bool:
+        self._save_checkpoint()
+        each: VRDD | None = self
+        while each is not None and each._residency is None:
+            each = each._before
+        return each is not None
+
+    def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer:
+        """Run the plan on cached data; an error names the VRDD."""
+        session, partitions = Session.of(self.ctx), partitions if isinstance(partitions, range) else list(partitions)
+        self._prepare_grid(partitions)
+        answer = session.evaluate(self._loader, self._recent(), partitions, goal, self._chain)
+        self._let_go_of_inputs()
+        return answer
+
+    def _contents(self) -> dict[int, Content]:
+        """What each partition of the nearest cached result looks like, materialised."""
+        session = Session.of(self.ctx)
+        self._run_loops()
+        contents = session.ensure(self._loader, self._nearest(), range(self.getNumPartitions()), self._chain)
+        self._let_go_of_inputs()
+        return contents
+
+    def _results(self) -> list[Content]:
+        """What each partition of the result will look like."""
+        contents = self._contents()
+        work = lowering(self._recent(), self._nearest(), FETCH, contents.values(), Session.of(self.ctx).workers.room)
+        for partition, content in contents.items():
+            work.add(partition, content)
+        return list(work.results().values())
+
+    def tokens(self) -> tuple[RDD[Any], Callable[[int, Iterable[Any]], Iterable[Any]]] | None:
+        """Make sure of the nearest cached result; an RDD with the token of each of its partitions, and the function of
+        a task that takes a partition's records by it.
+
+        For the RDDs that :meth:`recv` gives. None if nothing is cached, or there are no partitions.
+        """
+        self._save_checkpoint()
+        self._compute_grid()
+        if not self._is_held() or not self.getNumPartitions():
+            return None
+        self._contents()
+        session, recent = Session.of(self.ctx), self._recent()
+        return session.tokens(recent), Receive(session.credentials, recent, {}, ()).from_token
+
+    def forget_places(self) -> None:
+        """Ask the workers anew where the nearest cached result is; a plan did not find it where it should be."""
+        Session.of(self.ctx).find(self._recent())
+
+    def _let_go_of_inputs(self) -> None:
+        """Once all of it is held, forget the VRDDs it came from; their operations stay, to rebuild what gets lost."""
+        residency, before = self._residency, self._before
+        if residency is not None and before is not None and len(residency.places) == self.getNumPartitions():
+            with self._lock:
+                self._origin, self._lineage = before._loader, before._link()
+                self._before = None
+
+    def _spark(self, action: str, *arguments: Any, **named: Any) -> Any:
+        """What an RDD does for an action, by a Spark job over :meth:`recv`."""
+        self._save_checkpoint()
+        return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
+
+    def _cut_lineage(self, how: str) -> ReceivedRDD:
+        self.is_checkpointed = True
+        self._checkpoint = saved = self._received_by(weakref.proxy(self))
+        getattr(saved, how)()
+        saved.is_checkpointed = True        # PySpark's localCheckpoint leaves it, and would compute it again
+        return saved
+
+    def _save_checkpoint(self) -> None:
+        """Let Spark save the records if that was asked for, and start the lineage from there."""
+        saved = self._checkpoint
+        if saved is None or self._origin is saved:
+            return
+        if self._reaches():         # Tasks save what is held, which may be held anew since.
+            saved = self._cut_lineage("localCheckpoint" if saved.isLocallyCheckpointed() else "checkpoint")
+        # Not saved.count(): that would take what workers hold, and save nothing.
+        Session.of(self.ctx).job(saved._jrdd.count)
+        with self._lock:
+            on_host = ops.place_of(self._recent()) == "host"
+            History._starts += 1
+            self._origin, self._before, self._end = saved, None, None
+            self._op, self._lineage = (ops.Send(), None) if on_host else (ops.ToDevice(), Lineage((ops.Send(),)))
+
+
+#: Actions that Spark answers, repeated where a Python worker crashes under them.
+_SPARK_ACTIONS = (
+    "collectAsMap", "countApproxDistinct", "countByKey", "countByValue", "foreach", "foreachPartition", "histogram",
+    "lookup", "meanApprox", "reduceByKeyLocally", "sampleStdev", "sampleVariance", "stats", "stdev", "sumApprox",
+    "takeOrdered", "takeSample", "top", "variance",
+)
+
+
+def _spark_action(name: str) -> Callable[..., Any]:
+    @functools.wraps(getattr(RDD, name))
+    def action(self: VRDD, *arguments: Any, **named: Any) -> Any:
+        return self._spark(name, *arguments, **named)
+    return action
+
+
+for _name in _SPARK_ACTIONS:
+    setattr(VRDD, _name, _spark_action(_name))
+
+
+def send(rdd: RDD[Any]) -> VRDD:
+    """Send an RDD's records to the GPU workers' host memory, when an action asks for them.
+
+    Records are numbers, arrays, tuples of numbers, dicts of numbers and arrays, or pairs with such values; all of a
+    partition alike.
+
+    Raises
+    ------
+    RecordError
+        At the action, for records that cannot be held.
+
+    Examples
+    --------
+    >>> sc.parallelize([(0, 1.5), (1, 2.5)]).send().collect()
+    [(0, 1.5), (1, 2.5)]
+    """
+    return VRDD(rdd, ops.Send(), None)

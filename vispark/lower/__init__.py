@@ -1,0 +1,1 @@
+"""From the recorded plan to the protocol's: stages that are fused, launches, and the executable plan."""

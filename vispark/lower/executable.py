@@ -1,0 +1,148 @@
+"""A plan that is ready to be sent: what does not change from one pass of a loop to the next, and how the rest fits in.
+
+A pass brings the numbers of VRDDs and the values of arguments. A plan serves all passes whose operations are of the
+same shape (:attr:`vispark.plan.ops.Recorded.key`), on content that looks the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.grids import World
+from gpu_worker.protocol.messages import Output, Run, Save
+from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offsets
+from vispark.errors import WorldLost
+from vispark.plan import ops
+from vispark.plan.cuda_source import ArrayValue
+from vispark.plan.ops import Chain
+from vispark.plan.slots import Given, Origin, Values
+from vispark.records import Keyring
+from vispark.records.partition_schema import Content
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan for the partitions of one worker.
+
+    Attributes
+    ----------
+    key, encoded : bytes
+        The plan's digest, and the plan as it is sent.
+    origins : tuple of Origin
+        Where each slot's value comes from.
+    settled : tuple of (Given, ArrayValue)
+        Numbers that shaped the kernels; another value needs another plan.
+    labels : tuple of str
+        What errors call the steps that launch kernels.
+    results : dict of int to Content
+        What the result looks like, by partition.
+    kept : tuple of (dict of int to Content)
+        What is kept on the way, in the order of its slots.
+    limit : int
+        How many records of a partition are fetched; below 0 all.
+    retains : bool
+        Whether the worker goes on using what the records are sent in.
+    to_device : bool
+        Whether the records go to a device first, and are used from there alone.
+    """
+
+    key: bytes
+    encoded: bytes
+    origins: tuple[Origin, ...]
+    settled: tuple[tuple[Given, ArrayValue], ...]
+    labels: tuple[str, ...]
+    results: dict[int, Content]
+    kept: tuple[dict[int, Content], ...]
+    limit: int
+    retains: bool = False
+    to_device: bool = False
+
+    def fits(self, nodes: Chain) -> bool:
+        """Whether the plan is right for operations of the same shape."""
+        return all(value_of(nodes, origin) == value for origin, value in self.settled)
+
+    def values(self, nodes: Chain) -> Values:
+        """The values of one pass."""
+        return Values(tuple([origin if isinstance(origin, ArrayValue) else value_of(nodes, origin)
+                             for origin in self.origins]))
+
+    def records(self, output: Output, data: Data, keyring: Keyring) -> Iterator:
+        """The records of a fetched partition."""
+        content = self.results[output.partition].first(self.limit)
+        offset = output.offset
+        keys = data.view(offset, output.keys) if output.keys else np.empty(0, np.uint8)
+        offset += aligned(output.keys)
+        blocks = []
+        for signature in content.signatures:
+            blocks.append({described.name: data.field(described, start)
+                           for described, start in field_offsets(signature, offset)})
+            offset += block_bytes(signature)
+        return content.records(keys, blocks, keyring)
+
+
+def value_of(nodes: Chain, origin: Given) -> ArrayValue:
+    """An argument or a capture of the call at a position of a chain."""
+    match nodes[origin.position].op:
+        case ops.Map(spec):
+            return spec.value(origin)
+        case ops.Exec(spec):
+            return spec.value(origin.number)
+        case ops.Iterate(spec):
+            return spec.value(origin)
+    raise AssertionError(f"{nodes[origin.position].op} has no values")
+
+
+@filled
+@dataclass(frozen=True)
+class Shipment:
+    """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, whether to profile it,
+    the workers that run it too, what to take a snapshot of behind it, and, where other workers run it too, the epoch of
+    the process that it is for.
+    """
+
+    prepared: Prepared
+    vrdds: tuple[int, ...]
+    values: Values
+    profile: bool = False
+    world: World | None = None
+    save: Save | None = None
+    epoch: int = 0
+
+    def check(self, epoch: int) -> None:
+        """Whether a process of this epoch may run it.
+
+        Raises
+        ------
+        WorldLost
+            If other workers run it too, and this process is in no world with them.
+        """
+        if self.world is not None and epoch != self.epoch:
+            raise WorldLost(f"the plan is for the worker's process of epoch {self.epoch}, and {epoch} is there")
+
+    @property
+    def partitions(self) -> Sequence[int]:
+        """The partitions of the plan."""
+        return tuple(self.prepared.results)
+
+    def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0,
+                released: tuple[int, ...] = (), results: int = 0, pieces: bool = False,
+                memory: Callable[[int], int] | None = None) -> tuple[Run, int]:
+        """The request, and the bytes that its values, and ``results`` behind them, need in the payload from ``offset``
+        on.
+
+        A worker that knows the plan is sent its digest alone. What was ``released`` goes along. The plan of a world is
+        for the process that it was made for, whichever is there: another one refuses it. ``pieces`` says that the
+        blocks that it starts from came before it. ``memory`` finds memory for so many bytes, and gives its number.
+        """
+        constants, size = self.values.constants(offset)
+        prepared, place = self.prepared, aligned(offset + size) if results else -1
+        made_for = epoch if self.world is None else self.epoch
+        nbytes = place + results - offset if results else size
+        request = Run(number, made_for, seconds, prepared.key, b"" if known else prepared.encoded, self.vrdds,
+                      constants, self.world, released, self.profile, self.save, place, pieces,
+                      memory(nbytes) if memory and nbytes else 0)
+        return request, nbytes

@@ -1,0 +1,235 @@
+"""Lowers a chain that starts on a grid's blocks, up to where they are a grid's no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from gpu_worker.protocol import messages
+from gpu_worker.protocol.grids import Exchange, Halo, Iterate, Phase, Window
+from gpu_worker.protocol.grids import Stencil as StencilStep
+from gpu_worker.protocol.messages import Signature, StencilLaunch
+from vispark.errors import LaunchError, Place, PlanError
+from vispark.fold.inside import fold_inside
+from vispark.grid.selection import Cells
+from vispark.grid.spec import Description
+from vispark.lower.grid_passes import Maps, passes, why_apart
+from vispark.lower.grid_stencils import CellMap, Ghosts, loop_maps
+from vispark.lower.lowering import Lowering, State
+from vispark.lower.stages import Goal, Stage
+from vispark.plan import ops
+from vispark.plan.exec_call import ExecSpec, resolve
+from vispark.plan.loop_call import LoopSpec
+from vispark.plan.map_call import MapSpec
+from vispark.plan.ops import Cached, Chain
+from vispark.plan.slots import Given, SlotTable
+from vispark.records.partition_schema import Content
+from vispark.translate.codegen.scalar.interface import ROOM
+
+
+def lowering(chain: Chain, start: Cached | None, goal: Goal, contents: Iterable[Content], room: int) -> Lowering:
+    """How to lower a chain that starts on partitions that look so, for devices whose thread blocks can have ``room``
+    bytes of shared memory.
+    """
+    grid = next((content.layout.grid for content in contents if content.layout.grid is not None), None)
+    return Lowering(chain, start, goal, room) if grid is None else GridLowering(chain, start, goal, grid, room)
+
+
+class GridLowering(Lowering):
+    """A chain on a grid's blocks on its way to becoming a plan.
+
+    Parameters
+    ----------
+    chain, start, goal, room
+        As for :class:`~vispark.lower.lowering.Lowering`.
+    description : Description
+        The grid.
+    """
+
+    def __init__(self, chain: Chain, start: Cached | None, goal: Goal, description: Description,
+                 room: int = ROOM):
+        super().__init__(chain, start, goal, room)
+        self.description = description
+        self.stencils: list[StencilLaunch] = []
+        #: Each loop with its stencils, the passes of a step, and those of so many steps at once.
+        self._loops: list[tuple[LoopSpec, Maps, Maps, Maps, int]] = []
+        self._first = len(chain) - len(self.nodes)
+
+    # -- what blocks become -------------------------------------------------------------------------------------------
+
+    def _after(self, state: State, node: ops.Node, position: int, maps) -> State:
+        if state.layout.grid is None or state.signature is None:
+            return super()._after(state, node, position, maps)
+        if state.layout.grid != self.description:
+            raise PlanError("the partitions hold blocks of different grids; a VRDD is of one")
+        match node.op:
+            case ops.HaloAppend():
+                return state
+            case ops.Map(spec):
+                if spec.of:
+                    raise PlanError(f"of={spec.of!r} says nothing here: the records are a grid's blocks, and functions "
+                                    "are of their cells. values() gives the blocks as plain arrays",
+                                    Place(operation=spec.label))
+                layout, signature = self._map(spec, state.signature, position).after(state.layout, state.signature)
+                return replace(state, layout=layout, signature=signature)
+            case ops.Iterate(spec):
+                loop_maps(spec, state.layout, state.signature, self.description, position)
+                return state
+            case ops.Exec(spec):
+                return self._after_exec(state, spec, position)
+            case ops.Window():
+                return state
+            case ops.FoldInside(spec):
+                signature, layout = fold_inside(spec, state.layout.as_blocks(), state.signature, str(node.op))
+                return replace(state, layout=layout, signature=signature)
+        return super()._after(state, node, position, maps)
+
+    def _map(self, spec: MapSpec, signature: Signature, position: int) -> CellMap:
+        return CellMap.of(spec, signature, self.description, position)
+
+    def _after_exec(self, state: State, spec: ExecSpec, position: int) -> State:
+        if any(self.description.halo) and not self._has_halos(position):
+            raise PlanError("a kernel gets a grid's blocks with their halos, and these are stale: call "
+                            ".halo_extract().halo_shuffle() on the VRDD first", Place(operation=spec.label))
+        _, after, merge = resolve(spec, self._padded(state.signature), SlotTable(), position)
+        inner, outer = state.signature.fields[0].shape, self._padded(state.signature).fields[0].shape
+        written = [each for each in after.fields if each not in self._padded(state.signature).fields or not merge]
+        for each in written:
+            if each.shape not in (inner, outer):
+                raise LaunchError(f"out= gives {each.name or 'the result'} the shape {each.shape}; of a grid's block "
+                                  f"it is {outer} with the halo, or {inner} without", Place(operation=spec.label),
+                                  f"  called at {spec.where}")
+        fields = tuple(replace(each, shape=inner) for each in after.fields)
+        layout = state.layout.after(tuple(replace(each, shape=inner) for each in written), merge=merge,
+                                    as_input=spec.out is None)
+        return replace(state, layout=layout, signature=Signature(fields))
+
+    def _has_halos(self, position: int) -> bool:
+        return ops.has_halos(self.chain[before].op for before in range(self._first + position - 1, -1, -1))
+
+    def _padded(self, signature: Signature) -> Signature:
+        return Signature(tuple(replace(each, shape=self.description.padded(each.shape)) for each in signature.fields))
+
+    def _content(self, partition: int, behind: int) -> Content:
+        content = super()._content(partition, behind)
+        window = next((node.op for node in self.nodes[:behind] if isinstance(node.op, ops.Window)), None)
+        if window is None or not content.signatures:
+            return content
+        # Values without their keys are at no place of the grid any more.
+        positions = self._given[partition][0].positions
+        cells = Cells(window.starts, window.stops, window.steps)
+        signatures = []
+        for number, signature in zip(positions, content.signatures, strict=True):
+            shape = cells.shape_within(self.description, self.description.position_of(number))
+            signatures.append(Signature(tuple(replace(each, shape=shape) for each in signature.fields)))
+        return replace(content, layout=content.layout.as_blocks(), signatures=tuple(signatures), positions=())
+
+    def finish(self) -> str:
+        if ops.together(self.chain, self.start):
+            self.description.check_whole([number for content, _, _ in self._given.values()
+                                          for number in content.positions])
+        return super().finish()
+
+    # -- the steps ----------------------------------------------------------------------------------------------------
+
+    def _steps(self, apart: set[int]) -> None:
+        self.stencils, self._loops = [], []
+        states = self._states[0] if self._states else []
+        there = next((position for position, state in enumerate(states) if state.layout.grid is None),
+                     len(self.nodes) + 1)
+        self._ghosts: Ghosts | None = None
+        super()._steps(apart | set(range(there + 1)))
+
+    def _stage(self, stage: Stage) -> None:
+        for position in range(stage.first, stage.stop):
+            before = self._states[0][position] if self._states else None
+            if before is None or before.layout.grid is None or before.signature is None:
+                super()._stage(replace(stage, first=position))
+                return
+            self._grid_step(position, before.signature)
+
+    def _grid_step(self, position: int, before: Signature) -> None:
+        node = self.nodes[position]
+        if self._ghosts is None:
+            self._ghosts = Ghosts(self.description, self.slots)
+        match node.op:
+            case ops.HaloAppend():
+                pass
+            case ops.Map(spec):
+                mapped = self._map(spec, before, position)
+                self._exchange(self._ghosts.wanted(mapped.reach, before))
+                self.steps.append(StencilStep(spec.label, self._launch(mapped)))
+                self._ghosts.written(each.name for each in mapped.kernel.outputs)
+            case ops.Iterate(spec):
+                self._iterate(spec, position, before)
+            case ops.Exec(spec):
+                self._exchange(self._ghosts.everything(before))
+                self.steps.append(messages.Exec(spec.label))
+                for number, states in enumerate(self._states):
+                    state = states[position]
+                    padded = replace(state, signature=self._padded(state.signature))
+                    self.launches[number].append(self._exec(spec, padded, position))
+                self._ghosts = None
+            case ops.Window(starts, stops, steps):
+                self.steps.append(Window(starts, stops, steps))
+            case _:
+                super()._stage(Stage(position, position + 1))
+
+    def _exchange(self, halos: tuple[Halo, ...]) -> None:
+        self.steps.append(messages.ToDevice())
+        if halos:
+            self.steps.append(Exchange("halo_append", halos))
+
+    def _launch(self, mapped: CellMap) -> int:
+        self._settled |= mapped.settled
+        self.stencils.append(mapped.launch(self.slots, self.modules))
+        return len(self.stencils) - 1
+
+    def _iterate(self, spec: LoopSpec, position: int, before: Signature) -> None:
+        layout = self._states[0][position].layout
+        maps = loop_maps(spec, layout, before, self.description, position)
+        once, several, stride = passes(maps, self.description, spec.most_at_once, self.room)
+        self.steps += [messages.ToDevice(), Iterate(
+            spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
+            self._phases(several), stride, self.slots.slot(Given(position, "done", 0)) if spec.check else -1)]
+        self._loops.append((spec, maps, once, several, stride))
+        self._ghosts = None
+
+    @property
+    def passes(self) -> list[str]:
+        """Of each loop, how often its steps go over memory, and why no more of its stencils are done at once."""
+        said = []
+        for spec, maps, once, several, stride in self._loops:
+            steps = f"{stride} steps in {_passes(several)}{_left(spec, once, stride)}" if several else \
+                f"a step in {_passes(once)}"
+            reason = why_apart(maps, self.description, spec.most_at_once, self.room)
+            said.append(f"{spec.label}: {steps}" + (f"; not joined where {reason}" if reason else ""))
+        return said
+
+    def _phases(self, maps: Maps) -> tuple[Phase, ...]:
+        """What a loop does in order, each with the ghost cells that it needs filled anew."""
+        ghosts, phases = Ghosts(self.description, self.slots), []
+        for mapped, signature in maps:
+            halos = ghosts.wanted(mapped.reach, signature)
+            phases.append(Phase(mapped.label, halos, self._launch(mapped)))
+            ghosts.written(each.name for each in mapped.kernel.outputs)
+        return tuple(phases)
+
+    def _plan(self, *parts) -> messages.Plan:
+        return replace(super()._plan(*parts), grid=self.description.grid_shape, stencils=tuple(self.stencils))
+
+
+def _passes(made: Maps) -> str:
+    return f"{len(made)} pass{'es' * (len(made) > 1)} over memory"
+
+
+def _left(spec: LoopSpec, once: Maps, stride: int) -> str:
+    """What becomes of the steps of a loop that are not done so many at once; empty where all are."""
+    left = spec.steps % stride
+    if spec.depends:
+        which = "where fewer are left before something is asked for, or at the end, a step"
+    elif left:
+        which = f"the last {left} of {spec.steps} a step" if left > 1 else f"the last of {spec.steps}"
+    else:
+        return ""
+    return f", {which} in {_passes(once)}"

@@ -1,0 +1,175 @@
+"""Which stencils of a loop are done in one pass over memory: several of a step, or several steps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from gpu_worker.protocol.messages import Signature
+from vispark.grid.boundary import number_for
+from vispark.grid.spec import FUNCTION, MIRRORED, NUMBER, PERIODIC, Description, Edge
+from vispark.lower.grid_stencils import CellMap
+from vispark.translate import (
+    Around,
+    Beyond,
+    Part,
+    StencilKernel,
+    parted,
+    specialise_chain,
+    specialise_steps,
+    stepped,
+    why_not_chained,
+    why_not_stepped,
+)
+from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.stencils.frame import Rims
+
+#: Functions with what blocks look like before each.
+Maps = Sequence[tuple[CellMap, Signature]]
+
+#: A pass of several steps has at most so many stencils.
+_MOST_STENCILS = 8
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How a grid's stencils become passes: of how many each, what a pass is, and why some are not one."""
+
+    parted: Callable[[Sequence[Part]], tuple[tuple[int, ...], float]]
+    kernel: Callable[[Sequence[Part]], StencilKernel]
+    reason: Callable[[Sequence[Part]], str]
+
+
+def passes(maps: Maps, description: Description, most: int, room: int = ROOM) -> tuple[Maps, Maps, int]:
+    """The passes of a step; and those of several steps, and how many these are, or nothing and 1.
+
+    They are the cheapest ones, by what they are estimated to move for a step.
+
+    Parameters
+    ----------
+    maps : sequence of (CellMap, Signature)
+        The stencils of a step, each with what it finds.
+    description : Description
+        The grid.
+    most : int
+        The most steps that may be done at once.
+    room : int
+        The bytes of shared memory that a thread block can have where they run.
+    """
+    ways = _ways(maps, description, room)
+    if isinstance(ways, str):
+        return maps, (), 1
+    parts = [_part(*each) for each in maps]
+    counts, least = ways.parted(parts)
+    several: tuple[int, ...] = ()
+    stride = 1
+    for steps in range(2, min(most, _MOST_STENCILS // len(parts)) + 1):
+        found, cost = ways.parted(parts * steps)
+        if cost / steps < least:
+            least, several, stride = cost / steps, found, steps
+    return _joined(maps, parts, counts, ways), _joined(list(maps) * stride, parts * stride, several, ways), stride
+
+
+def why_apart(maps: Maps, description: Description, most: int, room: int = ROOM) -> str:
+    """Why the stencils of a loop that are passes of their own are; empty where none has to be.
+
+    Parameters as for :func:`passes`.
+    """
+    ways = _ways(maps, description, room)
+    if isinstance(ways, str):
+        return ways
+    parts = [_part(*each) for each in maps]
+    if len(parts) == 1 and most == 1:
+        return "something is asked for after each step"
+    neighbours = zip(parts, parts[1:] + parts[:1] * (most > 1), strict=False)
+    reasons = dict.fromkeys(filter(None, map(ways.reason, neighbours)))
+    return "; ".join(reasons)
+
+
+def _ways(maps: Maps, description: Description, room: int) -> Ways | str:
+    """How a grid's stencils become passes, or why none are joined."""
+    if description.ndim == len("yx"):
+        beyond = _beyond(maps, description)
+        if isinstance(beyond, str):
+            return beyond
+        return Ways(partial(parted, beyond=beyond, dims=2), partial(specialise_chain, beyond=beyond, dims=2),
+                    partial(why_not_chained, beyond=beyond, dims=2))
+    if description.ndim == len("zyx"):
+        around = Around(tuple((name, _rims(description, name)) for name in _types(maps)), description.ghosts)
+        return Ways(partial(stepped, around=around, room=room), partial(specialise_steps, around=around, room=room),
+                    partial(why_not_stepped, around=around, room=room))
+    return "the grid has 1 axis"
+
+
+def _joined(maps: Maps, parts: Sequence[Part], counts: Sequence[int], ways: Ways) -> Maps:
+    """The passes that take so many stencils each."""
+    found, at = [], 0
+    for count in counts:
+        several = [mapped for mapped, _ in maps[at:at + count]]
+        found.append((several[0] if count == 1 else _pass(several, parts[at:at + count], ways), maps[at][1]))
+        at += count
+    return found
+
+
+def _pass(several: Sequence[CellMap], parts: Sequence[Part], ways: Ways) -> CellMap:
+    """Some stencils as one."""
+    kernel = ways.kernel(parts)
+    given = [origin for each in several for parameter, origin in zip(each.kernel.parameters, each.origins, strict=True)
+             if parameter.kind in ("argument", "capture")]
+    taken = sum(parameter.kind in ("argument", "capture") for parameter in kernel.parameters)
+    names = [(name, len(list(group))) for name, group in
+             itertools.groupby(each.label.removeprefix("vmap ") for each in several)]
+    label = "vmap " + ", ".join(name if count == 1 else f"{count} x {name}" for name, count in names)
+    # Steps of one stencil have its arguments in common.
+    return replace(several[0], label=label, kernel=kernel,
+                   origins=(None,) * (len(kernel.parameters) - taken) + tuple(given[:taken]),
+                   settled=frozenset().union(*(each.settled for each in several)))
+
+
+def _part(mapped: CellMap, signature: Signature) -> Part:
+    return Part(mapped.spec.function, mapped.fields(signature), mapped.spec.values)
+
+
+def _types(maps: Maps) -> dict[str, str]:
+    """The dtypes of the fields that some functions read or write."""
+    types: dict[str, str] = {}
+    for mapped, signature in maps:
+        types |= {each.name: each.dtype for each in mapped.fields(signature)}
+        types |= {each.name: each.dtype for each in mapped.kernel.outputs}
+    return types
+
+
+def _beyond(maps: Maps, description: Description) -> Beyond | str:
+    """How the fields continue; why no kernel knows it, where a function of the position or another number says so."""
+    sides = []
+    for name, dtype in _types(maps).items():
+        below_y, above_y, below_x, above_x = (_side(edge, name, dtype) for edge in description.edges_of(name))
+        if below_y is None or above_y is None or below_x is None or above_x is None:
+            return "a function of the position, or a number that has no name in C++, is the boundary"
+        sides.append((name, (below_y, above_y, below_x, above_x)))
+    return Beyond(tuple(sides), description.ghosts)
+
+
+def _rims(description: Description, name: str) -> Rims:
+    """How a field continues from one step to the next."""
+    below_z, above_z, below_y, above_y, below_x, above_x = (
+        edge.rule if edge.rule in (PERIODIC, MIRRORED) else "kept" for edge in description.edges_of(name))
+    return below_z, above_z, below_y, above_y, below_x, above_x
+
+
+def _side(edge: Edge, name: str, dtype: str) -> str | None:
+    """A rule, or a number in C++."""
+    if edge.rule == FUNCTION:
+        return None
+    if edge.rule != NUMBER:
+        return edge.rule
+    number = np.frombuffer(number_for(edge, dtype, name), dtype)[0]
+    if number.dtype.kind == "f" and number.itemsize >= np.float32().itemsize and np.isfinite(number):
+        return float(number).hex() + ("f" if number.dtype.itemsize == np.float32().itemsize else "")
+    if number.dtype.kind in "iu" and abs(int(number)) < 2**31:
+        return str(int(number))
+    return None

@@ -1,0 +1,120 @@
+"""From what the user recorded to what a worker does: which operations become one step.
+
+A run of ``vmap`` is one kernel, with the ``vreduce`` and the fold behind it, unless something on the way is kept: then
+a step ends there. Transfers are put in where data is not where it is needed: a kernel's input is brought to the device.
+A result that is fetched is copied out by the fetch itself, so a ``dtoh`` before it costs nothing; one before a kept
+value stays.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from vispark._utils.hashing import hashed_once
+from vispark.fold.lowering import FoldRequest
+from vispark.plan import ops
+from vispark.plan.ops import Cached, Chain, Node
+
+
+@hashed_once
+@dataclass(frozen=True)
+class Goal:
+    """What is wanted of a chain's result: its records (up to ``limit``, all if below 0), its fold, or neither."""
+
+    fetch: bool = True
+    limit: int = -1
+    fold: FoldRequest | None = None
+
+
+@functools.lru_cache(maxsize=256)
+def to_fold(fold: Any) -> Goal:
+    """What is wanted where all records are folded: one object for one request, which loops make in every pass."""
+    return Goal(fold=fold)
+
+
+#: The most operations that become one step: a kernel of a whole loop, replayed from its lineage, is for no compiler.
+LONGEST = 16
+
+#: The records themselves; nothing but what is kept on the way.
+FETCH = Goal()
+KEEP = Goal(fetch=False)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The nodes from ``first`` up to ``stop``, which one step does; with ``fold`` it folds all records behind them."""
+
+    first: int
+    stop: int
+    fold: bool = False
+
+
+def after_start(chain: Chain, start: Cached | None) -> Chain:
+    """The part of a chain that is still to be done from ``start``: a node's number, or None for the RDD's records."""
+    if start is None:
+        return chain[1:]
+    for position, node in enumerate(chain):
+        if node.cached is start or (node.cached is not None and node.cached == start):
+            return chain[position + 1:]
+    raise AssertionError(f"{start} is no part of the chain")
+
+
+def stages(nodes: Sequence[Node], fold: bool, apart: Set[int] = frozenset()) -> tuple[Stage, ...]:
+    """The steps of a chain behind its start.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        What is to be done.
+    fold : bool
+        Whether the records are folded at the end.
+    apart : set of int
+        The positions of nodes that are to begin a step of their own; the fold at the end has the one behind them.
+    """
+    found = []
+    first = 0
+    while first < len(nodes):
+        stop = first + 1
+        folded = False
+        while stop < len(nodes) and isinstance(nodes[first].op, ops.Map) and _joins(nodes, stop, folded) \
+                and (_narrows(nodes, stop) or (stop not in apart and stop - first < LONGEST)):
+            folded |= isinstance(nodes[stop].op, ops.FoldInside)
+            stop += 1
+        last = fold and stop == len(nodes) and len(nodes) not in apart and isinstance(nodes[first].op, ops.Map) \
+            and nodes[-1].cached is None
+        found.append(Stage(first, stop, last))
+        first = stop
+    return tuple(found)
+
+
+def _joins(nodes: Sequence[Node], position: int, folded: bool) -> bool:
+    """Whether a node can be part of the step of the one before it, whose records are ``folded`` inside or not."""
+    if nodes[position - 1].cached is not None or isinstance(nodes[position - 1].op, ops.Keys):
+        return False
+    match nodes[position].op:
+        case ops.Map() | ops.FoldInside():
+            return not folded
+        case ops.ToDevice() | ops.Values():
+            return True
+        case ops.ToHost():
+            # What follows brings it back to the device.
+            return nodes[position].cached is None and position + 1 < len(nodes) \
+                and isinstance(nodes[position + 1].op, ops.Map | ops.FoldInside)
+        case ops.Keys():
+            return _narrows(nodes, position)
+    return False
+
+
+def _narrows(nodes: Sequence[Node], position: int) -> bool:
+    """Whether a node takes an item of the pairs that the ``vmap`` before it makes, and keeps nowhere else."""
+    before = nodes[position - 1]
+    return isinstance(nodes[position].op, ops.Keys | ops.Values) and isinstance(before.op, ops.Map) \
+        and before.cached is None
+
+
+def narrows(nodes: Sequence[Node], position: int) -> bool:
+    """Whether keys() or values() at a position may be taken of pairs as a ``vmap`` makes them."""
+    return position > 0 and _narrows(nodes, position)

@@ -1,0 +1,202 @@
+"""Arguments of ``exec`` as the kernel's parameters take them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.errors import LaunchError
+from gpu_worker.protocol.messages import Scalar
+from vispark._utils.closures import UserFunction, capture
+from vispark.plan.cuda_source import ArrayValue, Kernel, Parameter
+from vispark.plan.cuda_types import Structure
+from vispark.plan.symbols import ExtentExpression, InSymbol, OutSymbol, ShapeSymbol
+
+#: What stands for a Python number where the source does not show the parameter's type.
+_INT, _FLOAT, _BOOL = "<i4", "<f4", "|b1"
+
+Given = InSymbol | OutSymbol | ExtentExpression | Scalar | ArrayValue | UserFunction
+
+
+def taken(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
+    """Fix what ``exec`` was given: copied where it may change, and checked as far as the parameters are known.
+
+    Raises
+    ------
+    LaunchError
+        If the number of arguments is not the kernel's, or one is nothing that its parameter takes.
+    """
+    parameters = kernel.parameters
+    whats = [f"argument {number} of {kernel.name}" for number in range(1, len(args) + 1)]
+    if parameters is None:
+        return tuple(_given(value, None, what) for value, what in zip(args, whats, strict=True))
+    declared = f"  declared: {kernel.declaration}"
+    if len(args) != len(parameters):
+        given = [_given(value, None, what) for value, what in zip(args, whats, strict=True)]
+        raise LaunchError(f"{kernel.name} takes {len(parameters)} arguments and is given {len(args)}",
+                          detail=f"{declared}\n  given:    ({', '.join(map(_described, given))})")
+    try:
+        return tuple(_given(value, parameter, what)
+                     for value, parameter, what in zip(args, parameters, whats, strict=True))
+    except LaunchError as error:
+        raise LaunchError(error.message, error.place, declared) from error.__cause__
+
+
+def _given(value: object, parameter: Parameter | None, what: str) -> Given:
+    """One argument, fixed: what may change is copied."""
+    if isinstance(value, ShapeSymbol):
+        raise LaunchError(f"{what} is {value}: an argument is one extent, as in {value}[0]")
+    if isinstance(value, InSymbol | OutSymbol):
+        if parameter is not None:
+            _check_address(parameter, value)
+        return value
+    if isinstance(value, ExtentExpression):
+        if parameter is not None:
+            _as_number(0, parameter, what, str(value))
+        return value
+    if callable(value) and not isinstance(value, np.generic):
+        return capture(value)
+    return as_parameter(value, parameter, what)
+
+
+def as_parameter(value: object, parameter: Parameter | None, what: str) -> Scalar | ArrayValue:
+    """A scalar or an array as its parameter takes it; ``what`` is what an error calls it.
+
+    Raises
+    ------
+    LaunchError
+        If no kernel takes such a value, or this parameter does not.
+    """
+    if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
+        return _as_number(value, parameter, what)
+    if isinstance(value, bytes | np.void):
+        return _as_structure(value, parameter, what)
+    if isinstance(value, np.ma.MaskedArray):
+        raise LaunchError(f"{what} is a masked array, whose mask no kernel sees: pass its data and its mask")
+    if isinstance(value, np.ndarray):
+        array = ArrayValue.of(value, what)
+        if parameter is not None:
+            _check_address(parameter, array)
+            check_elements(parameter, array.dtype, str(array))
+        return array
+    if isinstance(value, np.generic):
+        array = ArrayValue.of(value, what)
+        return _fitted(Scalar(array.dtype, bytes(array.data)), parameter)
+    hint = {complex: ": write np.complex64(...)", list: ": write np.array(...) with a dtype",
+            tuple: ": write np.array(...) with a dtype"}.get(type(value), "")
+    raise LaunchError(f"{what} is of type {type(value).__name__}, which no kernel takes{hint}")
+
+
+def extent_value(extent: ExtentExpression, value: int, parameter: Parameter | None, what: str) -> Scalar:
+    """The value of an extent as its parameter takes it."""
+    return _as_number(value, parameter, f"{what}, {extent},", str(extent))
+
+
+def _as_number(value: bool | float, parameter: Parameter | None, what: str, shown: str = "") -> Scalar:
+    """A Python number as its parameter's type, or as a C ``bool``, ``int`` or ``float`` where that is not known.
+
+    ``shown`` is what it came from, if not from a number.
+    """
+    dtype = np.dtype(_BOOL if isinstance(value, bool) else _INT if isinstance(value, int) else _FLOAT)
+    shown = shown or f"the Python {type(value).__name__} {value}"
+    known = parameter.dtypes if parameter is not None else None
+    wanted = None if known is None else dtype if dtype.str in known else np.dtype(known[0])
+    if parameter is not None and (parameter.pointer or parameter.structure):
+        raise _no_number(parameter, shown)
+    if parameter is not None and wanted is not None:
+        if {"b": "b", "i": "iuf", "f": "f"}[dtype.kind].find(wanted.kind) < 0:
+            raise LaunchError(f"the parameter `{parameter.text}` is given {shown}: write {_constructor(wanted)}")
+        dtype = wanted
+    named = f"`{parameter.text}`" if parameter is not None and wanted is not None else f"a C {_C_NAMES[dtype.str]}"
+    if dtype.kind in "iu":
+        bounds = np.iinfo(dtype)
+        if not bounds.min <= value <= bounds.max:
+            hint = "" if wanted is not None else ": write np.int64(...) for a `long long`"
+            raise LaunchError(f"{what} is {value}, which {named} does not hold ({bounds.min} to {bounds.max}){hint}")
+    elif dtype.kind == "f" and (isinstance(value, int) or math.isfinite(value)):
+        if abs(value) > float(np.finfo(dtype).max):
+            hint = "" if wanted is not None else ": write np.float64(...) for a double"
+            raise LaunchError(f"{what} is {value}, more than {named} holds{hint}")
+        if isinstance(value, int) and int(dtype.type(value)) != value:
+            raise LaunchError(f"{what} is {value}, which {named} does not hold exactly: write {_constructor(dtype)}")
+    return Scalar(dtype.str, dtype.type(value).tobytes())
+
+
+_C_NAMES = {_INT: "int", _FLOAT: "float", _BOOL: "bool"}
+
+
+def _constructor(dtype: np.dtype) -> str:
+    return "bool(x)" if dtype.kind == "b" else f"np.{dtype.name}(x)"
+
+
+def _no_number(parameter: Parameter, shown: str) -> LaunchError:
+    if parameter.pointer:
+        return LaunchError(f"the parameter `{parameter.text}` is a pointer, but is given {shown}: pass IN, OUT or a"
+                           " NumPy array")
+    return LaunchError(f"the parameter `{parameter.text}` is a structure ({parameter.structure}), but is given"
+                       f" {shown}: pass a structured scalar, such as np.void(...) or an element of a structured array")
+
+
+def _as_structure(value: bytes | np.void, parameter: Parameter | None, what: str) -> Scalar:
+    """A structure by value: its bytes, checked against the layout where the source shows that."""
+    data = value if isinstance(value, bytes) else value.tobytes()
+    if isinstance(value, np.void) and value.dtype.hasobject:
+        raise LaunchError(f"{what} has dtype {value.dtype}, with Python objects, which no kernel reads")
+    if not data:
+        raise LaunchError(f"{what} is a structure of 0 bytes")
+    if parameter is not None:
+        shown = f"a structure of {len(data)} bytes"
+        if parameter.pointer:
+            raise _no_number(parameter, shown)
+        if parameter.dtypes:
+            raise LaunchError(f"the parameter `{parameter.text}` is a number, but is given {shown}")
+        declared = parameter.structure
+        given = None if isinstance(value, bytes) or value.dtype.fields is None else Structure.of_dtype(value.dtype)
+        if declared is not None and (len(data) != declared.nbytes
+                                     or (given is not None and given.numbers != declared.numbers)):
+            raise LaunchError(f"the parameter `{parameter.text}` is {declared}; it is given "
+                              f"{given or f'{len(data)} bytes'} (np.dtype(..., align=True) lays fields out as C does)")
+    return Scalar(f"|V{len(data)}", data)
+
+
+def _fitted(given: Scalar, parameter: Parameter | None) -> Scalar:
+    """A NumPy scalar as its parameter takes it: with its dtype."""
+    if parameter is None:
+        return given
+    if parameter.pointer:
+        raise _no_number(parameter, _described(given))
+    nbytes = np.dtype(given.dtype).itemsize
+    if parameter.structure is not None and not (given.dtype in (parameter.structure.elements or ())
+                                                and nbytes == parameter.structure.nbytes):
+        raise _no_number(parameter, _described(given))
+    if parameter.dtypes is not None and given.dtype not in parameter.dtypes:
+        raise LaunchError(f"the parameter `{parameter.text}` is given {_described(given)}: write"
+                          f" {_constructor(np.dtype(parameter.dtypes[0]))}")
+    return given
+
+
+def _check_address(parameter: Parameter, given: InSymbol | OutSymbol | ArrayValue) -> None:
+    if parameter.pointer is False:
+        raise LaunchError(f"the parameter `{parameter.text}` is no pointer, but is given {given}, an address")
+    if isinstance(given, OutSymbol) and parameter.constant:
+        raise LaunchError(f"the parameter `{parameter.text}` is const, but is given {given}, which the kernel is to"
+                          " write")
+
+
+def check_elements(parameter: Parameter, dtype: str, described: str) -> None:
+    """Raise LaunchError where elements of a dtype are not those that a pointer leads to."""
+    if parameter.dtypes is not None and dtype not in parameter.dtypes:
+        wanted = np.dtype(parameter.dtypes[0]).name
+        raise LaunchError(f"the parameter `{parameter.text}` takes {wanted}, but {described} is"
+                          f" {np.dtype(dtype).name}")
+
+
+def _described(given: Given) -> str:
+    if isinstance(given, Scalar):
+        dtype: Any = np.dtype(given.dtype)
+        return (f"a structure of {dtype.itemsize} bytes" if dtype.kind == "V" else
+                f"the {dtype.name} {np.frombuffer(given.value, dtype)[0]}")
+    return f"the function {given}" if isinstance(given, UserFunction) else re.sub(r"\s+", " ", str(given))

@@ -1,0 +1,373 @@
+"""What one call of ``vmap`` recorded, and what it means for blocks of one signature."""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.messages import (
+    Argument,
+    Array,
+    Field,
+    In,
+    Launch,
+    Out,
+    Partial,
+    Preparation,
+    Signature,
+    Value,
+)
+from vispark.errors import LaunchError, MeaningWarning, Place, PlanError
+from vispark.plan.cuda_source import ArrayValue, Kernels
+from vispark.plan.slots import Given, ModuleTable, SlotTable
+from vispark.records import Layout
+from vispark.translate import Field as ElementField
+from vispark.translate import Function, Parameter, Record
+from vispark.translate.codegen.scalar.interface import ROOM, TableKernel
+from vispark.translate.codegen.scalar.interface import Call as FusedCall
+from vispark.translate.frontend import index_faults
+from vispark.translate.frontend.meaning import same_by_rows, takes_pair_apart
+from vispark.translate.frontend.reader import trace_call
+from vispark.translate.fusion import fuse
+from vispark.translate.ir.errors import TranslationError
+from vispark.translate.ir.folding import Folding
+from vispark.translate.ir.nodes import Constant, Definition
+from vispark.translate.nearest.two_pass import why_by_rows
+
+#: What a function may be of.
+OF = ("record", "value", "row")
+#: Why no function gets a key.
+KEYS_STAY = ("the keys of pairs stay in Spark, and a kernel sees none: of=\"value\" gives the function the value, as "
+             "mapValues does. For both, send records with two fields, rdd.map(lambda kv: {\"key\": kv[0], \"value\": "
+             "kv[1]}).cache(\"GPU\"), and name the function's parameters key and value")
+
+
+#: The places of functions that were warned of, in this process.
+_told: set[tuple[str, int, str]] = set()
+
+
+class MapShape(NamedTuple):
+    """What a recorded call is apart from the values that it captured and was given: (dtype, shape, weak) of each."""
+
+    definition: Definition
+    captures: tuple[tuple[str, tuple[int, ...], bool], ...]
+    arguments: tuple[tuple[str, tuple[int, ...], bool], ...]
+    of: str
+
+
+@filled
+@dataclass(frozen=True)
+class MapSpec:
+    """One recorded call of ``vmap``; hashable, equal by content.
+
+    Attributes
+    ----------
+    function : Function
+        What the user's function does, without dtypes.
+    arguments : tuple of Constant
+        The arguments beside the element, by value.
+    label : str
+        What errors and plans call it, such as "vmap gradient".
+    of : str
+        What the function is of: "record", "value", "row", or empty where the call does not say.
+    """
+
+    function: Function
+    arguments: tuple[Constant, ...]
+    label: str
+    of: str = ""
+
+    def shape_key(self) -> MapShape:
+        """The same without values: of captures and arguments only the types, which the kernel is made for."""
+        captures = [each.value for each in self.function.captures]
+        return MapShape(self.function.definition, tuple([(each.dtype, each.shape, each.weak) for each in captures]),
+                        tuple([(each.dtype, each.shape, each.weak) for each in self.arguments]), self.of)
+
+    @property
+    def captured(self) -> tuple[Constant, ...]:
+        """What the function took from around it, by value."""
+        return tuple([capture.value for capture in self.function.captures])
+
+    def value(self, origin: Given) -> ArrayValue:
+        """An argument or a capture."""
+        found = self.arguments[origin.number] if origin.kind == "argument" else \
+            self.function.captures[origin.number].value
+        return ArrayValue(found.dtype, found.shape, found.data)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The arguments as numbers and arrays."""
+        return tuple(each.array if each.shape else each.number for each in self.arguments)
+
+
+def record_map(function: Callable[..., Any], arguments: tuple[Any, ...], of: str | None = None) -> MapSpec:
+    """Record a call.
+
+    Raises
+    ------
+    TranslationError
+        If the function has what the language lacks, at its line.
+    PlanError
+        If ``of`` is none of the words that there are.
+    """
+    if of is not None and of not in OF:
+        raise PlanError(f"of={of!r}; it is {', '.join(map(repr, OF))}, or left out")
+    traced, values = trace_call(function, arguments)
+    label = f"vmap {traced.definition.name}"
+    index_faults.remember(label, traced.definition)
+    return MapSpec(traced, values, label, of or "")
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Calls of ``vmap`` for blocks of one signature, in one kernel.
+
+    Attributes
+    ----------
+    kernel : TableKernel
+        Its source, and how it is launched.
+    settled : frozenset of Given
+        The Python ints, bools and infinities whose values the kernel has compiled in, or does not need.
+    whole : bool
+        Whether it takes each block as one element.
+    """
+
+    kernel: TableKernel
+    settled: frozenset[Given]
+    whole: bool = False
+
+
+Call = tuple[int, MapSpec]
+
+
+def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *, wanted: frozenset[str] | None = None,
+                 folding: Folding | None = None, room: int = ROOM) -> Mapped:
+    """What calls, each with its position in the chain, mean for blocks of one layout and signature.
+
+    Parameters
+    ----------
+    wanted : frozenset of str, optional
+        The outputs to compute; all if left out.
+    folding : Folding, optional
+        What the results are folded into.
+    room : int
+        The bytes of shared memory that a thread block can have where it runs.
+
+    Raises
+    ------
+    TranslationError
+        If the types of the data do not go with the functions.
+    LaunchError
+        If the block's fields differ in their leading extent.
+    """
+    whole = takes_whole(calls[0][1], layout, signature)
+    if not whole:
+        leading(calls[0][1], signature)
+    try:
+        kernel = fuse([FusedCall(spec.function, spec.values) for _, spec in calls],
+                      _record(layout.kind, signature, whole), wanted=wanted, folding=folding, room=room)
+    except TranslationError as error:
+        if hint := _hint(layout, signature, whole):
+            error.args = (f"{error.message}\n  {hint}", *error.args[1:])
+        raise
+    _warn(calls[0][1], layout, signature, whole)
+    passed = {origin for origin in _origins(kernel, calls) if origin is not None}
+    compiled = {Given(position, kind, number) for position, spec in calls
+             for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
+             for number, value in enumerate(values) if value.weak and (
+                 np.dtype(value.dtype).kind in "bi" or (not value.shape and value.number in (math.inf, -math.inf)))}
+    return Mapped(kernel, frozenset(compiled - passed), whole)
+
+
+def _warn(spec: MapSpec, layout: Layout, signature: Signature, whole: bool) -> None:
+    """Warn, once a place, of a function that may mean something else where ``map`` gives it the record."""
+    definition = spec.function.definition
+    if spec.of or whole or layout.kind == "grid":
+        return
+    if layout.kind == "blocks":
+        axes = {each.name: len(each.shape) - 1 for each in signature.fields}
+        if same_by_rows(spec.function, spec.arguments, axes):
+            return
+        told = (f"{spec.label} gets the rows of arrays of shape {_shapes(signature)}, one at a time, where map() would "
+                'give it each array as a whole. Write vmap(..., of="row") for rows, or vmap(..., '
+                f'of="{"value" if layout.keyed else "record"}") for the whole')
+    elif layout.keyed and not layout.named and takes_pair_apart(definition):
+        told = (f"{spec.label} gets the value of each (key, value) pair, and takes items 0 and 1 of it, where map() "
+                'would give it the pair. Write vmap(..., of="value") if items of the value are meant. Keys stay in '
+                'Spark; for a function of both send rdd.map(lambda kv: {"key": kv[0], "value": kv[1]}), and name the '
+                "function's parameters key and value")
+    else:
+        return
+    place = definition.text.file, definition.at.line, layout.kind
+    if place not in _told:
+        warnings.warn_explicit(told, MeaningWarning, definition.text.file, definition.at.line)
+        _told.add(place)
+
+
+def _shapes(signature: Signature) -> str:
+    return " and ".join(dict.fromkeys(str(each.shape) for each in signature.fields))
+
+
+def _hint(layout: Layout, signature: Signature, whole: bool) -> str:
+    """What to say of the records where a function does not fit them."""
+    if layout.kind == "blocks" and not whole:
+        return (f"The records are arrays of shape {_shapes(signature)}, and the function gets their rows; "
+                f'vmap(..., of="{"value" if layout.keyed else "record"}") gives it the whole')
+    if layout.keyed:
+        return ("The records are pairs: as with mapValues, the function gets the value, and the key stays beside what "
+                "it gives")
+    return ""
+
+
+def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], slots: SlotTable, modules: ModuleTable,
+              *, keyless: bool = False, names: Mapping[str, str] | None = None) -> Launch:
+    """The protocol's description of a kernel.
+
+    Parameters
+    ----------
+    outputs : sequence of Field
+        What it leaves of a block.
+    keyless : bool
+        Whether what it gives has keys of its own.
+    names : mapping, optional
+        What outputs are called in ``outputs``, where that is not what the kernel calls them.
+    """
+    kernel, label = mapped.kernel, label_of(calls)
+    arguments = tuple([_argument(parameter, origin, slots, names or {})
+                       for parameter, origin in zip(kernel.parameters, _origins(kernel, calls), strict=True)])
+    partials = tuple([Partial(each.field, each.operator, each.accumulator, each.width, each.guard)
+                      for each in kernel.accumulated])
+    return Launch((), (kernel.block,), kernel.shared, arguments, tuple(outputs), kernel.merge and not partials,
+                  modules.add(_generated(kernel.source, label)), kernel.name, keyless, kernel.tile, kernel.waves,
+                  partials, _preparation(kernel), kernel.cluster, whole=mapped.whole)
+
+
+def _preparation(kernel: TableKernel) -> Preparation | None:
+    first = kernel.preparation
+    return Preparation(first.name, first.nbytes, (first.grid,), (first.block,)) if first else None
+
+
+def label_of(calls: Sequence[Call]) -> str:
+    """What errors call the step that does some calls."""
+    return ", ".join(spec.label for _, spec in calls)
+
+
+def outputs_of(mapped: Mapped, before: Signature) -> tuple[Field, ...]:
+    """The fields that a kernel writes of blocks of a signature."""
+    stack = () if mapped.whole else before.fields[0].shape[:1]
+    return tuple([Field(each.name, np.dtype(each.dtype).str, (*stack, *each.shape)) for each in mapped.kernel.outputs])
+
+
+def after_map(mapped: Mapped, layout: Layout, signature: Signature) -> tuple[Signature, Layout]:
+    """What blocks, and their layout, become by one call."""
+    kernel, outputs = mapped.kernel, outputs_of(mapped, signature)
+    fields = {each.name: each for each in signature.fields} if kernel.merge else {}
+    after = Signature(tuple((fields | {each.name: each for each in outputs}).values()))
+    found = layout.mapped(tuple((each.name, each.dtype, bool(each.shape), each.number) for each in kernel.outputs),
+                          tupled=kernel.structure.kind == "tuple", merge=kernel.merge, pair=is_pair(kernel),
+                          whole=mapped.whole)
+    return after, found
+
+
+def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
+    """Whether the kernel of several calls gives what these give one after the other."""
+    given = {each.name: each for each in outputs_of(mapped, before)}
+    kept = {each.name: each for each in before.fields} if mapped.kernel.merge else {}
+    return (kept | given) == {each.name: each for each in after.fields}
+
+
+def not_alike(calls: Sequence[Call], before: Sequence[tuple[Layout, Signature | None]],
+              inside: int | None) -> int | None:
+    """Where a step must end, as calls behind each other are of whole blocks and of their rows; None where it need not.
+
+    Parameters
+    ----------
+    before : sequence of (Layout, Signature)
+        What blocks are before each call.
+    inside : int or None
+        The position of the fold of their rows behind them, if there is one.
+    """
+    wholes = [(position, takes_whole(spec, layout, signature))
+              for (position, spec), (layout, signature) in zip(calls, before, strict=True) if signature is not None]
+    other = next((position for position, whole in wholes if whole != wholes[0][1]), None)
+    return inside if other is None and any(whole for _, whole in wholes) else other
+
+
+def remark(spec: MapSpec, layout: Layout, signature: Signature, room: int) -> str:
+    """Why the nearest centres that a call gives are no matrix work; empty if it gives none."""
+    record = _record(layout.kind, signature, takes_whole(spec, layout, signature))
+    return why_by_rows(FusedCall(spec.function, spec.values), record, room)
+
+
+def is_pair(kernel: TableKernel) -> bool:
+    """Whether a function gives pairs, which have keys of their own."""
+    return kernel.structure.kind == "tuple" and len(kernel.structure.items) == 2
+
+
+def leading(spec: MapSpec, signature: Signature) -> int:
+    """The extent of the axis that a call goes along.
+
+    Raises
+    ------
+    LaunchError
+        If the fields differ in it.
+    """
+    extents = {each.shape[:1] for each in signature.fields}
+    if len(extents) > 1 or () in extents:
+        shapes = ", ".join(f"{each.name} {each.shape}" for each in signature.fields)
+        raise LaunchError(f"vmap goes along the leading axis, which must be the same for all fields, not {shapes}",
+                          Place(operation=spec.label))
+    return extents.pop()[0]
+
+
+def takes_whole(spec: MapSpec, layout: Layout, signature: Signature) -> bool:
+    """Whether a call takes each block as one element.
+
+    Raises
+    ------
+    PlanError
+        If it asks for keys, or for values of what are no pairs.
+    """
+    place = Place(operation=spec.label)
+    if layout.keyed and spec.of == "record":
+        raise PlanError(KEYS_STAY, place)
+    if not layout.keyed and spec.of == "value":
+        raise PlanError('of="value" is of pairs with keys, and these records are none: of="record" is the whole of '
+                        "each, and of=\"row\" what lies along its leading axis", place)
+    if layout.kind == "elements":
+        return False
+    return spec.of in ("record", "value") or not any(each.shape for each in signature.fields)
+
+
+def _record(kind: str, signature: Signature, whole: bool) -> Record:
+    return Record(tuple(ElementField(each.name, each.dtype, each.shape if whole else each.shape[1:])
+                        for each in signature.fields), kind)
+
+
+def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[Given | None]:
+    """Where each parameter's value comes from; the kernel numbers those of all calls one behind the other."""
+    every = {"argument": [Given(position, "argument", number) for position, spec in calls
+                          for number in range(len(spec.arguments))],
+             "capture": [Given(position, "capture", number) for position, spec in calls
+                         for number in range(len(spec.captured))]}
+    return [every[parameter.kind][parameter.number] if parameter.kind in every else None
+            for parameter in kernel.parameters]
+
+
+def _argument(parameter: Parameter, origin: Given | None, slots: SlotTable, names: Mapping[str, str]) -> Argument:
+    if origin is None:
+        name = names.get(parameter.name, parameter.name)
+        return In(parameter.name) if parameter.kind == "input" else Out(name)
+    return Array(slots.slot(origin)) if parameter.pointer else Value(slots.slot(origin))
+
+
+@functools.lru_cache(maxsize=512)
+def _generated(source: str, label: str) -> Kernels:
+    return Kernels(source, file=f"{label.replace(', ', '-then-').replace(' ', '-')}.cu")

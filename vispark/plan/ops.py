@@ -1,0 +1,406 @@
+"""What the user recorded: a chain of operations from an RDD's records to the VRDD wanted.
+
+Operations are frozen and equal by content. A chain is built one operation per call by :mod:`vispark.api.vrdd`, verified
+here, and lowered to protocol steps by :mod:`vispark.lower`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+from gpu_worker.protocol.fast_init import filled
+from vispark.errors import PlanError
+from vispark.fold import FoldSpec
+from vispark.plan.exec_call import ExecSpec
+from vispark.plan.loop_call import LoopSpec, reaches_out
+from vispark.plan.map_call import MapSpec
+
+
+class Recorded:
+    """An operation as it was recorded: frozen, equal by content."""
+
+    @property
+    def key(self) -> Hashable:
+        """What of it a plan depends on: all but the values of arguments, which come with each pass."""
+        return type(self).__name__
+
+
+@dataclass(frozen=True)
+class Send(Recorded):
+    """Records into the worker's host memory."""
+
+    def __str__(self) -> str:
+        return "send"
+
+
+@dataclass(frozen=True)
+class ToDevice(Recorded):
+    """From the worker's host memory to the device."""
+
+    def __str__(self) -> str:
+        return "htod"
+
+
+@dataclass(frozen=True)
+class ToHost(Recorded):
+    """From the device to the worker's host memory."""
+
+    def __str__(self) -> str:
+        return "dtoh"
+
+
+@dataclass(frozen=True)
+class Exec(Recorded):
+    """A kernel on every block."""
+
+    spec: ExecSpec
+
+    @cached_property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return Exec, self.spec.shape_key()
+
+    def __str__(self) -> str:
+        return self.spec.label
+
+
+@dataclass(frozen=True)
+class Map(Recorded):
+    """A translated Python function on every element."""
+
+    spec: MapSpec
+
+    @cached_property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return Map, self.spec.label, self.spec.shape_key()
+
+    def __str__(self) -> str:
+        return self.spec.label
+
+
+@dataclass(frozen=True)
+class FoldInside(Recorded):
+    """Each record folded along its leading axis."""
+
+    spec: FoldSpec
+
+    @property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return FoldInside, self.spec
+
+    def __str__(self) -> str:
+        return f"vreduce {self.spec.label}"
+
+
+@dataclass(frozen=True)
+class Keys(Recorded):
+    """The keys of pairs."""
+
+    def __str__(self) -> str:
+        return "keys"
+
+
+@dataclass(frozen=True)
+class Values(Recorded):
+    """The values of pairs."""
+
+    def __str__(self) -> str:
+        return "values"
+
+
+@dataclass(frozen=True)
+class HaloAppend(Recorded):
+    """The blocks of a grid with their neighbours' cells around them."""
+
+    def __str__(self) -> str:
+        return "halo_append"
+
+
+@dataclass(frozen=True)
+class Iterate(Recorded):
+    """Steps of exchanges and stencils on a grid."""
+
+    spec: LoopSpec
+
+    @cached_property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return Iterate, self.spec.label, self.spec.shape_key()
+
+    def __str__(self) -> str:
+        return f"{self.spec.label} ({self.spec.steps} steps)"
+
+
+@dataclass(frozen=True)
+class Window(Recorded):
+    """Of a grid's blocks the cells in a window: from, up to (without) and every so many along each axis."""
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def key(self) -> Hashable:
+        """As of any operation."""
+        return self
+
+    def __str__(self) -> str:
+        ranges = zip(self.starts, self.stops, self.steps, strict=True)
+        return f"window [{', '.join(f'{start}:{stop}:{step}' for start, stop, step in ranges)}]"
+
+
+Op = Send | ToDevice | ToHost | Exec | Map | FoldInside | Keys | Values | HaloAppend | Iterate | Window
+
+
+@dataclass(frozen=True)
+class Cached:
+    """A number under which workers hold a node's content, and what to call it."""
+
+    number: int
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.name}"
+
+
+@filled
+@dataclass(frozen=True)
+class Node:
+    """One operation of a chain, where its result is kept if it is, and the snapshot that was begun of it."""
+
+    op: Op
+    cached: Cached | None = None
+    saved: Cached | None = field(default=None, compare=False)
+
+    @property
+    def place(self) -> str:
+        """Where a kept result lies: "host" or "device"."""
+        return "host" if isinstance(self.op, Send | ToHost) else "device"
+
+
+Chain = tuple[Node, ...]
+
+
+#: A whole chain, in short: nodes, and how many times they come, from the send on.
+Past = tuple[tuple[Chain, int], ...]
+
+
+class Trail(Protocol):
+    """The way back from a result: gives the chain up to it."""
+
+    def __call__(self, is_enough: Callable[[Node], bool] | None = None, /) -> Chain:
+        """From the send on; or from the last node on of which it is said that this is enough, and from before that as
+        far as it says where the result lies. Nodes are asked about from the last one back, and none before that one.
+        """
+
+
+#: Operations that leave the place of what they are given to those before them.
+MOVING = Keys, Values, ToDevice, ToHost
+#: Those that take an item of pairs.
+NARROWING = Keys, Values
+
+#: The last links of a lineage, which are looked through for what can be joined.
+_SHORTENED = 8
+#: The most operations of what is looked for again behind itself when a chain is described.
+_LONGEST_STEP = 32
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Operations without their results: what is left of a chain once its end is materialised.
+
+    What a loop does again and again is there once, with how many ``times`` it was done, and so are the parts of one
+    loop. ``saved`` is the snapshot of what the first operation gives when it is done first.
+    """
+
+    ops: tuple[Op, ...]
+    before: Lineage | None = None
+    times: int = 1
+    saved: Cached | None = None
+    #: Whether an operation, or one before these, takes neighbours' cells.
+    reaches: bool = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found = any(map(reaches, self.ops)) or (self.before is not None and self.before.reaches)
+        object.__setattr__(self, "reaches", found)
+
+    def then(self, ops: tuple[Op, ...], saved: Cached | None = None,
+             is_there: Callable[[Cached], bool] = lambda saved: True) -> Lineage:
+        """These operations, and others behind them; ``is_there`` says which snapshots are still of use."""
+        if saved is None:
+            joined = self._joined(ops, 1)
+            if joined is not None:
+                return joined
+        return Lineage(ops, self._short(is_there), 1, saved)
+
+    def _joined(self, ops: tuple[Op, ...], times: int) -> Lineage | None:
+        """This link with the same operations once more, or with more steps of its loop; None where there are others."""
+        if ops == self.ops:
+            return replace(self, times=self.times + times)
+        match self.ops, ops:
+            case (Iterate(spec),), (Iterate(more),) if self.times == times == 1 and self.saved is None:
+                if more == spec.part(more.steps, spec.done + spec.steps):
+                    return replace(self, ops=(Iterate(spec.part(spec.steps + more.steps, spec.done)),))
+        return None
+
+    def _short(self, is_there: Callable[[Cached], bool]) -> Lineage:
+        """The same, with the links joined that were apart for snapshots that are of no more use."""
+        links: list[Lineage] = []
+        link = self
+        while link.before is not None and len(links) < _SHORTENED:
+            links.append(link)
+            link = link.before
+        for each in reversed(links):
+            saved = each.saved if each.saved is not None and is_there(each.saved) else None
+            base = link if link.saved is None or is_there(link.saved) else replace(link, saved=None)
+            link = (base._joined(each.ops, each.times) if saved is None else None) \
+                or replace(each, before=base, saved=saved)
+        return link
+
+    def nodes(self) -> Iterator[Node]:
+        """All operations, with their snapshots, the last one first."""
+        link: Lineage | None = self
+        while link is not None:
+            for _ in range(link.times - 1):
+                yield from [Node(op) for op in reversed(link.ops)]
+            yield from [Node(op) for op in reversed(link.ops[1:])]
+            yield Node(link.ops[0], saved=link.saved)
+            link = link.before
+
+    def past(self) -> Past:
+        """The operations in short."""
+        found = []
+        link: Lineage | None = self
+        while link is not None:
+            found.append((tuple([Node(op) for op in link.ops]), link.times))
+            link = link.before
+        return tuple(reversed(found))
+
+    def backwards(self) -> Iterator[Op]:
+        """All operations, the last one first."""
+        return (node.op for node in self.nodes())
+
+
+def reaches(op: Op) -> bool:
+    """Whether an operation takes neighbours' cells, or has them come."""
+    return isinstance(op, HaloAppend) or needs_neighbours((Node(op),), 0)
+
+
+def place_of(chain: Sequence[Node]) -> str:
+    """Where the result of a chain lies: "host" or "device"; keys and values stay where they were."""
+    for node in reversed(chain):
+        if not isinstance(node.op, Keys | Values):
+            return node.place
+    return "host"
+
+
+def has_halos(backwards: Iterable[Op]) -> bool:
+    """Whether the last of some operations, which is given first, left a grid's blocks with fresh halos."""
+    for op in backwards:
+        if not isinstance(op, ToDevice | ToHost):
+            return isinstance(op, HaloAppend)
+    return False
+
+
+def needs_neighbours(chain: Sequence[Node], position: int) -> bool:
+    """Whether a node's partitions can only be computed all together: it needs the halos of a grid's blocks."""
+    match chain[position].op:
+        case Iterate():
+            return True
+        case Map(spec):
+            return reaches_out(spec)
+        case Exec():
+            return has_halos(chain[before].op for before in range(position - 1, -1, -1))
+    return False
+
+
+def together(chain: Sequence[Node], start: Cached | None) -> bool:
+    """Whether what comes after ``start`` in a chain needs neighbours."""
+    first = next((index for index, node in enumerate(chain) if start is not None and node.cached == start), 0)
+    return any(needs_neighbours(chain, position) for position in range(first + 1, len(chain)))
+
+
+def upto(chain: Chain, wanted: Cached) -> Chain:
+    """The chain up to the node that is kept under a number."""
+    return chain[:next(at for at, node in enumerate(chain) if node.cached and node.cached.number == wanted.number) + 1]
+
+
+def is_cut(chain: Chain) -> bool:
+    """Whether a chain does not begin with the send."""
+    return not isinstance(chain[0].op, Send)
+
+
+def loops(chain: Sequence[Node]) -> bool:
+    """Whether what comes after the last kept result but one in a chain is a loop of unknown length."""
+    start = max((index for index, node in enumerate(chain[:-1]) if node.cached), default=0)
+    return any(isinstance(node.op, Iterate) for node in chain[start + 1:])
+
+
+def name_of(chain: Sequence[Node]) -> str:
+    """What errors call a chain: its first kept result; empty where nothing is kept."""
+    return next((str(node.cached) for node in chain if node.cached), "")
+
+
+def verify(chain: Chain) -> Chain:
+    """The chain, if it can be run.
+
+    Raises
+    ------
+    PlanError
+        If it does not start with a send, or sends twice.
+    """
+    if not chain or not isinstance(chain[0].op, Send):
+        raise PlanError("a plan starts with send: call .send() on the RDD, or .cache(\"GPU\")")
+    if any(isinstance(node.op, Send) for node in chain[1:]):
+        raise PlanError("the records are in the worker already: send() belongs on a plain RDD")
+    numbers = [node.cached.number for node in chain if node.cached]
+    if len(numbers) != len(set(numbers)):
+        raise PlanError("two results of one plan are kept under the same number")
+    return chain
+
+
+def _whole_loops(chain: Sequence[Node]) -> list[Node]:
+    """The chain, with the parts of each loop as one operation."""
+    found: list[Node] = []
+    for node in chain:
+        joined = Lineage((found[-1].op,))._joined((node.op,), 1) if found and not found[-1].cached else None
+        if joined is not None and joined.times == 1:
+            found[-1] = Node(joined.ops[0], node.cached)
+        else:
+            found.append(node)
+    return found
+
+
+def describe(chain: Chain) -> str:
+    """The chain, one operation a line, the last one first; those that are done again and again once, with a count."""
+    told, place = [], "host"
+    for node in _whole_loops(chain):
+        place = place if isinstance(node.op, Keys | Values) else node.place
+        told.append(f"{node.op}  [cached as VRDD {node.cached.number} on {place}]" if node.cached else str(node.op))
+    told.reverse()
+    lines: list[str] = []
+    start = 0
+    while start < len(told):
+        length, times = _repeated(told, start)
+        if times > 1:
+            lines.append(f"{times} times:")
+        lines += told[start:start + length]
+        start += length * times
+    return "\n".join(f"{'  ' * depth}{line}" for depth, line in enumerate(lines))
+
+
+def _repeated(lines: Sequence[str], start: int) -> tuple[int, int]:
+    """How many lines from a place on come several times in a row, and how many times; one line once if none do."""
+    best = 1, 1
+    for length in range(1, _LONGEST_STEP + 1):
+        step, times = lines[start:start + length], 1
+        while lines[start + times * length:start + (times + 1) * length] == step:
+            times += 1
+        if times > 1 and length * times > best[0] * best[1]:
+            best = length, times
+    return best

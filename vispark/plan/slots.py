@@ -1,0 +1,126 @@
+"""What a plan refers to by position: kernel sources, and the values that each pass brings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.messages import Constant, Module
+from gpu_worker.protocol.payload import Payload, aligned
+from gpu_worker.protocol.shared import INLINE_BYTES, Loan, Shared
+from vispark.plan.cuda_source import ArrayValue, Kernels
+
+
+@dataclass(frozen=True)
+class Given:
+    """An argument or a capture of the call at a position of a chain; its value may be another one in each pass."""
+
+    position: int
+    kind: str
+    number: int
+
+
+#: Where a slot's value comes from: a call, or the plan itself.
+Origin = Given | ArrayValue
+
+
+class SlotTable:
+    """The slots of a plan's values, numbered in the order in which they are first needed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table = SlotTable()
+    >>> table.slot(Given(2, "argument", 0)), table.slot(ArrayValue.of(np.ones(2), "v"))
+    (0, 1)
+    >>> table.slot(Given(2, "argument", 0))
+    0
+    """
+
+    def __init__(self) -> None:
+        self._slots: dict[Origin, int] = {}
+
+    def slot(self, origin: Origin) -> int:
+        """The slot of a value, added if it is new."""
+        return self._slots.setdefault(origin, len(self._slots))
+
+    def origins(self) -> tuple[Origin, ...]:
+        """Where the values come from, by slot."""
+        return tuple(self._slots)
+
+
+@filled
+@dataclass(frozen=True)
+class Values:
+    """The values of one pass, by slot: the smallest travel in the message, the others in the payload."""
+
+    values: tuple[ArrayValue, ...]
+
+    def constants(self, offset: int) -> tuple[tuple[Constant, ...], int]:
+        """The protocol's records, and the bytes of the payload from ``offset`` on that the large values take."""
+        if sum([len(value.data) for value in self.values]) <= INLINE_BYTES:
+            return tuple([Constant(value.dtype, value.shape, bytes(value.data), 0) for value in self.values]), 0
+        placed = self._placed(offset)
+        records = tuple([Constant(value.dtype, value.shape, b"" if start >= 0 else bytes(value.data), max(start, 0))
+                         for value, start in zip(self.values, placed, strict=True)])
+        last = placed.index(max(placed))
+        return records, placed[last] + aligned(len(self.values[last].data)) - offset
+
+    def loan(self) -> Loan | None:
+        """The memory that the only large value was captured into, where :meth:`constants` with offset 0 would place it.
+        """
+        large: Shared | None = None
+        rest = 0
+        for value in self.values:
+            data = value.data
+            if isinstance(data, bytes):
+                rest += len(data)
+            elif large is None:
+                large = data
+            else:
+                return None
+        return large.loan if large is not None and rest <= INLINE_BYTES else None
+
+    def write(self, payload: Payload, offset: int) -> None:
+        """Copy the large values to where :meth:`constants` with the same ``offset`` placed them."""
+        for value, start in zip(self.values, self._placed(offset), strict=True):
+            if start >= 0:
+                payload.memory[start:start + len(value.data)] = bytes(value.data)
+
+    def _placed(self, offset: int) -> list[int]:
+        """The offset of each large value; -1 for those that are small."""
+        if len(self.values) == 1 and len(self.values[0].data) > INLINE_BYTES:
+            return [aligned(offset)]        # as in most loops
+        inline, found = 0, [-1] * len(self.values)
+        large: list[int] = []
+        for slot in sorted(range(len(self.values)), key=lambda each: len(self.values[each].data)):
+            inline += len(self.values[slot].data)
+            if inline > INLINE_BYTES:
+                large.append(slot)
+        for slot in sorted(large):
+            found[slot] = aligned(offset)
+            offset = found[slot] + aligned(len(self.values[slot].data))
+        return found
+
+
+class ModuleTable:
+    """Kernel sources, equal ones under one index. What their constants hold goes into the table of slots."""
+
+    def __init__(self, slots: SlotTable):
+        self._slots = slots
+        self._index: dict[tuple[Kernels, str], int] = {}
+        self._modules: list[Module] = []
+
+    def add(self, kernels: Kernels, checks: str = "") -> int:
+        """The index of a source with assertions behind it, added if it is new."""
+        if (kernels, checks) not in self._index:
+            self._index[kernels, checks] = len(self._modules)
+            slots = tuple(self._slots.slot(value) for _, value in kernels.constants)
+            names = tuple(name for name, _ in kernels.constants)
+            self._modules.append(Module(kernels.source + checks, kernels.file, kernels.options, slots, names))
+        return self._index[kernels, checks]
+
+    def modules(self) -> Sequence[Module]:
+        """The protocol's records, in the order of their indices."""
+        return tuple(self._modules)

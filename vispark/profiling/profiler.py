@@ -1,0 +1,367 @@
+"""Where a program's time goes, as a table and as a trace that Perfetto opens.
+
+The table adds up to the wall time. A moment at which the driver waits for a plan's answer is the plan's; any other at
+which Spark's tasks run is shared by them alike, and each task's share is divided as its metrics say; any other at which
+a Spark job is under way is its scheduling; and all else is the driver's.
+
+While a profile is taken, each step of a plan is waited for in the worker, so that its time is its own: steps do not
+overlap, and a recorded plan is not replayed. What runs ahead otherwise begins as without, and is waited for too. So the
+whole takes longer than without, and the shares are what counts. What devices are said to do, they take the time of
+themselves; what a worker does beside is scheduling.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+
+from gpu_worker.protocol.messages import Times
+from vispark.errors import PlanError
+from vispark.profiling.attribution import shares, tracks
+from vispark.profiling.spark_jobs import Job, Stage, Task, jobs_since, jobs_so_far
+
+log = logging.getLogger(__name__)
+
+#: What time is spent on, in the order of the table.
+KINDS = {
+    "parse": "records computed and read in Spark's tasks that load, and packed",
+    "transport": "to the workers and back: packed records, messages, results",
+    "host-to-device": "copied to devices",
+    "compile": "kernels compiled",
+    "kernel": "in kernels",
+    "exchange": "ghost cells exchanged",
+    "python": "waited for in Spark's tasks: Python workers and their functions, files",
+    "jvm": "computed by the JVM in Spark's tasks",
+    "shuffle": "shuffles written and waited for",
+    "gc": "garbage collected in JVMs while tasks ran",
+    "serialisation": "tasks read and their results written by executors",
+    "scheduling": "Spark's jobs while no task ran, tasks on their way, and workers' launching",
+    "driver": "plans recorded and worked out, results put together, and all else",
+}
+
+#: Tasks that a trace shows; of more it has the stages.
+_SHOWN_TASKS = 2000
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that took time: seconds from the profile's start, on some track, as part of an answer."""
+
+    name: str
+    kind: str
+    start: float
+    seconds: float
+    track: str
+    answer: int
+
+
+@dataclass
+class Profile:
+    """What :func:`profile` took down.
+
+    Attributes
+    ----------
+    total : float
+        Wall time in seconds.
+    events : list of Event
+        What the driver waited for in workers, in the order in which it ended.
+    jobs : list of vispark.profiling.spark_jobs.Job
+        Spark's jobs, with their stages and tasks.
+    forgotten : int
+        How many more jobs there were, of which Spark remembers nothing; their time is the driver's. Spark remembers the
+        last ``spark.ui.retainedJobs`` jobs and ``spark.ui.retainedStages`` stages.
+
+    Examples
+    --------
+    >>> found = Profile(total=2.0)
+    >>> found.add("reduce", {"kernel": 1.5}, found.started, "worker")
+    >>> found.seconds["kernel"], found.seconds["driver"]
+    (1.5, 0.5)
+    """
+
+    total: float = 0.0
+    events: list[Event] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    forgotten: int = 0
+    started: float = field(default_factory=time.monotonic)
+    #: The same moment by the clock that Spark's driver notes times by.
+    epoch: float = field(default_factory=time.time)
+    _answers: int = 0
+    _told: dict[tuple[int, int], Mapping[str, float]] = field(default_factory=dict)
+    #: By application, the number of its first job that counts.
+    _first: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By kind of work; they add up to ``total``. Before its end a profile knows nothing of Spark's jobs."""
+        found, events = dict.fromkeys(KINDS, 0.0), self.events[:]
+        tasks = [task for job in self.jobs for stage in job.stages for task in stage.tasks]
+        levels = [[(event.start, event.start + event.seconds) for event in events],
+                  list(map(self._between, tasks)), list(map(self._between, self.jobs))]
+        (plans, of_tasks, of_jobs), nobodys = shares(levels, self.total or time.monotonic() - self.started)
+        for event, seconds in zip(events, plans, strict=True):
+            found[event.kind] += seconds
+        for task, seconds in zip(tasks, of_tasks, strict=True):
+            work = sum(task.parts.values())
+            for kind, each in task.parts.items() if work else [("scheduling", 1.0)]:
+                found[kind] += seconds * each / (work or 1.0)
+        found["scheduling"] += sum(of_jobs)
+        found["driver"] += nobodys
+        return found
+
+    def add(self, name: str, parts: Mapping[str, float], start: float, track: str) -> None:
+        """Something that took these seconds by kind, one after the other, from a moment of ``time.monotonic`` on."""
+        with self._lock:
+            self._answers += 1
+            for kind, seconds in parts.items():
+                if seconds > 0:
+                    self.events.append(Event(name, kind, start - self.started, seconds, track, self._answers))
+                    start += seconds
+
+    def told(self, stage: int, partition: int, seconds: Mapping[str, float]) -> None:
+        """What the Python worker of a Spark task took down, by kind of work."""
+        with self._lock:
+            self._told[stage, partition] = seconds
+
+    def _between(self, what: Job | Stage | Task) -> tuple[float, float]:
+        """From when to when, in seconds from the profile's start."""
+        start = min(max(what.start - self.epoch, 0.0), self.total)
+        return start, max(start, min(what.end - self.epoch, self.total))
+
+    def table(self) -> str:
+        """The break-down, a line for each kind of work.
+
+        Examples
+        --------
+        >>> found = Profile(total=2.0)
+        >>> found.add("reduce", {"kernel": 1.5}, found.started, "worker")
+        >>> print(found.table().splitlines()[4])
+        kernel              1.500000 s   75.0 %  in kernels
+        """
+        whole = self.total or 1.0
+        lines = [f"{kind:<16}{seconds:>12.6f} s {100 * seconds / whole:>6.1f} %  {KINDS[kind]}"
+                 for kind, seconds in self.seconds.items()]
+        return "\n".join([*lines, f"{'in all':<16}{self.total:>12.6f} s"])
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace, for https://ui.perfetto.dev or chrome://tracing: the Trace Event Format's JSON object."""
+        spans = [*self._worker_spans(), *self._spark_spans()]
+        numbers = enumerate(dict.fromkeys(span["tid"] for span in spans), 1)
+        names: list[dict[str, Any]] = [{"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "vispark"}}]
+        known = {track: number for number, track in numbers}
+        names += [{"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": track}}
+                  for track, number in known.items()]
+        for span in spans:
+            span["tid"] = known[span["tid"]]
+        Path(path).write_text(json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ms"}), encoding="utf-8")
+
+    def _worker_spans(self) -> Iterator[dict[str, Any]]:
+        """What workers answered; where several threads waited, answers that overlap on tracks beside each other."""
+        found: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
+        for event in sorted(self.events, key=lambda event: event.start):
+            found[event.track][event.answer].append(event)
+        for name, by_answer in found.items():
+            answers = list(by_answer.values())
+            between = [(parts[0].start, parts[-1].start + parts[-1].seconds) for parts in answers]
+            for parts, track in zip(answers, tracks(between), strict=True):
+                for event in parts:
+                    yield _span(f"{event.name}: {event.kind}", event.kind, _beside(name, track), event.start,
+                                event.seconds)
+
+    def _spark_spans(self) -> Iterator[dict[str, Any]]:
+        """Jobs, stages and tasks, those that overlap on tracks beside each other."""
+        stages = [stage for job in self.jobs for stage in job.stages]
+        tasks = [task for stage in stages for task in stage.tasks]
+        yield from self._on_tracks("Spark jobs", [(f"job {job.number}: {job.name}", job, {}) for job in self.jobs])
+        yield from self._on_tracks("Spark stages", [
+            (f"stage {stage.number}: {stage.name}", stage, _added_up(stage.tasks)) for stage in stages])
+        if len(tasks) <= _SHOWN_TASKS:
+            yield from self._on_tracks("Spark tasks", [(task.name, task, dict(task.parts)) for task in tasks])
+
+    def _on_tracks(self, name: str, found: list[tuple[str, Any, dict[str, float]]]) -> Iterator[dict[str, Any]]:
+        between = [self._between(what) for _, what, _ in found]
+        for (title, what, parts), (start, end), track in zip(found, between, tracks(between), strict=True):
+            within = _beside(name, track)
+            yield _span(title, name, within, start, end - start) | ({"args": parts} if parts else {})
+            if isinstance(what, Task) and parts:
+                work = sum(parts.values())
+                for kind, each in parts.items():
+                    seconds = (end - start) * each / work
+                    yield _span(kind, kind, within, start, seconds)
+                    start += seconds
+
+    def _begin(self) -> None:
+        """Take note of which jobs do not count."""
+        context = SparkContext._active_spark_context
+        if context is not None and context._jsc:
+            self._first[context.applicationId] = jobs_so_far(context)
+
+    def _leave(self, context: SparkContext) -> None:
+        """Ask Spark what the jobs of a context spent their time on; it may not be asked again.
+
+        The stages of the next context have the same numbers, and tasks have told nothing of these yet.
+        """
+        with self._lock:
+            told, self._told = self._told, {}
+        if context._jsc:
+            found, forgotten = jobs_since(context, self._first.get(context.applicationId, 0), told)
+            self.jobs += found
+            self.forgotten += forgotten
+
+    def _finish(self) -> None:
+        self.total = time.monotonic() - self.started
+        if SparkContext._active_spark_context is not None:
+            self._leave(SparkContext._active_spark_context)
+        if self.forgotten:
+            log.warning("Spark remembers nothing of %d jobs, whose time the profile has as the driver's: "
+                        "spark.ui.retainedJobs and spark.ui.retainedStages say how many it remembers", self.forgotten)
+
+
+def _span(name: str, category: str, track: str, start: float, seconds: float) -> dict[str, Any]:
+    """A slice of a trace, still with its track's name."""
+    return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": track, "ts": start * 1e6, "dur": seconds * 1e6}
+
+
+def _beside(name: str, track: int) -> str:
+    """What the tracks are called that stand beside each other."""
+    return f"{name} {track + 1}" if track else name
+
+
+def _added_up(tasks: tuple[Task, ...]) -> dict[str, float]:
+    """Seconds by kind of work of several tasks."""
+    found: dict[str, float] = defaultdict(float)
+    for task in tasks:
+        for kind, seconds in task.parts.items():
+            found[kind] += seconds
+    return dict(found)
+
+
+_current: Profile | None = None
+
+
+def current() -> Profile | None:
+    """The profile that is being taken, if one is."""
+    return _current
+
+
+@contextmanager
+def profile(path: str | os.PathLike[str] | None = None) -> Iterator[Profile]:
+    """Take down where the time goes of what the program does meanwhile.
+
+    Parameters
+    ----------
+    path : path, optional
+        Where to write a trace that https://ui.perfetto.dev opens.
+
+    Raises
+    ------
+    PlanError
+        If a profile is being taken already.
+    OSError
+        If the trace cannot be written there: before anything is done, or where that is so at the end alone. What the
+        program itself raises then has that as a note.
+
+    Examples
+    --------
+    >>> numbers = sc.parallelize([1.0, 2.0, 3.0], 2).cache("GPU")
+    >>> with profile() as found:
+    ...     total = numbers.vmap(lambda x: 2 * x).sum()
+    >>> total, found.seconds["kernel"] > 0
+    (12.0, True)
+    >>> print(found.table())                                        # doctest: +ELLIPSIS
+    parse ...
+    """
+    global _current
+    if _current is not None:
+        raise PlanError("a profile is being taken already: leave that one first")
+    trace = None if path is None else Path(path).absolute()
+    if trace is not None:
+        trace.open("a").close()     # what cannot be written is an error before the program, not behind it
+    found = Profile()
+    found._begin()
+    _current = found
+    with ExitStack() as stack:
+        stack.push(partial(_end, found, trace))
+        yield found
+
+
+def _end(found: Profile, trace: Path | None, _: type | None, error: BaseException | None, __: object) -> None:
+    """End a profile behind a program that may have failed, whose error stays the one that is raised."""
+    global _current
+    _current = None
+    found._finish()
+    if trace is None:
+        return
+    try:
+        found.save(trace)
+    except OSError as unwritten:
+        if error is None:
+            raise
+        error.add_note(f"the trace of the profile that was being taken cannot be written either: {unwritten}")
+
+
+def parts_of(times: Times, seconds: float) -> dict[str, float]:
+    """What an answer's time was spent on that took so many ``seconds``, as one sees it who waited for it.
+
+    Where others were waited for meanwhile, it took longer than it seems, and what is seen has the same shares.
+    """
+    found = {"host-to-device": times.copy_in, "compile": times.compile, "kernel": times.kernels,
+             "exchange": times.exchange, "scheduling": times.scheduling}
+    busy = sum(found.values())
+    if busy > seconds:
+        return {kind: each * seconds / busy for kind, each in found.items()}
+    return {**found, "transport": seconds - busy}
+
+
+def answered(labels: Sequence[str], times: Times, began: float, runtime_dir: str, *, relayed: bool = False) -> None:
+    """A plan's answer came, for which the driver waited since it ``began``; where a profile is taken that notes it.
+
+    What a plan that is relayed spends on its way is Spark's.
+    """
+    if _current is None:
+        return
+    parts = parts_of(times, time.monotonic() - began)
+    if relayed:
+        parts["scheduling"] += parts.pop("transport", 0.0)
+    _current.add(", ".join(labels) or "take", parts, began, f"worker {runtime_dir}")
+
+
+def leaving(context: SparkContext) -> None:
+    """Before a context stops, ask it what a profile that is being taken has to know."""
+    if _current is not None:
+        _current._leave(context)
+
+
+@dataclass
+class Spent:
+    """Seconds by kind of work of one Spark task."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _last: float = field(default_factory=time.monotonic)
+
+    def lap(self, kind: str) -> float:
+        """What was done since the last lap was of a kind; the seconds."""
+        now = time.monotonic()
+        seconds, self._last = now - self._last, now
+        self.seconds[kind] += seconds
+        return seconds
+
+    def answered(self, times: Times) -> None:
+        """What was done since the last lap was to ask a worker, which took that long."""
+        now = time.monotonic()
+        for kind, seconds in parts_of(times, now - self._last).items():
+            self.seconds[kind] += seconds
+        self._last = now

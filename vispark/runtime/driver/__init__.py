@@ -1,0 +1,1 @@
+"""The driver: sessions, connections to workers, plans in flight, recovery."""

@@ -1,0 +1,183 @@
+"""What workers may forget, told to those that hear of it from no plan: by a message, or by tasks of Spark."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from pyspark import RDD, SparkContext
+
+from vispark.runtime.bridge import Credentials, Home
+from vispark.runtime.driver.release_queue import Released
+from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, attempts_of
+from vispark.runtime.driver.worker import Worker, Workers
+from vispark.runtime.executor.relay_tasks import Errand
+
+log = logging.getLogger(__name__)
+
+#: For how long, in seconds, what a worker is to be told through a Spark task waits for a plan to take it along, and how
+#: often tasks that may leave copies are looked at.
+_PATIENCE = 0.1
+
+#: How many seconds later it is tried again where no task came to a worker's node, twice as many each time, and how
+#: often: all slots there may be taken, by tasks that were killed too, and the node may be gone.
+_AGAIN = 0.5
+_TRIES = 7
+
+#: Where each task is a job: how many there are for each worker, as Spark may take any node, and how many at once.
+_PER_WORKER = 8
+_AT_ONCE = 16
+
+
+class Errands:
+    """Lets workers know what nobody refers to any more, and which copies count.
+
+    Where a task ran twice (Spark runs twins, and repeats what failed) the driver takes one of the copies and knows
+    nothing of the node that holds the other. Once no task of the stage runs any more, tasks on all nodes look for it.
+
+    Parameters
+    ----------
+    context : SparkContext
+        Runs the tasks.
+    credentials : Credentials
+    workers : Workers
+        All that are known.
+    released : Released
+        What nobody refers to any more.
+    residencies : mapping of int to Residency
+        What is held, by number.
+    """
+
+    def __init__(self, context: SparkContext, credentials: Credentials, workers: Workers, released: Released,
+                 residencies: Mapping[int, Residency]):
+        self._context = context
+        self._credentials = credentials
+        self._workers = workers
+        self._released = released
+        self._residencies = residencies
+        #: The VRDDs of which tasks may have left copies, by their stage.
+        self._strays: dict[int, tuple[int, ...]] = {}
+        self._speculates = context.getConf().get("spark.speculation", "false").lower() == "true"
+        #: How many Spark jobs were run.
+        self.jobs = 0
+        self._busy = False
+        self._tries = 0
+        self._thread = threading.Thread(target=self._keep_house, name="vispark keeper", daemon=True)
+        self._thread.start()
+
+    def loaded(self, stages: Iterable[int], numbers: Iterable[int]) -> None:
+        """Take note of what the tasks of some stages have brought; if some of them ran twice, of the copies too."""
+        for stage in stages:
+            attempts = attempts_of(self._context, stage)
+            if attempts is not None and attempts.started > attempts.tasks:
+                self._strays[stage], self._tries = tuple(numbers), _TRIES
+                self._released.wake()
+
+    @property
+    def idle(self) -> bool:
+        """Whether all have been told what they may forget."""
+        return not (self._released or self._busy or self._strays or any(each.waits for each in self._workers.known()))
+
+    def join(self) -> None:
+        """Wait for the thread, once nothing more is to come."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout=5)
+
+    def _keep_house(self) -> None:
+        while self._released.wait(self._pause()):
+            self._busy = True
+            numbers = self._released.take()
+            if numbers:
+                self._tries = _TRIES
+                self._workers.release(numbers)
+            try:
+                self._run()
+            except (*SPARK_JOB_FAILED, ReferenceError, AttributeError) as error:
+                # The context may be stopping.
+                log.debug("workers were not told what they may forget: %s", error)
+            self._busy = False
+
+    def _pause(self) -> float | None:
+        """The seconds until there is something to be done, if nothing happens."""
+        if self._strays and self._tries == _TRIES:
+            return _PATIENCE
+        waits = self._strays or (self._tries and any(worker.waits for worker in self._workers.known()))
+        return _AGAIN * 2 ** (_TRIES - self._tries) if waits else None
+
+    def _run(self) -> None:
+        relayed = [worker for worker in self._workers.known() if not worker.direct]
+        with ExitStack() as stack:
+            before = dict(self._strays)
+            keep = self._swept(stack)
+            if not keep and (not any(worker.waits for worker in relayed) or self._released.closes(_PATIENCE)):
+                return
+            waiting = [worker for worker in relayed if worker.waits]
+            if keep or waiting:
+                came = self._tell(waiting, keep)
+                if keep and self._tries and not came >= {worker.home for worker in self._workers.known()}:
+                    self._strays.update(before)
+
+    def _swept(self, stack: ExitStack) -> dict[int, dict[Home, tuple[int, ...]]]:
+        """Where the partitions of those VRDDs count of which tasks, that have all ended now, may have left copies.
+
+        Nothing is loaded of them before the ``stack`` is closed.
+        """
+        keep: dict[int, dict[Home, tuple[int, ...]]] = {}
+        for stage, numbers in list(self._strays.items()):
+            attempts = attempts_of(self._context, stage)
+            if attempts is not None and attempts.active:
+                continue
+            found = [residency for residency in map(self._residencies.get, numbers) if residency is not None]
+            with ExitStack() as locks:
+                if not all(_locked(residency, locks) for residency in found):
+                    continue
+                stack.push(locks.pop_all())
+            del self._strays[stage]
+            keep.update({number: {} for number in numbers})
+            keep.update({residency.cached.number: residency.by_home() for residency in found})
+        return keep
+
+    def _tell(self, waiting: list[Worker], keep: dict[int, dict[Home, tuple[int, ...]]]) -> set[Home]:
+        """Run the tasks; where they came to."""
+        self._tries = max(self._tries - 1, 0)
+        deferred = {worker: worker.take_deferred() for worker in waiting}
+        task = Errand(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
+        came: set[Home] = set()
+        try:
+            # Any task on a node will do.
+            alone = self._speculates and self._tries < _TRIES - 1
+            count = _PER_WORKER * len(self._workers.known()) if alone else 2 * self._context.defaultParallelism
+            found = self._context.parallelize(range(count), count).mapPartitionsWithIndex(task)
+            if alone:
+                came.update(self._one_by_one(found, count))
+            else:
+                self.jobs += 1
+                came.update(found.collect())
+        finally:
+            for worker, each in deferred.items():
+                if worker.home not in came:
+                    worker.not_told(each)
+        return came
+
+    def _one_by_one(self, found: RDD[Home], count: int) -> list[Home]:
+        """What the partitions give, by a job for each: Spark makes no twin of a stage's only task.
+
+        Where a Python worker takes long to start, a task's twin on another node would end before it, and the worker be
+        killed, and started anew for the next task.
+        """
+        self.jobs += count
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="vispark errand") as pool:
+            jobs = pool.map(lambda partition: self._context.runJob(found, list, [partition]), range(count))
+            return [home for homes in jobs for home in homes]
+
+
+def _locked(residency: Residency, stack: ExitStack) -> bool:
+    """Whether nobody is loading it, and nobody will before the ``stack`` is closed."""
+    if not residency.lock.acquire(blocking=False):
+        return False
+    stack.callback(residency.lock.release)
+    return True

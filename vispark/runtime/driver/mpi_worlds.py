@@ -1,0 +1,63 @@
+"""The MPI worlds of a session: who exchanges halos with whom, and in which order plans do so."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Mapping
+
+from gpu_worker.protocol.grids import World, place_name
+from vispark.plan.ops import Chain, needs_neighbours
+from vispark.runtime.bridge import Home
+
+log = logging.getLogger(__name__)
+
+
+class Worlds:
+    """The present world of a session, whose plans have turns, so that they reach all workers in one order."""
+
+    def __init__(self) -> None:
+        self._homes: tuple[Home, ...] = ()
+        self._epochs: tuple[int, ...] = ()
+        self._key = b""
+        self._turn = 0
+        self._lock = threading.Lock()
+
+    def of(self, epochs: Mapping[Home, int], nodes: Chain) -> list[World | None]:
+        """The world of a plan for each of its workers; none where it needs no neighbours, or one worker has them all.
+
+        Parameters
+        ----------
+        epochs : mapping of Home to int
+            The workers, and the present process of each: another one has not joined the world of those before.
+        nodes : Chain
+            The plan's operations.
+        """
+        if len(epochs) < 2 or not any(needs_neighbours(nodes, position) for position in range(len(nodes))):
+            return [None] * len(epochs)
+        with self._lock:
+            members = tuple(sorted(epochs, key=lambda home: (home.machine, home.runtime_dir)))
+            processes = tuple([epochs[home] for home in members])
+            if not self._key or (members, processes) != (self._homes, self._epochs):
+                if self._homes:
+                    log.warning("another MPI world is begun, of %d workers, and the plan waits for it", len(members))
+                self._homes, self._epochs, self._key, self._turn = members, processes, secrets.token_bytes(16), 0
+            turn, self._turn = self._turn, self._turn + 1
+            names = tuple(place_name(home.machine, home.runtime_dir) for home in members)
+            return [World(self._key, members.index(home), names, turn) for home in epochs]
+
+    def renew(self) -> None:
+        """Let the next plan have a new world: something was lost, or a plan has failed."""
+        with self._lock:
+            self._key = b""
+
+    def end(self, world: World) -> list[Home]:
+        """Let the next plan have a new world than that one; the workers that may wait in it, where it was the present
+        one.
+        """
+        with self._lock:
+            if self._key != world.key:
+                return []
+            self._key = b""
+            return [home for rank, home in enumerate(self._homes) if rank != world.rank]

@@ -1,0 +1,370 @@
+"""A connection to a worker on which plans follow one another like work on a CUDA stream.
+
+A plan is sent without waiting for those before it; the worker does them in order, so a plan may start from what an
+earlier one will have kept. Answers are taken in the same order, when somebody needs one of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import numpy as np
+
+from gpu_worker.client.connection import Client
+from gpu_worker.protocol.messages import Ran, Release, Request
+from gpu_worker.protocol.payload import KEPT_MEMORIES, MAPPED_SECONDS, Data, Payload, results
+from gpu_worker.protocol.plans import KEPT_PLANS
+from gpu_worker.protocol.shared import Loan, prefer
+from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
+from vispark.lower.executable import Shipment
+
+_P = ParamSpec("_P")
+_Given = TypeVar("_Given")
+
+#: The plans that a lane may have sent without having taken their answers.
+AHEAD = 16
+
+#: How many plans a worker is taken to know of this connection's: others bring plans too, and where it does not know one
+#: behind which there are others, what these start from is missing.
+_KNOWN = KEPT_PLANS // 2
+
+#: Told of each plan that was answered, or is lost.
+Heard = Callable[["Ticket"], None]
+
+#: Raises the error of a kernel that ended the worker's process, if it was one of a plan's.
+Blame = Callable[[Client, Shipment, int], None]
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request on its way to a worker with its memory, and its answer once that was taken.
+
+    ``released`` are the VRDDs that the worker may forget before it does the request.
+    """
+
+    number: int
+    shipment: Shipment | None
+    released: tuple[int, ...] = ()
+    answer: tuple[Ran, Data] | None = None
+    error: VisparkError | None = None
+    done: bool = False
+    loan: Loan | None = None
+    #: When it was sent, on the monotonic clock.
+    sent: float = 0.0
+    #: Where results may lie in the memory that the request brought.
+    results: int = -1
+
+    def end(self) -> None:
+        """Nobody has anything in that memory any more."""
+        if self.loan is not None:
+            self.loan.end()
+            self.loan = None
+
+    def spoil(self) -> None:
+        """Nobody knows whether the worker is done with that memory."""
+        if self.loan is not None:
+            self.loan.spoil()
+            self.loan = None
+
+
+def _alone(action: Callable[Concatenate[Lane, _P], _Given]) -> Callable[Concatenate[Lane, _P], _Given]:
+    """Lets one thread at a time use a lane. What is no error of ours, such as Ctrl-C, breaks the connection off: nobody
+    knows how far it is then.
+    """
+    @functools.wraps(action)
+    def alone(lane: Lane, *arguments: _P.args, **named: _P.kwargs) -> _Given:
+        with lane.lock:
+            is_known = False
+            try:
+                found = action(lane, *arguments, **named)
+                is_known = True
+                return found
+            except VisparkError:
+                is_known = True
+                raise
+            finally:
+                if not is_known:
+                    lane._break_off()
+
+    return alone
+
+
+@dataclass
+class Lane:
+    """Requests to one worker over one connection, by one thread at a time.
+
+    Parameters
+    ----------
+    client : Client
+        The connection.
+    seconds : float
+        The deadline of a plan, from when it is begun.
+    blame : callable
+        Finds the kernel that ended the worker's process.
+    heard : callable
+        Told of what came of plans.
+    """
+
+    client: Client
+    seconds: float
+    blame: Blame
+    heard: Heard
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    #: The last plans that the worker was sent over this connection, the very last one at the end.
+    _known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
+    _waiting: deque[Ticket] = field(default_factory=deque)
+    #: The memories that the worker has mapped, by number, and until when that is likely.
+    _mapped: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_MEMORIES))
+    _mapped_until: float = 0.0
+    #: By the plan, the bytes that it folded last, where those are too many for a reply.
+    _large: dict[bytes, int] = field(default_factory=dict)
+    #: What was to be kept by a plan that failed, so that plans that start from there tell of the same error.
+    _failed: dict[int, VisparkError] = field(default_factory=dict)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no answer is to come."""
+        return not self._waiting
+
+    def close(self) -> None:
+        """Close the connection."""
+        for ticket in list(self._waiting):
+            ticket.spoil()
+        self.client.close()
+
+    def uses(self, number: int) -> bool:
+        """Whether a plan on its way starts from a VRDD."""
+        return any(ticket.shipment and number in ticket.shipment.vrdds for ticket in list(self._waiting))
+
+    @_alone
+    def send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
+        """Send a plan, and what the worker may let go of before it.
+
+        Raises
+        ------
+        WorkerLost
+            If the connection breaks.
+        """
+        while len(self._waiting) >= AHEAD:
+            self._take()
+        ticket = Ticket(0, shipment, released)
+        self._send(ticket, shipment)
+        self._waiting.append(ticket)
+        return ticket
+
+    def _send(self, ticket: Ticket, shipment: Shipment) -> None:
+        key, client = shipment.prepared.key, self.client
+        results = self._large.get(key, 0) if client.shares_memory else 0
+        loan: Loan | None = None
+
+        def memory(nbytes: int) -> int:
+            nonlocal loan
+            loan = self._loan(shipment, nbytes)
+            return loan.payload.number if client.shares_memory else 0
+
+        request, nbytes = shipment.request(client.next_number(), client.epoch, self.seconds, known=key in self._known,
+                                           released=ticket.released, results=results, memory=memory)
+        if not client.shares_memory and (nbytes or key not in self._known):
+            # What is large is not sent towards a worker that waits for its own answers to be taken.
+            while self._waiting and self._waiting[0] is not ticket:
+                self._take()
+        ticket.number, ticket.loan, ticket.results = request.number, loan, request.results
+        self._transmit(request, ticket)
+        self._known[key] = None
+        self._known.move_to_end(key)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
+
+    def _loan(self, shipment: Shipment, nbytes: int) -> Loan:
+        """Memory with a plan's values and so many bytes in all: what they were captured into, where that will do."""
+        found = shipment.values.loan() if self.client.shares_memory else None
+        if found is not None and found.take():
+            if found.payload.size >= nbytes:
+                return found
+            found.spoil()       # what is captured next goes to the memory that is large enough
+            found.end()
+        found = Loan(self.client.payload(nbytes), self.client.recycle)
+        found.take()
+        shipment.values.write(found.payload, 0)
+        return found
+
+    def _has_mapped(self, payload: Payload) -> bool:
+        """Whether the worker has some memory mapped, as far as is known; a request behind which there is no other can
+        be sent anew if it has not.
+        """
+        return payload.number in self._mapped and not self._waiting and time.monotonic() < self._mapped_until
+
+    @_alone
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Let the worker forget VRDDs, after what it was sent before. Raises as :meth:`send` does."""
+        request = Release(self.client.next_number(), numbers)
+        ticket = Ticket(request.number, None, numbers)
+        self._transmit(request, ticket)
+        self._waiting.append(ticket)
+
+    @_alone
+    def ask(self, request: Callable[[Client], Request]) -> Any:
+        """The answer to a small request, after those on their way, as to a release that another thread just sent.
+
+        Raises
+        ------
+        VisparkError
+            What the worker says went wrong.
+        """
+        while self._waiting:
+            self._take()
+        return self.client.request(request(self.client))[0]
+
+    def _transmit(self, request: Request, ticket: Ticket) -> None:
+        loan = ticket.loan
+        descriptors = [] if loan is None or self._has_mapped(loan.payload) else [loan.payload.descriptor]
+        ticket.sent, is_sent = time.monotonic(), False
+        try:
+            self.client.send(request, descriptors)
+            is_sent = True
+        except WorkerLost as error:
+            self._lost(error)
+            raise
+        finally:
+            if not is_sent:
+                ticket.spoil()
+
+    @_alone
+    def wait(self, ticket: Ticket) -> tuple[Ran, Data]:
+        """The answer to a plan.
+
+        Raises
+        ------
+        VisparkError
+            If it failed, or one did whose result it starts from.
+        """
+        while not ticket.done:
+            self._take()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.answer
+
+    def _take(self) -> None:
+        """Take the oldest answer."""
+        ticket = self._waiting[0]       # which is on its way, and uses what it starts from, until it is answered
+        try:
+            if not self._answered(ticket):
+                return
+        except (WorkerLost, Fenced) as error:
+            self._lost(error)
+            return
+        except VisparkError as error:
+            ticket.spoil()
+            ticket.error = self._reason(ticket, error)
+            self._failed.update(dict.fromkeys(ticket.shipment.vrdds[1:] if ticket.shipment else (), ticket.error))
+        ticket.done = True
+        self._waiting.popleft()
+        self.heard(ticket)
+        if not self._waiting:
+            self._failed.clear()
+
+    def _answered(self, ticket: Ticket) -> bool:
+        """Take the answer to a request; False where it was sent anew, with its plan and the memory of its values.
+
+        It is not where others behind it may have started from what it was to keep.
+        """
+        try:
+            reply, descriptors = self.client.receive(ticket.number)
+        except PlanUnknown as error:
+            self._known.pop(ticket.shipment.prepared.key, None)
+            self._mapped.clear()
+            ticket.end()
+            if len(self._waiting) > 1:
+                raise PartitionMissing(error.message, error.place, error.detail) from error
+            self._send(ticket, ticket.shipment)
+            return False
+        if ticket.shipment:
+            if ticket.loan and self.client.shares_memory:
+                self._keeps(ticket.loan.payload, ticket.sent)
+            ticket.answer = reply, self._results(ticket, reply, descriptors)
+            ticket.end()
+        return True
+
+    def _keeps(self, payload: Payload, sent: float) -> None:
+        """The worker keeps a payload's memory for some time from when it had it, and this thread is likely to send it
+        again.
+        """
+        if not self._mapped or self._mapped[-1] != payload.number:
+            with suppress(ValueError):
+                self._mapped.remove(payload.number)
+            self._mapped.append(payload.number)
+        self._mapped_until = sent + MAPPED_SECONDS
+        prefer(self.client)
+
+    def _results(self, ticket: Ticket, reply: Ran, descriptors: list[int]) -> Data:
+        """What a reply brought."""
+        if reply.placed:
+            loan = ticket.loan
+            if loan is None or ticket.results < 0:
+                raise ProtocolError("a worker says that it put results where there is no place for them")
+            whole = np.frombuffer(loan.payload.memory, np.uint8)
+            found = Data(Data(whole).view(ticket.results, reply.placed))
+            ticket.loan = None
+            weakref.finalize(whole, loan.end).atexit = False
+            return found
+        found = results(reply.data, descriptors)
+        if reply.folded is not None and descriptors:
+            self._large[ticket.shipment.prepared.key] = found.size
+        return found
+
+    def _reason(self, ticket: Ticket, error: VisparkError) -> VisparkError:
+        if isinstance(error, PartitionMissing) and ticket.shipment:
+            return self._failed.get(ticket.shipment.vrdds[0], error)
+        return error
+
+    def _lost(self, error: VisparkError) -> None:
+        """All that is on its way is lost; of a plan whose kernel did it, and of those that start from what it was to
+        keep, it is that kernel's error.
+        """
+        todo = self._given_up(error)
+        try:
+            self._find_guilty(todo)
+        finally:
+            for each in todo:
+                self.heard(each)
+            self._failed.clear()
+
+    def _find_guilty(self, lost: list[Ticket]) -> None:
+        is_found = False
+        for each in lost:
+            if each.shipment is None:
+                continue
+            start, *kept = each.shipment.vrdds
+            reason = self._failed.get(start)
+            if reason is None and not is_found:
+                try:
+                    self.blame(self.client, each.shipment, each.number)
+                except VisparkError as fault:
+                    is_found, reason = True, fault
+            if reason is not None:
+                each.error = reason
+                self._failed.update(dict.fromkeys(kept, reason))
+
+    def _break_off(self) -> None:
+        """The same where it is not the worker that ended: what it was sent may be done all the same."""
+        for each in self._given_up(WorkerLost("the program was interrupted while it used the connection to a worker, "
+                                              "which was closed therefore")):
+            self.heard(each)
+
+    def _given_up(self, error: VisparkError) -> list[Ticket]:
+        """Close the connection; what was on its way."""
+        self.client.close()
+        found = list(self._waiting)
+        for each in found:
+            each.spoil()
+            each.error, each.done = error, True
+        self._waiting.clear()
+        return found

@@ -1,0 +1,165 @@
+"""The plans of a session, kept by what they depend on, so that a loop's later passes only fill in their values.
+
+A plan depends on the operations' shapes (:attr:`vispark.plan.ops.Recorded.key`), on what is wanted, and on what the
+content that it starts from looks like and where it is: not on VRDDs' numbers, nor on the values of arguments.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark.lower.executable import Prepared
+from vispark.lower.grid import lowering
+from vispark.lower.stages import Goal
+from vispark.plan.ops import Cached, Chain, Node, place_of
+from vispark.records.partition_schema import Content
+from vispark.runtime.bridge import Home
+
+#: The most plans that are kept, and the most of one shape whose kernels were made for other numbers.
+_PLANS = 256
+_ALIKE = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What content looks like, and where it is, by partition; compared again and again, so hashed once."""
+
+    homes: tuple[tuple[int, Home], ...]
+    contents: tuple[Content, ...]
+    hashed: int = field(default=0, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, homes: Mapping[int, Home], contents: Mapping[int, Content]) -> Shape:
+        """The shape of the partitions that are in ``homes``."""
+        partitions = sorted(homes)
+        where = tuple([(partition, homes[partition]) for partition in partitions])
+        what = tuple([contents[partition] for partition in partitions])
+        return cls(where, what, hash((where, what)))
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The bytes of all of it."""
+        return sum(content.nbytes for content in self.contents)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A plan for each worker.
+
+    Attributes
+    ----------
+    shares : tuple of (Home, Prepared)
+        Where each part of it goes.
+    fold : Fold, FoldByKey or None
+        The fold at the end.
+    reason : str
+        Why that cannot run in the workers, where it cannot; then there are no shares.
+    kept : tuple of Shape
+        What everything that is kept looks like, if the plan is for all partitions.
+    """
+
+    shares: tuple[tuple[Home, Prepared], ...]
+    fold: Fold | FoldByKey | None
+    reason: str
+    kept: tuple[Shape, ...]
+
+    def fits(self, nodes: Chain) -> bool:
+        """Whether its kernels were made for the numbers that these operations have."""
+        return not self.shares or self.shares[0][1].fits(nodes)
+
+
+class Plans:
+    """The plans of one session; bounded."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[Hashable, tuple[Ready, ...]] = OrderedDict()
+        self._shapes: OrderedDict[Shape, Shape] = OrderedDict()
+        self._lock = threading.Lock()
+        #: What was asked for last, and the plan.
+        self._last: tuple[Hashable, Ready] = (None, Ready((), None, "", ()))
+        #: How many plans were worked out.
+        self.made = 0
+
+    def shape(self, homes: Mapping[int, Home], contents: Mapping[int, Content]) -> Shape:
+        """The shape of content; equal ones are one object."""
+        found = Shape.of(homes, contents)
+        with self._lock:
+            known = self._shapes.setdefault(found, found)
+            self._shapes.move_to_end(found)
+            while len(self._shapes) > _PLANS:
+                self._shapes.popitem(last=False)
+        return known
+
+    def ready(self, chain: Chain, start: Cached, nodes: Chain, shape: Shape, goal: Goal,
+              partitions: Sequence[int], room: int) -> Ready:
+        """The plan for some partitions of content of a shape.
+
+        Parameters
+        ----------
+        chain : Chain
+            At least from the operation on that says where the content of ``start`` lies.
+        nodes : Chain
+            The part of it behind ``start``.
+        room : int
+            The bytes of shared memory that thread blocks can have wherever it runs.
+
+        Raises
+        ------
+        PlanError
+            If it cannot be run as written.
+        """
+        which = partitions if isinstance(partitions, range) else tuple(partitions)
+        key = (tuple([_key(node, chain, nodes) for node in nodes]), goal, which, room, shape)
+        before, last = self._last
+        if key == before and last.fits(nodes):      # which takes less than hashing it
+            return last
+        alike = self._plans.get(key, ())
+        for ready in alike:
+            if ready.fits(nodes):
+                self._last = key, ready
+                return ready
+        ready = self._made(chain, start, shape, goal, partitions, room)
+        with self._lock:
+            self.made += 1
+            self._plans[key] = (ready, *alike)[:_ALIKE]
+            self._plans.move_to_end(key)
+            while len(self._plans) > _PLANS:
+                self._plans.popitem(last=False)
+        return ready
+
+    def _made(self, chain: Chain, start: Cached, shape: Shape, goal: Goal, partitions: Sequence[int],
+              room: int) -> Ready:
+        homes = dict(shape.homes)
+        contents = dict(zip(homes, shape.contents, strict=True))
+        work = lowering(chain, start, goal, shape.contents, room)
+        shares: dict[Home, list[int]] = {}
+        for partition in partitions:
+            work.add(partition, contents[partition])
+            shares.setdefault(homes[partition], []).append(partition)
+        reason = work.finish()
+        if reason:
+            return Ready((), None, reason, ())
+        prepared = tuple([(home, work.prepare(here)) for home, here in shares.items()])
+        whole = len(partitions) == len(homes) and prepared      # an RDD may have no partitions
+        kept = tuple([self.shape(homes, {partition: content for _, share in prepared
+                                         for partition, content in share.kept[number].items()})
+                      for number in range(len(prepared[0][1].kept))]) if whole else ()
+        assert not isinstance(work.fold, str)
+        return Ready(prepared, work.fold, "", kept)
+
+
+def _key(node: Node, chain: Chain, nodes: Chain) -> Hashable:
+    """What of a node a plan depends on."""
+    if node.cached is None:
+        return node.op.key
+    position = next(index for index, each in enumerate(chain) if each is node)
+    return node.op.key, node.cached.name, place_of(chain[:position + 1])
+

@@ -1,0 +1,267 @@
+"""What is lost of a long loop on a grid is computed anew: from the newest snapshot on, in short parts.
+
+A halo makes every partition depend on every other, so all of them go back to the same step. Parts are kept one after
+the other, as the loop itself keeps its steps; a loss on the way costs what came after the newest snapshot once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pyspark import RDD
+
+from vispark.errors import OutOfMemory, PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
+from vispark.plan import ops
+from vispark.plan.loop_call import LoopSpec
+from vispark.plan.ops import Cached, Chain, Node
+from vispark.runtime.bridge import Home
+from vispark.runtime.driver.loop_pacing import Pace
+from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.snapshot_replicas import owner
+from vispark.runtime.driver.snapshots import Snapshot
+
+if TYPE_CHECKING:
+    from vispark.runtime.driver.session import Session
+
+log = logging.getLogger(__name__)
+
+#: The operations that are computed at once, but for loops.
+_AT_ONCE = 32
+
+
+def enough(session: Session, wanted: Cached, partitions: Sequence[int]) -> Callable[[Node], bool]:
+    """Says of nodes, the last one first, whether some partitions of one that is wanted can be had from there."""
+    is_before = False
+
+    def is_enough(node: Node) -> bool:
+        nonlocal is_before
+        is_before = is_before or (node.cached is not None and node.cached.number == wanted.number)
+        return is_before and (is_held(session, node, partitions) or session.snapshots.find(node.saved) is not None)
+
+    return is_enough
+
+
+def is_held(session: Session, node: Node, partitions: Sequence[int]) -> bool:
+    """Whether workers hold a node's result in some partitions, as far as is known."""
+    residency = session.residencies.get(node.cached.number) if node.cached else None
+    return residency is not None and not session.missing(residency, partitions)
+
+
+@dataclass(frozen=True)
+class Point:
+    """How far it is: the last node of the chain that is done, and the steps that are done of a loop behind it."""
+
+    position: int
+    steps: int
+    residency: Residency
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A snapshot that was taken on the way, at a point."""
+
+    position: int
+    steps: int
+    saved: Cached
+
+
+class Replay:
+    """Computes the content of a chain's last node anew.
+
+    Parameters
+    ----------
+    session : Session
+    loader : RDD
+        The RDD before the send.
+    chain : Chain
+        From the send, or from what is held or saved. Its last node is to be kept, and something on the way needs
+        neighbours.
+    """
+
+    def __init__(self, session: Session, loader: RDD, chain: Chain):
+        self._session = session
+        self._loader = loader
+        self._everything = range(loader.getNumPartitions())
+        self._take(chain)
+        self._base: Residency | None = None
+        self._point: Point | None = None
+        self._marks: list[Mark] = []
+        self._pace = Pace()
+
+    def _take(self, chain: Chain) -> None:
+        self._chain = chain
+        #: The first node that may be started from in all partitions alone.
+        self._first = 0 if ops.is_cut(chain) else next(
+            position for position in range(len(chain)) if ops.needs_neighbours(chain, position))
+        #: The last node that was there once; what comes behind it is not computed anew.
+        self._was_there = max((index for index, node in enumerate(chain) if self._has_been(node)), default=-1)
+
+    def run(self, whole: Callable[[], Chain]) -> None:
+        """Compute it; after an error this may be called again, and goes on as far as it was.
+
+        ``whole`` gives the chain from the send on, for the case that what it begins with is lost, too.
+
+        Raises
+        ------
+        VisparkError
+            If something is lost under it, or fails.
+        """
+        point = self._start(whole)
+        if self._was_there > point.position:
+            log.warning("what was lost is computed anew for VRDD %s: %d operations behind %s", self._chain[-1].cached,
+                        self._was_there - point.position, self._chain[point.position].op)
+        while point.position < len(self._chain) - 1:
+            point = self._point = self._advanced(point)
+            self._session.parts += 1
+            known = self._session.residencies
+            self._marks = [mark for mark in self._marks if mark.saved.number in known]
+            if point.residency.saved is not None:
+                self._marks.append(Mark(point.position, point.steps, point.residency.saved))
+
+    # -- where to start -----------------------------------------------------------------------------------------------
+
+    def _start(self, whole: Callable[[], Chain]) -> Point:
+        """The latest point whose content is there, or can be had from a snapshot; else what the RDD's records give."""
+        if self._point is not None and not self._is_missing(self._point.residency):
+            return self._point
+        found = self._latest()
+        if found is None and ops.is_cut(self._chain):
+            self._point, self._marks = None, []         # nothing of which can be had
+            self._take(whole())
+            found = self._latest()
+        return found or self._loaded()
+
+    def _latest(self) -> Point | None:
+        for position in range(len(self._chain) - 1, self._first - 1, -1):
+            node = self._chain[position]
+            for mark in reversed(self._marks):
+                if mark.position == position:
+                    restored = self._restored(mark.saved, None, node)
+                    if restored is not None:
+                        return Point(position, mark.steps, restored)
+            residency = self._session.residencies.get(node.cached.number) if node.cached else None
+            if residency is not None and not self._is_missing(residency):
+                return Point(position, 0, residency)
+            restored = self._restored(node.saved, residency, node)
+            if restored is not None:
+                return Point(position, 0, restored)
+        return None
+
+    def _has_been(self, node: Node) -> bool:
+        residency = self._session.residencies.get(node.cached.number) if node.cached else None
+        return residency is not None and bool(residency.contents)
+
+    def _is_missing(self, residency: Residency) -> bool:
+        return bool(self._session.missing(residency, self._everything))
+
+    def _restored(self, saved: Cached | None, residency: Residency | None, node: Node) -> Residency | None:
+        """What a snapshot has, if that can still be had: under the node's own number, where it has one."""
+        session = self._session
+        snapshot = session.snapshots.find(saved)
+        if snapshot is None or not snapshot.places.keys() >= set(self._everything):
+            return None
+        target = residency or session.residency(str(node.op))
+        try:
+            for home in set(snapshot.places.values()):
+                self._take_back(snapshot, home, target)
+            target.tokens = target.tokens or snapshot.residency.tokens
+        except (PartitionMissing, WorkerUnavailable, OutOfMemory) as error:
+            log.warning("a snapshot is gone, and what came before it is computed anew: %s", error)
+            session.snapshots.lost(snapshot)
+            return None
+        if self._is_missing(target):
+            session.snapshots.lost(snapshot)
+            return None
+        session.snapshots.restored += 1
+        log.info("went back to the snapshot of %.1f s ago", time.monotonic() - snapshot.began)
+        return target
+
+    def _take_back(self, snapshot: Snapshot, home: Home, target: Residency) -> None:
+        """Have a worker's part of a snapshot held there, or, where that is lost, by the one that has a copy."""
+        worker, holder = self._session.workers.at(home), snapshot.holders.get(home)
+        partition = next(partition for partition, place in snapshot.places.items() if place == home)
+        relay = self._session.relayed(snapshot.residency, partition)
+        try:
+            target.bind(home, *worker.restore(snapshot.number, target.cached, relay))
+            return
+        except (PartitionMissing, WorkerUnavailable, WorkerLost) as error:
+            if isinstance(error, WorkerLost) and not worker.gone:
+                raise
+            if holder is None:
+                if isinstance(error, WorkerLost):
+                    raise WorkerUnavailable(f"the node of a snapshot is not there: {error.message}") from error
+                raise
+            log.warning("a node has lost its part of a snapshot, and another one takes its place: %s", error)
+        try:
+            target.bind(holder, *self._session.workers.at(holder).restore(
+                snapshot.number, target.cached, relay, owner(home)))
+        except WorkerLost:
+            raise
+        except VisparkError as error:           # There may be no room for it beside the holder's own part.
+            raise PartitionMissing(f"the copy of a node's part of a snapshot cannot be had: {error.message}") from error
+
+    def _loaded(self) -> Point:
+        """What is there before the first operation that needs neighbours: held, or loaded where it is not."""
+        session, chain = self._session, self._chain
+        kept = [index for index, node in enumerate(chain[:self._first])
+                if node.cached and node.cached.number in session.residencies]
+        last = max(kept, default=self._first - 1)
+        if not kept:
+            self._base = self._base or session.residency("the grid before its neighbours are needed")
+            chain = (*chain[:last], Node(chain[last].op, self._base.cached))
+        session.materialise(self._loader, lambda _=None: chain[:last + 1], chain[last].cached, self._everything)
+        return Point(last, 0, session.residencies[chain[last].cached.number])
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _advanced(self, point: Point) -> Point:
+        """Compute the next part."""
+        position = point.position + 1
+        node, is_last = self._chain[position], position == len(self._chain) - 1
+        match node.op:
+            case ops.Iterate(spec) if not is_last and node.cached is None:
+                return self._looped(point, spec)
+        stop = position
+        if not isinstance(node.op, ops.Iterate):
+            while stop + 1 < min(position + _AT_ONCE, len(self._chain)) \
+                    and not isinstance(self._chain[stop + 1].op, ops.Iterate):
+                stop += 1
+        target = self._target(stop)
+        self._round(point, (*self._chain[position:stop], Node(self._chain[stop].op, target.cached)))
+        self._session.replayed += sum(ops.needs_neighbours(self._chain, each)
+                                      for each in range(position, min(stop, self._was_there) + 1))
+        return Point(stop, 0, target)
+
+    def _looped(self, point: Point, spec: LoopSpec) -> Point:
+        """Some steps of a loop."""
+        target = self._session.residency(spec.label)
+        target.pace = self._pace
+        done = spec.done + point.steps
+        part = spec.part(self._pace.part(spec.steps - point.steps, done, spec.period), done)
+        self._round(point, (Node(ops.Iterate(part), target.cached),))
+        ended = target.iterated
+        self._session.replayed += ended.steps
+        done = point.steps + ended.steps
+        if done >= spec.steps or ended.steps < part.steps or 0 <= ended.change <= spec.until:
+            return Point(point.position + 1, 0, target)
+        return Point(point.position, done, target)
+
+    def _target(self, position: int) -> Residency:
+        """The number that a node's content is kept under."""
+        node = self._chain[position]
+        residency = self._session.residencies.get(node.cached.number) if node.cached else None
+        return residency or self._session.residency(str(node.op))
+
+    def _round(self, point: Point, nodes: Chain) -> None:
+        """Have nodes computed that come behind a point."""
+        before = point.position
+        op = self._chain[before + 1].op if point.steps else self._chain[before].op
+        while before and isinstance(self._chain[before].op, ops.MOVING):
+            before -= 1
+        context = [replace(node, cached=None) for node in self._chain[before:point.position]]
+        chain = (*context, Node(op, point.residency.cached), *nodes)
+        self._session.computed(self._loader, chain, point.residency.cached, self._everything)

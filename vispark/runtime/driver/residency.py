@@ -1,0 +1,140 @@
+"""What the driver knows of content that workers hold under one number, and how they come to forget it."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark import RDD
+
+from gpu_worker.protocol.grids import Iterated
+from gpu_worker.protocol.messages import Ran
+from vispark.plan.ops import Cached
+from vispark.records.partition_schema import Content
+from vispark.runtime.bridge import Home, Token
+from vispark.runtime.driver.loop_pacing import Pace
+from vispark.runtime.driver.plan_cache import Plans, Shape
+from vispark.runtime.driver.release_queue import Released
+from vispark.runtime.driver.worker import LOST, Sent, Worker
+
+if TYPE_CHECKING:
+    from vispark.runtime.driver.recovery import Replay
+
+
+class Residency:
+    """What workers hold under one VRDD number. Dropping the last reference lets the workers forget it.
+
+    Attributes
+    ----------
+    cached : Cached
+        The number and the name.
+    places : dict of int to (Home, int)
+        Where each partition is, and the epoch of the process that got it.
+    contents : dict of int to Content
+        What each partition looks like.
+    pending : tuple of (Worker, Sent)
+        The plans that are to bring it, where their answers were not taken yet; it counts as held meanwhile.
+    unsure : set of Home
+        The workers that may hold some of it all the same: the connection broke before they could say so.
+    tokens : RDD or None
+        Tokens in Spark's storage, whose tasks come to the nodes that hold the partitions: of this content, or of that
+        which it was made of.
+    iterated : Iterated or None
+        How the loop ended whose result it is.
+    pace : Pace or None
+        Told what the loop took in a worker.
+    saved : Cached or None
+        The snapshot that was begun of it.
+    replay : Replay or None
+        What computes it anew; there until that is done.
+    """
+
+    #: How often some content came, of any number.
+    came: ClassVar[int] = 0
+
+    def __init__(self, released: Released, cached: Cached):
+        self.iterated: Iterated | None = None
+        self.pace: Pace | None = None
+        self.cached = cached
+        self.places: dict[int, tuple[Home, int]] = {}
+        self.contents: dict[int, Content] = {}
+        self.pending: tuple[tuple[Worker, Sent], ...] = ()
+        self.unsure: set[Home] = set()
+        self.tokens: RDD[Token] | None = None
+        self.saved: Cached | None = None
+        self.replay: Replay | None = None
+        self.lock = threading.RLock()
+        self._shape: Shape | None = None
+        #: How often the places changed, and the processes that hold some of it, as of one of these times.
+        self._changes = 0
+        self._processes: tuple[int, frozenset[tuple[Home, int]]] = (-1, frozenset())
+        self._release = weakref.finalize(self, released.put, cached.number)
+        self._release.atexit = False
+
+    def bind(self, home: Home, epoch: int, contents: Mapping[int, Content]) -> None:
+        """Take note of where some partitions are."""
+        self._shape, self.pending = None, ()
+        Residency.came += 1
+        self.places.update(dict.fromkeys(contents, (home, epoch)))
+        self.contents.update(contents)
+        self._changes += 1
+
+    def ended(self, reply: Ran) -> None:
+        """Take note of how the loop ended that brought it, if one did."""
+        if reply.iterated:
+            self.iterated = reply.iterated[-1]
+            if self.pace is not None:
+                self.pace.learn(self.iterated.steps, reply.times.total - reply.times.compile)
+
+    def lose(self, partitions: Iterable[int]) -> None:
+        self._shape = None
+        for partition in list(partitions):
+            self.places.pop(partition, None)
+        self._changes += 1
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a plan that was to bring it failed, and was not merely lost, which nobody was told of yet."""
+        errors = [sent.ticket.error for _, sent in self.pending if sent.ticket is not None]
+        return any(error is not None and not isinstance(error, LOST) for error in errors)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all partitions that were there, or on their way, are."""
+        return self.contents.keys() == self.places.keys()
+
+    @property
+    def processes(self) -> frozenset[tuple[Home, int]]:
+        """The processes that hold some of it."""
+        if self._processes[0] != self._changes:
+            self._processes = self._changes, frozenset(list(self.places.values()))
+        return self._processes[1]
+
+    def by_home(self) -> dict[Home, tuple[int, ...]]:
+        """The partitions that each worker holds."""
+        found: dict[Home, list[int]] = {}
+        for partition, (home, _) in sorted(self.places.items()):
+            found.setdefault(home, []).append(partition)
+        return {home: tuple(partitions) for home, partitions in found.items()}
+
+    def shape(self, plans: Plans) -> Shape:
+        """What is held, as far as plans depend on it."""
+        found = self._shape
+        if found is None:
+            homes = {partition: home for partition, (home, _) in self.places.items()}
+            found = self._shape = plans.shape(homes, self.contents)
+        return found
+
+    def known_shape(self, shape: Shape) -> None:
+        """Spare working it out, where it is known."""
+        self._shape = shape
+
+    def rename(self, name: str) -> None:
+        """Call it so from now on; what workers hold already keeps its name there."""
+        self.cached = Cached(self.cached.number, name)
+
+    def close(self) -> None:
+        """Let the workers forget the content now."""
+        self._release()

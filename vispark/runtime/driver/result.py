@@ -1,0 +1,35 @@
+"""What came of a plan that an action waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, Ran
+from gpu_worker.protocol.payload import Data
+from vispark.lower.executable import Prepared
+from vispark.records import Keyring
+from vispark.records.partition_schema import Content
+
+
+@dataclass
+class Answer:
+    """What a plan gave so far: a list of records, or a fold, by partition or by the first of a worker's partitions.
+
+    ``fold`` is the fold that ran, or why none could.
+    """
+
+    records: dict[int, list] = field(default_factory=dict)
+    folds: dict[int, tuple[Folded, Data, Content]] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    fold: Fold | FoldByKey | str | None = None
+
+    def add(self, prepared: Prepared, reply: Ran, data: Data, keyring: Keyring) -> None:
+        """Add what one worker gave for its partitions."""
+        contents = prepared.results
+        self.done.update(contents)
+        if reply.folded is not None:
+            # Partitions without records do not say what a record looks like.
+            first = next((partition for partition, content in contents.items() if content.count), min(contents))
+            self.folds[first] = reply.folded, data, contents[first]
+        for output in reply.outputs:
+            self.records[output.partition] = list(prepared.records(output, data, keyring))

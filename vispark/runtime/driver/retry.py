@@ -1,0 +1,88 @@
+"""What the log says of what is lost under an action: what it was, how it goes on, and how long that took."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from vispark.errors import NodeSilent, PlanError, VisparkError
+from vispark.runtime.driver.worker import LOST
+from vispark.translate.frontend import index_faults
+
+if TYPE_CHECKING:
+    from vispark.runtime.driver.session import Session
+
+log = logging.getLogger(__name__)
+
+STOPPED = "the SparkContext was stopped, and what workers held for it is gone: make the RDD anew"
+
+#: Within so many seconds a daemon that does not answer may be back, as one that is started again.
+_SILENT_SECONDS = 2.0
+#: The most characters of an error that a warning has; the error itself has all of it where it is raised.
+_SHORT = 200
+
+
+def check_open(session: Session) -> None:
+    """Raise an error if a session's context was stopped, or is about to be."""
+    if session.released.is_closed:
+        raise PlanError(STOPPED)
+
+
+def until_done(session: Session, once: Callable[[], None]) -> None:
+    """Do something, and once more after a loss, as often as is allowed; anew where something came of it meanwhile.
+
+    Raises
+    ------
+    PlanError
+        If the context is stopped under it.
+    VisparkError
+        If it fails, or something is lost under it more often than that.
+    """
+    attempts, parts, setback = 0, session.parts, Setback()
+    while True:
+        try:
+            once()
+            return setback.over()
+        except LOST as error:
+            check_open(session)
+            session.worlds.renew()
+            attempts = attempts + 1 if session.parts == parts else 1
+            parts = session.parts
+            is_silent, most = isinstance(error, NodeSilent), session.options.attempts
+            if attempts > (min(most, 1) if is_silent else most):
+                raise
+            setback.met(error, attempts, most)
+            if is_silent:
+                time.sleep(_SILENT_SECONDS)
+
+
+class Setback:
+    """The time since something was lost under an action; nothing is said before that."""
+
+    def __init__(self) -> None:
+        self._began = 0.0
+
+    def met(self, error: VisparkError, attempt: int, most: int) -> None:
+        """Tell of a loss, after which it is tried once more."""
+        self._began = self._began or time.monotonic()
+        log.warning("lost under a plan, which is repeated (%d of %d): %s", attempt, most, shortened(error))
+
+    def over(self) -> None:
+        """Tell that it is made up for, if there was one."""
+        if self._began:
+            log.warning("what was lost is there again, after %.1f s", time.monotonic() - self._began)
+
+
+def shortened(error: VisparkError) -> str:
+    """An error in one short line.
+
+    Examples
+    --------
+    >>> from vispark.errors import WorkerLost
+    >>> shortened(WorkerLost("the peer closed the connection", detail="a long log"))
+    'the peer closed the connection'
+    """
+    text = index_faults.without_number(error.message).partition("\n")[0]
+    return text if len(text) <= _SHORT else text[:_SHORT].rpartition(" ")[0] + " ..."

@@ -1,0 +1,608 @@
+"""The driver's side: which partition is where, and how a plan gets there and back.
+
+A plan on cached data goes straight to the workers that hold it, one request and one reply for all partitions of a
+worker. Spark jobs run for what is not there yet, or no more: lost partitions are found when a worker does not answer
+or does not know them, rebuilt from what is left of their lineage, and the plan is repeated for them alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import secrets
+import threading
+import time
+import uuid
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import ClassVar
+
+from pyspark import RDD, SparkContext, StorageLevel
+
+from gpu_worker.client.connection import machine
+from gpu_worker.protocol.grids import World
+from gpu_worker.protocol.messages import Save
+from vispark.errors import Fenced, PartitionMissing, PlanError, VisparkError, WorkerLost, WorkerUnavailable
+from vispark.lower.executable import Prepared, Shipment
+from vispark.lower.stages import KEEP, Goal, after_start
+from vispark.options import Options
+from vispark.plan import ops
+from vispark.plan.ops import Cached, Chain, Node, Trail
+from vispark.profiling import profiler as profiling
+from vispark.records.partition_schema import Content
+from vispark.runtime.bridge import Credentials, Home, Load, Token
+from vispark.runtime.driver.garbage_collector import Errands
+from vispark.runtime.driver.loop_pacing import Pace
+from vispark.runtime.driver.mpi_worlds import Worlds
+from vispark.runtime.driver.pipeline import Ticket
+from vispark.runtime.driver.plan_cache import Plans, Ready
+from vispark.runtime.driver.recovery import Replay, enough, is_held
+from vispark.runtime.driver.release_queue import Released
+from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.result import Answer
+from vispark.runtime.driver.retry import STOPPED, check_open, shortened, until_done
+from vispark.runtime.driver.snapshot_replicas import copies
+from vispark.runtime.driver.snapshots import Snapshots
+from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, reraise, worker_crashed
+from vispark.runtime.driver.worker import (
+    LOST,
+    Relayed,
+    Sent,
+    Worker,
+    Workers,
+    as_answered,
+    await_all,
+    raise_gravest,
+    trying,
+)
+from vispark.runtime.executor.relay_tasks import Ask, Relay
+
+log = logging.getLogger(__name__)
+
+#: How many results that are to be kept, and how many bytes of them, wait for an action where plans are relayed.
+BATCH = 16
+_BATCH_BYTES = 1 << 26
+
+#: Of how many loops that started from the same it is kept how long their steps take.
+_PACES = 64
+
+
+class Session:
+    """One Spark application's stay in the workers.
+
+    There is one for each SparkContext, made when it is first needed and ended with it; see :meth:`of`.
+    """
+
+    _sessions: ClassVar[weakref.WeakKeyDictionary[SparkContext, Session]] = weakref.WeakKeyDictionary()
+    _lock = threading.Lock()
+
+    def __init__(self, context: SparkContext):
+        options = Options.read(context.getConf().getAll())
+        self.context = weakref.proxy(context)
+        self.credentials = Credentials(uuid.uuid4().hex, secrets.token_bytes(32), context.applicationId or "", options,
+                                       context.getConf().get("spark.driver.host", ""), machine())
+        self.options = options
+        self.workers = Workers(self.credentials, self._heard)
+        self.worlds = Worlds()
+        self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
+        #: The steps that were computed once more because they were lost.
+        self.replayed = 0
+        #: The parts of long chains that were computed: after a loss behind one, something has come of the attempts.
+        self.parts = 0
+        #: Whether a plan was lost whose answer nobody waits for.
+        self._is_suspect = False
+        self.plans = Plans()
+        self._paces: weakref.WeakKeyDictionary[RDD, OrderedDict[Hashable, Pace]] = weakref.WeakKeyDictionary()
+        self.released = Released()
+        self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
+        self._numbers = itertools.count(1)
+        #: How many Spark jobs carried plans, or something small, to workers that are relayed to.
+        self.relayed_jobs = 0
+        self.errands = Errands(self.context, self.credentials, self.workers, self.released, self.residencies)
+        atexit.register(self.close)
+
+    @classmethod
+    def of(cls, context: SparkContext) -> Session:
+        """The session of a SparkContext.
+
+        Raises
+        ------
+        OptionError
+            If its configuration has an unknown ``spark.vispark.*`` option.
+        PlanError
+            If it has been stopped, or is about to be.
+        """
+        if context._jsc is None:
+            raise PlanError(STOPPED)
+        with cls._lock:
+            if context not in cls._sessions:
+                cls._sessions[context] = cls(context)
+            found = cls._sessions[context]
+        check_open(found)
+        return found
+
+    @classmethod
+    def end(cls, context: SparkContext) -> None:
+        """End the session of a SparkContext that is about to stop, if it has one; it gets no other."""
+        session = cls._sessions.get(context)
+        if session:
+            session.close()
+
+    def close(self) -> None:
+        """Let go of everything; the workers give all of the session's memory back."""
+        atexit.unregister(self.close)
+        self.released.close()
+        self.errands.join()
+        self.workers.close()
+
+    def residency(self, name: str) -> Residency:
+        """A new number for content to be kept."""
+        residency = Residency(self.released, Cached(next(self._numbers), name))
+        self.residencies[residency.cached.number] = residency
+        return residency
+
+    # -- plans on cached data -----------------------------------------------------------------------------------------
+
+    def evaluate(self, loader, chain: Chain, partitions: Sequence[int], goal: Goal, trail: Trail) -> Answer:
+        """Run a chain that passes through cached content, and bring the result to the driver.
+
+        Parameters
+        ----------
+        loader : RDD
+            The RDD before the send.
+        chain : Chain
+            At least one of its nodes is cached. From the operation on that says where the content of the last cached
+            node lies.
+        partitions : sequence of int
+            The partitions wanted.
+        goal : Goal
+            What is wanted of them.
+        trail : Trail
+            The way back from the result, for what is not there.
+
+        Raises
+        ------
+        VisparkError
+            If the plan fails, or a worker is lost under it more often than ``spark.vispark.attempts``.
+        """
+        start = next(node.cached for node in reversed(chain) if node.cached)
+        answer = Answer()
+
+        def once() -> None:
+            todo = [each for each in partitions if each not in answer.done] if answer.done else partitions
+            if self.missing(self.residencies[start.number], todo):
+                self.materialise(loader, trail, start, todo)
+            self._round(loader, chain, start, goal, todo, answer)
+
+        until_done(self, once)
+        return answer
+
+    def ensure(self, loader, start: Cached, partitions: Sequence[int], trail: Trail) -> dict[int, Content]:
+        """Materialise what is to be kept under a number in some partitions; what it looks like there."""
+        residency = self.residencies[start.number]
+        self.complete(loader, residency, partitions, trail)
+        return {partition: residency.contents[partition] for partition in partitions}
+
+    def complete(self, loader, residency: Residency, partitions: Sequence[int], trail: Trail) -> None:
+        """Wait for what is to be kept, and materialise it where it did not come."""
+        def once() -> None:
+            self._settle_pending(residency)
+            if self.missing(residency, partitions):
+                self.materialise(loader, trail, residency.cached, partitions)
+
+        until_done(self, once)
+
+    def pace(self, loader: RDD, shape: Hashable) -> Pace:
+        """What is known of how long the steps of a loop take, by what it started from and what it does."""
+        paces = self._paces.setdefault(loader, OrderedDict())
+        paces[shape] = paces.pop(shape, None) or Pace()
+        while len(paces) > _PACES:
+            paces.popitem(last=False)
+        return paces[shape]
+
+    def submit(self, loader, chain: Chain, partitions: Sequence[int], trail: Trail) -> None:
+        """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
+
+        Whatever is wrong with it is told by the first action that needs it. Where it needs neighbours and something was
+        lost, it is computed now, all that was lost before it too, rather than all of a loop at its end.
+
+        Parameters
+        ----------
+        loader, chain, partitions, trail
+            As for :meth:`evaluate`.
+        """
+        *before, last = chain
+        start = next((node.cached for node in reversed(before) if node.cached), None)
+        residency = self.residencies.get(start.number) if start else None
+        if not partitions or residency is None or residency.has_failed or len(residency.contents) < len(partitions):
+            return
+        try:
+            together = ops.together(chain, start)
+            if together and self._is_suspect:
+                self._is_suspect = False
+                self._settle_pending(residency)
+            if not self.missing(residency, partitions):
+                self._begin(loader, chain, start, residency, self.residencies[last.cached.number], partitions)
+            elif together:
+                self.ensure(loader, last.cached, partitions, trail)
+        except LOST as error:
+            log.warning("lost under a loop: %s", shortened(error))
+            if together:
+                with suppress(VisparkError):
+                    self.ensure(loader, last.cached, partitions, trail)
+        except VisparkError as error:
+            log.debug("not begun before it is needed: %s", error)
+
+    @property
+    def relays(self) -> bool:
+        """Whether some worker is relayed to."""
+        return not all(worker.direct for worker in self.workers.known())
+
+    def catch_up(self, loader, trail: Trail, partitions: Sequence[int], waiting: Sequence[Residency]) -> None:
+        """Compute what waits to be kept, where it has become much: relayed plans do not run ahead, but in batches.
+
+        Whatever is wrong with it is told by the first action that needs it.
+
+        Parameters
+        ----------
+        loader, trail, partitions
+            As for :meth:`evaluate`.
+        waiting : sequence of Residency
+            What is to be kept, the last one first, behind what is there, which is the last in the sequence.
+        """
+        *coming, there = waiting or [None]
+        if there is None:
+            return
+        nbytes = sum(content.nbytes for content in there.contents.values())
+        if len(coming) >= BATCH or len(coming) * nbytes > _BATCH_BYTES:
+            try:
+                self.ensure(loader, coming[0].cached, partitions, trail)
+            except VisparkError as error:
+                log.debug("not computed before it is needed: %s", error)
+
+    def _begin(self, loader, chain: Chain, start: Cached, residency: Residency, target: Residency,
+               partitions: Sequence[int]) -> None:
+        nodes = after_start(chain, start)
+        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions, self.workers.room)
+        began = time.monotonic()
+        under_way = self._send(loader, ready, nodes, start, residency)
+        for worker, prepared, sent in under_way:
+            target.bind(worker.home, sent.lane.client.epoch, prepared.kept[-1])
+        target.tokens = residency.tokens
+        target.known_shape(ready.kept[-1])
+        target.pending = tuple([(worker, sent) for worker, _, sent in under_way])
+        if profiling.current():
+            await_all(under_way, began)
+
+    def _settle_pending(self, residency: Residency) -> None:
+        """Take the answers to the plans that bring some content.
+
+        Raises
+        ------
+        VisparkError
+            What went wrong; the content counts as lost then.
+        """
+        with residency.lock:
+            pending, residency.pending = residency.pending, ()
+            errors: list[VisparkError] = []
+            for number in as_answered([sent for _, sent in pending]):
+                worker, sent = pending[number]
+                if trying(errors, worker.receive, sent) is None:
+                    residency.lose([partition for partition, (home, _) in residency.places.items()
+                                    if home == worker.home])
+            if errors and all(isinstance(error, LOST) for error in errors):
+                self._make_sure(residency)
+                if residency.is_whole:
+                    errors.clear()
+        raise_gravest(errors)
+
+    def _make_sure(self, residency: Residency) -> None:
+        """Ask the workers that may hold some content all the same for it."""
+        while residency.unsure:
+            worker = self.workers.at(residency.unsure.pop())
+            with suppress(*LOST, WorkerUnavailable):
+                if not worker.gone:
+                    self._discover(residency, worker)
+
+    def tokens(self, chain: Chain):
+        """An RDD with the token of each partition of a chain's last cached node, which is materialised.
+
+        Where a worker is out of the driver's reach it is the one in Spark's storage: its tasks come to the right node.
+        """
+        residency = self._last(chain)
+        if residency.tokens is not None and not all(worker.direct for worker in self.workers.known()):
+            return residency.tokens
+        number = residency.cached.number
+        found = [Token(partition, *residency.places[partition], {number: residency.contents[partition]})
+                 for partition in sorted(residency.places)]
+        return self.context.parallelize(found, max(len(found), 1))
+
+    def find(self, chain: Chain) -> None:
+        """Ask all workers anew what they hold of a chain's last cached node."""
+        residency = self._last(chain)
+        with residency.lock:
+            residency.lose(residency.places)
+            for worker in self.workers.known():
+                with suppress(*LOST, WorkerUnavailable):
+                    self._discover(residency, worker)
+
+    def _last(self, chain: Chain) -> Residency:
+        return self.residencies[next(node.cached for node in reversed(chain) if node.cached).number]
+
+    def places(self, chain: Sequence[Node]) -> dict[int, dict[int, tuple[Home, Content]]]:
+        """Where the partitions of a chain's cached nodes are and what they look like, as far as is known, by number."""
+        found = {}
+        for node in chain:
+            residency = self.residencies.get(node.cached.number) if node.cached else None
+            if residency:
+                found[node.cached.number] = {index: (home, residency.contents[index])
+                                             for index, (home, _) in residency.places.items()}
+        return found
+
+    def _heard(self, home: Home, ticket: Ticket) -> None:
+        """Take note of what came of a plan, whether somebody waits for its answer or not."""
+        if ticket.answer is not None:
+            reply, _ = ticket.answer
+            self.snapshots.learn(home, reply.saved)
+            for number in ticket.shipment.vrdds[1:] if ticket.shipment and reply.iterated else ():
+                if number in self.residencies:
+                    self.residencies[number].ended(reply)
+        if isinstance(ticket.error, WorkerLost | Fenced) and ticket.released:
+            self.released.put(*ticket.released)
+        if ticket.error is None or ticket.shipment is None:
+            return
+        lost = isinstance(ticket.error, LOST)
+        self._is_suspect = self._is_suspect or lost
+        for number in ticket.shipment.vrdds[1:] if lost else ():
+            residency = self.residencies.get(number)
+            if residency is not None:
+                residency.lose([partition for partition, (place, _) in list(residency.places.items())
+                                if place == home])
+                if isinstance(ticket.error, WorkerLost):
+                    residency.unsure.add(home)
+        if not ticket.error.is_alike:
+            self._end_world(ticket.shipment)
+
+    def _end_world(self, shipment: Shipment) -> None:
+        """Tell the workers that may wait for one that is lost."""
+        if shipment.world is not None:
+            for home in self.worlds.end(shipment.world):
+                self.workers.at(home).abandon(shipment.world.key)
+
+    def materialise(self, loader, trail: Trail, wanted: Cached, partitions: Sequence[int]) -> None:
+        """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job.
+
+        What came before the last that is held in these partitions, or of which there is a snapshot, is not looked at.
+        """
+        residency = self.residencies[wanted.number]
+        with residency.lock:
+            self._make_sure(residency)
+            missing = self.missing(residency, partitions)
+            if not missing:
+                return
+            chain = ops.upto(trail(enough(self, wanted, missing)), wanted)
+            for each in self._kept(chain):
+                if each.has_failed:
+                    self._settle_pending(each)
+            if ops.together(chain, None) or (
+                    ops.is_cut(chain) and not any(is_held(self, node, missing) for node in chain)):
+                residency.replay = residency.replay or Replay(self, loader, chain)
+                residency.replay.run(lambda: ops.upto(trail(), wanted))
+                residency.replay = None
+                return
+            for node in reversed(chain[:-1]):
+                earlier = self.residencies.get(node.cached.number) if node.cached else None
+                if earlier is None:
+                    continue
+                absent = set(self.missing(earlier, missing))
+                here = [partition for partition in missing if partition not in absent]
+                if here:
+                    self.computed(loader, chain, earlier.cached, here)
+                missing = self.missing(residency, missing)
+            if missing and ops.is_cut(chain):
+                raise PartitionMissing(f"what {wanted} is computed from was lost meanwhile")
+            if missing:
+                self._load(loader, chain, missing)
+
+    def computed(self, loader, chain: Chain, start: Cached, partitions: Sequence[int]) -> None:
+        """Have what a chain keeps computed from a node that is held."""
+        self._round(loader, chain, start, KEEP, partitions, Answer())
+
+    def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
+        """The partitions that, as far as is known, no worker holds."""
+        places = residency.places
+        gone = {place for place in residency.processes if not self.workers.alive(*place)}
+        if gone:
+            return [partition for partition in partitions if places.get(partition, None) in (gone | {None})]
+        if partitions == range(len(places)):
+            return []       # all of them, and a loop asks for all in every pass
+        return [partition for partition in partitions if partition not in places]
+
+    def _round(self, loader, chain: Chain, start: Cached, goal: Goal, partitions: Sequence[int],
+               answer: Answer) -> None:
+        """Send a plan to each worker that holds some of the partitions, then take the answers."""
+        residency = self.residencies[start.number]
+        nodes = after_start(chain, start)
+        ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), goal, partitions, self.workers.room)
+        answer.fold = ready.reason or ready.fold
+        errors: list[VisparkError] = []
+        kept = [self.residencies.get(node.cached.number) for node in nodes if node.cached]
+        began = time.monotonic()
+        under_way = self._send(loader, ready, nodes, start, residency, errors)
+        for number in as_answered([sent for _, _, sent in under_way]):
+            worker, prepared, sent = under_way[number]
+            trying(errors, self._take, worker, prepared, sent, answer, residency, kept, began)
+            began = time.monotonic()
+        raise_gravest(errors)
+
+    def _send(self, loader, ready: Ready, nodes: Chain, start: Cached, residency: Residency,
+              errors: list[VisparkError] | None = None) -> list[tuple[Worker, Prepared, Sent]]:
+        """Send each worker its part; what fails goes with the ``errors``, where they are given."""
+        if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
+            self._settle_pending(residency)     # what another thread sent may be done after this
+        if not ready.shares:
+            return []
+        with self.released.taken(self._is_used) as released:
+            return self._ship(loader, ready, nodes, start, residency, released, errors)
+
+    def _ship(self, loader, ready: Ready, nodes: Chain, start: Cached, residency: Residency, released: tuple[int, ...],
+              errors: list[VisparkError] | None) -> list[tuple[Worker, Prepared, Sent]]:
+        found: list[tuple[Worker, Prepared, Sent]] = []
+        values = ready.shares[0][1].values(nodes)
+        numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
+        epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
+        worlds = self.worlds.of(epochs, nodes)
+        self._meet(ready, worlds, residency)
+        saves = self._saves(loader, ready, nodes, residency.tokens)
+        for (home, prepared), world in zip(ready.shares, worlds, strict=True):
+            worker = self.workers.at(home)
+            shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world,
+                                saves.get(home), epochs[home])
+            try:
+                sent = worker.send(shipment, self.relayed(residency, next(iter(prepared.results))), released)
+                found.append((worker, prepared, sent))
+            except VisparkError as error:
+                if errors is None:
+                    raise
+                errors.append(error)
+            finally:
+                if not found or found[-1][0] is not worker:
+                    self._end_world(shipment)
+        if released:
+            for worker in self.workers.known():
+                if all(worker is not other for other, _, _ in found):
+                    worker.release(released)
+        return found
+
+    def _is_used(self, number: int) -> bool:
+        """Whether a plan that another thread sent starts from a VRDD: workers may not forget it yet."""
+        return any(worker.uses(number) for worker in self.workers.known())
+
+    def _meet(self, ready: Ready, worlds: Sequence[World | None], residency: Residency) -> None:
+        """See whether a world that is to begin can be: tasks that wait for it cannot be told that it cannot."""
+        for (home, prepared), world in zip(ready.shares, worlds, strict=True):
+            if world is not None and (world.rank, world.turn) == (0, 0) and self.relays:
+                try:
+                    self.workers.at(home).meet(world.workers, self.relayed(residency, next(iter(prepared.results))))
+                except VisparkError:
+                    self.worlds.renew()
+                    raise
+
+    def _saves(self, loader, ready: Ready, nodes: Chain, tokens: RDD | None) -> dict[Home, Save]:
+        """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.
+
+        It lies where the ``tokens`` of what the plan starts from are.
+        """
+        last = nodes[-1].cached if nodes else None
+        target = self.residencies.get(last.number) if last else None
+        if target is None or not ready.kept or profiling.current() \
+                or not any(ops.needs_neighbours(nodes, position) for position in range(len(nodes))):
+            return {}
+        nbytes = ready.kept[-1].nbytes
+        homes = [home for home, _ in ready.shares]
+        epochs = {worker.home: worker.epoch for worker in self.workers.known() if not worker.gone}
+        epochs |= {home: self.workers.at(home).epoch for home in homes}
+        if not self.snapshots.wanted(loader, nbytes, epochs):
+            return {}
+        residency = self.residency(f"a snapshot of {last}")
+        residency.tokens, target.saved = tokens, residency.cached
+        found = copies(self.workers, homes)
+        save = self.snapshots.begin(loader, residency, last.number, dict(ready.kept[-1].homes), nbytes, epochs,
+                                    {home: holder for home, (holder, _) in found.items()})
+        return {home: replace(save, copy=found[home][1] if home in found else None) for home in homes}
+
+    def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
+              kept: Sequence[Residency | None], began: float) -> None:
+        """Take one worker's answer, for which the driver waits since ``began``."""
+        try:
+            epoch, reply, data = worker.receive(sent)
+        except PartitionMissing:
+            residency.lose(prepared.results)
+            self._discover(residency, worker)
+            raise
+        profiling.answered(prepared.labels, reply.times, began, worker.home.runtime_dir, relayed=bool(sent.relayed))
+        for target, contents in zip(kept, prepared.kept, strict=True):
+            if target:
+                target.bind(worker.home, epoch, contents)
+                # What plans make lies where they ran.
+                target.tokens = target.tokens or residency.tokens
+            if target:
+                target.ended(reply)
+        answer.add(prepared, reply, data, self.credentials.keyring)
+
+    def _discover(self, residency: Residency, worker: Worker) -> None:
+        """Learn anew what a worker holds of a VRDD."""
+        epoch, contents = worker.held(residency.cached.number)
+        residency.bind(worker.home, epoch, contents)
+
+    # -- Spark jobs ---------------------------------------------------------------------------------------------------
+
+    def _load(self, loader, chain: Chain, partitions: Sequence[int]) -> None:
+        """Bring partitions into the workers by a Spark job over the RDD before the send."""
+        profile = profiling.current()
+        load = Load(self.credentials, chain, profile is not None)
+        tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
+        kept = self._kept(chain)
+        if kept[-1].contents:
+            log.warning("%d partitions of %s are made again by a Spark job", len(partitions), kept[-1].cached)
+        untold = [residency for residency in kept if residency.tokens is None or not residency.contents]
+        if untold:
+            tokens.setName(f"vispark tokens of {kept[-1].cached.name}").persist(StorageLevel.MEMORY_ONLY)
+        for residency in untold:
+            residency.tokens = tokens
+        self._settle(chain, partitions)
+        found = self.job(lambda: self.context.runJob(tokens, list, list(partitions)))
+        for token in found:
+            self._place(token)
+        self._settle(chain)
+        self.errands.loaded({token.stage for token in found}, found[0].contents if found else ())
+        for token in found if profile else ():
+            profile.told(token.stage, token.partition, token.seconds or {})
+
+    def relayed(self, residency: Residency, partition: int) -> Relayed:
+        """Runs a task where the token of a partition lies."""
+        def relayed(task: Relay | Ask):
+            self.relayed_jobs += 1
+            carried = residency.tokens.mapPartitionsWithIndex(task)
+            return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
+        return relayed
+
+    def _place(self, token: Token) -> None:
+        worker = self.workers.at(token.home)
+        worker.learn(token.epoch, token.room)
+        worker.reached(token.reach)
+        for number, content in token.contents.items():
+            residency = self.residencies.get(number)
+            if residency:
+                residency.bind(token.home, token.epoch, {token.partition: content})
+
+    def _settle(self, chain: Chain, coming: Sequence[int] = ()) -> None:
+        """Let workers hold of a chain's cached nodes what is known to be there and what is coming, no twin's copies."""
+        for residency in self._kept(chain):
+            # Workers were told nothing yet of what has never been anywhere.
+            for worker in self.workers.known() if residency.contents else ():
+                here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
+                worker.retain(residency.cached.number, sorted({*here, *coming}))
+
+    def _kept(self, chain: Chain) -> list[Residency]:
+        """What is kept of a chain's cached nodes, in their order."""
+        found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
+        return [residency for residency in found if residency is not None]
+
+    def job(self, action: Callable[[], object]):
+        """Run a Spark job, again where a Python worker crashed under it, and raise vispark's errors as themselves.
+
+        Spark repeats failed tasks itself on a cluster, but not in local mode.
+        """
+        for attempt in itertools.count():
+            try:
+                return action()
+            except SPARK_JOB_FAILED as error:
+                check_open(self)
+                if not worker_crashed(error) or attempt >= self.options.attempts:
+                    reraise(error)
+                log.warning("a Python worker crashed under a Spark job, repeating it")

@@ -1,0 +1,59 @@
+"""Which other node holds a copy of whose part of a snapshot, so that the loss of a whole node does not lose it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from gpu_worker.protocol.grids import place_name
+from gpu_worker.protocol.messages import CopyTo
+from vispark.runtime.bridge import Home
+from vispark.runtime.driver.worker import Workers
+
+
+def holders(homes: Iterable[Home], known: Iterable[Home], leads: Callable[[Home, Home], bool]) -> dict[Home, Home]:
+    """Who is to hold a copy of whose part of a snapshot: the next worker on another machine, else on the same.
+
+    Parameters
+    ----------
+    homes : iterable of Home
+        Whose parts.
+    known : iterable of Home
+        Whom they may be given to.
+    leads : callable
+        Whether there is a way from one to another.
+    """
+    ring = sorted({*homes, *known}, key=lambda home: (home.machine, home.runtime_dir))
+    found = {}
+    for home in set(homes):
+        place = ring.index(home)
+        others = sorted([*ring[place + 1:], *ring[:place]], key=lambda other: other.machine == home.machine)
+        holder = next((other for other in others if leads(home, other)), None)
+        if holder is not None:
+            found[home] = holder
+    return found
+
+
+def owner(home: Home) -> str:
+    """What a worker's part of a snapshot is called where there is a copy of it."""
+    return place_name(home.machine, home.runtime_dir)
+
+
+def copies(workers: Workers, homes: Iterable[Home]) -> dict[Home, tuple[Home, CopyTo]]:
+    """To whom workers are to give copies of their parts of a snapshot, where they can.
+
+    Not where one is relayed to: after the loss of a node no token says where another is that holds the copy.
+    """
+    homes = {home for home in homes if workers.at(home).direct}
+    known = {worker.home for worker in workers.known() if worker.direct and not worker.gone}
+    if len(homes | known) < 2:
+        return {}
+
+    def leads(home: Home, other: Home) -> bool:
+        return home.machine == other.machine or workers.at(other).door() is not None
+
+    def way(home: Home, holder: Home) -> CopyTo:
+        if home.machine == holder.machine:
+            return CopyTo(owner(home), holder.runtime_dir, None)
+        return CopyTo(owner(home), "", workers.at(holder).door())
+
+    return {home: (holder, way(home, holder)) for home, holder in holders(homes, known, leads).items()}

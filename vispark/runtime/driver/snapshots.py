@@ -1,0 +1,263 @@
+"""When long loops are saved, and what of them is: each loop's newest complete snapshot, and the one on its way."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyspark import RDD
+
+from gpu_worker.protocol.messages import Save, Saved
+from vispark.plan.ops import Cached
+from vispark.runtime.bridge import Home
+from vispark.runtime.driver.residency import Residency
+
+#: What is taken for granted of a snapshot until one was measured: bytes a second, and seconds beside.
+_BYTES_PER_SECOND = 1e9
+_LEAST_SECONDS = 0.001
+#: A snapshot of which nothing is heard for so many times what it was to take, and so many seconds, has failed.
+_PATIENCE = 20
+_PATIENCE_SECONDS = 60.0
+
+
+@dataclass
+class Pace:
+    """When the next snapshot is due, by what they cost; it reads no clock.
+
+    The time between two is the one that loses least, by Young's formula (J. W. Young, "A first order approximation to
+    the optimum checkpoint interval", Communications of the ACM 17, 1974): sqrt(2 * cost * time to a loss). It is never
+    so short that all of them together cost more than their share of the time.
+
+    Parameters
+    ----------
+    share : float
+        Of the time, which snapshots may cost; 0 for none.
+    time_to_loss : float
+        Seconds until something is lost, on average.
+    """
+
+    share: float
+    time_to_loss: float
+    #: Seconds that snapshots have cost, those on their way as they are expected to.
+    spent: float = 0.0
+    seconds_per_byte: float = 1 / _BYTES_PER_SECOND
+
+    def cost(self, nbytes: int) -> float:
+        """The seconds that a snapshot of so many bytes is expected to take."""
+        return _LEAST_SECONDS + nbytes * self.seconds_per_byte
+
+    def interval(self, nbytes: int) -> float:
+        """The seconds between snapshots of so many bytes."""
+        cost = self.cost(nbytes)
+        return max(cost / self.share, math.sqrt(2 * cost * self.time_to_loss))
+
+    def due(self, elapsed: float, since: float, step: float, nbytes: int) -> bool:
+        """Whether a snapshot is to be taken now.
+
+        Parameters
+        ----------
+        elapsed : float
+            Seconds since the first loop began.
+        since : float
+            Seconds since this loop began, or since its last snapshot.
+        step : float
+            Seconds until there is the next chance.
+        nbytes : int
+            Of the snapshot.
+        """
+        if not self.share or self.spent + self.cost(nbytes) > self.share * elapsed:
+            return False
+        return since + step / 2 >= self.interval(nbytes)
+
+    def begun(self, nbytes: int) -> float:
+        """Count a snapshot that begins; the seconds that it is expected to take."""
+        cost = self.cost(nbytes)
+        self.spent += cost
+        return cost
+
+    def ended(self, expected: float, seconds: float, nbytes: int) -> None:
+        """Learn what a snapshot cost."""
+        self.spent += seconds - expected
+        self.seconds_per_byte = seconds / max(nbytes, 1)
+
+
+@dataclass(eq=False)
+class Snapshot:
+    """A snapshot of one version of a loop.
+
+    Attributes
+    ----------
+    residency : Residency
+        Its number; dropping the last reference lets workers forget the snapshot.
+    places : dict of int to Home
+        Where each partition is.
+    epochs : dict of Home to int
+        The processes that take it.
+    expected : float
+        The seconds that it was to take.
+    began : float
+        When it began, of the monotonic clock.
+    waiting : set of Home
+        The workers where it is not complete yet.
+    seconds : float
+        What it took where it took longest.
+    holders : dict of Home to Home
+        Who was to have a copy of whose part.
+    held_by : dict of Home to int
+        The processes of those that were to.
+    """
+
+    residency: Residency
+    places: dict[int, Home]
+    epochs: dict[Home, int]
+    nbytes: int
+    expected: float
+    began: float
+    waiting: set[Home] = field(default_factory=set)
+    seconds: float = 0.0
+    holders: dict[Home, Home] = field(default_factory=dict)
+    held_by: dict[Home, int] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        """What workers know it by."""
+        return self.residency.cached.number
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether all of it is on two nodes."""
+        return self.holders.keys() >= set(self.places.values())
+
+    def lost_a_copy(self, epochs: Mapping[Home, int]) -> bool:
+        """Whether a process that holds a copy is gone, as far as is known: its daemon may be, too."""
+        return any(epochs.get(holder) != self.held_by[holder] for holder in self.holders.values())
+
+
+@dataclass
+class _Loop:
+    last: float
+    sent: float
+    newest: Snapshot | None = None
+    taking: Snapshot | None = None
+
+
+class Snapshots:
+    """The snapshots of a session's loops, a loop being what is computed from one RDD.
+
+    Parameters
+    ----------
+    share, time_to_loss : float
+        As for :class:`Pace`.
+    """
+
+    def __init__(self, share: float, time_to_loss: float):
+        self.pace = Pace(share, time_to_loss)
+        #: How many were complete, and how often one was gone back to.
+        self.taken = self.restored = 0
+        self._began = 0.0
+        self._loops: weakref.WeakKeyDictionary[RDD, _Loop] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def wanted(self, loader: RDD, nbytes: int, epochs: Mapping[Home, int]) -> bool:
+        """Whether the plan of a loop that is sent now is to save what it keeps.
+
+        Parameters
+        ----------
+        loader : RDD
+            What the loop started from.
+        nbytes : int
+            Of what is kept.
+        epochs : mapping of Home to int
+            The present process of each worker that is there.
+        """
+        now = time.monotonic()
+        with self._lock:
+            self._began = self._began or now
+            loop = self._loops.setdefault(loader, _Loop(now, now))
+            step, loop.sent = now - loop.sent, now
+            if loop.taking is not None and not self._has_failed(loop.taking, now, epochs):
+                return False
+            if loop.newest is not None and loop.newest.lost_a_copy(epochs):
+                return True
+            return self.pace.due(now - self._began, now - loop.last, step, nbytes)
+
+    def _has_failed(self, snapshot: Snapshot, now: float, epochs: Mapping[Home, int]) -> bool:
+        late = now - snapshot.began > _PATIENCE_SECONDS + _PATIENCE * snapshot.expected
+        return late or any(epochs.get(home, epoch) != epoch for home, epoch in snapshot.epochs.items())
+
+    def begin(self, loader: RDD, residency: Residency, vrdd: int, places: Mapping[int, Home], nbytes: int,
+              epochs: Mapping[Home, int], holders: Mapping[Home, Home] | None = None) -> Save:
+        """Take note of a snapshot that a plan begins; what the plan is to say of it.
+
+        Parameters
+        ----------
+        loader : RDD
+            What the loop started from.
+        residency : Residency
+            A number for it.
+        vrdd : int
+            The VRDD that it is of.
+        places, nbytes, epochs, holders
+            Where the VRDD will be, how large it will be, the present process of each worker, and who is to have a copy
+            of whose part.
+        """
+        now = time.monotonic()
+        with self._lock:
+            loop = self._loops[loader]
+            expected = self.pace.begun(nbytes)
+            loop.taking = Snapshot(residency, dict(places), {home: epochs[home] for home in set(places.values())},
+                                   nbytes, expected, now, set(places.values()), holders=dict(holders or {}),
+                                   held_by={holder: epochs.get(holder, 0) for holder in (holders or {}).values()})
+            loop.last = now
+            needed = [each.number for other in self._loops.values() for each in (other.newest, other.taking)
+                      if each is not None and each is not loop.taking]
+            return Save(vrdd, loop.taking.number, tuple(needed))
+
+    def learn(self, home: Home, saved: Iterable[Saved]) -> None:
+        """Take note of what is complete on a node."""
+        complete = {each.snapshot: each for each in saved}
+        if not complete:
+            return
+        with self._lock:
+            for loop in self._loops.values():
+                taking = loop.taking
+                if taking is None or taking.number not in complete or home not in taking.waiting:
+                    continue
+                taking.waiting.discard(home)
+                if not complete[taking.number].copied:
+                    taking.holders.pop(home, None)
+                taking.seconds = max(taking.seconds, complete[taking.number].seconds)
+                if not taking.waiting:
+                    self.pace.ended(taking.expected, taking.seconds, taking.nbytes)
+                    loop.newest, loop.taking = taking, None
+                    self.taken += 1
+
+    def find(self, saved: Cached | None) -> Snapshot | None:
+        """A snapshot by its number, if it is complete and the newest of its loop."""
+        if saved is None:
+            return None
+        with self._lock:
+            return next((loop.newest for loop in self._loops.values()
+                         if loop.newest is not None and loop.newest.number == saved.number), None)
+
+    def latest(self) -> Snapshot | None:
+        """The complete one, of any loop, that was begun last."""
+        with self._lock:
+            complete = [loop.newest for loop in self._loops.values() if loop.newest is not None]
+        return max(complete, key=lambda snapshot: snapshot.began, default=None)
+
+    def is_taking(self) -> bool:
+        """Whether one is on its way, as far as is known."""
+        with self._lock:
+            return any(loop.taking is not None for loop in self._loops.values())
+
+    def lost(self, snapshot: Snapshot) -> None:
+        """Forget a snapshot that is not there any more."""
+        with self._lock:
+            for loop in self._loops.values():
+                if loop.newest is snapshot:
+                    loop.newest = None

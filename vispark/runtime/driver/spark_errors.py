@@ -1,0 +1,69 @@
+"""What Spark's own failures say, and vispark's errors inside of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.rdd import PipelinedRDD
+
+from vispark import errors
+from vispark.translate.frontend import index_faults
+
+__all__ = ["SPARK_JOB_FAILED", "PipelinedRDD", "attempts_of", "reraise", "worker_crashed"]
+
+#: What PySpark raises when a job fails: once a program has used SQL, the second instead of the first.
+SPARK_JOB_FAILED = Py4JJavaError, CapturedException
+
+_CRASHED = ("Python worker exited unexpectedly", "Python worker failed to connect back", "ExecutorLostFailure",
+            "ExecutorLost", "Slave lost", "Worker lost")
+_OURS = re.compile(r"^gpu_worker\.protocol\.errors\.(\w+): (.*?)(?=\n\n|\n SQLSTATE: |\n\tat |\Z)",
+                   re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """How many tasks a stage has, and how many attempts at them run and have ended."""
+
+    tasks: int
+    active: int
+    ended: int
+
+    @property
+    def started(self) -> int:
+        """How many attempts there were so far."""
+        return self.active + self.ended
+
+
+def attempts_of(context: SparkContext, stage: int) -> Attempts | None:
+    """The attempts at a stage's tasks; None where Spark, which remembers the last stages only, knows them no more."""
+    try:
+        found = context._jsc.sc().statusStore().lastStageAttempt(stage)
+    except Py4JJavaError:
+        return None
+    ended = found.numCompleteTasks() + found.numFailedTasks() + found.numKilledTasks()
+    return Attempts(found.numTasks(), found.numActiveTasks(), ended)
+
+
+def worker_crashed(error: Exception) -> bool:
+    """Whether a job failed because a Python worker or an executor ended under it, not because of what it ran."""
+    text = str(error)
+    # One that ends before it has said who it is leaves no other words.
+    unborn = "java.io.EOFException" in text and "PythonWorkerFactory.create" in text
+    return (unborn or any(words in text for words in _CRASHED)) and not _OURS.search(text)
+
+
+def reraise(error: Exception) -> None:
+    """Raise the vispark error that made a job fail, from Spark's; or Spark's own, where there is none."""
+    python, _, _ = str(error).partition("\n\tat ")
+    found = _OURS.findall(python)
+    if found:
+        kind, text = found[-1]      # before it stand the errors that led to it
+        message, _, detail = text.partition("\n")
+        ours = getattr(errors, kind, errors.VisparkError)(message, detail=detail)
+        index_faults.tell(ours)
+        raise ours from error
+    raise error

@@ -1,0 +1,600 @@
+"""The workers that hold a session's data, as the driver reaches them: by socket, over TCP, or through a Spark task."""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from gpu_worker.client.connection import Client, Lease, connect, finish, open_lease
+from gpu_worker.protocol import messages
+from gpu_worker.protocol.fast_init import filled
+from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
+from gpu_worker.protocol.payload import Data, results
+from vispark.errors import (
+    Fenced,
+    PartitionMissing,
+    VisparkError,
+    WorkerError,
+    WorkerLost,
+    WorkerUnavailable,
+    WorldLost,
+)
+from vispark.lower.executable import Prepared, Shipment
+from vispark.plan.ops import Cached
+from vispark.profiling import profiler
+from vispark.records.partition_schema import Content
+from vispark.runtime.bridge import Credentials, Home, blame, contents
+from vispark.runtime.driver.pipeline import Lane, Ticket
+from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
+from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.frontend import index_faults
+
+log = logging.getLogger(__name__)
+
+_Given = TypeVar("_Given")
+
+#: What a plan is repeated after: the data is rebuilt, or found elsewhere.
+LOST = (WorkerLost, Fenced, PartitionMissing, WorldLost)
+
+#: Another thread may take the answer that is waited for.
+_POLL_MS = 50
+
+#: For how long, in seconds, a daemon that was reached over TCP before and is not any more may be on its way back.
+_RESTART_SECONDS = 2.0
+
+#: What a task brings from a worker that is relayed to; None where it came to another node.
+Carried = tuple[int, Any, bytes] | None
+#: Runs a task where a partition's token lies, by a Spark job.
+Relayed = Callable[[Relay | Ask], Carried]
+
+
+@filled
+@dataclass(frozen=True)
+class Sent:
+    """A plan that was sent to a worker: over a lane, or to go with a Spark task."""
+
+    lane: Lane | None
+    ticket: Ticket | None
+    relayed: Callable[[], Carried] | None = None
+
+
+class Worker:
+    """One worker.
+
+    Attributes
+    ----------
+    home : Home
+        Where it is.
+    epoch : int
+        Which of the session's device processes there answered last; content from before is gone.
+    reach : Reach or None
+        Where it is reached over TCP, if it is.
+    refused : str
+        Why it is not, although it should be.
+    gone : bool
+        Whether it was reached over TCP and is not any more: what it held counts as lost until a task comes from there.
+    room : int
+        The bytes of shared memory that thread blocks of its devices can have.
+    plans : int
+        How many plans it was sent.
+    fetched_bytes : int
+        How many bytes of results came back from it.
+    """
+
+    def __init__(self, credentials: Credentials, home: Home, heard: Callable[[Home, Ticket], None]):
+        self.home = home
+        self._heard = partial(heard, home)
+        self.epoch = 0
+        #: The epoch of the last connection that broke, of which whoever used it tells.
+        self._dropped = 0
+        self.room = ROOM
+        self.plans = 0
+        self.fetched_bytes = 0
+        self._credentials = credentials
+        self._idle: list[Lane] = []
+        #: Lanes with plans on their way, by the thread that sends them.
+        self._busy: dict[int, Lane] = {}
+        self._lease: Lease | None = None
+        self._released: list[int] = []
+        #: By number, what a worker that is relayed to is to hold.
+        self._retained: dict[int, tuple[int, ...]] = {}
+        self._lock = threading.Lock()
+        self._trying = threading.Lock()
+        self._here = home.here
+        self.reach: Reach | None = None
+        self._door: Reach | None = None
+        self._has_asked = False
+        self.refused = ""
+        self.gone = False
+
+    @property
+    def transport(self) -> str:
+        """How plans get there from here: "unix", "tcp", or "relay"."""
+        wanted = self._credentials.options.transport
+        if wanted != "auto":
+            return wanted
+        if self._here:
+            return "unix"
+        return "tcp" if self.reach is not None and not self.refused else "relay"
+
+    @property
+    def direct(self) -> bool:
+        """Whether plans go there without a Spark task."""
+        return self.transport != "relay"
+
+    def learn(self, epoch: int, room: int = 0) -> None:
+        """Take note of the epoch that the worker is in, and of its thread blocks' shared memory, where that is said."""
+        with self._lock:
+            before, self.epoch = self.epoch, max(self.epoch, epoch)
+        self.room = room or self.room
+        if before < epoch and before not in (0, self._dropped):
+            log.warning("the process of the worker in %s was lost, and what it held is made again; daemon.log there "
+                        "says how it ended", self.home.runtime_dir)
+
+    def reached(self, reach: Reach | None) -> None:
+        """Take note of where the worker is reached over TCP, if it is, and try that once.
+
+        Raises
+        ------
+        WorkerError
+            If plans are to go over TCP and cannot; one of :data:`LOST` where they could before.
+        """
+        wanted = self._credentials.options.transport
+        if wanted not in ("auto", "tcp") or (wanted == "auto" and self._here):
+            return
+        with self._trying:
+            if reach is None:
+                if wanted == "auto" and self.reach is None and not self.refused:
+                    self._refuse("its daemon opened no port; daemon.log there says why")
+                return
+            if reach == self.reach and not self.gone:
+                return
+            again, self.reach, self.refused, self.gone = self.gone, reach, "", False
+            try:
+                self._idle.append(self._open() if again else self._connected(reach))
+            except WorkerError as error:
+                if wanted == "tcp":
+                    raise
+                self.gone = False
+                self._refuse(error.message)
+
+    def _refuse(self, reason: str) -> None:
+        self.refused = reason
+        log.warning("plans go through Spark tasks to the worker in %s of machine %s: %s", self.home.runtime_dir,
+                    self.home.machine, reason)
+
+    # -- plans --------------------------------------------------------------------------------------------------------
+
+    def send(self, shipment: Shipment, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
+        """Send a plan. ``relay`` is used where the worker cannot be reached from here.
+
+        Raises
+        ------
+        WorkerLost, WorldLost
+            If the connection breaks, or leads to another process than the plan is for.
+        """
+        self.plans += 1
+        if not self.direct:
+            self._defer(released)
+            carry = partial(self._relay, Relay(self._credentials, self.home, shipment, self.take_deferred()), relay)
+            # The tasks of all workers of a world must run at the same time.
+            return Sent(None, None, carry if shipment.world is None else _started(carry))
+        lane = self._lane()
+        try:
+            shipment.check(lane.client.epoch)
+            return Sent(lane, lane.send(shipment, released))
+        except (WorkerLost, WorldLost):
+            self._drop(lane)
+            raise
+        finally:
+            self._settle(lane)
+
+    def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
+        """The answer to a plan: the worker's epoch, its reply, and what was fetched.
+
+        Raises
+        ------
+        WorkerLost, Fenced, PartitionMissing
+            If the plan is to be repeated.
+        VisparkError
+            If it failed.
+        """
+        if sent.relayed:
+            return self._receive_relayed(sent.relayed)
+        lane, ticket = sent.lane, sent.ticket
+        try:
+            reply, data = lane.wait(ticket)
+        finally:
+            self._settle(lane)
+            if lane.client.fileno() < 0:
+                self._drop(lane)
+        self.fetched_bytes += data.size
+        return lane.client.epoch, reply, data
+
+    def mine(self, sent: Sent) -> bool:
+        """Whether a plan that the calling thread sends now is run after that one, which did not fail."""
+        ticket = sent.ticket
+        return ticket is not None and ticket.error is None and (
+            ticket.done or (self.direct and self._busy.get(threading.get_ident()) is sent.lane))
+
+    def _relay(self, task: Relay, relay: Relayed) -> Carried:
+        """Run the task that carries a plan there, and what the worker is to be told."""
+        answer: Carried = None
+        try:
+            answer = relay(task)
+        finally:
+            if answer is None:
+                self.not_told(task.deferred)
+        return answer
+
+    def _receive_relayed(self, relayed: Callable[[], Carried]) -> tuple[int, Ran, Data]:
+        epoch, reply, carried = self._carried(relayed())
+        self.fetched_bytes += len(carried)
+        data = results(carried, ())
+        self._heard(Ticket(reply.number, None, answer=(reply, data), done=True))
+        return epoch, reply, data
+
+    def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
+        """What a task brought, if it came to the worker's node and that did not say what went wrong."""
+        if answer is None:
+            raise PartitionMissing("no task came to the node that holds the partition")
+        epoch, reply, data = answer
+        self.learn(epoch)
+        if isinstance(reply, VisparkError):
+            raise reply
+        return epoch, reply, data
+
+    # -- small requests -----------------------------------------------------------------------------------------------
+
+    def held(self, number: int) -> tuple[int, dict[int, Content]]:
+        """What the worker holds of a VRDD, and its epoch; nothing can be told of one that is relayed to."""
+        if not self.direct:
+            return self.epoch, {}
+        epoch, reply = self._ask(lambda client: messages.Describe(client.next_number(), number, ()))
+        return epoch, contents(reply)
+
+    def retain(self, number: int, partitions: list[int]) -> None:
+        """Let the worker forget all other partitions of a VRDD, and take no others.
+
+        Where it is relayed to, with the next plan; it may take others after that, for it hears too late of those that
+        are coming.
+        """
+        if self.direct:
+            with suppress(WorkerError):
+                self._ask(lambda client: Retain(client.next_number(), number, tuple(partitions)))
+        else:
+            with self._lock:
+                self._retained[number] = tuple(partitions)
+
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Let the worker forget VRDDs, after the plans on their way; where it is relayed to, with the next plan."""
+        if not self.direct:
+            self._defer(numbers)
+            return
+        with self._lock:
+            busy = list(self._busy.values())
+        for lane in busy:
+            used = tuple([number for number in numbers if lane.uses(number)])
+            with suppress(WorkerError):
+                if used:
+                    lane.release(used)
+                    numbers = tuple([number for number in numbers if number not in used])
+        with suppress(WorkerError):
+            if numbers:
+                self._ask(lambda client: Release(client.next_number(), numbers))
+
+    def uses(self, number: int) -> bool:
+        """Whether a plan on its way that what the calling thread sends now may overtake starts from a VRDD."""
+        with self._lock:
+            others = [lane for thread, lane in self._busy.items() if thread != threading.get_ident() or not self.direct]
+        return any(lane.uses(number) for lane in others)
+
+    def _defer(self, numbers: tuple[int, ...]) -> None:
+        with self._lock:
+            self._released.extend(numbers)
+            for number in numbers:
+                self._retained.pop(number, None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is something that a worker that is relayed to may forget and does not know of."""
+        with self._lock:
+            return bool(self._released)
+
+    def take_deferred(self) -> Deferred:
+        """What a worker that is relayed to is to be told by the next task that comes to it."""
+        with self._lock:
+            released, self._released = tuple(self._released), []
+            retained, self._retained = self._retained, {}
+        return Deferred(released, retained)
+
+    def not_told(self, deferred: Deferred) -> None:
+        """No task came to the worker's node: what it had to tell goes with the next one."""
+        with self._lock:
+            self._released.extend(deferred.released)
+            self._retained = deferred.retained | self._retained
+
+    def abandon(self, world: bytes) -> None:
+        """Let plans that wait in an MPI world, or for it, know that it lost a worker. Not where it is relayed to."""
+        if self.direct:
+            # Over a connection of its own: others may be those that wait.
+            with suppress(WorkerError), closing(self._open()) as lane:
+                lane.client.request(messages.Abandon(lane.client.next_number(), world))
+
+    def door(self) -> Reach | None:
+        """Where other nodes' workers reach this one over TCP; None where they cannot."""
+        if self.reach is None and self._here and self._credentials.options.transport == "auto" \
+                and not self._has_asked:
+            self._has_asked = True
+            options, hello = self._credentials.options, self._credentials.hello("driver", 0, self._credentials.driver)
+            with suppress(WorkerError), connect(hello, runtime_dir=self.home.runtime_dir,
+                                                timeout=options.startTimeout) as client:
+                self._door = client.reach
+        return self.reach or self._door
+
+    def meet(self, workers: tuple[str, ...], relay: Relayed) -> None:
+        """See whether the worker's daemon knows those of all workers of an MPI world.
+
+        Raises
+        ------
+        OptionError
+            If it does not.
+        """
+        def request(asking: int) -> Request:
+            return messages.Meet(asking, workers)
+
+        if self.direct:
+            self._ask(lambda client: request(client.next_number()))
+        else:
+            self._carried(relay(Ask(self._credentials, self.home, request)))
+
+    def restore(self, snapshot: int, target: Cached, relay: Relayed, owner: str = "") -> tuple[int, dict[int, Content]]:
+        """Have a snapshot's content held under a number: what was held there, or the copy of what the ``owner`` held.
+
+        Gives the worker's epoch, and what it holds of that number then.
+
+        Raises
+        ------
+        PartitionMissing
+            If the node has the snapshot no more.
+        """
+        number, name = target.number, target.name
+
+        def request(asking: int) -> Request:
+            return messages.Restore(asking, snapshot, number, name, owner)
+
+        if self.direct:
+            epoch, reply = self._ask(lambda client: request(client.next_number()))
+        else:
+            epoch, reply, _ = self._carried(relay(Ask(self._credentials, self.home, request)))
+        return epoch, contents(reply)
+
+    def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
+        """The answer to a small request, of the process after it where one is lost, and its epoch.
+
+        A connection that waited may lead to a process that is gone, while tasks have brought data to the next one.
+        """
+        attempts = self._credentials.options.attempts
+        while True:
+            try:
+                with self._borrowed() as lane:
+                    return lane.client.epoch, lane.ask(request)
+            except WorkerLost:
+                attempts -= 1
+                if attempts < 0 or self.gone:
+                    raise
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    def _lane(self) -> Lane:
+        """The calling thread's lane, or one that nobody uses."""
+        thread = threading.get_ident()
+        with self._lock:
+            found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
+            if found is not None:
+                self._busy[thread] = found
+                return found
+        lane = self._open()
+        with self._lock:
+            self._busy[thread] = lane
+        return lane
+
+    def _settle(self, lane: Lane) -> None:
+        """Let others use a lane on which nothing is on its way."""
+        if not lane.idle:
+            return
+        with self._lock:
+            for thread, busy in list(self._busy.items()):
+                if busy is lane:
+                    del self._busy[thread]
+                    if lane.client.fileno() >= 0:
+                        self._idle.append(lane)
+
+    def _open(self) -> Lane:
+        if self.transport != "tcp":
+            return self._connected(None)
+        if self.reach is None:
+            raise WorkerUnavailable(f"the worker in {self.home.runtime_dir} is not reached over TCP, and daemon.log "
+                                    "there says why; leave spark.vispark.transport to 'auto', and it is relayed to")
+        # Who was waited for in vain is not waited for again, until a task tells of it.
+        until = time.monotonic() + (0.0 if self.gone else _RESTART_SECONDS)
+        while True:
+            try:
+                return self._connected(self.reach)
+            except WorkerUnavailable as error:
+                if time.monotonic() > until:
+                    # Spark finds another node, or a task starts another daemon on this one.
+                    self.gone = True
+                    raise WorkerLost(error.message, detail=error.detail) from error
+                time.sleep(_POLL_MS / 1000)
+
+    def _connected(self, reach: Reach | None) -> Lane:
+        options, directory = self._credentials.options, self.home.runtime_dir
+        client = connect(self._credentials.hello("driver"), runtime_dir=directory, reach=reach,
+                         timeout=options.startTimeout)
+        with self._lock:
+            if self._lease is None:
+                self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach)
+        self.learn(client.epoch, client.room)
+        return Lane(client, options.deadline, blame, self._heard)
+
+    def _drop(self, lane: Lane) -> None:
+        """Close a connection that broke, and with it all that wait: they lead to the same process."""
+        lane.close()
+        with self._lock:
+            self._dropped = lane.client.epoch
+            idle, self._idle = self._idle, []
+            for thread, busy in list(self._busy.items()):
+                if busy is lane:
+                    del self._busy[thread]
+        for each in idle:
+            each.close()
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Lane]:
+        """A connection for one request; closed where that fails."""
+        with self._lock:
+            lane = self._idle.pop() if self._idle else None
+        lane = lane or self._open()
+        try:
+            yield lane
+        except (WorkerLost, Fenced):
+            self._drop(lane)
+            raise
+        finally:
+            with self._lock:
+                if lane.client.fileno() >= 0:
+                    self._idle.append(lane)
+
+    def close(self) -> None:
+        """Close all connections; the worker gives back all that the session holds."""
+        with self._lock:
+            lanes, self._idle = [*self._idle, *self._busy.values()], []
+            self._busy.clear()
+            lease, self._lease = self._lease, None
+        for lane in lanes:
+            lane.close()
+        if lease:
+            lease.close()
+            reach = self.reach if self.transport == "tcp" else None
+            with suppress(WorkerError):
+                finish(self._credentials.hello("finish"), runtime_dir=self.home.runtime_dir, reach=reach)
+
+
+def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
+    """The numbers of some plans as they are answered, so that nobody waits for one where another has failed."""
+    if len(sent) == 1:
+        yield 0
+        return
+    waiting = {number: each for number, each in enumerate(sent) if each.ticket is not None}
+    while len(waiting) > 1:
+        poll = select.poll()
+        for each in waiting.values():
+            if each.lane.client.fileno() >= 0:
+                poll.register(each.lane.client.fileno(), select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(_POLL_MS)}
+        for number, each in list(waiting.items()):
+            client = each.lane.client
+            if each.ticket.done or client.fileno() in (ready | {-1}) or client.has_more:
+                del waiting[number]
+                yield number
+    yield from waiting
+    yield from [number for number, each in enumerate(sent) if each.ticket is None]
+
+
+def await_all(under_way: Sequence[tuple[Worker, Prepared, Sent]], began: float) -> None:
+    """Wait for plans that were sent since they ``began``, and whose answers nobody needs yet, for a profile to note.
+
+    What is wrong with one is told to whoever needs its answer.
+    """
+    for number in as_answered([sent for _, _, sent in under_way]):
+        worker, prepared, sent = under_way[number]
+        with suppress(VisparkError):
+            _, reply, _ = worker.receive(sent)
+            profiler.answered(prepared.labels, reply.times, began, worker.home.runtime_dir)
+        began = time.monotonic()
+
+
+def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
+    """Waits for an action, which another thread has started."""
+    pool = ThreadPoolExecutor(1, thread_name_prefix="vispark relay")
+    future = pool.submit(action)
+    pool.shutdown(wait=False)
+    return future.result
+
+
+class Workers:
+    """All workers that a session knows of."""
+
+    def __init__(self, credentials: Credentials, heard: Callable[[Home, Ticket], None]):
+        self._credentials = credentials
+        self._heard = heard
+        self._known: dict[Home, Worker] = {}
+        self._lock = threading.Lock()
+
+    def at(self, home: Home) -> Worker:
+        """The worker at a place."""
+        found = self._known.get(home)
+        if found is None:
+            with self._lock:
+                found = self._known.setdefault(home, Worker(self._credentials, home, self._heard))
+        return found
+
+    def known(self) -> list[Worker]:
+        """All of them."""
+        with self._lock:
+            return list(self._known.values())
+
+    @property
+    def room(self) -> int:
+        """The least shared memory that thread blocks can have on any of them, in bytes."""
+        return min([worker.room for worker in self.known()], default=ROOM)
+
+    def alive(self, home: Home, epoch: int) -> bool:
+        """Whether the process that got some content then is, as far as is known, the one that is there now."""
+        worker = self.at(home)
+        return not worker.gone and worker.epoch <= epoch
+
+    def release(self, numbers: tuple[int, ...]) -> None:
+        """Let all workers forget VRDDs."""
+        for worker in self.known():
+            worker.release(numbers)
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            workers, self._known = list(self._known.values()), {}
+        for worker in workers:
+            worker.close()
+
+
+def trying(errors: list[VisparkError], action: Callable[..., _Given], *arguments: Any) -> _Given | None:
+    """The action's result; where it fails, nothing, and the error goes with the others."""
+    try:
+        return action(*arguments)
+    except VisparkError as error:
+        errors.append(error)
+        return None
+
+
+def raise_gravest(errors: list[VisparkError]) -> None:
+    """Raise one of the errors, if there are any; no loss, where there is something else.
+
+    No frame that it passes refers to it afterwards: its traceback would keep them, and their data on the devices.
+    """
+    if errors:
+        gravest = min(errors, key=lambda error: isinstance(error, LOST))
+        errors.clear()
+        index_faults.tell(gravest)
+        try:
+            raise gravest
+        finally:
+            del gravest

@@ -1,0 +1,1 @@
+"""Spark's tasks: what an executor's Python worker does."""

@@ -1,0 +1,123 @@
+"""Spark tasks on behalf of a driver that cannot reach a worker: they carry plans to it, ask it, and tell it things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from gpu_worker.client.connection import Client, locate, machine
+from gpu_worker.protocol import messages
+from gpu_worker.protocol.messages import Reply, Request
+from gpu_worker.protocol.wire import close_all
+from vispark.errors import VisparkError
+from vispark.lower.executable import Shipment
+from vispark.runtime.bridge import Credentials, Home, answered, local_client, run
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """What a worker is told when a task comes to it: the VRDDs that it may forget, and which partitions of others it is
+    to hold at most.
+    """
+
+    released: tuple[int, ...]
+    retained: dict[int, tuple[int, ...]]
+
+    def tell(self, client: Client) -> None:
+        if self.released:
+            client.request(messages.Release(client.next_number(), self.released))
+        for number, partitions in self.retained.items():
+            # It hears too late of those that are coming, so it may take them.
+            client.request(messages.Retain(client.next_number(), number, partitions, only=False))
+
+
+@dataclass(frozen=True)
+class Relay:
+    """The task that carries a plan to the worker of a node for a driver that cannot reach it, and what it may forget.
+
+    It gives the worker's epoch, the reply or the error, and what was fetched; None on another node.
+    """
+
+    credentials: Credentials
+    home: Home
+    shipment: Shipment
+    deferred: Deferred
+
+    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
+        _use_up(tokens)
+        if not self.home.here:
+            yield None
+            return
+        runtime_dir = self.home.runtime_dir
+        answered(self.credentials, runtime_dir, self.deferred.tell)
+        try:
+            self.shipment.check(local_client(self.credentials, runtime_dir).epoch)
+            client, reply, data = run(self.credentials, self.shipment, runtime_dir=runtime_dir)
+        except VisparkError as error:
+            # Spark would repeat the task, which is of no use, and tell the driver of the error in words alone, and of
+            # the process that is there now not at all.
+            yield local_client(self.credentials, runtime_dir).epoch, error, b""
+            return
+        yield client.epoch, reply, data.array.tobytes()
+
+
+@dataclass(frozen=True)
+class Ask:
+    """The task that asks the worker of a node something small for a driver that cannot reach it.
+
+    It gives the worker's epoch, the reply or the error, and no bytes; None on another node.
+    """
+
+    credentials: Credentials
+    home: Home
+    request: Callable[[int], Request]
+
+    def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
+        _use_up(tokens)
+        if not self.home.here:
+            yield None
+            return
+        try:
+            yield *answered(self.credentials, self.home.runtime_dir, self._ask), b""
+        except VisparkError as error:
+            yield local_client(self.credentials, self.home.runtime_dir).epoch, error, b""
+
+    def _ask(self, client: Client) -> tuple[int, Reply]:
+        reply, descriptors = client.request(self.request(client.next_number()))
+        close_all(descriptors)
+        return client.epoch, reply
+
+
+@dataclass(frozen=True)
+class Errand:
+    """The task that tells the worker of its node what it may forget, if the session is there; gives where that is.
+
+    Attributes
+    ----------
+    deferred : dict of Home to Deferred
+        For workers that are relayed to.
+    keep : dict of int to (dict of Home to tuple of int)
+        Of some VRDDs, all partitions that are to be held, and where.
+    """
+
+    credentials: Credentials
+    deferred: dict[Home, Deferred]
+    keep: dict[int, dict[Home, tuple[int, ...]]]
+
+    def __call__(self, _: int, slots: Iterable) -> Iterator[Home]:
+        _use_up(slots)
+        directory = locate()
+        home = Home(str(directory.path), machine())
+        told = self.deferred.get(home, Deferred((), {}))
+        retained = told.retained | {number: places.get(home, ()) for number, places in self.keep.items()}
+        if (told.released or retained) and directory.session_socket(self.credentials.session).exists():
+            answered(self.credentials, None, Deferred(told.released, retained).tell)
+            yield home
+
+
+def _use_up(records: Iterable) -> None:
+    """Read all of a task's input: a Python worker that leaves some of it unread ends with the task, and the next task
+    has to wait for another one, with all that it imports and a new connection.
+    """
+    for _ in records:
+        pass

@@ -1,0 +1,1 @@
+"""The intermediate form to C++: ``scalar``, ``numpy`` and ``syntax``, each on the one before."""

@@ -1,0 +1,1 @@
+"""C++ for NumPy's functions of arrays."""

@@ -1,0 +1,78 @@
+"""``np.einsum``: sums of products by their subscripts."""
+
+from __future__ import annotations
+
+import re
+
+from vispark.translate.codegen.numpy.norms import Norms
+from vispark.translate.codegen.scalar import scalars
+from vispark.translate.codegen.scalar.casts import cast, literal
+from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.values import Array, Number, Value, describe, reindexed
+
+_SUBSCRIPTS = re.compile(r"([a-zA-Z]*(?:,[a-zA-Z]*)*)(->[a-zA-Z]*)?")
+
+
+class Subscripts(Norms):
+    """Products of arrays, each item of the result a sum over the letters that it has not."""
+
+    def einsum(self, subscripts: str, operands: tuple[Value, ...]) -> Value:
+        """``np.einsum(subscripts, *operands)``; a product with a matrix is one, as by ``@``."""
+        given = [self.plain(operand) for operand in operands]
+        inputs, output = _parsed(subscripts, len(given))
+        extents = _extents(inputs, given)
+        missing = [letter for letter in output if letter not in extents]
+        if missing:
+            raise Refusal(f"{subscripts!r}: {missing[0]} is in no operand")
+        summed = [letter for letter in extents if letter not in output]
+        letters = [*output, *summed]
+        shape = tuple(extents[letter] for letter in letters)
+        terms = given[0] if not letters else _spread(given[0], inputs[0], letters, shape)
+        for letter_list, operand in zip(inputs[1:], given[1:], strict=True):
+            terms = self.elementwise(lambda a, b: scalars.ufunc("multiply", a, b), terms,
+                                     _spread(operand, letter_list, letters, shape) if letters else operand)
+        return self._summed(terms, len(output)) if summed else terms
+
+    def _summed(self, terms: Array, kept: int) -> Value:
+        """The sum over all axes but the first ones, of the terms' type."""
+        rest = terms.shape[:kept]
+        row = self._python_reshape(terms, *map(literal, rest), literal(-1)) if len(terms.shape) > kept + 1 else terms
+        found = self.library("numpy.sum", (row,), {"axis": literal(kept)})
+        found = self.plain(found)
+        return self.astype(found, terms.type) if isinstance(found, Array) else cast(found, terms.type)
+
+
+def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
+    """The letters of each operand, and of the result: without ->, those that stand once, in order."""
+    found = _SUBSCRIPTS.fullmatch(subscripts.replace(" ", ""))
+    if found is None:
+        raise Refusal(f"{subscripts!r} is not supported; np.einsum takes letters, as in 'ij,j->i'")
+    inputs = found[1].split(",")
+    if len(inputs) != count:
+        raise Refusal(f"{subscripts!r} is of {len(inputs)} operands, and {count} are given")
+    output = "".join(sorted(letter for letter in set(found[1]) - {","} if found[1].count(letter) == 1)) \
+        if found[2] is None else found[2][2:]
+    if len(set(output)) < len(output):
+        raise Refusal(f"{subscripts!r}: a letter stands twice in the result")
+    return inputs, output
+
+
+def _extents(inputs: list[str], operands: list[Number | Array]) -> dict[str, int]:
+    """Each letter's extent."""
+    found: dict[str, int] = {}
+    for letters, operand in zip(inputs, operands, strict=True):
+        shape = operand.shape if isinstance(operand, Array) else ()
+        if len(letters) != len(shape):
+            raise Refusal(f"{letters or 'no letter'!r} does not name the axes of {describe(operand)}")
+        for letter, extent in zip(letters, shape, strict=True):
+            if found.setdefault(letter, extent) != extent:
+                raise Refusal(f"{letter} is {found[letter]} and {extent} long")
+    return found
+
+
+def _spread(operand: Number | Array, named: str, letters: list[str], shape: tuple[int, ...]) -> Array:
+    """An operand with an axis for each letter."""
+    if isinstance(operand, Number):
+        return Array(operand.type.strong, shape, lambda *indices: cast(operand, operand.type.strong).closed)
+    places = [letters.index(letter) for letter in named]
+    return reindexed(operand, shape, lambda *indices: tuple(indices[place] for place in places))

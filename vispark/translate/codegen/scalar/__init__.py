@@ -1,0 +1,1 @@
+"""C++ for scalars: types, casts, operators, lines and loops."""

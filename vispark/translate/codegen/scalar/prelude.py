@@ -1,0 +1,532 @@
+"""The small C++ functions that kernels call where C++ means something else than Python and NumPy.
+
+Only those that a kernel uses go into its source, each with what it uses itself.
+"""
+
+from __future__ import annotations
+
+import re
+
+from vispark.translate.codegen.scalar.complex_numbers import COMPLEX
+
+_SOURCES = r"""
+template <class T> struct unsigned_of { typedef T type; };
+template <> struct unsigned_of<signed char> { typedef unsigned char type; };
+template <> struct unsigned_of<short> { typedef unsigned short type; };
+template <> struct unsigned_of<int> { typedef unsigned type; };
+template <> struct unsigned_of<long long> { typedef unsigned long long type; };
+
+// A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
+// in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
+// or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
+// abs, in 32 and 64 bits, whose result the assembler takes for never negative, though that of the least integer is: so
+// a choice may not be seen to be of a number and its negation. Of 16 bits the assembler compares a max() by the wrong
+// half of a register, so there may be none. The choice of b where b < 0 and else of 0 becomes min(b, 0), which is -0
+// where b is, so that a zero may not be seen. It costs no instruction.
+template <class T> __device__ __forceinline__ T opaque(T a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+r"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ short opaque<short>(short a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+h"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ unsigned short opaque<unsigned short>(unsigned short a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+h"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ long long opaque<long long>(long long a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+l"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ float opaque<float>(float a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+f"(a));
+#endif
+    return a;
+}
+template <> __device__ __forceinline__ double opaque<double>(double a)
+{
+#ifndef __CUDA_ON_HOST__
+    asm("" : "+d"(a));
+#endif
+    return a;
+}
+
+// -a, which wraps. In 32 bits it is ~a + 1 to CUDA's assembler, which takes max(max(b, -a), c) for that of a otherwise.
+template <class T> __device__ __forceinline__ T wrapped_negative(T a)
+{
+    if (sizeof(T) == 8) return (T)opaque<long long>((long long)(0ull - a));
+#ifdef __CUDA_ON_HOST__
+    return (T)(0u - (unsigned)a);
+#else
+    int negative;
+    asm("{ .reg .s32 inverse; not.b32 inverse, %1; add.s32 %0, inverse, 1; }" : "=r"(negative) : "r"((int)a));
+    return (T)negative;
+#endif
+}
+
+// a < b and a <= b of floats, where CUDA's assembler may find that the one cannot be beyond the other: it forgets NaN.
+template <class T> __device__ __forceinline__ bool less(T a, T b) { return a < b && a == a && b == b; }
+template <class T> __device__ __forceinline__ bool less_equal(T a, T b) { return a <= b && a == a && b == b; }
+
+// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
+template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
+{
+    if (b == 0) return 0;
+    if (T(-1) < 0 && b == T(-1)) return wrapped_negative<T>(a);
+    const T quotient = a / b;
+    return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+template <> __device__ __forceinline__ double floor_divide<double>(double a, double b)
+{
+    if (b == 0) return a / b;
+    const double rest = fmod(a, b);
+    double quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysign(0.0, a / b);
+    const double whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+template <> __device__ __forceinline__ float floor_divide<float>(float a, float b)
+{
+    if (b == 0) return a / b;
+    const float rest = fmodf(a, b);
+    float quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysignf(0.0f, a / b);
+    const float whole = floorf(quotient);
+    return quotient - whole > 0.5f ? whole + 1 : whole;
+}
+
+// Python's %, which has the divisor's sign; x % 0 is 0 for integers, as in NumPy.
+template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
+{
+    if (b == 0 || (T(-1) < 0 && b == T(-1))) return 0;
+    const T rest = a % b;
+    return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
+}
+template <> __device__ __forceinline__ double floor_remainder<double>(double a, double b)
+{
+    const double rest = fmod(a, b);
+    if (b == 0) return rest;
+    if (rest == 0) return copysign(0.0, b);
+    return (b < 0) != (rest < 0) ? rest + b : rest;
+}
+template <> __device__ __forceinline__ float floor_remainder<float>(float a, float b)
+{
+    const float rest = fmodf(a, b);
+    if (b == 0) return rest;
+    if (rest == 0) return copysignf(0.0f, b);
+    return (b < 0) != (rest < 0) ? rest + b : rest;
+}
+
+// C's %, which has the dividend's sign.
+template <class T> __device__ __forceinline__ T c_remainder(T a, T b)
+{
+    return b == 0 || (T(-1) < 0 && b == T(-1)) ? 0 : a % b;
+}
+
+// An integer power that wraps; NumPy refuses negative exponents, here they give 0.
+template <class T> __device__ __forceinline__ T integer_power(T base, T exponent)
+{
+    if (exponent < 0) return 0;
+    unsigned long long result = 1, factor = (unsigned long long)base;
+    for (unsigned long long left = (unsigned long long)exponent; left; left >>= 1) {
+        if (left & 1) result *= factor;
+        factor *= factor;
+    }
+    return (T)result;
+}
+
+// Shifts by more than the width, or by a negative number, shift everything out, as in NumPy.
+template <class T> __device__ __forceinline__ T shift_left(T a, T b)
+{
+    const unsigned long long by = (unsigned long long)b;
+    return by < 8 * sizeof(T) ? (T)((unsigned long long)a << by) : T(0);
+}
+template <class T> __device__ __forceinline__ T shift_right(T a, T b)
+{
+    const unsigned long long by = (unsigned long long)b;
+    return by < 8 * sizeof(T) ? (T)(a >> by) : a < 0 ? T(-1) : T(0);
+}
+
+template <class T> __device__ __forceinline__ T absolute(T a)
+{
+    const T negative = wrapped_negative<T>(a);
+    return (sizeof(T) < 4 ? a < 0 : a < negative) ? negative : a;
+}
+// That of what is known not to be the least integer; it folds where the number is known once loops are unrolled.
+template <class T> __device__ __forceinline__ T absolute_in_range(T a) { return a < 0 ? -a : a; }
+template <class T> __device__ __forceinline__ T power2(T a) { return a * a; }
+template <class T> __device__ __forceinline__ T power3(T a) { return a * a * a; }
+template <class T> __device__ __forceinline__ T power4(T a) { return (a * a) * (a * a); }
+template <class T> __device__ __forceinline__ T square(T a)
+{
+    return (T)((typename unsigned_of<T>::type)a * (typename unsigned_of<T>::type)a);
+}
+template <> __device__ __forceinline__ unsigned short square<unsigned short>(unsigned short a)
+{
+    return (unsigned)a * (unsigned)a;
+}
+template <> __device__ __forceinline__ short square<short>(short a) { return (unsigned)a * (unsigned)a; }
+template <class T> __device__ __forceinline__ T reciprocal(T a)
+{
+    // Of an integer zero it is undefined in NumPy; here it is 0.
+    return T(1) / T(2) == T(0) && a == T(0) ? T(0) : T(1) / a;
+}
+
+// Quotients by one number: the product with its reciprocal, q, less what that is too much times the reciprocal, which
+// is rounded as the quotient is where nothing underflows or overflows on the way (docs/decisions/0017 proves it). Where
+// something may, sure becomes false, and the quotient is to be taken again with exact. Written so, nothing is too much
+// of a zero, times a number below zero: it keeps its sign. Of a divisor whose reciprocal is no normal number the bounds
+// are such that nothing is sure, without a branch, which compilers would draw out of loops with all that they hold.
+__device__ __forceinline__ float fused_sum(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ __forceinline__ double fused_sum(double a, double b, double c) { return fma(a, b, c); }
+template <class T> struct divisor_t {
+    T size, factor, signum, least, zero;
+    __device__ __forceinline__ explicit divisor_t(T b)
+    {
+        const bool single = sizeof(T) == 4;
+        size = fabs(b);
+        factor = 1 / size;
+        signum = copysign(T(1), b);
+        const T large = size * 4, unusual = (large - large) + (factor - factor);
+        least = fmax((T)(single ? 0x1p-125 : 0x1p-1021), factor * (T)(single ? 0x1p-101 : 0x1p-968)) + unusual;
+        zero = fmax(unusual, T(-1));
+    }
+};
+template <bool exact, class T> __device__ __forceinline__ T common_quotient(T a, T b, bool& sure)
+{
+    if (exact) return a / b;
+    const divisor_t<T> by(b);
+    const T q = a * by.factor, found = fused_sum(fused_sum(by.size, q, -a), -by.factor, q);
+    // Infinities have become NaN, which is not at least anything; a NaN of the dividend stays one.
+    sure = sure & ((fabs(found) >= by.least) | !(fabs(a) > by.zero));
+    return found * by.signum;
+}
+
+// NumPy's maximum and minimum give NaN where an operand is; fmax and fmin the other operand.
+template <class T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
+template <class T> __device__ __forceinline__ T minimum(T a, T b) { return a <= b || a != a ? a : b; }
+template <class T> __device__ __forceinline__ T maximum_number(T a, T b) { return a >= b || b != b ? a : b; }
+template <class T> __device__ __forceinline__ T minimum_number(T a, T b) { return a <= b || b != b ? a : b; }
+
+// Python's max and min keep the first unless the second is strictly beyond it.
+template <class T> __device__ __forceinline__ T first_maximum(T a, T b) { return b > a ? b : a; }
+template <class T> __device__ __forceinline__ T first_minimum(T a, T b) { return b < a ? b : a; }
+
+template <class T> __device__ __forceinline__ T sign(T a) { return a != a ? a : (T)((a > T(0)) - (a < T(0))); }
+
+template <class T> __device__ __forceinline__ bool is_nan(T a) { return a != a; }
+template <class T> __device__ __forceinline__ bool is_inf(T a) { return a == a && a - a != a - a; }
+template <class T> __device__ __forceinline__ bool is_finite(T a) { return a - a == a - a; }
+template <class T> __device__ __forceinline__ bool sign_bit(T a) { return copysign(1.0, (double)a) < 0; }
+
+template <class T> __device__ __forceinline__ T log_add_exp(T a, T b)
+{
+    if (a == b) return a + T(0.6931471805599453);
+    const double apart = (double)a - b;
+    return apart > 0 ? a + (T)log1p(exp(-apart)) : apart <= 0 ? b + (T)log1p(exp(apart)) : (T)apart;
+}
+template <class T> __device__ __forceinline__ T heaviside(T a, T b) { return a != a ? a : a == 0 ? b : T(a > 0); }
+
+// The sum of a row's parts with what rounding took from it: D. E. Knuth, TAOCP 2, 4.2.2, theorem B. Where the sum is
+// infinite or NaN what is lost has no meaning.
+template <class T> struct sum_of_parts { T sum, lost; };
+template <class T> __device__ __forceinline__ sum_of_parts<T> with_part(sum_of_parts<T> a, T part)
+{
+    const T sum = a.sum + part, added = sum - a.sum;
+    return {sum, a.lost + ((a.sum - (sum - added)) + (part - added))};
+}
+template <class T> __device__ __forceinline__ T whole_sum(sum_of_parts<T> a)
+{
+    return a.sum - a.sum == 0 ? a.sum + a.lost : a.sum;
+}
+
+// NumPy's order for sorting: what has a NaN comes last.
+template <class T> __device__ __forceinline__ bool sorts_behind(T a, T b) { return a > b || (a != a && b == b); }
+
+// Batcher's odd-even merge sort: which items are compared depends on their number alone.
+template <int n, class Order> __device__ __forceinline__ void by_network(Order exchange)
+{
+    for (int merged = 1; merged < n; merged *= 2)
+        for (int apart = merged; apart > 0; apart /= 2)
+            for (int first = apart % merged; first + apart < n; first += 2 * apart)
+                for (int i = first; i < first + apart && i + apart < n; ++i)
+                    if (i / (2 * merged) == (i + apart) / (2 * merged)) exchange(i, i + apart);
+}
+template <int n, class T> __device__ __forceinline__ void sort_row(T* row)
+{
+    by_network<n>([&](int i, int j) {
+        const T one = row[i], other = row[j];
+        if (sorts_behind(one, other)) {
+            row[i] = other;
+            row[j] = one;
+        }
+    });
+}
+// The places that sort a row; equal keys stay in the order of their places.
+template <int n, class T> __device__ __forceinline__ void sort_places(T* keys, long long* places)
+{
+    for (int i = 0; i < n; ++i) places[i] = i;
+    by_network<n>([&](int i, int j) {
+        const T one = keys[i], other = keys[j];
+        const long long place = places[i];
+        if (sorts_behind(one, other) || (!sorts_behind(other, one) && place > places[j])) {
+            keys[i] = other;
+            keys[j] = one;
+            places[i] = places[j];
+            places[j] = place;
+        }
+    });
+}
+
+// How many of a sorted row's numbers are before a number, or not behind it.
+template <bool after, class T, class Row> __device__ __forceinline__ int place_of(T value, int count, Row row)
+{
+    int low = 0, high = count;
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        const T one = row(middle);
+        if (after ? !sorts_behind(one, value) : sorts_behind(value, one)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+// Python's round(x, n): the multiple of 1 / power, a power of ten, that is nearest to x itself; of two the even one.
+// What rounding the product has lost decides where the product lies halfway.
+__device__ __forceinline__ double round_digits(double x, double power)
+{
+    // By fma, so that no compiler makes one operation of the product and a difference.
+    const double scaled = fma(x, power, 0.0);
+    if (!(fabs(scaled) < 9007199254740992.0)) return x;
+    const double lost = fma(x, power, -scaled);
+    double whole = rint(scaled);
+    const double apart = scaled - whole;
+    if (apart == 0.5 && lost > 0) whole += 1;
+    if (apart == -0.5 && lost < 0) whole -= 1;
+    return whole / power;
+}
+template <class P, class V> __device__ __forceinline__ double interpolate(double at, int count, P places, V values,
+                                                                          double left, double right)
+{
+    if (at != at) return at;
+    const int next = place_of<true>(at, count, places);
+    if (next == 0) return left;
+    const double place = places(next - 1), value = values(next - 1);
+    if (next == count) return at > place ? right : value;
+    if (at == place) return value;
+    const double slope = (values(next) - value) / (places(next) - place), found = slope * (at - place) + value;
+    if (found == found) return found;
+    const double back = slope * (at - places(next)) + values(next);
+    return back != back && value == values(next) ? value : back;
+}
+
+// Truncation; beyond the range it saturates and NaN gives 0.
+template <class I, class F> __device__ __forceinline__ I to_integer(F a)
+{
+    if (sizeof(I) < 4) return (I)to_integer<int>(a);
+    const bool is_signed = I(-1) < 0;
+    const I top = (I)(~0ull >> (64 - 8 * sizeof(I) + is_signed)), bottom = is_signed ? (I)(-top - 1) : I(0);
+    return a != a ? I(0) : a >= (F)top ? top : a <= (F)bottom ? bottom : (I)a;
+}
+
+// CUDA's hypot may be off by two units in the last place, and be infinite where the result is the greatest float.
+template <class T> __device__ __forceinline__ T hypotenuse(T a, T b)
+{
+    const T found = hypot(a, b);
+    if (!is_inf(found) || is_inf(a) || is_inf(b)) return found;
+    const T x = a * 0x1p-513, y = b * 0x1p-513;
+    return sqrt(x * x + y * y) * 0x1p+513;
+}
+template <> __device__ __forceinline__ float hypotenuse<float>(float a, float b)
+{
+    const float found = hypotf(a, b);
+    if (!is_inf(found) || is_inf(a) || is_inf(b)) return found;
+    return (float)sqrt((double)a * a + (double)b * b);
+}
+
+// The root of a sum of squares, scaled by a power of two, with what is lost of each and of the root itself, as Python
+// has it. fma() in place of * keeps compilers from joining a product with the sum after it.
+template <int count> __device__ __forceinline__ double vector_length(const double (&given)[count])
+{
+    double most = 0;
+    bool nan = false;
+    for (int i = 0; i < count; i++) {
+        nan = nan || given[i] != given[i];
+        most = fmax(most, fabs(given[i]));
+    }
+    if (is_inf(most) || (most == 0 && !nan)) return most;
+    if (nan) return sqrt(-1.0);
+    const int exponent = ilogb(most);
+    double high = 0, low = 0;
+    for (int i = 0; i < count; i++) {
+        const double x = ldexp(given[i], -exponent), square = fma(x, x, 0.0), sum = high + square;
+        const double part = sum - high;
+        low += (high - (sum - part)) + (square - part) + fma(x, x, -square);
+        high = sum;
+    }
+    const double root = sqrt(high + low);
+    return ldexp(root + (fma(-root, root, high) + low) / (root + root), exponent);
+}
+
+// Integers of 64 bits with and without a sign compare by value.
+__device__ __forceinline__ bool mixed_less(long long a, unsigned long long b)
+{
+    return a < 0 || (unsigned long long)a < b;
+}
+__device__ __forceinline__ bool mixed_less(unsigned long long a, long long b)
+{
+    return b >= 0 && a < (unsigned long long)b;
+}
+__device__ __forceinline__ bool mixed_equal(long long a, unsigned long long b)
+{
+    return a >= 0 && (unsigned long long)a == b;
+}
+__device__ __forceinline__ bool mixed_equal(unsigned long long a, long long b)
+{
+    return b >= 0 && a == (unsigned long long)b;
+}
+
+// Ends the kernel. In a place that outlives it, which its worker gave it, the first thread says which index it was, of
+// how long an axis, and at which subscript of the function.
+#ifdef __CUDA_ON_HOST__
+VISPARK_EXPORT long long* vispark_report = nullptr;
+#else
+extern "C" { __device__ long long* vispark_report; }
+#endif
+static __device__ unsigned vispark_reports;
+static __device__ __noinline__ __attribute__((noreturn)) void
+index_outside(long long index, long long length, long long subscript)
+{
+    if (vispark_report) {
+        if (atomicCAS(&vispark_reports, 0u, 1u) == 0u) {
+            volatile long long* const report = vispark_report;
+            report[1] = index;
+            report[2] = length;
+            report[3] = subscript;
+            __threadfence_system();
+            report[0] = 1;
+            __threadfence_system();
+            atomicExch(&vispark_reports, 2u);
+        } else {
+            for (int turn = 0; turn < 1 << 20 && *(volatile unsigned*)&vispark_reports != 2u; ++turn) {}
+        }
+    }
+    __trap();
+}
+// An index that counts from the end if it is negative. Outside the array the kernel ends with a fault.
+template <int length> __device__ __forceinline__ int checked_index(long long index, long long subscript)
+{
+    const long long i = index < 0 ? index + length : index;
+    if (i < 0 || i >= length) index_outside(index, length, subscript);
+    return (int)i;
+}
+
+// Half precision in memory; arithmetic is done in float.
+struct half_t {
+    unsigned short bits;
+    half_t() = default;
+    __device__ __forceinline__ explicit half_t(float value) : bits(round(value)) {}
+    __device__ __forceinline__ explicit half_t(double value)
+    {
+        // Through a float rounded to odd, so that rounding twice gives what rounding once does.
+        float near = (float)value;
+        if (near == near && (double)near != value && near - near == 0) {
+            int word = __float_as_int(near);
+            if ((fabs((double)near) > fabs(value))) word -= 1;
+            near = __int_as_float(word | 1);
+        }
+        bits = round(near);
+    }
+    template <class T> __device__ __forceinline__ explicit half_t(T value) : half_t((double)value) {}
+    static __device__ __forceinline__ unsigned short round(float value)
+    {
+        const unsigned word = (unsigned)__float_as_int(value), magnitude = word & 0x7fffffffu;
+        const unsigned short top = (unsigned short)(word >> 16 & 0x8000u);
+        if (magnitude > 0x7f800000u) return top | 0x7e00u;
+        if (magnitude >= 0x477ff000u) return top | 0x7c00u;
+        if (magnitude < 0x38800000u) {
+            const float scaled = __int_as_float((int)magnitude) + 0.5f;
+            return top | (unsigned short)((unsigned)__float_as_int(scaled) - 0x3f000000u);
+        }
+        return top | (unsigned short)((magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13);
+    }
+    __device__ __forceinline__ operator float() const
+    {
+        const unsigned magnitude = (bits & 0x7fffu) << 13, top = (unsigned)(bits & 0x8000u) << 16;
+        if (magnitude >= 0x0f800000u) return __int_as_float((int)(top | 0x70000000u | magnitude));
+        if (magnitude >= 0x00800000u) return __int_as_float((int)(top | (magnitude + 0x38000000u)));
+        const float small = __int_as_float((int)(0x38800000u | magnitude)) - __int_as_float((int)0x38800000u);
+        return __int_as_float((int)(top | (unsigned)__float_as_int(small)));
+    }
+};
+""" + COMPLEX
+
+_NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?"
+                   r"(?:struct|__device__ __forceinline__ [\w<> ]+?|static __device__ __noinline__ [\w() ]+)\s+"
+                   r"(operator(?:[=!<>]=|[-+*/<>])|\w+)", re.M)
+
+
+def _parts() -> tuple[tuple[str, str], ...]:
+    """Each function or struct with its name, in order; comments and specialisations go with what they belong to."""
+    found: list[tuple[str, str]] = []
+    for paragraph in _definitions(_SOURCES.strip()):
+        name = _NAME.search(paragraph)[1]
+        name = "complex_t" if name.startswith("operator") else name
+        found.append((name, paragraph))
+    return tuple(found)
+
+
+def _definitions(text: str) -> list[str]:
+    found: list[str] = []
+    current: list[str] = []
+    for line in text.splitlines():
+        starts = line.startswith(("//", "template", "__device__", "struct"))
+        if starts and current and not current[-1].startswith("//"):
+            found.append("\n".join(current).rstrip())
+            current = []
+        current.append(line)
+    return [*found, "\n".join(current).rstrip()]
+
+
+_SPECIAL = re.compile(r"^template <> [^\n]*?(\w+<[\w ]+>)\(", re.M)
+PARTS = _parts()
+NAMES = tuple(dict.fromkeys(name for name, _ in PARTS))
+_WORD = re.compile(r"\b\w+\b")
+_COMMENT = re.compile(r"//[^\n]*")
+
+
+def prelude_for(text: str) -> str:
+    """The definitions that a kernel's text needs, in order."""
+    wanted: list[str] = []
+    while True:
+        used = _COMMENT.sub("", "\n".join([text, *wanted]))
+        words = set(_WORD.findall(used))
+        found = [part for name, part in PARTS if name in words and _is_used(part, used)]
+        if found == wanted:
+            return "".join(part + "\n" for part in found)
+        wanted = found
+
+
+def _is_used(part: str, text: str) -> bool:
+    """Whether a part that is a template's special case is that of a type in use."""
+    special = _SPECIAL.search(part)
+    if special is None:
+        return True
+    name = special[1].partition("<")[0]
+    return any(used in text.replace(part, "") for used in (special[1], f"{name}<T>"))

@@ -1,0 +1,1 @@
+"""C++ for Python's statements and expressions."""

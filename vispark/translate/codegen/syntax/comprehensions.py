@@ -1,0 +1,255 @@
+"""Writes generators given to ``sum`` and its like, and list comprehensions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from vispark.translate.codegen.numpy.arrays import broadcast, stretched
+from vispark.translate.codegen.scalar import numbers, scalars
+from vispark.translate.codegen.scalar.casts import cast, literal
+from vispark.translate.codegen.scalar.writer import Serial
+from vispark.translate.codegen.syntax.control_flow import UNROLLED, Ways
+from vispark.translate.codegen.syntax.expressions import Frame
+from vispark.translate.ir import liveness, nodes
+from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.types import BOOL, INT, Scalar
+from vispark.translate.ir.values import Array, ArrayType, List, Number, Steps, Type, Value, join_types, shown, type_of
+
+_Each = nodes.Each | nodes.Listed
+#: A list of more items than this goes into an array by a loop.
+_WRITTEN_OUT = 16
+_LENGTH = ("a list has a length that is known before the kernel runs: its iterable's, and no if; sum() and its like "
+           "take a generator with if")
+
+
+class Comprehensions(Ways):
+    """Generators and list comprehensions; their targets are variables of their own."""
+
+    # -- sum, min, max, any, all --------------------------------------------------------------------------------------
+
+    def over_each(self, name: str, node: _Each, start: nodes.Expression | None = None,
+                  key: nodes.Expression | None = None, default: nodes.Expression | None = None) -> Value:
+        """``sum(... for ... in ...)`` and its like."""
+        steps = self._steps_of_each(node)
+        first: Any = literal(0) if start is None else self.kept(self.plain(self.expression(start)))
+        if self.count_of(steps) == 0 and name in ("sum", "any", "all"):
+            return first if name == "sum" else literal(name == "all")
+        if self.count_of(steps) == 0 and default is not None:
+            return self.expression(default)
+        if name in ("any", "all"):
+            return self._truth_of_each(name, node, steps)
+        kinds = self._kinds_of_each(node, steps)
+        if name == "sum" and (isinstance(first, Array) or all(isinstance(kind, ArrayType) for kind in kinds)):
+            return self._sum_of_rows(node, steps, kinds, first)
+        if not all(isinstance(kind, Scalar) for kind in kinds):
+            advice = f"; for a place write {name}(range(n), key=lambda i: ...)" if name in ("min", "max") else ""
+            raise Refusal(f"{name}() of a generator is over numbers, and these are {shown(kinds[0])}{advice}")
+        if name == "sum":
+            return self._sum_of_each(node, steps, kinds, first)
+        reason = f"{name}() of a generator needs at least one value: one iterable whose length is known, and no if"
+        if node.conditions or isinstance(node.value, nodes.Each) or not self.known_count(steps, reason):
+            raise Refusal(reason)
+        kind = functools.reduce(join_types, kinds)
+        if key is not None:
+            return self._extreme_by_key(name, node, steps, kind, self.expression(key))
+        return self._extreme_of_each(name, node, steps, kind)
+
+    def _steps_of_each(self, node: _Each) -> Steps:
+        return self.settled(self.steps_of(self.expression(node.iterable)))
+
+    def _kinds_of_each(self, node: _Each, steps: Steps) -> list[Any]:
+        """The types of the values that turns give."""
+        kinds: list[Type] = []
+        with self.apart():
+            self._turns_of_each(node, steps, lambda value: kinds.append(type_of(value)))
+        if not kinds:
+            raise Refusal("a generator that never gives a value has no type here")
+        return list(dict.fromkeys(kinds))
+
+    def _sum_of_each(self, node: _Each, steps: Steps, kinds: list[Scalar], start: Number) -> Value:
+        kind = start.type
+        for one in (*kinds, *kinds):
+            kind = scalars.binary("+", Number(kind, "x"), Number(one, "y")).type
+        count = self.count_of(steps)
+        if count is not None and start == literal(0) and not node.conditions and not isinstance(node.value, nodes.Each):
+            here = replace(self.frame, variables=dict(self.frame.variables))
+            noted = self.noted(functools.partial(self._text_at, node, steps, here, count), count, kind)
+            if noted is not None:
+                return noted
+        total = self.variable(kind, "sum", cast(start, kind))
+        self._turns_of_each(node, steps, lambda value: self._add(total, value))
+        return replace(total, variable=False)
+
+    def _text_at(self, node: _Each, steps: Steps, here: Frame, count: int, number: int | str) -> str:
+        """The text of one value of a generator, by its number or a variable for it, in a frame as it was."""
+        kept, self.frame = self.frame, replace(here, variables=dict(here.variables))
+        try:
+            with self.apart() as lines, self.in_place():
+                self._bind_target(node.target, self._item_at(steps, number) if isinstance(number, int) else
+                                  self.item_of(steps, Number(INT, number, bounds=(0, count - 1))))
+                text = self.as_number(self.expression(node.value)).text
+        finally:
+            self.frame = kept
+        if lines.lines and isinstance(number, str):
+            raise Refusal("a value that is more than one expression has no text of its own")
+        return text
+
+    def _add(self, total: Number, value: Value) -> None:
+        found = cast(scalars.binary("+", total, self.as_number(value)), total.type).text
+        plain = f"{total.text} + "
+        self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and total.type.kind == "f"
+                  else f"{total.text} = {found};")
+
+    def _sum_of_rows(self, node: _Each, steps: Steps, kinds: list[Any], start: Number | Array) -> Value:
+        """The first is added to Python's 0 too, which changes bools alone."""
+        whole: Any = functools.reduce(join_types, kinds)
+        element = whole.element if isinstance(whole, ArrayType) else whole
+        kind = scalars.binary("+", Number(start.type, "x"), Number(element, "x")).type
+        shape = broadcast(*(one.shape for one in (start, whole) if isinstance(one, Array | ArrayType)))
+        if self.dealt(int(shape[0]) if shape else 1):
+            raise Serial
+        total = self.materialised(Array(kind, shape, lambda *indices: cast(
+            start.at(*stretched(start.shape, indices)) if isinstance(start, Array) else start, kind).text), "sum", True)
+        self._turns_of_each(node, steps, lambda value: self.copy(total, self.elementwise(
+            lambda a, b: scalars.binary("+", a, b), total, value)))
+        return replace(total, volatile=False, storage="")
+
+    def _extreme_of_each(self, name: str, node: _Each, steps: Steps, kind: Any) -> Value:
+        best, first = self.variable(kind, name), self.name("first")
+        self.line(f"bool {first} = true;")
+
+        def step(value: Value) -> None:
+            one = self.fixed(self.as_number(value))
+            self.line(f"{best.text} = {first} ? {cast(one, kind).closed} : "
+                      f"{cast(numbers.extreme(name, best, one), kind).text};")
+            self.line(f"{first} = false;")
+
+        self._turns_of_each(node, steps, step)
+        return replace(best, variable=False)
+
+    def _extreme_by_key(self, name: str, node: _Each, steps: Steps, kind: Any, key: Value) -> Value:
+        """The first whose key no other's is beyond."""
+        sizes: list[Type] = []
+        with self.apart():
+            self._turns_of_each(node, steps, lambda value: sizes.append(type_of(self.call(key, (value,), {}))))
+        if not all(isinstance(one, Scalar) for one in sizes):
+            raise Refusal(f"the key of {name}() gives numbers here, and this one gives {shown(sizes[0])}")
+        best, first = self.variable(kind, name), self.name("first")
+        beyond = self.variable(functools.reduce(join_types, sizes), "key")
+        self.line(f"bool {first} = true;")
+
+        def step(value: Value) -> None:
+            one = self.fixed(self.as_number(value))
+            size = self.fixed(self.as_number(self.call(key, (one,), {})))
+            test = self.truth(self.compare("<" if name == "min" else ">", size, beyond))
+            with self.block(f"if ({first} || {test.closed})"):
+                self.line(f"{best.text} = {cast(one, kind).text};")
+                self.line(f"{beyond.text} = {cast(size, beyond.type).text};")
+            self.line(f"{first} = false;")
+
+        self._turns_of_each(node, steps, step)
+        return replace(best, variable=False)
+
+    def _truth_of_each(self, name: str, node: _Each, steps: Steps) -> Value:
+        """What comes after the value that decides is not computed."""
+        found = self.variable(BOOL, f"{name}_true", literal(name == "all"))
+        undecided = scalars.unary("not", found) if name == "any" else found
+
+        def step(value: Value) -> None:
+            self.line(f"{found.text} = {self.truth(value).text};")
+
+        self._turns_of_each(node, steps, step, undecided.text)
+        return replace(found, variable=False)
+
+    def product_over(self, steps: Steps, target: nodes.Expression, value: nodes.Expression) -> Array | None:
+        """The items of a comprehension as a product of the element's row with a matrix; None where they are none."""
+        return None
+
+    # -- turns --------------------------------------------------------------------------------------------------------
+
+    def _turns_of_each(self, node: _Each, steps: Steps, step: Callable[[Value], None], while_: str = "") -> None:
+        """The loops of a generator. ``while_`` is a condition to go on under."""
+        items = self.items_of(steps)
+        if items is None:
+            with self.turns(steps) as item:
+                if while_:
+                    self.line(f"if (!({while_})) break;")
+                self._turn_of_each(node, item, step, while_)
+            return
+        for item in items:
+            if while_:
+                with self.block(f"if ({while_})"):
+                    self._turn_of_each(node, item, step, while_)
+            else:
+                with self.block(""):
+                    self._turn_of_each(node, item, step, while_)
+
+    def _turn_of_each(self, node: _Each, item: Value, step: Callable[[Value], None], while_: str) -> None:
+        kept = dict(self.frame.variables)
+        self._bind_target(node.target, item)
+        tests = [self.condition(condition) for condition in node.conditions]
+        with self.block(f"if ({' && '.join(test.closed for test in tests)})") if tests else contextlib.nullcontext():
+            if isinstance(node.value, nodes.Each):
+                self._turns_of_each(node.value, self._steps_of_each(node.value), step, while_)
+            else:
+                step(self.expression(node.value))
+        self.frame.variables = kept
+
+    def _bind_target(self, target: nodes.Expression, item: Value) -> None:
+        for name in liveness.stored(target):
+            self.frame.variables.pop(name, None)
+        self.store(target, item)
+
+    # -- lists --------------------------------------------------------------------------------------------------------
+
+    def _Listed(self, node: nodes.Listed) -> Value:
+        """A list comprehension, written out."""
+        steps = self._steps_of_each(node)
+        if node.conditions:
+            raise Refusal(_LENGTH)
+        count = self.known_count(steps, _LENGTH)
+        if count > UNROLLED:
+            raise Refusal(f"a list of {count} items is too long to be written out; give it to np.array() at once")
+        kept, items = dict(self.frame.variables), []
+        for item in self.items_of(steps, True) or ():
+            self._bind_target(node.target, item)
+            items.append(self.kept(self.expression(node.value)))
+        self.frame.variables = kept
+        return List(tuple(items))
+
+    def array_of(self, node: nodes.Listed) -> Value:
+        """A list comprehension that becomes an array: a long one by a loop."""
+        steps = self._steps_of_each(node)
+        count = self.count_of(steps)
+        product = None if node.conditions else self.product_over(steps, node.target, node.value)
+        if product is not None:
+            return product
+        if count is None or node.conditions or count <= _WRITTEN_OUT or self.items_of(steps) is not None:
+            return self._Listed(node)
+        kept = dict(self.frame.variables)
+
+        def value(index: Number) -> Value:
+            self._bind_target(node.target, self.item_of(steps, index))
+            one = self.array_of(node.value) if isinstance(node.value, nodes.Listed) else self.expression(node.value)
+            return self.library("numpy.array", (one,), {}) if isinstance(one, List) else one
+
+        with self.apart():
+            kind = type_of(value(literal(0)))
+        inner = kind.shape if isinstance(kind, ArrayType) else ()
+        element = kind.element if isinstance(kind, ArrayType) else kind
+        if not isinstance(element, Scalar):
+            raise Refusal(f"an array is of numbers, and these are {shown(kind)}")
+        if self.lanes > 1:
+            raise Serial
+        array = self.storage(element.strong, (count, *inner), "array")
+        with self.counted(count) as index:
+            one: Any = value(index)
+            with self.over(inner) as indices:
+                number = one if isinstance(one, Number) else one.at(*indices)
+                self.line(f"{array.element(index.text, *indices)} = {numbers.convert(number, element.strong).text};")
+        self.frame.variables = kept
+        return array

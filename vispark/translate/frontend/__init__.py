@@ -1,0 +1,1 @@
+"""Python source and captured values to the intermediate form."""

@@ -1,0 +1,124 @@
+"""What a function takes from around it, by value: the variables of closures and modules, and arguments."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import struct
+import types
+from typing import Any
+
+import numpy as np
+
+from gpu_worker.protocol.shared import captured
+from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.nodes import Constant, Definition
+from vispark.translate.ir.source_text import at_definition
+from vispark.translate.ir.types import scalar_of
+
+_INT64 = np.iinfo(np.int64)
+
+#: Python's types to the dtype that holds them, and how they are packed.
+_WEAK = {bool: ("|b1", struct.Struct("<?")), int: ("<i8", struct.Struct("<q")), float: ("<f8", struct.Struct("<d")),
+         complex: ("<c16", struct.Struct("<dd"))}
+
+
+#: As tuples: a union of types is made anew each time that it is written.
+_NUMBERS, _ARRAYS = (bool, int, float, complex), (np.ndarray, np.generic)
+
+
+class Unbound(Exception):
+    """A name that nothing is bound to."""
+
+
+def constant(value: Any, what: str) -> Constant:
+    """A number or an array by value; of a list or a tuple of numbers or arrays, the array that NumPy makes of it.
+
+    Raises
+    ------
+    Refusal
+        If it is neither, its items differ in shape or type, or it is of a dtype that kernels do not have; ``what`` is
+        what the message calls it.
+    """
+    if isinstance(value, _NUMBERS) and not isinstance(value, np.generic):
+        if isinstance(value, int) and not _INT64.min <= value <= _INT64.max:
+            raise Refusal(f"{what} is {value}, which does not fit 64 bits")
+        dtype, packed = _WEAK[bool if isinstance(value, bool) else int if isinstance(value, int) else
+                              float if isinstance(value, float) else complex]
+        parts = (value.real, value.imag) if isinstance(value, complex) else (value,)
+        return Constant(dtype, (), packed.pack(*parts), True)
+    if isinstance(value, _ARRAYS) and not isinstance(value, np.ma.MaskedArray):
+        held = _held(value.dtype, what)
+        return Constant(held.str, value.shape, captured(value if value.dtype is held else np.asarray(value, held)))
+    if isinstance(value, list | tuple):
+        return _stacked(value, what)
+    if value is None:
+        raise Refusal(f"{what} is None, which a kernel cannot take; leave it out where None is the parameter's default,"
+                      " or bind it: functools.partial(f, name=None)")
+    raise Refusal(f"{what} is {_article(type(value).__name__)}, which a kernel cannot take; it takes numbers, NumPy"
+                  " arrays and lists of these")
+
+
+def _stacked(value: list[Any] | tuple[Any, ...], what: str) -> Constant:
+    """Items of one shape and type as an array, as ``np.asarray`` makes it."""
+    kind = type(value).__name__
+    items = [constant(item, f"{what}[{number}]") for number, item in enumerate(value)]
+    if not items:
+        raise Refusal(f"{what} is an empty {kind}, whose items' type is not known; make it an array: np.zeros(0)")
+    first = items[0]
+    for number, item in enumerate(items):
+        if (item.dtype, item.shape, item.weak) != (first.dtype, first.shape, first.weak):
+            raise Refusal(f"{what} is a {kind} whose items differ, and a kernel takes it as one array: {what}[0] is "
+                          f"{_described(first)}, and {what}[{number}] {_described(item)}")
+    return Constant(first.dtype, (len(items), *first.shape), b"".join([bytes(item.data) for item in items]))
+
+
+def _described(item: Constant) -> str:
+    dtype = np.dtype(item.dtype).name
+    return f"of the shape {item.shape} of {dtype}" if item.shape else f"a Python {type(item.number).__name__}" \
+        if item.weak else f"a {dtype}"
+
+
+def argument(definition: Definition, value: Any, number: int) -> Constant:
+    """A function's argument by value; ``number`` counts from 0.
+
+    Raises
+    ------
+    TranslationError
+        As :func:`constant`, at the function's definition.
+    """
+    try:
+        return constant(value, f"argument {number + 1}")
+    except Refusal as error:
+        raise at_definition(definition, str(error)) from error
+
+
+@functools.lru_cache(maxsize=256)
+def _held(dtype: np.dtype, what: str) -> np.dtype:
+    return scalar_of(dtype, what).numpy
+
+
+def lookup(function: types.FunctionType, name: str) -> Any:
+    """The value that a free name has in a function now.
+
+    Raises
+    ------
+    Unbound
+        If it has none.
+    """
+    names = function.__code__.co_freevars
+    if name in names:
+        try:
+            return (function.__closure__ or ())[names.index(name)].cell_contents
+        except ValueError as error:
+            raise Unbound(name) from error
+    if name in function.__globals__:
+        return function.__globals__[name]
+    try:
+        return getattr(builtins, name)
+    except AttributeError as error:
+        raise Unbound(name) from error
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

@@ -1,0 +1,135 @@
+"""Where a function indexes by numbers that it computes, for the errors of kernels that such an index ended.
+
+A kernel says which of its subscripts ended it by a number that follows from the function alone, not from where it
+stands in a file: the same function in two places is one kernel.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from vispark.errors import KernelFault, VisparkError
+from vispark.translate.ir import liveness, nodes
+from vispark.translate.ir.source_text import complain
+
+#: The most functions, and the most of a function's places, that are told of.
+_FUNCTIONS, _PLACES = 64, 6
+
+#: What the worker's message says of such an index.
+_REPORTED = re.compile(r"is out of range for an axis of length \d+(?P<where>, at the subscript "
+                       r"(?P<subscript>[0-9a-f]+))")
+
+_known: OrderedDict[tuple[str, nodes.Definition], None] = OrderedDict()
+
+
+def remember(label: str, definition: nodes.Definition) -> None:
+    """Take note of a function that is recorded, and of what errors call its kernels."""
+    _known[label, definition] = None
+    while len(_known) > _FUNCTIONS:
+        _known.popitem(last=False)
+
+
+def tell(error: VisparkError) -> None:
+    """Add to a kernel's fault where its function indexes by computed numbers: such an index may have ended it."""
+    if not isinstance(error, KernelFault):
+        return
+    # That of a Spark job has its place in its words.
+    operation = str(error)
+    definitions = [definition for label, definition in list(_known)
+                   if re.search(rf"{re.escape(label)}(?!\w)", operation)]
+    reported = _REPORTED.search(operation)
+    if reported:
+        shown = next((text for definition in definitions
+                      if (text := _at(definition, int(reported["subscript"], 16)))), "")
+        if shown and not error.detail:
+            error.args = error.message.replace(reported["where"], ""), error.place, shown
+        return
+    places = list(dict.fromkeys(place for definition in definitions for place in computed(definition)))
+    if not places or error.detail:
+        return
+    shown = "\n".join(places[:_PLACES]) + ("\n  ..." if len(places) > _PLACES else "")
+    error.args = (error.message, error.place, "so ends a function of vmap whose index is out of range; it indexes by "
+                  f"computed numbers in\n{shown}\nCalled in Python on the same elements it raises IndexError there")
+
+
+def without_number(message: str) -> str:
+    """What a worker says of such an index, without the subscript's number, which is for this module alone.
+
+    Examples
+    --------
+    >>> without_number("index 7 is out of range for an axis of length 5, at the subscript abc01")
+    'index 7 is out of range for an axis of length 5'
+    """
+    reported = _REPORTED.search(message)
+    return message.replace(reported["where"], "") if reported else message
+
+
+def subscript(definition: nodes.Definition, node: nodes.Index) -> int:
+    """The number of a function's subscript, by what it says and how often the function says it before; never 0.
+
+    Examples
+    --------
+    >>> from vispark.translate import trace
+    >>> function = trace(lambda p: p[int(p[1])]).definition
+    >>> node = next(node for node in nodes.nodes_of(function.body) if isinstance(node, nodes.Index))
+    >>> subscript(function, node) == subscript(function, node) > 0
+    True
+    """
+    before = 0
+    for each in nodes.nodes_of(definition.body):
+        if each is node:
+            break
+        before += each == node
+    else:
+        before = 0          # one that the translator made of the function's
+    return zlib.crc32(f"{definition.name} {node!r}".encode()) << 8 | before % 255 + 1
+
+
+def _at(definition: nodes.Definition, wanted: int) -> str:
+    """The subscript of that number in a function or one that it calls, as errors show places; empty if it has none."""
+    for node in nodes.nodes_of(definition.body):
+        if isinstance(node, nodes.Called):
+            found = _at(node.definition, wanted)
+            if found:
+                return found
+        elif isinstance(node, nodes.Index) and subscript(definition, node) == wanted:
+            return str(complain("in Python it raises IndexError here:", node.at, definition.text, definition.name))
+    return ""
+
+
+def computed(definition: nodes.Definition) -> Iterator[str]:
+    """The places of a function, and of those it calls, with an index that is not known from its text alone.
+
+    Examples
+    --------
+    >>> from vispark.translate import trace
+    >>> [place.rpartition(":")[2] for place in computed(trace(lambda p: p[0] + p[int(p[1])]).definition)]
+    [' p[int(p[1])]']
+    """
+    turns = set(_turns(definition.body))
+    for node in nodes.nodes_of(definition.body):
+        if isinstance(node, nodes.Called):
+            yield from computed(node.definition)
+        elif isinstance(node, nodes.Index) and any(_is_computed(index, turns) for index in node.indices):
+            at, text = node.at, definition.text
+            line = text.lines[at.line - text.first] if 0 <= at.line - text.first < len(text.lines) else ""
+            part = line.encode()[at.column:at.end_column if at.end_line == at.line else None].decode(errors="ignore")
+            yield f"  File \"{text.file}\", line {at.line}, in {definition.name}: {part}"
+
+
+def _is_computed(index: nodes.Expression, turns: set[str]) -> bool:
+    if isinstance(index, nodes.Unary):
+        return _is_computed(index.operand, turns)
+    if isinstance(index, nodes.Local):
+        return index.name not in turns
+    return not isinstance(index, nodes.Literal | nodes.Slice)
+
+
+def _turns(body: nodes.Block) -> Iterator[str]:
+    """The variables of loops, which stay inside what they go over."""
+    for node in nodes.nodes_of(body):
+        if isinstance(node, nodes.For | nodes.Each | nodes.Listed):
+            yield from liveness.stored(node.target)

@@ -1,0 +1,363 @@
+"""What an expression has become while a kernel is written: numbers, arrays, tuples, functions.
+
+A :class:`Number` is a C++ expression without side effects. An :class:`Array` is a recipe for its elements: nothing is
+stored for ``2 * p[1:]`` until someone needs the storage, so row expressions become one loop without temporaries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.nodes import Definition
+from vispark.translate.ir.types import INT, Scalar, join
+
+INT32 = -(2**31), 2**31 - 1
+
+
+class _Unknown:
+    """Marks a number whose value is not known before the kernel runs."""
+
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN: Any = _Unknown()
+
+
+@dataclass(frozen=True)
+class Number:
+    """A scalar.
+
+    Attributes
+    ----------
+    text : str
+        The C++ expression.
+    value : Python number, or UNKNOWN
+        Its value where it is known; only Python numbers are.
+    bounds : (int, int) or None
+        For a Python int: it lies between these. Within 32 bits the expression is an ``int``, else a ``long long``.
+    atom : bool
+        Whether the expression needs no parentheses.
+    variable : bool
+        Whether it names a variable that may be assigned again.
+    sources : frozenset or None
+        The captured or given Python ints that alone decide it; None where something else does too.
+    limits : frozenset
+        The captured or given Python ints that its bounds follow from, once they are known.
+    numpy_int : str
+        A captured or given NumPy integer that it is computed from, as the function calls it.
+    common : bool
+        Whether it is known to be the same for all cells of a grid.
+    """
+
+    type: Scalar
+    text: str
+    value: Any = UNKNOWN
+    bounds: tuple[int, int] | None = None
+    atom: bool = True
+    variable: bool = False
+    sources: frozenset[tuple[str, int]] | None = None
+    limits: frozenset[tuple[str, int]] = frozenset()
+    numpy_int: str = ""
+    common: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the value is known."""
+        return self.value is not UNKNOWN
+
+    @property
+    def narrow(self) -> bool:
+        """Whether it is a Python int that fits 32 bits."""
+        return self.bounds is not None and INT32[0] <= self.bounds[0] and self.bounds[1] <= INT32[1]
+
+    @property
+    def c(self) -> str:
+        """The C++ type of the expression."""
+        return "int" if self.type == INT and self.narrow else self.type.c
+
+    @property
+    def closed(self) -> str:
+        """The expression, in parentheses if it needs them."""
+        return self.text if self.atom else f"({self.text})"
+
+
+def given_number(found: Scalar, text: str, place: tuple[str, int], name: str) -> Number:
+    """A number that was given or captured at a place, under a name of the function's."""
+    return Number(found, text, sources=frozenset({place}) if found == INT else None,
+                  numpy_int=name if found.kind in "iu" and not found.weak else "")
+
+
+def derived(found: Number, *operands: Number) -> Number:
+    """What was computed of operands, with what decides it: what decides these."""
+    sources: frozenset[tuple[str, int]] | None = None
+    limits: frozenset[tuple[str, int]] = frozenset()
+    if found.type.weak and not found.known:
+        origins = [frozenset() if one.known else one.sources for one in operands]
+        sources = None if None in origins else frozenset().union(*origins)
+        limits = limits_of(*operands) if sources is None else limits
+    numpy_int = next((one.numpy_int for one in operands if one.numpy_int), "")
+    if (sources, limits, numpy_int) == (found.sources, found.limits, found.numpy_int):
+        return found
+    return replace(found, sources=sources, limits=limits, numpy_int=numpy_int)
+
+
+def limits_of(*numbers: Number) -> frozenset[tuple[str, int]]:
+    """The captured or given ints that the bounds of numbers follow from."""
+    return frozenset().union(*(number.sources or number.limits for number in numbers))
+
+
+def chosen(found: Value, test: Number, *ways: Value) -> Value:
+    """What has one of several values, by a test, with what decides it."""
+    if isinstance(found, Number):
+        return derived(found, test, *(way for way in ways if isinstance(way, Number)))
+    if isinstance(found, Tuple):
+        parts = zip(found.items, *(way.items for way in ways if isinstance(way, Tuple)), strict=True)
+        return Tuple(tuple(chosen(item, test, *values) for item, *values in parts))
+    return found
+
+
+def is_call(text: str) -> bool:
+    """Whether a text is one identifier, literal or call, which needs no parentheses."""
+    if not re.match(r"\w+(<[\w ]+>)?\(", text):
+        return text.isidentifier()
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if depth == 0 and character == ")":
+            return position == len(text) - 1
+    return False
+
+
+def bared(text: str) -> str:
+    """A text without parentheses around all of it."""
+    if text.startswith("(") and text.endswith(")") and is_call(f"f{text}"):
+        return text[1:-1]
+    return text
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of fixed shape.
+
+    Attributes
+    ----------
+    element : callable
+        From one C++ index expression per axis to the C++ expression of the element.
+    cheap : bool
+        Whether computing an element again costs less than keeping it.
+    fresh : bool
+        Whether it is a new array in Python, and not a view of another.
+    volatile : bool
+        Whether a variable array that it reads may still be written to.
+    storage : str
+        The C++ array that holds it, where it has one of its own that may be written to.
+    """
+
+    type: Scalar
+    shape: tuple[int, ...]
+    element: Callable[..., str] = field(compare=False)
+    cheap: bool = True
+    fresh: bool = False
+    volatile: bool = False
+    storage: str = ""
+
+    def at(self, *indices: str) -> Number:
+        """An element."""
+        return Number(self.type, self.element(*indices))
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Tuple:
+    """A tuple."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class List:
+    """A list display, on its way into an array."""
+
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Dict:
+    """A dict display, on its way out."""
+
+    names: tuple[str, ...]
+    items: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """None, Ellipsis, or a string, which is an option's."""
+
+    what: str = "None"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A function or type of the library."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of a value."""
+
+    value: Value
+    name: str
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of the user's with the defaults it was made with, and the frame whose variables it reads."""
+
+    definition: Definition
+    defaults: tuple[Value | None, ...]
+    frame: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What ``for`` can go over: a range, an array's first axis, or several of these at once."""
+
+    kind: str
+    items: tuple[Any, ...]
+
+
+Value = Number | Array | Tuple | List | Dict | Nothing | Named | Method | Function | Steps
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """The type of an array."""
+
+    element: Scalar
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.element} array {self.shape}"
+
+
+@dataclass(frozen=True)
+class DictType:
+    """The type of a dict."""
+
+    names: tuple[str, ...]
+    items: tuple[Type, ...]
+
+    def __str__(self) -> str:
+        return "a dict"
+
+
+Type = Scalar | ArrayType | DictType | tuple | Nothing
+
+
+def type_of(value: Value) -> Type:
+    """The type of a value that a variable can hold.
+
+    Raises
+    ------
+    Refusal
+        For one that no variable can: a list, a function.
+    """
+    if isinstance(value, Number):
+        return value.type
+    if isinstance(value, Array):
+        return ArrayType(value.type, value.shape)
+    if isinstance(value, Tuple):
+        return tuple(map(type_of, value.items))
+    if isinstance(value, Dict):
+        return DictType(value.names, tuple(map(type_of, value.items)))
+    if isinstance(value, Nothing):
+        return value
+    instead = "; make it an array, np.array([...]), or a tuple" if isinstance(value, List) else ""
+    raise Refusal(f"{describe(value)} cannot be chosen while the kernel runs, or returned{instead}")
+
+
+def join_types(a: Type, b: Type) -> Type:
+    """The type of a variable that has either type."""
+    if a == b:
+        return a
+    if isinstance(a, Scalar) and isinstance(b, Scalar):
+        return join(a, b)
+    if isinstance(a, ArrayType) and isinstance(b, ArrayType) and a.shape == b.shape:
+        return ArrayType(join(a.element, b.element), a.shape)
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(map(join_types, a, b))
+    if isinstance(a, DictType) and isinstance(b, DictType) and a.names == b.names:
+        return DictType(a.names, tuple(map(join_types, a.items, b.items)))
+    raise Refusal(f"a value is {shown(a)} on one way and {shown(b)} on another; it must be of one shape on all")
+
+
+def shown(found: Type) -> str:
+    """A type as an error says it."""
+    if isinstance(found, tuple):
+        return f"a tuple of {len(found)}"
+    return found.what if isinstance(found, Nothing) else str(found)
+
+
+def describe(value: Value) -> str:
+    """A value as an error says it."""
+    if isinstance(value, Number | Array):
+        return str(type_of(value))
+    if isinstance(value, Function):
+        return f"the function {value.definition.name}"
+    if isinstance(value, Named | Method):
+        return value.name.removeprefix("builtins.")
+    words = {Tuple: "a tuple", List: "a list", Dict: "a dict", Steps: "an iterable"}
+    return value.what if isinstance(value, Nothing) else words[type(value)]
+
+
+def plus(a: str, b: int) -> str:
+    """An index expression with a number added."""
+    if a.lstrip("-").isdigit():
+        return str(int(a) + b)
+    return a if b == 0 else f"{a} {'+' if b > 0 else '-'} {abs(b)}"
+
+
+def times(a: str, b: int) -> str:
+    """An index expression times a number."""
+    if a.lstrip("-").isdigit():
+        return str(int(a) * b)
+    closed = a if a.isidentifier() or b == 1 else f"({a})"
+    return a if b == 1 else f"{closed} * {b}"
+
+
+def flat(base: str, shape: tuple[int, ...], *indices: str) -> str:
+    """The element of a contiguous array."""
+    terms: list[str] = []
+    known, stride = 0, 1
+    for index, extent in zip(reversed(indices), reversed(shape), strict=True):
+        term = times(index, stride)
+        if term.lstrip("-").isdigit():
+            known += int(term)
+        else:
+            terms.insert(0, term)
+        stride *= extent
+    return f"{base}[{plus(' + '.join(terms), known) if terms else known}]"
+
+
+def stored(base: str, found: Scalar, shape: tuple[int, ...], **flags: Any) -> Array:
+    """An array that lies contiguously at a C++ address."""
+    return Array(found, shape, lambda *indices: flat(base, shape, *indices), **flags)
+
+
+def reindexed(array: Array, shape: tuple[int, ...], where: Callable[..., tuple[str, ...]]) -> Array:
+    """A view: ``where`` maps its indices to the array's."""
+    return replace(array, shape=shape, element=lambda *indices: array.element(*where(*indices)), fresh=False,
+                   storage="")

@@ -1,0 +1,1 @@
+"""The row function, and the kernels around it."""

@@ -1,0 +1,351 @@
+"""Writes the kernel that folds what a row function gives by key.
+
+Where there are few cells, each thread has its own, in shared memory. Else each warp has cells for all groups, in shared
+memory or, where they do not fit, in memory, and rows of the warp that have the same key take turns, in their order. At
+the end the cells of a thread block are joined, in order.
+
+Where there are so many that few warps would have room, and what is folded can be added up in any order
+(``vispark/cells.h``), a thread block has cells together, in shared memory, or all thread blocks have, in memory that is
+made ready first. Either way a fold gives the same bits each time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vispark.translate.codegen.scalar.interface import Preparation
+from vispark.translate.ir.folding import ACCUMULATOR_BYTES, Accumulated
+from vispark.translate.kernels.row_function import Port
+from vispark.translate.kernels.row_kernel import Frame, Text, at_row, slots_of
+from vispark.translate.kernels.schedule import Cells
+
+#: The most numbers of a thread that are folded by code for each; more would take minutes to compile.
+_WRITTEN_OUT = 64
+
+
+@dataclass(frozen=True)
+class SharedCells:
+    """Cells that threads have together.
+
+    Attributes
+    ----------
+    name, partial : str
+        What the kernel calls them, and the partial that they become.
+    one : Accumulated
+        What they fold.
+    far : bool
+        Whether they are in memory, for all thread blocks.
+    near : int
+        The words of each that a thread block has in shared memory.
+    side : int
+        How many of them it has there at once.
+    """
+
+    name: str
+    one: Accumulated
+    partial: str
+    far: bool
+    near: int
+    side: int
+
+    @property
+    def moves(self) -> bool:
+        """Whether it depends on the numbers which words a thread block has in shared memory."""
+        return self.far and 0 < self.near < self.one.words
+
+    @property
+    def in_block(self) -> str:
+        """What those in shared memory are called."""
+        return f"{self.name}_near" if self.far else self.name
+
+    def at(self, cell: str, mine: str) -> str:
+        """A cell, as an expression; in shared memory it is the one numbered ``mine``."""
+        far = f"rows::cell_of({self.name}, {cell}, {self.one.width})"
+        near = f"rows::cell_of({self.in_block}, {mine}, {self.side})"
+        if not self.moves:
+            return near if self.near else far
+        return f"rows::InBoth<{self.near}, {self.one.digits}>{{{near}, {far}, {self.name}_window}}"
+
+    def started(self, threads: int) -> str:
+        """Those in shared memory before the first record."""
+        return f"rows::start_cells<{self.one.cell}, {self.near}>({self.in_block}, {self.side}, threadIdx.x, {threads});"
+
+
+@dataclass(frozen=True)
+class KeyedFrame(Frame):
+    """A kernel that folds by the keys that the port ``key`` gives, with ``cells`` for ``groups`` of them; ``of_keys``
+    are their count and range.
+    """
+
+    key: Port = field(kw_only=True)
+    groups: int = field(kw_only=True)
+    of_keys: tuple[Accumulated, ...] = field(kw_only=True)
+    cells: Cells = field(kw_only=True)
+
+    @property
+    def _apart(self) -> str:
+        """How far a thread's cells are from each other."""
+        return f" * {self.table.block}" if self.cells.place == "thread" else ""
+
+    def _partials(self) -> list[str]:
+        least, greatest = (f"long long* __restrict__ {self.key.base}_{one.guard}" for one in self.of_keys[1:])
+        made = ["rows::Word* made"] if self.cells.place == "device" else []
+        return [f"long long* __restrict__ {self.key.base}_counts", least, greatest, *super()._partials(), *made]
+
+    @property
+    def _together(self) -> bool:
+        return self.cells.place in ("block", "device")
+
+    @property
+    def header(self) -> str:
+        """What the kernel includes."""
+        return "cells" if self._together else super().header
+
+    @property
+    def preparation(self) -> Preparation | None:
+        """The kernel that makes the cells of all blocks ready: a word that counts blocks, and the cells."""
+        if self.cells.place != "device":
+            return None
+        words = 1 + sum(each.one.width * each.one.words for each in self._shared_cells())
+        return Preparation(f"{self.name}_cells", 8 * words, min(1024, -(-words // 4096)), 256)
+
+    def _kernel(self) -> list[str]:
+        first = self.preparation
+        if first is None:
+            return super()._kernel()
+        text, offset = Text(), 1
+        # On the host a work has cells of its own.
+        text.add("#ifndef VISPARK_ON_HOST",
+                 f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {first.grid * 256};",
+                 "if (first == 0) made[0] = 0;")
+        for each in self._shared_cells():
+            text.add(f"rows::start_cells<{each.one.cell}>(made + {offset}, {each.one.width}, first, step);")
+            offset += each.one.width * each.one.words
+        text.add("#endif")
+        given = ", ".join(["rows::Word* made", *(declared for declared, _ in self.function.given)])
+        return ['extern "C" __global__ void', f"{first.name}({given})", "{", *text.lines, "}", "", *super()._kernel()]
+
+    @property
+    def _part(self) -> int:
+        """The keys that a block's cells are for at once."""
+        return -(-self.groups // self.cells.parts)
+
+    def _shared_cells(self) -> list[SharedCells]:
+        """The cells that threads have together."""
+        key, device = self.key.base, self.cells.place == "device"
+        every = [(f"{key}_cells", self.of_keys[0], f"{key}_counts"),
+                 *((f"{folded.name(one)}_cells", one, folded.partial(one))
+                   for folded in self.folded for one in folded.accumulated)]
+
+        def near(one: Accumulated) -> int:
+            if device and not self.cells.near:
+                return 0
+            return one.words if not device or self.cells.near >= one.digits else self.cells.near
+
+        return [SharedCells(name, one, partial, device, near(one), one.width // self.groups * self._part)
+                for name, one, partial in every]
+
+    def _declare_shared_cells(self, text: Text, offset: int) -> None:
+        words = 1
+        for each in self._shared_cells():
+            one = each.one
+            if each.far:
+                text.add(f"rows::Word* const {each.name} = made + {words};")
+                words += one.width * one.words
+            if not each.near:
+                continue
+            c = "rows::Word" if one.functor in ("Minimum", "Maximum") else "unsigned"
+            text.add(f"{c}* const {each.in_block} = ({c}*)(memory + {offset});")
+            offset += -(-each.side * each.near * 8 // 16) * 16
+            if each.moves:
+                text.add(f"__shared__ int {each.name}_first;", f"if (threadIdx.x == 0) {each.name}_first = -1;",
+                         f"rows::Window {each.name}_window(&{each.name}_first);")
+        if self.cells.parts > 1:
+            text.add(f"for (int part = 0; part < {self.groups}; part += {self._part}) {{")
+        started = [each.started(self.table.block) for each in self._shared_cells() if each.near]
+        text.add(*started, *(["rows::barrier();"] if started else []))
+
+    def _taken(self, one: Accumulated, name: str, cell: str, value: str, together: bool) -> str:
+        """Fold a value into a cell."""
+        if together:
+            cells = next(each for each in self._shared_cells() if each.name == name)
+            return f"{one.cell}::take({cells.at(cell, cell.replace('key', self._mine))}, {value});"
+        return f"rows::take<{one.functor}, {one.of}>({name}[{cell}], {value});"
+
+    @property
+    def _mine(self) -> str:
+        """A key's number among those that a block's cells are for."""
+        return "mine" if self.cells.parts > 1 else "key"
+
+    # -- cells --------------------------------------------------------------------------------------------------------
+
+    def _cells(self, counted: str = "long long") -> list[tuple[str, str, str, int, str]]:
+        """Name, C++ type and operator of each array of cells, how many there are, and the partial they become."""
+        found = [(f"{self.key.base}_cells", counted, "Add", self.groups, f"{self.key.base}_counts")]
+        return found + [(f"{folded.name(one)}_cells", one.accumulator, one.functor, one.width,
+                         folded.partial(one)) for folded in self.folded for one in folded.accumulated]
+
+    def _declare_cells(self, text: Text, offset: int) -> None:
+        block, by_thread = self.table.block, self.cells.place == "thread"
+        for name, c, functor, width, partial in self._cells("unsigned int" if by_thread else "long long"):
+            mine = {"thread": "threadIdx.x", "warp": f"threadIdx.x / 32 * {width}"}.get(self.cells.place)
+            copies = block if by_thread else block // 32
+            if mine:
+                text.add(f"{c}* const {name} = ({c}*)(memory + {offset}) + {mine};")
+                offset += -(-copies * width * ACCUMULATOR_BYTES[c] // 16) * 16
+            else:
+                text.add(f"{c}* const {name} = {partial} + blockIdx.x * {width}ll;")
+            if self.cells.place == "thread":
+                text.add(f"for (int i = 0; i < {width}; ++i) {name}[i{self._apart}] = {functor}::identity<{c}>();")
+            else:
+                text.add(f"rows::clear<{functor}, {width}>({name});")
+
+    def _cell(self, text: Text, lanes: int, apart: str = "", together: bool = False) -> None:
+        """Fold one row's results into the cells of its key, which threads may have ``together``."""
+        first = "if (lane == 0) " if lanes > 1 else ""
+        text.add(first + (f"{self._shared_cells()[0].at('key', self._mine)}.count();" if together else
+                          f"{self.key.base}_cells[key{apart}] += 1;"))
+        for folded in self.folded:
+            port = folded.port
+            for one in folded.accumulated:
+                name = f"{folded.name(one)}_cells"
+                if port.number:
+                    text.add(first + self._taken(one, name, f"key{apart}", port.local, together))
+                    continue
+                column = f"j * {lanes} + lane" if lanes > 1 else "j"
+                guard = f"if ({column} < {port.count}) " if port.count % lanes else ""
+                cell = f"(key * {port.count} + {column}){apart}" if apart else f"key * {port.count} + {column}"
+                slots = slots_of(port.count, lanes)
+                text.add(*(["VISPARK_UNROLL"] if slots <= _WRITTEN_OUT else []),
+                         f"for (int j = 0; j < {slots}; ++j) {guard}"
+                         + self._taken(one, name, cell, f"{port.local}[j]", together))
+
+    # -- frames -------------------------------------------------------------------------------------------------------
+
+    def _fold_on_host(self, text: Text) -> None:
+        for name, c, functor, width, partial in self._cells():
+            text.add(f"{c}* __restrict__ const {name} = {partial} + blockIdx.x * {width}ll;",
+                     f"for (int i = 0; i < {width}; ++i) {name}[i] = {functor}::identity<{c}>();")
+        self._declare_range(text)
+        text.add("for (long long row = 0; row < work.count; ++row) {")
+        places = {port.local: at_row(port, "row") for port in self.function.inputs}
+        places |= self._declared_results(text, 1) | self._products_on_host(text, places)
+        text.add(self._call(places, lanes=False), f"const long long key = rows::key_of({self.key.local});")
+        self._take_range(text)
+        text.add(f"if (key >= 0 && key < {self.groups}) {{")
+        self._cell(text, 1)
+        text.add("}", "}")
+        for one in self.of_keys[1:]:
+            text.add(f"{self.key.base}_{one.guard}[blockIdx.x] = {one.guard}.value;")
+
+    def _declare_range(self, text: Text) -> None:
+        text.add(*(f"{one.fold} {one.guard};" for one in self.of_keys[1:]))
+
+    def _take_range(self, text: Text) -> None:
+        text.add(*(f"{one.guard}.take(key);" for one in self.of_keys[1:]))
+
+    def _declared_results(self, text: Text, lanes: int) -> dict[str, str]:
+        text.add(f"{self.key.c} {self.key.local};")
+        return {self.key.local: self.key.local} | super()._declared_results(text, lanes)
+
+    def _declare_folds(self, text: Text) -> None:
+        self._declare_range(text)
+        if self._together:
+            self._declare_shared_cells(text, self.cells_at)
+        else:
+            self._declare_cells(text, self.cells_at)
+
+    @property
+    def cells_at(self) -> int:
+        """Where cells begin in shared memory: behind all else."""
+        return 0 if self.table.kind == "flat" else self.products_at + sum(how.nbytes for _, how in self._multiplied)
+
+    def _rows_of_tile(self, text: Text) -> None:
+        """All rows of a tile."""
+        self._rows(text, "int", self._tile_places())
+
+    def _direct(self, text: Text) -> None:
+        text.add("extern __shared__ __align__(16) unsigned char memory[];")
+        self._place_of_thread(text, 0)
+        self._declare_folds(text)
+        text.add("const long long count = work.count;")
+        self._rows(text, "long long", {port.local: at_row(port, "row") for port in self.function.inputs})
+        self._leave(text)
+
+    def _flat(self, text: Text) -> None:
+        """Elements that are numbers, several neighbouring ones by each thread, whose cells are a block's."""
+        pack, block = self.table.stages, self.table.block
+        text.add("extern __shared__ __align__(16) unsigned char memory[];")
+        self._declare_folds(text)
+        text.add(f"for (long long row = threadIdx.x * {pack}; row < work.count; row += {block * pack}) {{",
+                 f"if (row + {pack} <= work.count) {{", *self._packs(pack), "VISPARK_UNROLL",
+                 f"for (int i = 0; i < {pack}; ++i) {{")
+        self._row(text, {port.local: f"{port.local}.item[i]" for port in self.function.inputs})
+        text.add("}", "} else {", "for (long long last = row; last < work.count; ++last) {")
+        self._row(text, {port.local: f"{port.base}[last]" for port in self.function.inputs})
+        text.add("}", "}", "}")
+        self._leave(text)
+
+    def _row(self, text: Text, inputs: dict[str, str]) -> None:
+        """One row, for whose cells none is waited for."""
+        places = inputs | self._declared_results(text, self.table.lanes)
+        text.add(self._call(places, lanes=True), f"const long long key = rows::key_of({self.key.local});")
+        self._take_range(text)
+        inside = f"key >= 0 && key < {self.groups}"
+        if self.cells.parts > 1:
+            text.add("const long long mine = key - part;")
+            inside = f"mine >= 0 && mine < {self._part} && key < {self.groups}"
+        text.add(f"if ({inside}) {{")
+        self._cell(text, self.table.lanes, self._apart, self._together)
+        text.add("}")
+
+    def _rows(self, text: Text, c: str, inputs: dict[str, str]) -> None:
+        """Some rows, counted in a C++ type; the threads of a warp go on together where they wait for each other."""
+        table = self.table
+        if self.cells.place == "thread" or self._together:
+            text.add(f"for ({c} row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += "
+                     f"{table.groups}) {{")
+            self._row(text, inputs)
+            text.add("}")
+            return
+        text.add(f"for ({c} start = 0; start < count; start += {table.groups}) {{",
+                 f"const {c} row = start + {'group' if table.lanes > 1 else 'threadIdx.x'};")
+        places = inputs | self._declared_results(text, table.lanes)
+        text.add("long long key = -1;", "if (row < count) {", self._call(places, lanes=True),
+                 f"key = rows::key_of({self.key.local});")
+        self._take_range(text)
+        text.add("}", f"rows::Turns<{table.lanes}> turns(key >= 0 && key < {self.groups}, key);",
+                 "while (turns.next()) {", "if (turns.mine()) {")
+        self._cell(text, table.lanes)
+        text.add("}", "}", "}")
+
+    @property
+    def _flushes(self) -> bool:
+        return False
+
+    def _leave(self, text: Text) -> None:
+        table = self.table
+        if self._together:
+            self._leave_together(text)
+        for one in self.of_keys[1:]:
+            text.add(f"rows::leave<1, 1, {table.block}, {one.functor}>({self.key.base}_{one.guard}, "
+                     f"(long long*)memory, &{one.guard});")
+        for name, _, functor, width, partial in self._cells() if self.cells.place in ("thread", "warp") else ():
+            text.add(f"rows::leave_{self.cells.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")
+
+    def _leave_together(self, text: Text) -> None:
+        """Cells that a thread block has become its partial; those of all blocks that of the last one that gets here."""
+        cells, device, parts = self._shared_cells(), self.cells.place == "device", self.cells.parts > 1
+        if any(each.near for each in cells):
+            text.add("rows::barrier();")
+        if device:
+            for each in cells:
+                if each.near:
+                    count = each.one.width // self.groups
+                    first = f"{each.name}_first" if each.moves else "0"
+                    text.add(f"rows::hand_on<{each.near}>({each.name}, {each.one.width}, "
+                             f"{f'part * {count}' if parts else '0'}, {each.in_block}, {each.side}, {first});")
+            text.add(*(["}"] if parts else []), "const bool all = rows::comes_last(made);")
+        for each in cells:
+            text.add(f"rows::leave_cells<{each.one.cell}, {each.one.functor}>({each.partial}, {each.name}, "
+                     f"{each.one.width}, {'all' if device else 'true'});")

@@ -1,0 +1,460 @@
+"""Writes the row function of a chain: the functions of several ``vmap`` one after the other, for one element.
+
+What one function gives is the next one's element, with the rounding to the field's dtype that an array between them
+would bring, but it is stored nowhere. Fields that are not wanted are not computed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vispark.translate.codegen.scalar import dead_code
+from vispark.translate.codegen.scalar.casts import cast, literal
+from vispark.translate.codegen.scalar.interface import Call, Field, Output, Parameter, Record, Structure
+from vispark.translate.codegen.syntax.calls import Returns
+from vispark.translate.codegen.syntax.expressions import Frame
+from vispark.translate.frontend.capture import argument
+from vispark.translate.ir import nodes
+from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.nodes import Constant, Definition
+from vispark.translate.ir.types import Scalar, scalar_of
+from vispark.translate.ir.values import (
+    Array,
+    ArrayType,
+    Dict,
+    DictType,
+    Nothing,
+    Number,
+    Tuple,
+    Type,
+    Value,
+    given_number,
+    shown,
+    stored,
+)
+from vispark.translate.kernels.row_matmul import Product, Products, Stage
+
+#: What kernels around row functions call their own variables.
+_FRAME_WORDS = frozenset(["i", "j", "last", "start", "key", "turns", "least", "greatest", "ahead", "stage"])
+
+#: "argument" or "capture", and its number among those of the whole chain.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The type of an argument or a capture."""
+
+    type: Scalar
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: Constant) -> Given:
+        return cls(Scalar(np.dtype(value.dtype).name, value.weak), value.shape)
+
+
+@dataclass(frozen=True)
+class Link:
+    """One function of a chain, with the names of its captures and the number of its arguments."""
+
+    definition: Definition
+    captures: tuple[str, ...]
+    arguments: int
+
+
+def links_of(calls: Sequence[Call]) -> tuple[Link, ...]:
+    """The functions of a chain."""
+    return tuple(Link(call.function.definition, tuple(capture.name for capture in call.function.captures),
+                      len(call.args)) for call in calls)
+
+
+def values_of(calls: Sequence[Call]) -> dict[Place, Constant]:
+    """The arguments and captures of a chain."""
+    captures = [capture for call in calls for capture in call.function.captures]
+    arguments = [(call, arg) for call in calls for arg in call.args]
+    values: dict[Place, Constant] = {("capture", i): capture.value for i, capture in enumerate(captures)}
+    return values | {("argument", i): argument(call.function.definition, arg, i)
+                     for i, (call, arg) in enumerate(arguments)}
+
+
+def givens(values: dict[Place, Constant]) -> tuple[tuple[Place, Given], ...]:
+    """The types of arguments and captures."""
+    return tuple((place, Given.of(value)) for place, value in values.items())
+
+
+@dataclass(frozen=True)
+class Port:
+    """An array of rows that comes in or goes out.
+
+    ``base`` is its name in the kernel and ``local`` that of a row, or of a number, in the row function; ``count`` the
+    numbers in a row; ``number`` says that an element is a number rather than a row.
+    """
+
+    base: str
+    local: str
+    c: str
+    count: int
+    itemsize: int
+    number: bool
+    output: bool
+    parameter: Parameter
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a row."""
+        return self.count * self.itemsize
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """The row function, and what a kernel around it must know.
+
+    Attributes
+    ----------
+    name, lines
+        The function's name, and its body.
+    inputs, outputs : tuple of Port
+        Its rows; of outputs all that are wanted.
+    given : tuple of (str, Parameter)
+        Declarations of the other parameters, and the parameters.
+    results : tuple of Output
+        The wanted outputs.
+    structure : Structure
+        How the last function's result is built.
+    merge : bool
+        Whether the fields of the chain's input stay beside the outputs.
+    scratch : int
+        Bytes of shared memory for each row.
+    products : tuple of Product
+        Products of its rows with matrices, which it is given.
+    stages : tuple of Stage
+        What leaves rows that are multiplied, in the order of the products.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    given: tuple[tuple[str, Parameter], ...]
+    results: tuple[Output, ...]
+    structure: Structure
+    merge: bool
+    scratch: int
+    products: tuple[Product, ...] = ()
+    stages: tuple[Stage, ...] = ()
+
+    def row_of(self, product: Product) -> Port | Stage:
+        """The row that is multiplied."""
+        stage = next((one for one in self.stages if one.name == product.row), None)
+        return stage or next(port for port in self.inputs if port.local == product.row)
+
+    @property
+    def read(self) -> tuple[Port, ...]:
+        """The inputs that the function itself reads: not those that are only multiplied."""
+        words = _words([*self.lines, *(line for stage in self.stages for line in stage.lines)])
+        return tuple(port for port in self.inputs if port.local in words)
+
+
+class ChainWriter(Products):
+    """Writes one row function.
+
+    Parameters
+    ----------
+    links : sequence of Link
+        The functions, in order.
+    record : Record
+        What the first one's element is.
+    given : dict
+        The types of arguments and captures.
+    statics : dict
+        Those that are compiled in, by value.
+    wanted : frozenset of str or None
+        The outputs to compute; None for all.
+    folded : bool
+        Whether all fields of the result go out, into accumulators, of which each lane has its own.
+    lanes : int
+        The threads that share a row.
+    multiplied : bool
+        Whether the kernel around it can multiply rows with matrices.
+    """
+
+    def __init__(self, links: Sequence[Link], record: Record, given: dict[Place, Given], statics: dict[Place, Any],
+                 wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False):
+        super().__init__(lanes)
+        self.links, self.record, self.given_types, self.statics = links, record, given, statics
+        self.wanted, self.folded, self.hints, self.multiplied = wanted, folded, True, multiplied
+        self.title = self.outer_name("_then_".join(dict.fromkeys(link.definition.name for link in links)))
+        self.frame = Frame(links[0].definition, {}, frozenset(), {})
+        self.inputs: dict[str, Port] = {}
+        self.ports: list[Port] = []
+        self.given: list[tuple[str, str, Parameter]] = []
+        self.captures: tuple[Value, ...] = ()
+
+    def write(self) -> RowFunction:
+        """The row function."""
+        fields: dict[str, Any] = {field.name: field for field in self.record.fields}
+        first = {"argument": 0, "capture": 0}
+        merge = True
+        with self.apart(1) as lines:
+            self.base = lines
+            for number, link in enumerate(self.links):
+                definition = link.definition
+                self.frame = Frame(definition, {}, frozenset(), {})
+                self.captures = tuple(self._value(("capture", first["capture"] + i), name)
+                                      for i, name in enumerate(link.captures))
+                variables = self._variables(link, fields, first["argument"])
+                first = {"argument": first["argument"] + link.arguments,
+                         "capture": first["capture"] + len(link.captures)}
+                kind = self.result_type(definition, variables, None)
+                if isinstance(kind, Nothing):
+                    raise Refusal(f"{definition.name} returns nothing; a translated function returns its element's "
+                                  "result")
+                outputs: list[Output] = []
+                structure = self._structure(kind, "", outputs)
+                stays = structure.kind == "dict" and not _is_tuple(fields)
+                merge = merge and stays
+                if not stays:
+                    fields = {}
+                if number < len(self.links) - 1:
+                    value = self.called(definition, variables, None)
+                    fields |= dict(self._boundary(structure, kind, value, outputs))
+            # What earlier functions gave, and the last one leaves as it is.
+            replaced = {output.name for output in outputs}
+            rest = {name: value for name, value in fields.items() if name not in replaced}
+            results, targets = self._outputs(rest, outputs)
+            self.run(definition, variables, None, Returns(lambda value: self._write_out(structure, targets, value, kind,
+                                                                                        outputs)))
+            for name, value in rest.items():
+                if name in targets:
+                    self._store(targets[name], self._taken(name, value))
+        return self._function(lines.lines, results, structure, merge)
+
+    def outer_name(self, wanted: str) -> str:
+        """A name that the kernel around the row function has no other use for either."""
+        added = _FRAME_WORDS - self.taken
+        self.taken |= added
+        found = self.name(wanted)
+        self.taken -= added
+        return found
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def _value(self, place: Place, wanted: str) -> Value:
+        """An argument or a capture: a parameter of the kernel, or compiled in."""
+        if place in self.statics:
+            return literal(self.statics[place])
+        one, name = self.given_types[place], self.outer_name(wanted.replace(".", "_"))
+        pointer = bool(one.shape)
+        declared = f"const {one.type.c}* __restrict__ {name}" if pointer else f"const {one.type.c} {name}"
+        self.given.append((name, declared, Parameter(*place[:1], "", place[1], one.type.dtype, one.shape, pointer)))
+        if pointer:
+            return stored(name, one.type, one.shape)
+        return given_number(one.type, name, place, wanted)
+
+    def _variables(self, link: Link, fields: dict[str, Value | Field], first: int) -> dict[str, Value]:
+        """The parameters' values: fields, arguments in order, defaults."""
+        definition = link.definition
+        taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
+        many = next((parameter.name for parameter in definition.parameters if parameter.many), "")
+        if not taken and not (many and "" in fields):
+            raise Refusal(f"{definition.name} has no parameter for the element")
+        found: dict[str, Value] = {}
+        first_of: tuple[Value, ...] = ()
+        if not taken:
+            found[many] = Tuple(first_of := (self._taken(many, fields[""]),))
+        elif "" in fields:
+            found[taken[0].name] = self._taken(taken[0].name, fields[""])
+        elif _is_tuple(fields):
+            found[taken[0].name] = self._tuple_of(taken[0].name, fields)
+        names = {parameter.name for parameter in definition.parameters if not parameter.many}
+        found |= {name: self._taken(name, field) for name, field in fields.items() if name in names}
+        if not found:
+            raise Refusal(f"no parameter of {definition.name} is named after a field; the record's fields are "
+                          + ", ".join(fields))
+        rest = [parameter for parameter in taken if parameter.name not in found]
+        if link.arguments > len(rest) and many:
+            found[many] = Tuple((*first_of, *(self._value(("argument", number), f"{many}_{number - first - len(rest)}")
+                                              for number in range(first + len(rest), first + link.arguments))))
+        elif link.arguments > len(rest):
+            raise Refusal(f"{definition.name} takes {len(rest)} arguments beside the element, and "
+                          f"{link.arguments} are given")
+        for parameter, number in zip(rest, range(first, first + link.arguments), strict=False):
+            found[parameter.name] = self._value(("argument", number), parameter.name)
+        for parameter in definition.parameters:
+            if parameter.name not in found:
+                found[parameter.name] = self._default(definition, parameter, fields)
+        return found
+
+    def _tuple_of(self, wanted: str, fields: dict[str, Value | Field]) -> Tuple:
+        """The fields of a record that is a tuple, which may hold tuples."""
+        items = list[Value]()
+        for number in range(1 + max(int(name.partition(".")[0]) for name in fields)):
+            inner = {name.partition(".")[2]: field for name, field in fields.items()
+                     if name.partition(".")[0] == str(number)}
+            name = f"{wanted}_{number}"
+            items.append(self._taken(name, inner[""]) if "" in inner else self._tuple_of(name, inner))
+        return Tuple(tuple(items))
+
+    def _default(self, definition: Definition, parameter: nodes.Parameter, fields: dict[str, Value | Field]) -> Value:
+        if parameter.default is None:
+            known = "" if "" in fields else f"; the record's fields are {', '.join(fields)}"
+            raise Refusal(f"no value is given for the parameter {parameter.name} of {definition.name}{known}")
+        return self.expression(parameter.default)
+
+    def _taken(self, wanted: str, field: Value | Field) -> Value:
+        """A field as a value: what an earlier function gave, or an input."""
+        if not isinstance(field, Field):
+            return field
+        kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the element")
+        if field.name not in self.inputs:
+            local, base = self.outer_name(wanted), self.outer_name(f"{wanted}_in")
+            self.taken |= {f"{local}_tile", f"{local}_tiles"}
+            self.inputs[field.name] = Port(base, local, kind.c, _count(field.shape), kind.numpy.itemsize,
+                                           not field.shape, False,
+                                           Parameter("input", field.name, 0, kind.dtype, field.shape, True))
+        local = self.inputs[field.name].local
+        return stored(local, kind, field.shape) if field.shape else Number(kind, local)
+
+    # -- from one function to the next --------------------------------------------------------------------------------
+
+    def _boundary(self, structure: Structure, kind: Any, value: Any, outputs: list[Output]) -> list[tuple[str, Value]]:
+        """What a function gave as the next one's fields: each in its dtype, and computed once."""
+        if isinstance(value, Tuple | Dict):
+            kinds = kind.items if isinstance(kind, DictType) else kind
+            return [found for item, inner, part in zip(structure.items, kinds, value.items, strict=True)
+                    for found in self._boundary(item, inner, part, outputs)]
+        output = outputs[structure.output]
+        if isinstance(value, Array):
+            value = self.astype(value, Scalar(output.dtype))
+            if value.volatile or not value.cheap:
+                value = self.materialised(value, output.name or "row")
+            return [(output.name, value)]
+        number = cast(cast(value, kind), Scalar(output.dtype))
+        return [(output.name, self.keep(number, output.name or "value"))]
+
+    # -- what goes out ------------------------------------------------------------------------------------------------
+
+    def _structure(self, kind: Type, path: str, outputs: list[Output]) -> Structure:
+        if isinstance(kind, DictType):
+            if path:
+                raise Refusal("a dict inside a result is not supported; return one dict of fields")
+            items = []
+            for name, item in zip(kind.names, kind.items, strict=True):
+                if isinstance(item, tuple | DictType):
+                    raise Refusal(f"the field {name} is {shown(item)}; a field is a number or an array")
+                items.append(self._structure(item, name, outputs))
+            return Structure("dict", items=tuple(items), names=kind.names)
+        if isinstance(kind, tuple):
+            if not kind:
+                raise Refusal("an empty tuple cannot be returned")
+            return Structure("tuple", items=tuple(self._structure(item, f"{path}.{i}".lstrip("."), outputs)
+                                                  for i, item in enumerate(kind)))
+        if isinstance(kind, Nothing):
+            raise Refusal("None cannot be part of a result")
+        element, shape = (kind.element, kind.shape) if isinstance(kind, ArrayType) else (kind, ())
+        number = {"bool": "bool", "int64": "int", "float64": "float", "complex128": "complex"}[element.dtype] \
+            if element.weak else ""
+        outputs.append(Output(path, element.dtype, shape, number))
+        return Structure("value", len(outputs) - 1)
+
+    def _outputs(self, rest: dict[str, Value | Field],
+                 last: list[Output]) -> tuple[list[Output], dict[str, Array | Number]]:
+        """What goes out, in order, and where each is stored."""
+        found = []
+        value: Any
+        for name, value in rest.items():
+            if isinstance(value, Field):
+                if self.folded:
+                    found.append(Output(name, np.dtype(value.dtype).newbyteorder("=").name, value.shape))
+            else:
+                found.append(Output(name, value.type.dtype, value.shape if isinstance(value, Array) else ()))
+        results = [output for output in (*found, *last) if self.wanted is None or output.name in self.wanted]
+        return results, {output.name: self._output(output) for output in results}
+
+    def _output(self, output: Output) -> Array | Number:
+        kind = Scalar(output.dtype)
+        base = self.outer_name(f"out_{output.name}" if output.name else "out")
+        local = self.outer_name(f"{base}_{'row' if output.shape else 'value'}")
+        self.taken |= {f"{base}{ending}" for ending in ("_tile", "_folds", "_cells", "_sizes", "_nans", "_partial")}
+        self.ports.append(Port(base, local, kind.c, _count(output.shape), kind.numpy.itemsize, not output.shape, True,
+                               Parameter("output", output.name, 0, kind.dtype, output.shape, True)))
+        return stored(local, kind, output.shape) if output.shape else Number(kind, local)
+
+    def _write_out(self, structure: Structure, targets: dict[str, Array | Number], value: Any, kind: Any,
+                   outputs: list[Output]) -> None:
+        """Store what a ``return`` gives."""
+        if isinstance(value, Tuple | Dict):
+            kinds = kind.items if isinstance(kind, DictType) else kind
+            for item, part, inner in zip(structure.items, value.items, kinds, strict=True):
+                self._write_out(item, targets, part, inner, outputs)
+            return
+        target = targets.get(outputs[structure.output].name)
+        if target is not None:
+            self._store(target, value if isinstance(target, Array) else
+                        cast(value, kind if isinstance(kind, Scalar) else target.type))
+
+    def _store(self, target: Array | Number, value: Any) -> None:
+        if isinstance(target, Number):
+            self.line(f"{target.text} = {cast(value, target.type).text};")
+        elif self.folded and self.lanes > 1:
+            self._deal_out(target, value)
+        else:
+            self.copy(target, value)
+
+    def _deal_out(self, target: Array, value: Array) -> None:
+        """Each lane's own columns, which it folds."""
+        local = target.element(*("0",) * len(target.shape)).partition("[")[0]
+        size, slot, place = target.size, self.name("slot"), self.name("j")
+        slots = -(-size // self.lanes)
+        self.unroll(slots)
+        with self.block(f"for (int {slot} = 0; {slot} < {slots}; ++{slot})"):
+            self.line(f"const int {place} = {slot} * {self.lanes} + lane;")
+            with self.block(f"if ({place} < {size})"):
+                found = cast(value.at(*self.unflattened(place, target.shape)), target.type)
+                self.line(f"{local}[{slot}] = {found.text};")
+
+    def _function(self, lines: list[str], results: list[Output], structure: Structure, merge: bool) -> RowFunction:
+        lines = dead_code.without(lines)
+        words, products, stages = _words(lines), list[Product](), list[Stage]()
+        # A product may be of a row that is made of other products, which were written before it.
+        for product in reversed(self.products.values()):
+            if product.name not in words:
+                continue
+            products.insert(0, product)
+            words |= {product.row, product.matrix}
+            if product.row in self.stages:
+                stage = self.stages[product.row]
+                stages.insert(0, replace(stage, lines=tuple(dead_code.without(list(stage.lines)))))
+                words |= _words(stages[0].lines)
+        inputs = tuple(port for port in self.inputs.values() if port.local in words)
+        given = tuple((declared, parameter) for name, declared, parameter in self.given if name in words)
+        return RowFunction(self.title, tuple(lines), inputs, tuple(self.ports), given, tuple(results), structure, merge,
+                           self.scratch, tuple(products), tuple(stages))
+
+    def factor_of(self, name: str) -> tuple[str, Scalar] | None:
+        """A row of the element, or an array argument, by its name."""
+        for port in self.inputs.values():
+            if port.local == name and not port.number:
+                return "row", Scalar(port.parameter.dtype)
+        for known, _, parameter in self.given:
+            if known == name and parameter.pointer:
+                return "matrix", Scalar(parameter.dtype)
+        return None
+
+
+def _is_tuple(fields: dict[str, Value | Field]) -> bool:
+    """Whether a record's fields are the items of a tuple."""
+    return bool(fields) and all(name.replace(".", "0").isdecimal() for name in fields)
+
+
+def _words(lines: Sequence[str]) -> set[str]:
+    return set(re.findall(r"\w+", "\n".join(lines)))
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    return int(np.prod(shape, dtype=np.int64))

@@ -1,0 +1,527 @@
+"""Writes the kernel around a row function: rows brought in and taken out, accumulators joined.
+
+On a GPU a thread block does one work, in tiles that lie in shared memory while the next one is on its way. On the host
+one OS thread does one work, row after row. See ``vispark/rows.h`` for the C++ functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from vispark.translate.codegen.scalar.prelude import prelude_for
+from vispark.translate.ir.folding import Accumulated
+from vispark.translate.kernels.row_function import Port, RowFunction
+from vispark.translate.kernels.row_matmul import Product, Stage
+from vispark.translate.kernels.schedule import (
+    FLUSHED,
+    TOGETHER,
+    WARP,
+    Multiplied,
+    Table,
+    multiplied,
+    staged_bytes,
+    stride_of,
+)
+
+
+@dataclass
+class Text:
+    """Lines with their depth."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+
+    def add(self, *lines: str) -> None:
+        """Add lines; those that end in a brace open or close a block."""
+        for line in lines:
+            if line.startswith("}"):
+                self.depth -= 1
+            self.lines.append(line if line.startswith("#") or not line else "    " * self.depth + line)
+            if line.endswith("{"):
+                self.depth += 1
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A field of the row function that goes into accumulators."""
+
+    port: Port
+    accumulated: tuple[Accumulated, ...]
+
+    def name(self, one: Accumulated) -> str:
+        """The array of a thread's accumulators."""
+        return f"{self.port.base}_{ {'': 'folds', 'overflow': 'sizes', 'nan': 'nans'}[one.guard]}".replace(" ", "")
+
+    def partial(self, one: Accumulated) -> str:
+        """The kernel's parameter for a work's accumulators."""
+        return f"{self.name(one)}_partial"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A kernel: its row functions for the GPU and for the host, its table, and what it folds."""
+
+    name: str
+    function: RowFunction
+    host: RowFunction
+    table: Table
+    folded: tuple[Folded, ...] = ()
+
+    def source(self) -> str:
+        """The source."""
+        functions = [*_row_function(self.function, self.table.lanes, self.folded)]
+        if self.function is not self.host:
+            functions = ["#ifndef VISPARK_ON_HOST", *functions, "#else", *_row_function(self.host, 1, self.folded),
+                         "#endif"]
+        text = "\n".join([*functions, "", *self._kernel()]) + "\n"
+        helpers = prelude_for(text)
+        return f"#include \"vispark/{self.header}.h\"\n\n" + (helpers + "\n" if helpers else "") + text
+
+    @property
+    def header(self) -> str:
+        """What the kernel includes."""
+        return "products" if self.host.products else "rows"
+
+    # -- the kernel ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """The kernel's ports."""
+        return (*self.function.inputs, *(() if self.folded else self.function.outputs))
+
+    def _kernel(self) -> list[str]:
+        declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *self._partials(),
+                    *(declared for declared, _ in self.function.given)]
+        text = Text()
+        text.add(f"const rows::Work work(works, ports, {len(self.ports)});")
+        for number, port in enumerate(self.ports):
+            const = "" if port.output else "const "
+            text.add(f"{const}{port.c}* __restrict__ const {port.base} = work.of<{const}{port.c}>({number}, "
+                     f"{port.count});")
+        text.add("#ifdef VISPARK_ON_HOST", "if (threadIdx.x != 0) return;")
+        self._on_host(text)
+        text.add("#else")
+        getattr(self, f"_{self.table.kind}")(text)
+        text.add("#endif")
+        bounds = f"{self.table.block}, {self.table.resident}"
+        return [f'extern "C" __global__ void __launch_bounds__({bounds})', f"{self.name}({', '.join(declared)})", "{",
+                *text.lines, "}"]
+
+    def _partials(self) -> list[str]:
+        """The parameters for what a work leaves of a fold."""
+        return [f"{one.accumulator}* __restrict__ {folded.partial(one)}" for folded in self.folded
+                for one in folded.accumulated]
+
+    def _call(self, places: dict[str, str], lanes: bool) -> str:
+        """A call of the row function; ``places`` are its inputs and outputs by their names."""
+        given = [places[port.local] for port in (*self.function.inputs, *self.function.outputs)]
+        given += [places[product.name] for product in self.function.products]
+        given += [_last_word(declared) for declared, _ in self.function.given]
+        if lanes and self.table.lanes > 1:
+            given += ["lane", "scratch"]
+        return f"{self.function.name}({', '.join(given)});"
+
+    def _call_stage(self, stage: Stage, product: Product, places: dict[str, str], lanes: bool) -> str:
+        """A call of the stage before a product."""
+        given = [places[port.local] for port in self.function.inputs] + [places[stage.name]]
+        given += [places[one.name] for one in _before(self.function, product)]
+        given += [_last_word(declared) for declared, _ in self.function.given]
+        if lanes and self.table.lanes > 1:
+            given += ["lane", "scratch"]
+        return f"{self.function.name}_{stage.name}({', '.join(given)});"
+
+    # -- on the host --------------------------------------------------------------------------------------------------
+
+    def _on_host(self, text: Text) -> None:
+        self._matrices_on_host(text)
+        if self.folded:
+            self._fold_on_host(text)
+            return
+        places = {port.local: at_row(port, "row") for port in self.ports}
+        if self.host.products:
+            text.add("for (long long row = 0; row < work.count; ++row) {")
+            text.add(self._call(places | self._products_on_host(text, places), lanes=False), "}")
+            return
+        text.add("VISPARK_EACH", "for (long long row = 0; row < work.count; ++row)",
+                 "    " + self._call(places, lanes=False))
+
+    def _matrices_on_host(self, text: Text) -> None:
+        for product in self.host.products:
+            text.add(f"const rows::Turned<{_matrix(product)}, {product.c}> {product.name}_matrix({{"
+                     f"{product.matrix}}});")
+
+    def _products_on_host(self, text: Text, places: dict[str, str]) -> dict[str, str]:
+        """Multiplies one row, and says where its products are."""
+        for product in self.host.products:
+            stage = self.host.row_of(product)
+            if isinstance(stage, Stage):
+                text.add(f"{stage.c} {stage.name}[{stage.count}];")
+                places = places | {stage.name: stage.name}
+                text.add(self._call_stage(stage, product, places, lanes=False))
+            text.add(f"{product.c} {product.name}[{product.width}];",
+                     f"{product.name}_matrix.row({product.name}, {places[product.row]} + {product.first});")
+            places = places | {product.name: product.name}
+        return {product.name: product.name for product in self.host.products}
+
+    def _fold_on_host(self, text: Text) -> None:
+        """Rows one after the other; of numbers as many at once as fit a few vectors, each with its own accumulator."""
+        rows = self.host.products or any(not folded.port.number for folded in self.folded)
+        together = 1 if rows else TOGETHER
+        columns = {folded.port.local: together if folded.port.number else folded.port.count for folded in self.folded}
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"rows::Columns<{one.functor}, {one.of}, {one.element}, {one.accumulator}, "
+                         f"{columns[folded.port.local]}> {folded.name(one)};")
+        text.add(f"for (long long first = 0; first < work.count; first += {together}) {{")
+        for folded in self.folded:
+            text.add(f"{folded.port.c} {folded.port.local}[{columns[folded.port.local]}];")
+        row, count = "first", ""
+        if together > 1:
+            row, count = "(first + i)", ", count"
+            text.add(f"const int count = rows::least(work.count - first, {together});", "VISPARK_EACH",
+                     "for (int i = 0; i < count; ++i)")
+        places = {port.local: at_row(port, row) for port in self.function.inputs}
+        places |= self._products_on_host(text, places)
+        places |= {folded.port.local: f"{folded.port.local}[{'i' if together > 1 else '0'}]" if folded.port.number else
+                   folded.port.local for folded in self.folded}
+        text.add(("    " if together > 1 else "") + self._call(places, lanes=False))
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"{folded.name(one)}.take({folded.port.local}{count});")
+        if self._flushes:
+            turn = "first" if together == 1 else f"first / {together}"
+            text.add(f"if ({turn} % {FLUSHED} == {FLUSHED - 1}) {{")
+            text.add(*(f"{folded.name(one)}.flush();" for folded in self.folded for one in folded.accumulated), "}")
+        text.add("}")
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"rows::leave_alone<{one.functor}, {one.width}>({folded.partial(one)}, {folded.name(one)});")
+
+    # -- accumulators -------------------------------------------------------------------------------------------------
+
+    def _declared_results(self, text: Text, lanes: int) -> dict[str, str]:
+        """Variables for what the row function gives."""
+        for folded in self.folded:
+            port = folded.port
+            text.add(f"{port.c} {port.local};" if port.number else
+                     f"{port.c} {port.local}[{slots_of(port.count, lanes)}];")
+        return {folded.port.local: folded.port.local for folded in self.folded}
+
+    def _take(self, text: Text, lanes: int, item: str = "") -> None:
+        """Fold what the row function gave."""
+        for folded in self.folded:
+            port = folded.port
+            for one in folded.accumulated:
+                name = folded.name(one)
+                if port.number:
+                    guard = "if (lane == 0) " if lanes > 1 else ""
+                    text.add(f"{guard}{name}[0].take({port.local}{item});")
+                    continue
+                slots = slots_of(port.count, lanes)
+                guard = f"if (j * {lanes} + lane < {port.count}) " if port.count % lanes else ""
+                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots}; ++j) {guard}{name}[j].take({port.local}[j]);")
+
+    def _flush(self, text: Text, lanes: int) -> None:
+        for folded in self.folded:
+            for one in folded.accumulated:
+                slots = slots_of(one.width, lanes)
+                text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots}; ++j) {folded.name(one)}[j].flush();")
+
+    @property
+    def _flushes(self) -> bool:
+        return any(one.fold == "rows::Fold<Add, Value, float, double>" for folded in self.folded
+                   for one in folded.accumulated)
+
+    def _declare_folds(self, text: Text) -> None:
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"{one.fold} {folded.name(one)}[{slots_of(one.width, self.table.lanes)}];")
+
+    def _leave(self, text: Text) -> None:
+        for folded in self.folded:
+            for one in folded.accumulated:
+                text.add(f"rows::leave<{self.table.lanes}, {one.width}, {self.table.block}, {one.functor}>("
+                         f"{folded.partial(one)}, ({one.accumulator}*)memory, {folded.name(one)});")
+
+    # -- elements that are numbers ------------------------------------------------------------------------------------
+
+    def _flat(self, text: Text) -> None:
+        pack, block = self.table.stages, self.table.block
+        if self.folded:
+            text.add("extern __shared__ __align__(16) unsigned char memory[];")
+        self._declare_folds(text)
+        if self._flushes:
+            text.add("int turn = 0;")
+        text.add(f"for (long long row = threadIdx.x * {pack}; row < work.count; row += {block * pack}) {{")
+        text.add(f"if (row + {pack} <= work.count) {{")
+        text.add(*self._packs(pack))
+        for port in self.function.outputs:
+            text.add(f"rows::Pack<{port.c}, {pack}> {port.local};")
+        call = self._call({port.local: f"{port.local}.item[i]" for port in
+                           (*self.function.inputs, *self.function.outputs)}, lanes=True)
+        if self.folded:
+            text.add("VISPARK_UNROLL", f"for (int i = 0; i < {pack}; ++i) {{", call)
+            self._take(text, 1, ".item[i]")
+            text.add("}")
+        else:
+            text.add("VISPARK_UNROLL", f"for (int i = 0; i < {pack}; ++i) {call}")
+            for port in self.function.outputs:
+                text.add(f"*(rows::Pack<{port.c}, {pack}>*)({port.base} + row) = {port.local};")
+        text.add("} else {", "for (long long last = row; last < work.count; ++last) {")
+        places = {port.local: f"{port.base}[last]" for port in self.ports}
+        if self.folded:
+            places |= self._declared_results(text, 1)
+        text.add(self._call(places, lanes=True))
+        self._take(text, 1)
+        text.add("}", "}")
+        if self._flushes:
+            text.add(f"if (++turn % {max(1, FLUSHED // pack)} == 0) {{")
+            self._flush(text, 1)
+            text.add("}")
+        text.add("}")
+        self._leave(text)
+
+    def _packs(self, pack: int) -> list[str]:
+        """Some neighbouring elements of each input, which are read at once."""
+        return [f"const rows::Pack<{port.c}, {pack}> {port.local} = *(const rows::Pack<{port.c}, {pack}>*)("
+                f"{port.base} + row);" for port in self.function.inputs]
+
+    # -- rows through shared memory -----------------------------------------------------------------------------------
+
+    def _tiled(self, text: Text) -> None:
+        table = self.table
+        text.add("extern __shared__ __align__(16) unsigned char memory[];")
+        offset = 0
+        for port in self.function.inputs:
+            text.add(f"{port.c}* const {port.local}_tiles = ({port.c}*)(memory + {offset});")
+            offset += table.stages * self._tile_bytes(port)
+        results = [port for port in self._stored if not port.number]
+        for port in results:
+            text.add(f"{port.c}* const {port.local}_tile = ({port.c}*)(memory + {offset});")
+            offset += self._tile_bytes(port)
+        self._place_of_thread(text, offset)
+        self._declare_products(text)
+        self._declare_folds(text)
+        text.add(f"for (int ahead = 0; ahead < {table.stages - 1}; ++ahead) {{")
+        self._fetch(text, f"ahead * {table.tile}ll", "ahead")
+        text.add("}", "int turn = 0;",
+                 f"for (long long first = 0; first < work.count; first += {table.tile}, ++turn) {{")
+        if table.stages == 1:
+            text.add("rows::barrier();")
+            self._fetch(text, "first", "0")
+            text.add("rows::wait_for_groups<0>();", "rows::barrier();")
+        else:
+            text.add(f"rows::wait_for_groups<{table.stages - 2}>();", "rows::barrier();")
+            self._fetch(text, f"first + {(table.stages - 1) * table.tile}",
+                        f"(turn + {table.stages - 1}) % {table.stages}")
+        text.add(f"const int count = rows::least(work.count - first, {table.tile});")
+        self._multiply(text)
+        self._rows_of_tile(text)
+        if self._flushes:
+            text.add(f"if (turn % {self._flush_turns} == {self._flush_turns - 1}) {{")
+            self._flush(text, table.lanes)
+            text.add("}")
+        if results:
+            text.add("rows::barrier();")
+            for port in results:
+                text.add(f"rows::give<{port.count}, {stride_of(port)}, {table.block}>({port.base} + first * "
+                         f"{port.count}, {port.local}_tile, count);")
+        text.add("}")
+        self._leave(text)
+
+    @property
+    def _multiplied(self) -> list[tuple[Product, Multiplied]]:
+        table = self.table
+        return [(product, multiplied(product, table.tile, table.block, self.function))
+                for product in self.function.products]
+
+    @property
+    def products_at(self) -> int:
+        """Where products begin in shared memory: behind the tiles and the rows' own arrays."""
+        tiles = self.table.stages * sum(self._tile_bytes(port) for port in self.function.inputs)
+        tiles += sum(self._tile_bytes(port) for port in self._stored if not port.number)
+        return -(-(tiles + self.table.groups * self.function.scratch) // 16) * 16
+
+    def _declare_products(self, text: Text) -> None:
+        offset = self.products_at
+        for product, how in self._multiplied:
+            port = self.function.row_of(product)
+            text.add(f"typedef rows::Multiply<{_matrix(product)}, {how.rows}, {stride_of(port)}, {product.first}, "
+                     f"{how.apart}, {self.table.block}, {how.most}, {how.high}, {how.broad}, {how.read}> "
+                     f"{product.name}_multiply;",
+                     f"{product.c}* const {product.name}_part = ({product.c}*)(memory + {offset});",
+                     f"{product.c}* const {product.name}_tile = ({product.c}*)(memory + {offset + how.matrix_bytes});",
+                     f"{product.name}_multiply::bring({product.name}_part, {{{product.matrix}}});")
+            offset += how.nbytes
+        for stage in self.function.stages:
+            text.add(f"{stage.c}* const {stage.name}_tile = ({stage.c}*)(memory + {offset});")
+            offset += staged_bytes(stage, self.table.tile)
+
+    def _multiply(self, text: Text) -> None:
+        """The products of all rows of a tile, before the row function goes over them."""
+        places = self._tile_places()
+        for product in self.function.products:
+            stage = self.function.row_of(product)
+            if isinstance(stage, Stage):
+                self._stage_tile(text, stage, product, places)
+            tile = places[product.row].partition(" + row * ")[0]
+            text.add(f"{product.name}_multiply::tile({product.name}_tile, {tile}, {product.name}_part, "
+                     f"{{{product.matrix}}});")
+        if self.function.products:
+            text.add("rows::barrier();")
+
+    def _stage_tile(self, text: Text, stage: Stage, product: Product, places: dict[str, str]) -> None:
+        """A stage's rows of a tile, made of the products before it."""
+        table = self.table
+        if _before(self.function, product):
+            text.add("rows::barrier();")
+        text.add(f"for (int row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += {table.groups})",
+                 "    " + self._call_stage(stage, product, places, lanes=True), "rows::barrier();")
+
+    @property
+    def _stored(self) -> tuple[Port, ...]:
+        """Outputs that go through a tile of their own."""
+        return self.function.outputs if not self.folded and self.table.lanes < WARP else ()
+
+    @property
+    def _flush_turns(self) -> int:
+        return max(1, FLUSHED // -(-self.table.tile // self.table.groups))
+
+    def _tile_bytes(self, port: Port) -> int:
+        return -(-self.table.tile * stride_of(port) * port.itemsize // 16) * 16
+
+    def _place_of_thread(self, text: Text, offset: int) -> None:
+        lanes = self.table.lanes
+        if lanes == 1:
+            return
+        text.add(f"const int lane = threadIdx.x % {lanes}, group = threadIdx.x / {lanes};")
+        scratch = f"memory + {offset} + group * {self.function.scratch}" if self.function.scratch else "nullptr"
+        text.add(f"unsigned char* const scratch = {scratch};")
+
+    def _fetch(self, text: Text, first: str, stage: str) -> None:
+        """Start to bring in a tile; a group of copies ends also where there is none."""
+        for port in self.function.inputs:
+            tile = f"{port.local}_tiles" if stage == "0" else \
+                f"{port.local}_tiles + {stage if stage.isidentifier() else f'({stage})'} * " \
+                f"{self._tile_bytes(port) // port.itemsize}"
+            text.add(f"rows::fetch<{port.count}, {stride_of(port)}, {self.table.block}>({tile}, {port.base}, {first}, "
+                     f"work.count, {self.table.tile});")
+        text.add("rows::end_group();")
+
+    def _rows_of_tile(self, text: Text) -> None:
+        """The row function on each row of a tile."""
+        table = self.table
+        text.add(f"for (int row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += {table.groups}) "
+                 "{")
+        self._one_row(text, self._tile_places(), "first + row")
+        text.add("}")
+
+    def _tile_places(self) -> dict[str, str]:
+        """Where a row's inputs and outputs are."""
+        table = self.table
+        stage = f"turn % {table.stages}" if table.stages > 1 else ""
+        places: dict[str, str] = {}
+        for port in self.function.inputs:
+            tile = f"{port.local}_tiles" + (f" + {stage} * {self._tile_bytes(port) // port.itemsize}" if stage else "")
+            at = f"{tile} + row * {stride_of(port)}" if stride_of(port) > 1 else f"{tile} + row"
+            places[port.local] = f"*({at})" if port.number else at
+        for product, how in self._multiplied:
+            places[product.name] = f"{product.name}_tile + row * {how.apart}"
+        for staged in self.function.stages:
+            places[staged.name] = f"{staged.name}_tile + row * {stride_of(staged)}"
+        for port in self.ports:
+            if port.output:
+                tiled = port in self._stored and not port.number
+                places[port.local] = f"{port.local}_tile + row * {stride_of(port)}" if tiled else \
+                    at_row(port, "(first + row)" if not port.number else "first + row")
+        return places
+
+    def _one_row(self, text: Text, places: dict[str, str], row: str) -> None:
+        """The row function on a row, and what becomes of its results; of the lanes of a row one stores a number."""
+        lanes = self.table.lanes
+        if self.folded:
+            places |= self._declared_results(text, lanes)
+        numbers = [port for port in self.ports if port.output and port.number and lanes > 1]
+        for port in numbers:
+            text.add(f"{port.c} {port.local};")
+            places[port.local] = port.local
+        text.add(self._call(places, lanes=True))
+        for port in numbers:
+            text.add(f"if (lane == 0) {port.base}[{row}] = {port.local};")
+        self._take(text, lanes)
+
+    # -- rows where they are ------------------------------------------------------------------------------------------
+
+    def _direct(self, text: Text) -> None:
+        table = self.table
+        if self.folded or self.function.scratch:
+            text.add("extern __shared__ __align__(16) unsigned char memory[];")
+        self._place_of_thread(text, 0)
+        self._declare_folds(text)
+        if self._flushes:
+            text.add("int turn = 0;")
+        text.add(f"for (long long row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < work.count; row += "
+                 f"{table.groups}) {{")
+        self._one_row(text, {port.local: at_row(port, "row") for port in self.ports}, "row")
+        if self._flushes:
+            text.add(f"if (++turn % {FLUSHED} == 0) {{")
+            self._flush(text, table.lanes)
+            text.add("}")
+        text.add("}")
+        self._leave(text)
+
+
+def _row_function(function: RowFunction, lanes: int, folded: Sequence[Folded]) -> list[str]:
+    """The C++ functions of a row: its stages, and itself."""
+    slots = {one.port.local: slots_of(one.port.count, lanes) for one in folded}
+    inputs = [f"const {port.c} {port.local}" if port.number else f"const {port.c}* __restrict__ {port.local}"
+              for port in function.inputs]
+    last = [declared for declared, _ in function.given]
+    if lanes > 1:
+        last += ["const int lane", "unsigned char* const scratch"]
+    found = []
+    for stage in function.stages:
+        product = next(one for one in function.products if one.row == stage.name)
+        found += _function(f"{function.name}_{stage.name}", [
+            *inputs, f"{stage.c}* __restrict__ {stage.name}", *_given(_before(function, product)), *last], stage.lines)
+    parameters = inputs
+    for port in function.outputs:
+        parameters.append(f"{port.c}& {port.local}" if port.number else
+                          f"{port.c} (&{port.local})[{slots[port.local]}]" if port.local in slots else
+                          f"{port.c}* __restrict__ {port.local}")
+    return found + _function(function.name, [*parameters, *_given(function.products), *last], function.lines)
+
+
+def _given(products: Sequence[Product]) -> list[str]:
+    return [f"const {product.c}* __restrict__ {product.name}" for product in products]
+
+
+def _function(name: str, parameters: Sequence[str], lines: Sequence[str]) -> list[str]:
+    return ["static __device__ __forceinline__ void", f"{name}({', '.join(parameters)})", "{", *lines, "}"]
+
+
+def _before(function: RowFunction, product: Product) -> tuple[Product, ...]:
+    """The products that a product's stage may read."""
+    return function.products[:function.products.index(product)]
+
+
+def _matrix(product: Product) -> str:
+    """The C++ type of a product's matrix."""
+    return (f"rows::Matrix<{product.matrix_c}, {product.terms}, {product.width}, {product.base}, {product.down}, "
+            f"{product.across}>")
+
+
+def slots_of(width: int, lanes: int) -> int:
+    return max(1, -(-width // lanes))
+
+
+def at_row(port: Port, row: str) -> str:
+    """A row where it lies in memory."""
+    if port.number:
+        return f"{port.base}[{row}]"
+    return f"{port.base} + {row} * {port.count}"
+
+
+def _last_word(declared: str) -> str:
+    return declared.rpartition(" ")[2]

@@ -1,0 +1,335 @@
+"""Recognises products of the element's row with a matrix, so that the rows of a tile are multiplied together.
+
+A product is recognised by what its sums add up, whichever way it is written: each item is a sum of numbers of the row
+times numbers of a matrix, at places that go on evenly. Then the row function reads the product's items, and the kernel
+around it computes them for a whole tile (``vispark/products.h``), each in the order of a loop over the row.
+
+A row may also be computed, as the second layer's in ``np.tanh(p @ m) @ m2``. Then a function of its own, a *stage*,
+leaves it for all rows of a tile before they are multiplied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from vispark.translate.codegen.scalar import scalars
+from vispark.translate.codegen.scalar.writer import Lines, Serial
+from vispark.translate.codegen.syntax.calls import Calls
+from vispark.translate.ir import liveness, nodes
+from vispark.translate.ir.errors import Refusal, TranslationError
+from vispark.translate.ir.types import Scalar
+from vispark.translate.ir.values import Array, Number, Steps, stored
+
+#: Smaller products are written out; of longer rows no tile of many fits shared memory.
+LEAST, LEAST_TERMS = 8, 64
+_MOST_ROW_BYTES, _MOST_PRODUCT_BYTES = 4096, 2048
+_TYPES = frozenset({"float32", "float64"})
+
+#: A factor that is computed: a call, what is in parentheses, or an item, each perhaps converted.
+_CONVERTED = r"(?:\((?:float|double)\))?[\w:]*(?:<[\w ]+>)?"
+_COMPUTED = rf"{_CONVERTED}(?:\(.*\)|\[.*\])"
+_FACTOR = r"\(?(?:\((?:float|double)\))?(\w+)\[(\d+)\]\)?"
+_TERM = re.compile(rf"\(?{_FACTOR} \* {_FACTOR}\)?")
+_OTHER = r"\(?(?:\((?:float|double)\))?(?P<name>\w+)\[(?P<place>[^][]*)\]\)?"
+_SIDES = (re.compile(rf"(?P<row>{_COMPUTED}) \* {_OTHER}"), re.compile(rf"{_OTHER} \* (?P<row>{_COMPUTED})"))
+#: What is never left out of the row function's own lines, which would compute it a second time.
+_LASTING = re.compile(r"\s*(?:while|for \(long long|do \{|\[&\])")
+_ITEM = re.compile(r"(\w+)\[(\d+)\]")
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product of a part of a row with a matrix.
+
+    Item j of ``width`` is the sum over k below ``terms`` of ``row[first + k] * matrix[base + k * down + j * across]``,
+    in numbers of the C++ type ``c`` and the itemsize ``itemsize``. ``row_c`` and ``matrix_c`` are the factors' types.
+    """
+
+    name: str
+    row: str
+    matrix: str
+    first: int
+    base: int
+    down: int
+    across: int
+    terms: int
+    width: int
+    c: str
+    itemsize: int
+    row_c: str
+    matrix_c: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A row of ``count`` numbers that the lines of a function leave under ``name``, so that it is multiplied."""
+
+    name: str
+    c: str
+    count: int
+    itemsize: int
+    lines: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a row."""
+        return self.count * self.itemsize
+
+
+#: The text of term k of a sum, and of item j; k is a number or the name of a variable.
+Term = Callable[[int | str], str]
+Terms = Callable[[int, int | str], str]
+
+
+@dataclass
+class _Probe:
+    """What sums add up while an expression is only asked about: the text of each term, by its number."""
+
+    sums: list[tuple[Term, int, Scalar]] = field(default_factory=list)
+
+
+def _within(text: str) -> bool:
+    """Whether the parentheses and brackets of a text close in it, in order."""
+    depth = 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _whole(text: str) -> bool:
+    """Whether a text is one operand: converted, called or indexed, and nothing beside that."""
+    inner = re.fullmatch(rf"{_CONVERTED}[(\[](.*)[)\]]", text)
+    return inner is not None and _within(inner[1])
+
+
+def _parted(text: str, side: int) -> tuple[str, str, str] | None:
+    """The computed factor of a term, and the name and the place of the other one."""
+    bare = text[1:-1] if text.startswith("(") and text.endswith(")") and _within(text[1:-1]) else text
+    found = _SIDES[side].fullmatch(bare)
+    if found is None or not _whole(found["row"]):
+        return None
+    return found["row"], found["name"], found["place"]
+
+
+def _even(places: dict[tuple[int, int], int], width: int, terms: int) -> tuple[int, int, int] | None:
+    """Base and steps along items and terms of places that go on evenly; None of others."""
+    base = places[0, 0]
+    across, down = places[1, 0] - base, places[0, 1] - base
+    even = all(place == base + j * across + k * down for (j, k), place in places.items())
+    return (base, across, down) if even else None
+
+
+class Products(Calls):
+    """Finds products as they are written."""
+
+    def __init__(self, lanes: int = 1) -> None:
+        super().__init__(lanes)
+        self.products: dict[tuple[object, ...], Product] = {}
+        self.stages: dict[str, Stage] = {}
+        #: The lines of the row function itself, outside of which nothing is multiplied that was computed.
+        self.base: Lines | None = None
+        self.probe: _Probe | None = None
+
+    #: Whether the kernel around the function can multiply.
+    multiplied = False
+
+    def factor_of(self, name: str) -> tuple[str, Scalar] | None:
+        """What a name in an expression is: ("row", its type) or ("matrix", its type)."""
+        raise NotImplementedError
+
+    # -- sums that are only asked about -------------------------------------------------------------------------------
+
+    def noted(self, text: Term, terms: int, kind: Scalar) -> Number | None:
+        """Where an expression is only asked about, what stands for the sum of some terms."""
+        if self.probe is None:
+            return None
+        self.probe.sums.append((text, terms, kind))
+        return Number(kind, f"asked_about_{len(self.probe.sums)}", variable=False)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[_Probe]:
+        before = self.probe, dict(self.frame.variables), set(self.taken), self.scratch
+        self.probe = _Probe()
+        try:
+            with self.apart():
+                yield self.probe
+        finally:
+            self.probe, self.frame.variables, self.taken, self.scratch = before
+
+    def product_over(self, steps: Steps, target: nodes.Expression, value: nodes.Expression) -> Array | None:
+        """The items ``value for target in steps`` where they are those of a product."""
+        width = self.count_of(steps)
+        if not self.multiplied or self.probe is not None or width is None or width < LEAST:
+            return None
+        found: dict[int, tuple[Term, int, Scalar]] = {}
+        for j in (0, 1, width - 1):
+            one = self._sum_at(steps, target, value, j)
+            if one is None:
+                return None
+            found[j] = one
+        _, terms, kind = found[0]
+        if any(one[1:] != (terms, kind) for one in found.values()):
+            return None
+        return self.product_of(lambda j, k: found[j][0](k), width, terms, kind)
+
+    def _sum_at(self, steps: Steps, target: nodes.Expression, value: nodes.Expression,
+                number: int) -> tuple[Term, int, Scalar] | None:
+        """The one sum that an item is."""
+        try:
+            with self._asking() as probe:
+                with self.in_place():
+                    self._bind_target(target, self._item_at(steps, number))
+                item = self.expression(value)
+        except (Refusal, TranslationError, Serial):
+            return None
+        if len(probe.sums) != 1 or not isinstance(item, Number) or item.text != "asked_about_1":
+            return None
+        return probe.sums[0]
+
+    # -- products -----------------------------------------------------------------------------------------------------
+
+    def product_of(self, text: Terms, width: int, terms: int, kind: Scalar) -> Array | None:
+        """The array of a product's items, if the text of its terms is that of a row's product with a matrix."""
+        if not self.multiplied or self.probe is not None or kind.dtype not in _TYPES or kind.weak or width < LEAST \
+                or terms < LEAST or width * terms < LEAST_TERMS:
+            return None
+        places: dict[int, dict[tuple[int, int], int]] = {0: {}, 1: {}}
+        names: set[tuple[str, str]] = set()
+        for j in {0, 1, width - 1}:
+            for k in {0, 1, terms - 1}:
+                found = _TERM.fullmatch(text(j, k))
+                if found is None:
+                    return self._of_computed(text, width, terms, kind)
+                names.add((found[1], found[3]))
+                places[0][j, k], places[1][j, k] = int(found[2]), int(found[4])
+        if len(names) != 1:
+            return None
+        even = [_even(places[side], width, terms) for side in (0, 1)]
+        product = self._product(names.pop(), even, width, terms, kind)
+        return self._of_computed(text, width, terms, kind) if product is None else product
+
+    def _of_computed(self, text: Terms, width: int, terms: int, kind: Scalar) -> Array | None:
+        """The product of a row that was computed, here in the row function's own lines."""
+        nbytes = max(width, terms) * kind.numpy.itemsize
+        if self.base is None or self.out is not self.base or self.out.depth != 1 or nbytes > _MOST_PRODUCT_BYTES \
+                or any(_LASTING.match(line) for line in self.base.lines):
+            return None
+        for side in (0, 1):
+            parts = {(j, k): _parted(text(j, k), side) for j in (0, 1, width - 1) for k in (0, 1, terms - 1)}
+            if not all(part and part[2].isdecimal() for part in parts.values()) \
+                    or len({part[1] for part in parts.values() if part}) != 1:
+                continue
+            rows = {k: {part[0] for (_, at), part in parts.items() if part and at == k} for k in (0, 1, terms - 1)}
+            name = next(part[1] for part in parts.values() if part)
+            across = _even({key: int(part[2]) for key, part in parts.items() if part}, width, terms)
+            matrix = self.factor_of(name)
+            if any(len(row) != 1 for row in rows.values()) or across is None or matrix is None \
+                    or matrix[0] != "matrix" or matrix[1].dtype not in _TYPES:
+                continue
+            stage = self._stage({k: row.pop() for k, row in rows.items()}, functools.partial(text, 0), side, terms,
+                                kind)
+            if stage is None:
+                continue
+            product = Product(self.lasting(f"{stage.name}_by_{name}"), stage.name, name, 0, across[0], across[2],
+                              across[1], terms, width, kind.c, kind.numpy.itemsize, stage.c, matrix[1].c)
+            self.products[stage.name,] = product
+            return stored(product.name, kind, (width,), cheap=True, fresh=True)
+        return None
+
+    def _stage(self, items: dict[int, str], text: Term, side: int, terms: int, kind: Scalar) -> Stage | None:
+        """What leaves a computed row: its items by their numbers, and the text of terms that they are in."""
+        assert self.base is not None
+        found = {k: _ITEM.fullmatch(item) for k, item in items.items()}
+        steps = _even({(j, k): int(one[2]) for k, one in found.items() if one for j in (0, 1)}, 2, terms) \
+            if all(found.values()) and len({one[1] for one in found.values() if one}) == 1 else None
+        name = self.lasting("staged")
+        with self.apart() as lines, self.along((terms,)) as (place,):
+            if steps is not None and self.factor_of(items[0].partition("[")[0]) is None:
+                item = f"{items[0].partition('[')[0]}[{steps[0]} + {steps[2]} * {place}]"
+            else:
+                try:
+                    part = _parted(text(place), side)
+                except (Refusal, TranslationError, Serial):
+                    return None
+                if part is None:
+                    return None
+                item = part[0]
+            self.line(f"{name}[{place}] = {item};")
+        self.stages[name] = Stage(name, kind.c, terms, kind.numpy.itemsize, (*self.base.lines, *lines.lines))
+        return self.stages[name]
+
+    def _product(self, names: tuple[str, str], even: list[tuple[int, int, int] | None], width: int, terms: int,
+                 kind: Scalar) -> Array | None:
+        factors = [self.factor_of(name) for name in names]
+        for row, matrix in ((0, 1), (1, 0)):
+            of_row, of_matrix, along, across = factors[row], factors[matrix], even[row], even[matrix]
+            if of_row is None or of_matrix is None or (of_row[0], of_matrix[0]) != ("row", "matrix") \
+                    or {of_row[1].dtype, of_matrix[1].dtype} - _TYPES:
+                continue
+            if along is None or across is None or along[1:] != (0, 1):
+                continue
+            nbytes = width * kind.numpy.itemsize
+            if nbytes > _MOST_PRODUCT_BYTES or (along[0] + terms) * of_row[1].numpy.itemsize > _MOST_ROW_BYTES:
+                return None
+            key = (names[row], names[matrix], *along, *across, width, terms, kind)
+            if key not in self.products:
+                name = self.lasting(f"{names[row]}_by_{names[matrix]}")
+                self.products[key] = Product(name, names[row], names[matrix], along[0], across[0], across[2], across[1],
+                                             terms, width, kind.c, kind.numpy.itemsize, of_row[1].c, of_matrix[1].c)
+            return stored(self.products[key].name, kind, (width,), cheap=True, fresh=True)
+        return None
+
+    def assigned_product(self, loop: nodes.For, steps: Steps, after: frozenset[str]) -> bool:
+        """Writes a loop that assigns the items of a product to those of an array, or adds them; False of others."""
+        found = _as_items(loop)
+        if found is None or self.probe is not None or liveness.assigned((loop,)) & after or not _from_zero(steps):
+            return False
+        name, value, added = found
+        array = self.frame.variables.get(name)
+        product = self.product_over(steps, loop.target, value)
+        if product is None or not isinstance(array, Array) or not array.storage or len(array.shape) != 1 \
+                or array.size < product.size or (added and array.type != product.type):
+            return False
+        if array.size != product.size and self.dealt(array.size):
+            raise Serial
+        part = replace(array, shape=product.shape)
+        self.copy(part, self.elementwise(lambda a, b: scalars.binary("+", a, b), part, product) if added else product)
+        return True
+
+
+def _as_items(loop: nodes.For) -> tuple[str, nodes.Expression, bool] | None:
+    """The array whose items a loop assigns to or adds to, and an item's value; None of other loops.
+
+    ``out[i] = value``; ``s = 0.0``, a loop of ``s += value``, ``out[i] = s``; a loop of ``out[i] += value``.
+    """
+    if loop.orelse or not isinstance(loop.target, nodes.Local):
+        return None
+    here = loop.target
+    match loop.body:
+        case (nodes.Assign((nodes.Index(nodes.Local(name), (place,)),), value),) if place == here:
+            return name, value, False
+        case (nodes.Assign((nodes.Local(total),), nodes.Literal(start)),
+              nodes.For(inner, iterable, (nodes.Augment(nodes.Local(taken), "+", value),), ()),
+              nodes.Assign((nodes.Index(nodes.Local(name), (place,)),), nodes.Local(kept))) \
+                if place == here and total == taken == kept and start == 0:
+            return name, _summed(value, inner, iterable), False
+        case (nodes.For(inner, iterable, (nodes.Augment(nodes.Index(nodes.Local(name), (place,)), "+", value),), ()),) \
+                if place == here:
+            return name, _summed(value, inner, iterable), True
+    return None
+
+
+def _summed(value: nodes.Expression, target: nodes.Expression, iterable: nodes.Expression) -> nodes.Expression:
+    return nodes.Call(nodes.Library("sum"), (nodes.Each(value, target, iterable, ()),))
+
+
+def _from_zero(steps: Steps) -> bool:
+    if steps.kind != "range" or len(steps.items) > 2:
+        return False
+    return len(steps.items) == 1 or (steps.items[0].known and steps.items[0].value == 0)

@@ -1,0 +1,410 @@
+"""Decides how rows meet threads: how many threads share a row, how many rows lie in shared memory at once, and how many
+thread blocks there are.
+
+Decided from sizes alone: the bytes of a row, the registers of accumulators, the shared memory of a thread block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.ir.folding import Accumulated
+from vispark.translate.kernels.row_function import Port, RowFunction
+from vispark.translate.kernels.row_matmul import Product, Stage
+
+#: What is left of the shared memory that a thread block can have, which is about all of a multiprocessor's; what the
+#: system takes of it for each block; and the most that a block of several warps has.
+_LEFT_BYTES = 7 * 1024
+_SYSTEM_BYTES = 1024
+_BLOCK_BYTES = 110 * 1024
+_REGISTERS = 65536
+_THREADS = 2048
+#: The registers that a thread has beside those of accumulators, about, and one more for two of these; and where its
+#: elements are numbers.
+_OTHER_REGISTERS = 56
+_FLAT_REGISTERS = 36
+
+WARP = 32
+
+#: The fewest rows that are multiplied together, and the most bytes of a matrix that lie in shared memory.
+_MULTIPLIED_ROWS = 16
+_MATRIX_BYTES = 24 * 1024
+
+#: The widest row that one thread works on alone, in 4-byte words, and the most of a row's numbers that one of its lanes
+#: has.
+_NARROW = 64
+_PER_LANE = 16
+#: The most registers that a thread's accumulators may take.
+_ACCUMULATOR_REGISTERS = 144
+#: Bytes of rows that a thread block has on their way at once, at most, and the part of its shared memory that they are.
+_STAGE_BYTES = 20 * 1024
+_STAGE_PART = 6
+#: Bytes that a multiprocessor must have on their way for the memory's full speed.
+_AHEAD_BYTES = 64 * 1024
+_MOST_ROWS = 1024
+#: The most numbers of a row that one of its lanes folds by key, and the fewest threads of a multiprocessor for which
+#: each warp has cells in shared memory, or each thread.
+_PER_KEY_LANE = 4
+_FEW_THREADS = 128
+_OWN_THREADS = 384
+_KEY_REGISTERS = 8
+#: The threads of a multiprocessor from which on warps that fold rows need no cells together; the most numbers of a
+#: record whose cells threads have together, the most digits of its sums that a block has where not all fit, the most
+#: parts of the keys, by what the cells of each may take more than their share, and the most bytes of cells in memory.
+_MANY_THREADS = 256
+_NARROW_RECORD = 16
+_MOST_DIGITS = 4
+_MOST_PARTS = 8
+_PART_BYTES = 1024
+_FAR_BYTES = 256 << 20
+#: Rows of float that are summed before they are added to a double.
+FLUSHED = 16
+#: Numbers that the host folds side by side.
+TOGETHER = 256
+
+
+@dataclass(frozen=True)
+class Table:
+    """How a kernel goes over its works.
+
+    Attributes
+    ----------
+    kind : str
+        "flat": elements are numbers, several neighbouring ones by each thread; "tiled": rows come through shared memory
+        in tiles; "direct": rows are read where they are.
+    lanes, block : int
+        Threads of a row and of a thread block.
+    tile, stages : int
+        Rows of a tile, and tiles in shared memory; for "flat" the elements of a few turns of all threads, and those
+        that a thread reads at once.
+    resident : int
+        Thread blocks that a multiprocessor has room for.
+    shared : int
+        Bytes of dynamic shared memory.
+    """
+
+    kind: str
+    lanes: int
+    block: int
+    tile: int
+    stages: int
+    resident: int
+    shared: int
+
+    @property
+    def groups(self) -> int:
+        """Rows that a thread block works on at once."""
+        return self.block // self.lanes
+
+
+@dataclass(frozen=True)
+class Multiplied:
+    """How a thread block multiplies the rows of a tile with a matrix; see ``vispark/products.h``.
+
+    A thread has ``high`` rows and ``broad`` columns; ``most`` terms of the matrix, ``wide`` numbers each, lie in shared
+    memory at once; ``read`` numbers of a row are read at once; products of ``rows`` rows lie ``apart``.
+    """
+
+    high: int
+    broad: int
+    most: int
+    read: int
+    apart: int
+    rows: int
+    wide: int
+    itemsize: int
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Shared memory of the matrix."""
+        return -(-self.most * self.wide * self.itemsize // 16) * 16
+
+    @property
+    def nbytes(self) -> int:
+        """Shared memory of the matrix and of the products."""
+        return self.matrix_bytes + -(-self.rows * self.apart * self.itemsize // 16) * 16
+
+
+def stride_of(port: Port | Stage) -> int:
+    """The distance of a port's or a stage's rows in a tile, in numbers.
+
+    Rows that are whole multiples of 16 bytes are read 16 bytes at a time, and lie at an odd multiple of 16; others lie
+    as they do in memory, where their distance is an odd multiple of the largest unit that divides it. Either way
+    threads that read their own rows side by side meet in no bank.
+    """
+    if port.nbytes % 32 == 0:
+        return port.count + 16 // port.itemsize
+    return port.count
+
+
+def lanes_for(widths: Sequence[tuple[int, int]], accumulated: Sequence[Accumulated]) -> int:
+    """How many threads share a row, given the rows' numbers and their bytes."""
+    lanes = 1
+    widest = max((count for count, _ in widths), default=1)
+    if max((nbytes for _, nbytes in widths), default=1) > 4 * _NARROW:
+        while lanes < 32 and -(-widest // lanes) > _PER_LANE:
+            lanes *= 2
+    while lanes < 32 and sum(-(-one.width // lanes) * one.registers for one in accumulated) > _ACCUMULATOR_REGISTERS:
+        lanes *= 2
+    return lanes
+
+
+def usable(room: int) -> int:
+    """The bytes of shared memory that a table may take, where a thread block can have so many."""
+    return room - _LEFT_BYTES
+
+
+def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], room: int = ROOM) -> Table:
+    """The table for a row function; it fits, unless arrays of the rows' own do not."""
+    rows = [port for port in (*function.inputs, *function.outputs) if not port.number]
+    if not rows and lanes == 1:
+        return _flat(function, accumulated, room)
+    for block in (256, 128, 64, 32) if lanes > 1 and not accumulated else (128, 64, 32):
+        tried = [_tiled(function, lanes, accumulated, block, stages, bool(accumulated), room) for stages in (3, 2, 1)]
+        most = min(usable(room), _BLOCK_BYTES) if block > WARP else usable(room)
+        fitting = [found for found in tried if found.shared <= most]
+        if fitting:
+            return _best(fitting, function)
+    return _direct(function, lanes, accumulated, room)
+
+
+def lanes_for_key(width: int) -> int:
+    """How many threads share a row whose ``width`` numbers are folded by key."""
+    lanes = 1
+    while lanes < 32 and -(-width // lanes) > _PER_KEY_LANE:
+        lanes *= 2
+    return lanes
+
+
+def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM) -> tuple[Table, str]:
+    """The table for a fold by key whose cells take so many bytes, and who has cells in shared memory.
+
+    Each thread has its own if these are few, so that none waits for another; or each warp. Where even these do not fit,
+    a thread block is one warp with its cells in memory, which is "".
+    """
+    if lanes == 1:
+        tables = _with_cells(function, 1, lambda block: block * cells, _OWN_THREADS, room)
+        if tables:
+            return max(tables, key=lambda table: table.resident * table.block), "thread"
+    tables = _with_cells(function, lanes, lambda block: block // 32 * cells, _FEW_THREADS, room)
+    if tables:
+        return max(tables, key=lambda table: table.resident * table.block), "warp"
+    return _without_cells(function, lanes, (WARP,), room), ""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Where the cells of a fold by key are.
+
+    Attributes
+    ----------
+    place : str
+        Who has them: "thread", "warp" or "block", in shared memory; all blocks of a "device", in memory; or, as "", a
+        block of one warp, in memory.
+    near : int
+        The digits of each sum, and all words of other cells, that a block has in shared memory, too; 0 if none.
+    parts : int
+        How many times a block goes over its rows, for a part of the keys each time.
+    """
+
+    place: str
+    near: int = 0
+    parts: int = 1
+
+
+def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[int], far: int, numbers: int,
+             few: bool, room: int = ROOM) -> tuple[Table, Cells]:
+    """The table for a fold by key whose cells many threads can have together, and where these are.
+
+    ``nbytes`` are the bytes of all keys' cells: whole; then with 4, 3, ... digits of each sum, if what a block has
+    can be added to what is in memory; ``far`` those of whole ones there. Where elements are numbers, or warps of their
+    own would be few, a block has them in shared memory if a row's numbers are not many. Where whole ones do not fit, a
+    block has digits, of the keys of a part, and the others are in memory, as all are where parts would be many, if the
+    row's numbers are not many either or ``few`` warps would be.
+    """
+    flat = _all_numbers(function, table.lanes)
+    if place == "thread" or (numbers > _NARROW_RECORD and (place or not few)) or (
+            place and not flat and table.resident * table.block >= _MANY_THREADS):
+        return table, Cells(place)
+    if numbers <= _NARROW_RECORD:
+        whole, *digits = nbytes
+        found = _with_block_cells(function, table, flat, whole, room)
+        if found:
+            return found, Cells("block")
+        most = _MOST_PARTS if flat else 1
+        cells = [Cells("device", _MOST_DIGITS - i, -(-each // (usable(room) - _PART_BYTES)))
+                 for i, each in enumerate(digits)]
+        # With the fewest digits most numbers of some sums may have to go to memory.
+        for one in sorted(cells, key=lambda one: one.parts * (5 if one is cells[-1] and len(cells) > 1 else 4)):
+            shared = -(-digits[_MOST_DIGITS - one.near] // one.parts) + (_PART_BYTES if one.parts > 1 else 0)
+            found = _with_block_cells(function, table, flat, shared, room) if one.parts <= most else None
+            if found:
+                return found, one
+    if place or far > _FAR_BYTES:
+        return table, Cells(place)
+    return (_flat_with_cells(function, 0, room)[0] if flat else
+            _without_cells(function, table.lanes, (512, 256, 128, 64, WARP), room)), Cells("device")
+
+
+def _with_block_cells(function: RowFunction, table: Table, flat: bool, nbytes: int, room: int) -> Table | None:
+    """The table with most threads where a block has so many bytes of cells; none if they do not fit."""
+    tables = _flat_with_cells(function, nbytes, room) if flat else \
+        _with_cells(function, table.lanes, lambda _: nbytes, _OWN_THREADS, room, (512, 256, 128))
+    return max(tables, key=lambda one: one.resident * one.block, default=None)
+
+
+def cells_together(count: Accumulated, sums: Sequence[Accumulated]) -> list[int]:
+    """The bytes of shared memory that cells of all keys take, as :func:`together` wants them."""
+    every = [count, *sums]
+
+    def nbytes(digits: int) -> int:
+        return sum(_aligned(8 * one.width * (one.words if digits >= one.digits else digits), ()) for one in every)
+
+    whole = nbytes(max(one.words for one in every))
+    if any(one.functor != "Add" for one in sums):
+        return [whole]
+    fewest = max((one.fewest_digits for one in sums if one.digits), default=_MOST_DIGITS)
+    return [whole, *(nbytes(digits) for digits in range(_MOST_DIGITS, fewest - 1, -1))]
+
+
+def _all_numbers(function: RowFunction, lanes: int) -> bool:
+    """Whether elements are numbers, that a thread reads several of at once."""
+    return lanes == 1 and not function.products and not function.scratch and all(
+        port.number for port in function.inputs)
+
+
+def _flat_with_cells(function: RowFunction, cells: int, room: int) -> list[Table]:
+    """Tables for elements that are numbers, with cells in shared memory."""
+    found = []
+    for block in (512, 1024, 256):
+        shared = max(cells, block // 32 * 8)
+        if shared <= usable(room):
+            pack = _pack(function)
+            resident = _resident(block, shared, _KEY_REGISTERS, room, _FLAT_REGISTERS)
+            found.append(Table("flat", 1, block, block * pack, pack, resident, shared))
+    return found
+
+
+def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int, room: int,
+                blocks: Sequence[int] = (128, 64, 256, 32)) -> list[Table]:
+    """Tables that leave room for cells, and have threads enough."""
+    found = []
+    for block in blocks:
+        for part in (2, 1):
+            table = _tiled(function, lanes, (), block, 2, True, room, part)
+            shared = -(-table.shared // 16) * 16 + cells(block) + _SYSTEM_BYTES
+            table = replace(table, shared=shared, resident=_resident(block, shared, _KEY_REGISTERS, room))
+            if shared <= usable(room) and table.resident * block >= fewest:
+                found.append(table)
+    return found
+
+
+def _without_cells(function: RowFunction, lanes: int, blocks: Sequence[int], room: int) -> Table:
+    """A table for a fold by key that needs room for tiles alone, or for nothing where these do not fit."""
+    for block in blocks:
+        for stages in (2, 1):
+            table = _tiled(function, lanes, (), block, stages, True, room)
+            if table.shared <= usable(room):
+                return table
+    return _direct(function, lanes, (), room, (WARP,))
+
+
+def _best(tables: Sequence[Table], function: RowFunction) -> Table:
+    """Of those with enough on its way the one with most threads, else the one with most on its way."""
+    row = sum(port.nbytes for port in function.inputs)
+
+    def worth(table: Table) -> tuple[int, int, int]:
+        ahead = table.resident * (table.stages - 1) * table.tile * row
+        return min(_AHEAD_BYTES, ahead), table.resident * table.block, ahead
+
+    return max(tables, key=worth)
+
+
+def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], room: int,
+            blocks: Sequence[int] = (128, 64, WARP)) -> Table:
+    """Rows stay where they are; of the accumulators of a block of one warp none are joined in shared memory."""
+    for block in blocks:
+        joined = _joined_bytes(block, accumulated) if block > WARP else 0
+        shared = max(block // lanes * function.scratch, joined)
+        if shared <= usable(room):
+            break
+    registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
+    resident = _resident(block, shared, registers, room)
+    return Table("direct", lanes, block, max(16, block // lanes), 1, resident, shared)
+
+
+def _flat(function: RowFunction, accumulated: Sequence[Accumulated], room: int) -> Table:
+    pack = _pack(function)
+    registers = sum(one.registers for one in accumulated)
+    return Table("flat", 1, 256, 256 * max(pack, 16), pack, _resident(256, 0, registers, room, _FLAT_REGISTERS),
+                 _joined_bytes(256, accumulated))
+
+
+def _pack(function: RowFunction) -> int:
+    """How many neighbouring elements a thread reads at once."""
+    largest = max(port.itemsize for port in (*function.inputs, *function.outputs))
+    return max(1, 16 // largest) if largest > 1 else 16
+
+
+def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], block: int, stages: int,
+           folds: bool, room: int, part: int = 1) -> Table:
+    nbytes = min(_STAGE_BYTES, usable(room) // _STAGE_PART) // part
+    row = sum(stride_of(port) * port.itemsize for port in function.inputs)
+    out = 0 if folds or lanes == WARP else \
+        sum(stride_of(port) * port.itemsize for port in function.outputs if not port.number)
+    groups = block // lanes
+    tile = min(groups, _MULTIPLIED_ROWS) if function.products else groups
+    while tile < _MOST_ROWS and 2 * tile * row <= nbytes and tile < FLUSHED * groups:
+        tile *= 2
+    while any(tile * port.nbytes % 16 for port in (*function.inputs, *function.outputs)):
+        tile *= 2
+    shared = stages * _aligned(tile * row, function.inputs) + _aligned(tile * out, function.outputs) \
+        + groups * function.scratch
+    shared = -(-shared // 16) * 16 + sum(multiplied(product, tile, block, function).nbytes
+                                         for product in function.products)
+    shared += sum(staged_bytes(stage, tile) for stage in function.stages)
+    shared = max(shared, _joined_bytes(block, accumulated))
+    registers = sum(-(-one.width // lanes) * one.registers for one in accumulated)
+    return Table("tiled", lanes, block, tile, stages, _resident(block, shared, registers, room), shared)
+
+
+def multiplied(product: Product, rows: int, threads: int, function: RowFunction) -> Multiplied:
+    """How the rows of a tile are multiplied: with the blocks of registers that take the fewest turns."""
+    port = function.row_of(product)
+    shapes = [(high, broad) for high in (4, 2, 1) for broad in (8, 4, 2) if rows % high == 0]
+
+    def turns(shape: tuple[int, int]) -> int:
+        high, broad = shape
+        items = rows // high * -(-product.width // broad)
+        return -(-items // threads) * (high * broad + 2 * high + broad)
+
+    high, broad = min(shapes, key=turns)
+    wide = -(-product.width // broad) * broad
+    most = min(product.terms, max(4, _MATRIX_BYTES // (wide * product.itemsize) // 4 * 4))
+    fours = port.itemsize == 4 and not (stride_of(port) % 4 or product.first % 4 or product.terms % 4 or most % 4)
+    return Multiplied(high, broad, most, 4 if fours else 1, product.width | 1, rows, wide, product.itemsize)
+
+
+def staged_bytes(stage: Stage, rows: int) -> int:
+    """Shared memory of what a stage leaves for the rows of a tile."""
+    return -(-rows * stride_of(stage) * stage.itemsize // 16) * 16
+
+
+def _aligned(nbytes: int, ports: Sequence[Port]) -> int:
+    """Room for tiles of which each starts at 16 bytes."""
+    return -(-(nbytes + 16 * len(ports)) // 16) * 16 if nbytes else 0
+
+
+def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
+    """What joining the accumulators of a thread block's warps takes."""
+    return max((block // 32 * one.width * one.itemsize for one in accumulated), default=0)
+
+
+def _resident(block: int, shared: int, registers: int, room: int, others: int = _OTHER_REGISTERS) -> int:
+    """The thread blocks that a multiprocessor has room for, with so many registers for accumulators, and others."""
+    each = min(255, others + registers + registers // 2)
+    by_registers = _REGISTERS // (block * -(-each // 8) * 8)
+    by_shared = usable(room) // (shared + _SYSTEM_BYTES)
+    return max(1, min(_THREADS // block, by_registers, by_shared))

@@ -1,0 +1,1 @@
+"""Which functions the language has, and their parameters."""

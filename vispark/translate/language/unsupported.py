@@ -1,0 +1,80 @@
+"""Python's operators as the intermediate form has them, and what is said of all that the language lacks."""
+
+from __future__ import annotations
+
+import ast
+import types
+from typing import Any
+
+from vispark.translate.language import library
+
+BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+           ast.LShift: "<<", ast.RShift: ">>", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.MatMult: "@"}
+UNARY = {ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not"}
+COMPARE = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=", ast.Is: "is",
+            ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
+
+LACKING = {
+    ast.Try: "try is not supported: a kernel cannot raise; test for the case with if",
+    ast.Raise: "raise is not supported: a kernel cannot raise; return a value that marks the case",
+    ast.Assert: "assert is not supported: a kernel cannot raise; return a value that marks the case",
+    ast.With: "with is not supported: a kernel holds no resources",
+    ast.Import: "import is not supported inside a translated function; import at the top of the module",
+    ast.ImportFrom: "import is not supported inside a translated function; import at the top of the module",
+    ast.Global: "global is not supported: a kernel cannot change what is outside it; return the value",
+    ast.Nonlocal: "nonlocal is not supported: a kernel cannot change what is outside it; return the value",
+    ast.Delete: "del is not supported; a local ends with the function",
+    ast.ClassDef: "a class is not supported inside a translated function; use tuples",
+    ast.AsyncFunctionDef: "async is not supported; write a plain function",
+    ast.AsyncFor: "async is not supported; write a plain loop",
+    ast.AsyncWith: "async is not supported; a kernel holds no resources",
+    ast.Match: "match is not supported; use if, elif and else",
+    ast.Yield: "yield is not supported: a kernel gives one result per element; return a tuple or an array",
+    ast.YieldFrom: "yield is not supported: a kernel gives one result per element; return a tuple or an array",
+    ast.Await: "await is not supported; write a plain function",
+    ast.SetComp: "a set is not supported; use an array of fixed length",
+    ast.Set: "a set is not supported; use an array of fixed length",
+    ast.DictComp: "a dict comprehension is not supported; write the dict with its names",
+    ast.JoinedStr: "a string is not supported: kernels work on numbers",
+    ast.NamedExpr: "the := operator is not supported here; assign on a line of its own",
+    ast.Starred: "* stands before an argument, or before one of several names, only",
+}
+METHODS_WITH_EFFECT = ("append", "extend", "insert", "pop", "remove", "sort", "fill", "update", "add", "write",
+                        "resize", "put", "itemset", "clear", "setdefault", "reverse")
+
+
+_INSTEAD_OF = {
+    "index": "np.argmax(np.array(values) == x) is the first place",
+    "count": "np.count_nonzero(p == x) counts",
+    "tolist": "a row is gone over as it is",
+}
+
+
+def attribute_lacks(name: str) -> str:
+    """Why there is no such attribute, and which there are."""
+    there = ", .".join(library.PROPERTIES) + " and the methods ." + "(), .".join(sorted(library.METHODS)) + "()"
+    instead = f"{_INSTEAD_OF[name]}; " if name in _INSTEAD_OF else ""
+    return f"values have no .{name} here; {instead}there are .{there}"
+
+
+def why_not(value: Any, name: str) -> str:
+    """Why an object from around a function is no value in it, and what would be."""
+    if value is print:
+        return ("print is not supported: a kernel has no output; return the value, and print what collect() or "
+                "take() gives")
+    if isinstance(value, types.ModuleType):
+        return f"the module {name} is no value; use one of its functions"
+    if isinstance(value, dict | set | frozenset | str | bytes):
+        return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays and "
+                "tuples")
+    if value is map or value is filter:
+        return f"{name} is not supported; write a generator, as in sum(f(v) for v in p if v > 0)"
+    if library.is_random(value):
+        return (f"{name} is not supported: a kernel draws no random numbers; draw them before, and make them a field "
+                "or an argument")
+    if library.is_library(value):
+        return f"{name} is not among the functions that can be translated; python -m vispark.translate lists them"
+    if isinstance(value, types.MethodType):
+        return f"{name} is a method; call a plain function with the numbers it needs"
+    return (f"{name} is a {type(value).__name__}, which a kernel cannot take; it takes numbers, arrays, tuples and "
+            "plain functions")

@@ -1,0 +1,1 @@
+"""Nearest centres: recognised in a function, written as matrix products."""

@@ -1,0 +1,99 @@
+"""Sees that a function looks for nearest centres though it is none that matrix work gives: for what explain() says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from vispark.translate.ir import nodes
+from vispark.translate.nearest.names import assigned_in
+from vispark.translate.nearest.polynomials import Other
+from vispark.translate.nearest.recognise import Argument, Nearest, Run, _measure, candidates
+from vispark.translate.nearest.symbols import Place, Unknown
+
+
+def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
+    """Which value the centres are that a function somewhere finds the nearest of; None if it is not seen to.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vispark.translate import trace
+    >>> glimpsed(trace(lambda p, c: np.argmin(np.sum((c - p) ** 2, axis=1)) + 1, (np.eye(3),)))
+    ('argument', 0)
+    """
+    for centres in candidates(function):
+        run = _Glimpse(function, centres, tuple(arguments))
+        with suppress(Other):
+            run.result()
+        if run.seen:
+            return centres
+    return None
+
+
+@dataclass
+class _Glimpse(Run):
+    """A run that goes on after what it does not understand."""
+
+    seen: bool = False
+
+    def value(self, node: nodes.Expression, values: dict[str, object]) -> object:
+        """A value, which nothing is known of where it is not understood."""
+        try:
+            found = super().value(node, values)
+        except Other:
+            found = Unknown()
+        self._look(found)
+        return found
+
+    def block(self, body: nodes.Block, values: dict[str, object]) -> None:
+        """What is done, where it is understood; what else is set is not known."""
+        for statement in body:
+            try:
+                super().block((statement,), values)
+            except Other:
+                for name in assigned_in((statement,)):
+                    values[name] = Unknown()
+                for part in vars(statement).values():
+                    if isinstance(part, nodes.Expression):
+                        self.value(part, values)
+                if isinstance(statement, nodes.If):
+                    self.block(statement.body, values)
+                    self.block(statement.orelse, values)
+        for each in values.values():
+            self._look(each)
+
+    def call(self, definition: nodes.Definition, values: dict[str, object]) -> object:
+        """What a function gives; all of it is looked at."""
+        if definition.halo is not None or definition.free:
+            raise Other
+        self.block(definition.body[:-1], values)
+        last = definition.body[-1]
+        if not isinstance(last, nodes.Return):
+            self.block((last,), values)
+            raise Other
+        return self.value(last.value, values)
+
+    def _library(self, name: str, given: list[object], keywords: dict[str, object]) -> object:
+        if name == "numpy.argsort" and len(given) == 1:
+            super()._library("numpy.argmin", given, {})     # not what else there may be to sort
+            self.seen = True
+        return super()._library(name, given, keywords)
+
+    def _search(self, place: Place, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
+                start_at: int) -> None:
+        """A loop over the centres; one that keeps a distance when it compares with it looks for the nearest."""
+        try:
+            super()._search(place, body, values, inner, start_at)
+        except Other:
+            match body[-1]:
+                case nodes.If(nodes.Compare(left, ("<" | "<=" | ">" | ">=",), (right,)), kept, ()):
+                    sides = [(left, right), (right, left)]
+                    self.seen = self.seen or any(
+                        isinstance(best, nodes.Local) and best.name in assigned_in(kept)
+                        and _measure(self.value(found, inner), place.name) == 1 for found, best in sides)
+            raise
+
+    def _look(self, found: object) -> None:
+        self.seen = self.seen or isinstance(found, Nearest)

@@ -1,0 +1,302 @@
+"""Writes the function of one cell: a Python function specialised on the dtypes of a grid's fields."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from vispark.translate.codegen.scalar.casts import cast, literal
+from vispark.translate.codegen.scalar.interface import Field, Output, Parameter, Structure
+from vispark.translate.codegen.scalar.prelude import prelude_for
+from vispark.translate.codegen.scalar.reciprocals import COMMON_QUOTIENT
+from vispark.translate.codegen.syntax.calls import Calls, Returns
+from vispark.translate.codegen.syntax.expressions import Frame
+from vispark.translate.ir import nodes
+from vispark.translate.ir.errors import Refusal
+from vispark.translate.ir.nodes import Constant, Definition
+from vispark.translate.ir.types import C_TYPES, INT, Scalar, scalar_of
+from vispark.translate.ir.values import (
+    ArrayType,
+    Dict,
+    DictType,
+    Function,
+    Named,
+    Nothing,
+    Number,
+    Tuple,
+    Type,
+    Value,
+    given_number,
+    shown,
+    stored,
+)
+from vispark.translate.language.stencil import COMPUTED, Halo
+from vispark.translate.stencils.frame import Cell, Offset, Read, Write, offset_name
+
+#: What the frames call their own variables.
+_WORDS = """region x y z r l row at at_x first last lane next planes along across corner left right top end place
+inside whole alive s t turn now before other shared warp warp_above warp_below written alive_x alive_row bottom base
+start edges row_2 rows_within ends_within rim_rows rim_ends rows_before rows_behind ends_before ends_behind
+width height below above lower middle upper deep mask done from to row_0 row_1 kept Edges Planes edge vp_region vp_load
+vp_store vp_lanes vp_move vp_copy vp_commit vp_wait vp_pick vp_wrapped exact sure again_from again_to base_at"""
+
+#: What may not run for cells that nobody wants: it may go on for long, or end with a fault.
+_PARTIAL = re.compile(r"\bwhile \(|checked_index|__trap|\bfor \((?!int \w+ = \d+; \w+ < \d+;)")
+
+
+@dataclass(frozen=True)
+class Neighbourhood(Named):
+    """A field in a stencil, of which only offsets are read."""
+
+    field: Field
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a function of a cell has become, and what it takes and gives.
+
+    ``parameters`` are those after the region, in order; ``halo`` is how far it reads along the grid's axes; ``dtypes``
+    are those of the fields that it reads.
+    """
+
+    cell: Cell
+    outputs: tuple[Output, ...]
+    structure: Structure
+    parameters: tuple[Parameter, ...]
+    halo: Halo
+    dtypes: tuple[tuple[str, str], ...]
+
+
+class CellWriter(Calls):
+    """Writes one function of a cell.
+
+    Parameters
+    ----------
+    halo : tuple of (int, int) or None
+        How far the grid lets it read along each axis.
+    given : mapping
+        Arguments and captures by ("argument" or "capture", number), in order.
+    statics : mapping
+        Those of them that are compiled in.
+    """
+
+    def __init__(self, definition: Definition, fields: tuple[Field, ...], dims: int, halo: Halo | None,
+                 names: tuple[str, ...], given: Mapping[tuple[str, int], Constant],
+                 statics: Mapping[tuple[str, int], Any]):
+        super().__init__()
+        self.definition, self.fields, self.dims, self.halo, self.statics = definition, fields, dims, halo, statics
+        self.taken |= set(_WORDS.split())
+        self.title = self.name(f"{definition.name}_cell")
+        self.frame = Frame(definition, {}, frozenset(), {})
+        self.reads: dict[tuple[str, Offset], str] = {}
+        self.locals: dict[str, str] = {}
+        self.places: dict[tuple[str, int], str] = {}
+        self.given: dict[str, tuple[str, Parameter]] = {}
+        self.captures = tuple(self._value(("capture", i), name, given["capture", i]) for i, name in enumerate(names))
+        self.arguments = {place: value for place, value in given.items() if place[0] == "argument"}
+
+    def write(self) -> Made:
+        """The function, and what a kernel around it takes and gives."""
+        variables = self._variables()
+        kind = self.result_type(self.definition, variables, None)
+        if isinstance(kind, Nothing):
+            raise Refusal(f"{self.definition.name} returns nothing; a function of a cell returns the cell's new value")
+        outputs: list[Output] = []
+        structure = self._structure(kind, "", outputs)
+        writes = tuple(self._write_of(output) for output in outputs)
+        with self.apart(1) as lines:
+            self.run(self.definition, variables, None,
+                     Returns(lambda value: self._store(structure, writes, value, kind)))
+        return self._made(lines.lines, tuple(outputs), structure, writes)
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def _value(self, place: tuple[str, int], wanted: str, value: Constant) -> Value:
+        if place in self.statics:
+            return replace(literal(self.statics[place]), common=True)
+        name, kind = self.name(wanted.replace(".", "_")), Scalar(scalar_of(value.dtype, wanted).dtype, value.weak)
+        pointer = bool(value.shape)
+        declared = f"const {kind.c}* __restrict__ {name}" if pointer else f"const {kind.c} {name}"
+        self.given[name] = declared, Parameter(place[0], "", place[1], kind.dtype, value.shape, pointer)
+        if pointer:
+            return stored(name, kind, value.shape)
+        return replace(given_number(kind, name, place, wanted), common=True)
+
+    def _Literal(self, node: nodes.Literal) -> Value:
+        value = super()._Literal(node)
+        return replace(value, common=True) if isinstance(value, Number) else value
+
+    def _variables(self) -> dict[str, Value]:
+        """The parameters' values: fields by name, then arguments in order, then defaults."""
+        taken = [parameter for parameter in self.definition.parameters if not parameter.keyword_only]
+        if not taken:
+            raise Refusal(f"{self.definition.name} has no parameter for the cell")
+        names = {parameter.name for parameter in self.definition.parameters}
+        found: dict[str, Value] = {}
+        for field in self.fields:
+            if not field.name or field.name in names:
+                found[field.name or taken[0].name] = self._input(field.name or taken[0].name, field)
+        known = ", ".join(field.name for field in self.fields)
+        if not found:
+            raise Refusal(f"no parameter of {self.definition.name} is named after a field; the grid's fields are "
+                          f"{known}")
+        rest = [parameter for parameter in taken if parameter.name not in found]
+        if len(self.arguments) > len(rest):
+            raise Refusal(f"{self.definition.name} takes {len(rest)} arguments beside the grid's fields, and "
+                          f"{len(self.arguments)} are given")
+        for parameter, (place, value) in zip(rest, self.arguments.items(), strict=False):
+            found[parameter.name] = self._value(place, parameter.name, value)
+        for parameter in self.definition.parameters:
+            if parameter.name not in found:
+                if parameter.default is None:
+                    raise Refusal(f"no value is given for the parameter {parameter.name} of {self.definition.name}"
+                                  + (f"; the grid's fields are {known}" if known else ""))
+                found[parameter.name] = self.expression(parameter.default)
+        return found
+
+    def _input(self, wanted: str, field: Field) -> Value:
+        if field.shape:
+            raise Refusal(f"the field {field.name or wanted} has rows {field.shape} as its cells; a grid's cell is one "
+                          "number for each field")
+        self.locals[field.name] = local = self.name(wanted)
+        self.taken |= {f"{local}_in", f"{local}_new"}
+        if self.definition.halo is None:
+            return self._neighbour(field, (0,) * self.dims)
+        example = ", ".join("0" * self.dims)
+        return Neighbourhood(f"the field {wanted} itself (a stencil reads cells of it, as in {wanted}[{example}])",
+                             field)
+
+    def _neighbour(self, field: Field, offset: tuple[int, ...]) -> Number:
+        """The cell of a field at an offset."""
+        kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the grid")
+        z, y, x = (0,) * (3 - self.dims) + offset
+        key = field.name, (z, y, x)
+        if key not in self.reads:
+            local = self.locals[field.name]
+            self.reads[key] = local if self.definition.halo is None else \
+                self.lasting(offset_name(local, key[1], self.dims))
+        return Number(kind, self.reads[key])
+
+    def _Index(self, node: nodes.Index) -> Value:
+        value = self.expression(node.value)
+        if not isinstance(value, Neighbourhood):
+            return super()._Index(node)
+        offset = tuple(index.value for index in node.indices
+                       if isinstance(index, nodes.Literal) and type(index.value) is int)
+        if len(offset) != len(node.indices):
+            raise Refusal(COMPUTED)
+        if len(offset) != self.dims:
+            raise Refusal(f"the grid has {self.dims} axes, and {len(offset)} offsets are given")
+        for axis, step in enumerate(offset):
+            if self.halo is not None and not -self.halo[axis][0] <= step <= self.halo[axis][1]:
+                away = "1 cell" if abs(step) == 1 else f"{abs(step)} cells"
+                raise Refusal(f"this reads {away} away along axis {axis}, and the grid's halo is "
+                              f"{self.halo[axis][step > 0]} there; make the Grid with halo={abs(step)}")
+        return self._neighbour(value.field, offset)
+
+    def call(self, function: Value, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+        """A call with values."""
+        if isinstance(function, Neighbourhood):
+            raise Refusal(f"{function.name} cannot be called")
+        return super().call(function, arguments, keywords)
+
+    def library(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+        """A call of one of the library's functions; those of places are known here."""
+        module, _, short = name.partition(".")
+        if module != "grid":
+            return super().library(name, arguments, keywords)
+        if len(arguments) != 1 or keywords:
+            raise Refusal(f"{short} takes one axis of the grid")
+        axis = self.static(self.as_number(arguments[0], "an axis"), "an axis must be known before the kernel runs")
+        if not -self.dims <= axis < self.dims:
+            raise Refusal(f"the grid has {self.dims} axes, and no axis {axis}")
+        key = short, 3 - self.dims + axis % self.dims
+        if key not in self.places:
+            self.places[key] = self.lasting(f"{short}_{axis % self.dims}")
+        return Number(INT, self.places[key], common=short == "extent")
+
+    # -- what goes out ------------------------------------------------------------------------------------------------
+
+    def _structure(self, kind: Type, path: str, outputs: list[Output]) -> Structure:
+        if isinstance(kind, DictType) and not path:
+            if any(isinstance(item, tuple | DictType) for item in kind.items):
+                raise Refusal("a field's new value is a number")
+            items = tuple(self._structure(item, name, outputs)
+                          for name, item in zip(kind.names, kind.items, strict=True))
+            return Structure("dict", items=items, names=kind.names)
+        if isinstance(kind, tuple) and kind:
+            return Structure("tuple", items=tuple(self._structure(item, f"{path}.{i}".lstrip("."), outputs)
+                                                  for i, item in enumerate(kind)))
+        if not isinstance(kind, Scalar):
+            what = shown(kind) if isinstance(kind, ArrayType | Nothing) else "an empty tuple or a dict in a result"
+            raise Refusal(f"a cell's new value is a number, a tuple of numbers or a dict of fields, and this is {what}")
+        number = {"bool": "bool", "int64": "int", "float64": "float", "complex128": "complex"}[kind.dtype] \
+            if kind.weak else ""
+        outputs.append(Output(path, kind.dtype, (), number))
+        return Structure("value", len(outputs) - 1)
+
+    def _write_of(self, output: Output) -> Write:
+        kind = Scalar(output.dtype)
+        name = self.name(f"out_{output.name}" if output.name else "out")
+        self.taken |= {f"{name}_new", f"{name}_to"}
+        return Write(output.name, name, kind.c, kind.numpy.itemsize)
+
+    def _store(self, structure: Structure, writes: tuple[Write, ...], value: Any, kind: Any) -> None:
+        if isinstance(value, Tuple | Dict):
+            kinds = kind.items if isinstance(kind, DictType) else kind
+            for item, part, inner in zip(structure.items, value.items, kinds, strict=True):
+                self._store(item, writes, part, inner)
+            return
+        if isinstance(value, Function):
+            raise Refusal("a function cannot be a result")
+        target = next(write for number, write in enumerate(writes) if number == structure.output)
+        self.line(f"{target.name} = {cast(cast(self.as_number(value), kind), _type_of(target)).text};")
+
+    # -- the function -------------------------------------------------------------------------------------------------
+
+    def _made(self, lines: list[str], outputs: tuple[Output, ...], structure: Structure,
+              writes: tuple[Write, ...]) -> Made:
+        words = set(re.findall(r"\w+", "\n".join(lines)))
+        self.reads = {key: name for key, name in self.reads.items() if name in words}
+        reads = tuple(read for read in map(self._read_of, self.fields) if read.offsets)
+        given = {name: one for name, one in self.given.items() if name in words}
+        places = {key: name for key, name in self.places.items() if name in words}
+        signature = [f"{write.c}& {write.name}" for write in writes]
+        signature += [f"const {read.c} {self.reads[read.field, offset]}" for read in reads for offset in read.offsets]
+        coordinates = sorted(axis for short, axis in places if short == "coordinate")
+        extents = sorted(axis for short, axis in places if short == "extent")
+        signature += [f"const long long {places['coordinate', axis]}" for axis in coordinates]
+        signature += [f"const long long {places['extent', axis]}" for axis in extents]
+        signature += [declared for declared, _ in given.values()]
+        divides = any(COMMON_QUOTIENT in line for line in lines)
+        head = f"static __device__ __forceinline__ void {self.title}({', '.join(signature)})"
+        if divides:
+            head = f"template <bool exact> {head[:-1]}, bool& sure)"
+        body = "\n".join([*textwrap.wrap(head, 116, subsequent_indent="    "), "{", *lines, "}"]) + "\n"
+        helpers = prelude_for(body)
+        text = (helpers + "\n" if helpers else "") + body
+        cell = Cell(self.title, text, self.dims, reads, writes, tuple(coordinates), tuple(extents),
+                    tuple((declared, name) for name, (declared, _) in given.items()), not _PARTIAL.search(body),
+                    divides)
+        parameters = tuple(parameter for _, parameter in given.values())
+        dtypes = tuple((field.name, np.dtype(field.dtype).newbyteorder("=").name) for field in self.fields)
+        return Made(cell, outputs, structure, parameters, self._halo(reads), dtypes)
+
+    def _read_of(self, field: Field) -> Read:
+        kind = scalar_of(field.dtype, f"the field {field.name}")
+        offsets = tuple(offset for name, offset in self.reads if name == field.name)
+        return Read(field.name, self.locals.get(field.name, ""), kind.c, kind.numpy.itemsize, offsets)
+
+    def _halo(self, reads: tuple[Read, ...]) -> Halo:
+        reach = [[read.reach(axis) for read in reads] or [(0, 0)] for axis in range(3 - self.dims, 3)]
+        return tuple((max(-low for low, _ in one), max(high for _, high in one)) for one in reach)
+
+
+def _type_of(write: Write) -> Scalar:
+    """The type of an output, from its C++ type."""
+    return next(Scalar(dtype) for dtype, c in C_TYPES.items() if c == write.c)

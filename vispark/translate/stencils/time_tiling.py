@@ -1,0 +1,171 @@
+"""Which stencils of a loop on three axes are done in one pass over memory, and the kernels of those that are.
+
+A pass costs what it moves, and more than that the more it does at once, since near the rim of a tile all is computed
+twice and registers are few. How much more was measured; the cheapest way to part a loop's stencils is looked for.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vispark.translate.codegen.scalar.interface import ROOM, Output, Parameter, Structure
+from vispark.translate.ir.nodes import Definition
+from vispark.translate.ir.source_text import at_definition
+from vispark.translate.stencils.cell import Made
+from vispark.translate.stencils.chain import own_names
+from vispark.translate.stencils.chaining import Part
+from vispark.translate.stencils.frame import WARP, Carried, Rims, Steps, Tile, carried
+from vispark.translate.stencils.kernel import OPTIONS, StencilKernel, specialised
+from vispark.translate.stencils.time_tiled import fused, shared_bytes, why_apart
+
+#: The most stencils at once, by the number of fields that they go through.
+MOST_STEPS = {1: 3, 2: 2}
+#: The warps of a block, the rows of each and the buffers of outer rows, by the number of fields: the first that the
+#: shared memory holds. That of an A100, 163 KiB, holds the first of all.
+_STEP_WARPS = {1: ((12, 3, 3), (8, 3, 2), (6, 3, 2), (6, 2, 2)), 2: ((10, 2, 2), (6, 2, 2))}
+_STEP_CHUNK = 128
+#: How much more time than its bytes a pass takes, by the stencils that it does: as steps of heat came to on an H200.
+_SLOWER = {1: 1.1, 2: 1.47, 3: 1.58}
+
+
+@dataclass(frozen=True)
+class Around:
+    """What there is beyond the cells that are computed.
+
+    Attributes
+    ----------
+    rims : tuple of (str, Rims)
+        How each field continues beyond the grid, below and above z, y and x: "periodic", "mirrored", or "kept" where
+        cells outside have values of their own, which stay.
+    ghosts : tuple of int
+        The width of the ghost cells along each axis.
+    """
+
+    rims: tuple[tuple[str, Rims], ...]
+    ghosts: tuple[int, ...]
+
+
+def stepped(parts: Sequence[Part], around: Around, room: int = ROOM) -> tuple[tuple[int, ...], float]:
+    """How many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a cell.
+
+    A thread block can have ``room`` bytes of shared memory.
+
+    Raises
+    ------
+    TranslationError
+        As :func:`~vispark.translate.specialise_stencil`.
+    """
+    made = tuple(specialised(part.function, part.fields, part.args, 3, None) for part in parts)
+    return _stepped(made, around, room)
+
+
+def why_not_stepped(parts: Sequence[Part], around: Around, room: int = ROOM) -> str:
+    """Why some stencils are not done in one pass; empty where they can be. Raises as :func:`stepped`."""
+    return _why_apart([specialised(part.function, part.fields, part.args, 3, None) for part in parts], around,
+                      room)
+
+
+def specialise_steps(parts: Sequence[Part], around: Around, room: int = ROOM) -> StencilKernel:
+    """The kernel that does some stencils one after the other in one pass over memory, on a grid of three axes.
+
+    It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        The stencils. Of the kernel's parameters, those that are no fields and no region are theirs, in their order;
+        where all of them are the same one, once.
+    around : Around
+        How fields continue.
+    room : int
+        The bytes of shared memory that a thread block can have where it runs.
+
+    Raises
+    ------
+    TranslationError
+        If they cannot be one pass.
+    """
+    made = tuple(specialised(part.function, part.fields, part.args, 3, None) for part in parts)
+    definitions = tuple(part.function.definition for part in parts)
+    alike = all(part is parts[0] for part in parts)
+    return _kernel(definitions, made, around, alike, room)
+
+
+@functools.lru_cache(maxsize=64)
+def _stepped(made: tuple[Made, ...], around: Around, room: int) -> tuple[tuple[int, ...], float]:
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for end in range(1, len(made) + 1):
+        options = []
+        for count in range(1, min(end, max(MOST_STEPS.values())) + 1):
+            several = made[end - count:end]
+            if count == 1 or not _why_apart(several, around, room):
+                before, counts = best[end - count]
+                options.append((before + _moved(several, around) * _SLOWER[count], (*counts, count)))
+        best.append(min(options))
+    return best[-1][1], best[-1][0]
+
+
+def _moved(made: Sequence[Made], around: Around) -> float:
+    """The bytes a cell that a pass reads and writes."""
+    cells = [each.cell for each in made]
+    if len(cells) == 1:
+        return sum(each.itemsize for each in cells[0].both)
+    return sum(each.itemsize * (each.loaded + bool(each.out)) for each in carried(cells, dict(around.rims)))
+
+
+def _why_apart(made: Sequence[Made], around: Around, room: int) -> str:
+    if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
+        return "some of them give fields by name, and some do not"
+    cells = [each.cell for each in made]
+    reason = why_apart(cells, dict(around.rims))
+    if reason:
+        return reason
+    most = MOST_STEPS[len({each.field for cell in cells for each in cell.both})]
+    if len(made) > most:
+        return f"of so many fields at most {most} steps are done at once"
+    if len(made) > min(around.ghosts):
+        return "together they read further than there are ghost cells"
+    if _how(carried(cells, dict(around.rims)), len(made), around, room) is None:
+        return f"together they need more than the {room:,} bytes of shared memory that a thread block can have here"
+    return ""
+
+
+def _how(fields: Sequence[Carried], steps: int, around: Around, room: int) -> Steps | None:
+    """How threads share the work of some steps, if there is room."""
+    rims = dict(around.rims)
+    found = (Steps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields), buffers)
+             for warps, rows, buffers in _STEP_WARPS[len(fields)])
+    return next((how for how in found if shared_bytes(fields, how) <= room), None)
+
+
+@functools.lru_cache(maxsize=512)
+def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], around: Around, alike: bool,
+            room: int) -> StencilKernel:
+    reason, steps = _why_apart(made, around, room), len(made)
+    if reason:
+        names = ", ".join(dict.fromkeys(definition.name for definition in definitions))
+        raise at_definition(definitions[0], f"the steps of {names} cannot be done at once: {reason}")
+    cells, text = ([made[0].cell] * steps, made[0].cell.text) if alike else own_names([each.cell for each in made])
+    fields = carried(cells, dict(around.rims))
+    how = _how(fields, steps, around, room)
+    assert how is not None
+    name = f"{definitions[0].name}_{steps}_steps" if alike else \
+        "_then_".join(dict.fromkeys(definition.name for definition in definitions)) + f"_{steps}"
+    source = fused(cells, text, name, how)
+    tile = Tile.of(fields[0].itemsize, how)
+    halo = ((steps, steps),) * 3
+    dtypes = {output.name: output.dtype for each in made for output in each.outputs}
+    read = dict(pair for each in made for pair in each.dtypes)
+    loaded = tuple(each.field for each in fields if each.loaded)
+    outputs = tuple(Output(each.field, dtypes[each.field], ()) for each in fields if each.out)
+    parameters = (*(Parameter("input", field, 0, read[field], (), True) for field in loaded),
+                  *(Parameter("output", each.name, 0, each.dtype, (), True) for each in outputs),
+                  Parameter("region", dtype=""),
+                  *(parameter for each in (made[:1] if alike else made) for parameter in each.parameters))
+    return StencilKernel(
+        source, name, OPTIONS, loaded, outputs, Structure(made[0].structure.kind), parameters, halo,
+        (WARP, how.warps, 1), (tile.inner[0] - tile.lanes + 1, tile.inner[1], how.chunk), 2,
+        shared_bytes(fields, how), steps,
+        (halo,) * len(loaded))
