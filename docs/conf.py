@@ -26,7 +26,6 @@ numpydoc_class_members_toctree = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"vispark {release}"
-html_static_path = ["_static"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

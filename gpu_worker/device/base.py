@@ -21,8 +21,8 @@ import numpy as np
 
 from gpu_worker.device.clock import UNTIMED, Clock
 
-#: Headers of ours that sources may include on every device.
-INCLUDE = Path(__file__).with_name("include")
+#: Where sources find, on every device, headers of ours and those that stand in for hosts' headers.
+INCLUDES = tuple(map(Path(__file__).with_name, ("include", "stand_ins")))
 
 
 class Buffer:

@@ -191,7 +191,7 @@ class Arena:
         return self._processes(r"gpu[_-]worker start", node)
 
     def device_processes(self, node: Node | None = None) -> list[int]:
-        return self._processes(r"gpu_worker\.process ", node)
+        return self._processes(r"gpu_worker\.server\.device_process ", node)
 
     def _processes(self, pattern: str, node: Node | None) -> list[int]:
         directory = (node or self.nodes[0]).runtime_dir

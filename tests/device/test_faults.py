@@ -20,7 +20,7 @@ SCRIPT = """
 import ctypes, mmap, sys
 from pathlib import Path
 import numpy as np
-from gpu_worker import blackbox
+from gpu_worker.system import crash_record
 from gpu_worker.device import open_devices
 from gpu_worker.device.base import Source
 from gpu_worker.protocol.errors import KernelFault
@@ -29,7 +29,7 @@ kind, cache_dir, kernels, name, grid, block, box = sys.argv[1:]
 with open(box, "r+b") as file:
     memory = mmap.mmap(file.fileno(), 8)
 slot = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-blackbox.current_slot = lambda: slot
+crash_record.current_slot = lambda: slot
 device = open_devices(kind, cache_dir=cache_dir)[0]
 stream = device.stream()
 kernel = device.compile(Source(Path(kernels).read_text(), "faults.cu"), name)

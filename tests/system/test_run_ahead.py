@@ -220,10 +220,10 @@ def test_a_fault_is_told_by_the_action_and_nothing_is_run_again(sc: SparkContext
     if Session.of(sc).relays:
         pytest.skip("a relayed plan runs under the action")
     for steps in (4, 3 * AHEAD):
-        bad = rows.vmap(at, 0).cache()
+        bad = rows.vmap(at, 0, of="row").cache()
         assert bad.count() == 2
         for number in range(steps):
-            bad = bad.vmap(at, 1000 if number == 1 else 0).cache()
+            bad = bad.vmap(at, 1000 if number == 1 else 0, of="row").cache()
         jobs = sc._jsc.sc().dagScheduler().numTotalJobs()
         with pytest.raises(KernelFault, match="index 1000 is out of range"):
             bad.collect()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_worker.device.base import INCLUDE, Source
+from gpu_worker.device.base import INCLUDES, Source
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable
 from gpu_worker.protocol.plans import CHECKS_FILE
 
@@ -176,7 +176,7 @@ def _wheels() -> list[Path]:
 
 @functools.cache
 def _headers_digest() -> str:
-    files = sorted(path for place in (HEADERS, INCLUDE) for path in place.rglob("*") if path.is_file())
+    files = sorted(path for place in (HEADERS, *INCLUDES) for path in place.rglob("*") if path.is_file())
     return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
 
 
@@ -206,7 +206,7 @@ def _program(library: Any, source: Source) -> Iterator[Any]:
 def _options(given: Sequence[str], arch: str) -> list[str]:
     chosen = any(option.startswith(("-arch", "--gpu-architecture")) for option in given)
     return [*([] if chosen else [f"--gpu-architecture={arch}"]), *given,
-            *(f"-I{path}" for path in (HEADERS, INCLUDE, *cuda_headers()))]
+            *(f"-I{path}" for path in (HEADERS, *INCLUDES, *cuda_headers()))]
 
 
 def _check(library: Any, outcome: tuple) -> Any:

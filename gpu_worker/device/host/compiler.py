@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_worker.device.base import INCLUDE, Source
+from gpu_worker.device.base import INCLUDES, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda.nvrtc import kernel_names
 from gpu_worker.device.host.diagnostics import ENTRY_FILE, OPTIONS_FILE, refusal
@@ -160,7 +160,7 @@ class Compiler:
                    *(option for option in options if not option.startswith("-I")),
                    *([] if waits else ["-DVISPARK_NO_WAITS"])]
         command = [*shaping, *(option for option in options if option.startswith("-I")), f"-I{HEADERS}",
-                   f"-I{HEADERS / 'include'}", f"-I{INCLUDE}", "-c", "unit.cpp", "-o", "unit.o"]
+                   f"-I{HEADERS / 'include'}", *(f"-I{path}" for path in INCLUDES), "-c", "unit.cpp", "-o", "unit.o"]
         precompiled = Path(directory, f"{_HEADER}.gch")
         precompiled.unlink(missing_ok=True)
         if not self.clang and (header := self._precompiled(shaping, cache)):
@@ -210,7 +210,7 @@ def _identified(command: tuple[str, ...]) -> Compiler:
 
 @functools.cache
 def _headers_digest() -> str:
-    files = sorted(path for place in (HEADERS, INCLUDE) for path in place.rglob("*")
+    files = sorted(path for place in (HEADERS, *INCLUDES) for path in place.rglob("*")
                    if path.is_file() and path.suffix in ("", ".h", ".hpp", ".cpp", ".py"))
     return hashlib.sha256(b"\0".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)).hexdigest()
 
