@@ -198,7 +198,9 @@ class Arena:
         return [process.pid for process in leaks.processes_of(directory) if re.search(pattern, process.command)]
 
     def kill_process(self, node: Node | None = None) -> None:
-        kill(self.device_processes(node))
+        found = self.device_processes(node)
+        assert found, "there is no device process to kill"
+        kill(found)
 
     def kill_daemon(self, node: Node | None = None) -> None:
         kill(self.daemons(node))

@@ -53,8 +53,10 @@ def test_a_thread(before):
 
 
 def test_a_child(before):
-    with subprocess.Popen(["sleep", "60"]) as process:
-        assert f"child process {process.pid}: sleep 60" in _left(before)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        process.stdin.write(b"\n")
+        process.stdout.read(1)      # a process has no command for a moment after its start
+        assert f"child process {process.pid}: cat" in _left(before)
         process.kill()
     assert before.leaked() == []
 
