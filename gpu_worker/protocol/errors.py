@@ -64,6 +64,8 @@ class VisparkError(Exception):
         Longer material, such as a compiler's log; printed below the message.
     """
 
+    #: Once the error has left vispark: the whole trace as text, with what Spark and Py4J said; empty before.
+    full_trace = ""
     #: Whether all workers of an MPI world that run a plan raise it, at the same place: what comes next may go on there.
     is_alike = False
 

@@ -263,3 +263,9 @@ def test_python_functions_fail_as_ever(sc: SparkContext, other: Bystander):
     with pytest.raises(Py4JJavaError, match="ZeroDivisionError"):
         floats(sc).map(lambda x: 1 // 0).cache("GPU").collect()
 
+
+def test_the_whole_trace_is_kept(sc: SparkContext, other: Bystander):
+    with pytest.raises(RecordError) as caught:
+        sc.parallelize([1.0, None], 2).cache("GPU").count()
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+    assert "records/columns.py" in caught.value.full_trace

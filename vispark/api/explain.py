@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Launch, Signature, Step
+from vispark.api.boundary import brief
 from vispark.errors import PlanError
 from vispark.fold.lowering import ByKey, FoldRequest
 from vispark.lower import stages
@@ -129,6 +130,7 @@ def content_of(schema: Any) -> Content:
     return Content(1, 0, Layout("blocks" if blocks else "elements", False, parts), (Signature(fields),))
 
 
+@brief
 def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | None = None) -> str:
     """The CUDA C++ that a Python function becomes where ``vmap`` is given it; needs neither Spark nor a worker.
 

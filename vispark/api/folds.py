@@ -13,6 +13,7 @@ from pyspark import RDD
 from pyspark.rdd import portable_hash
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark.api.boundary import brief_errors
 from vispark.api.reduced_rdd import ReducedRDD
 from vispark.fold import FoldSpec, fold_of
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
@@ -43,6 +44,7 @@ _Fold = TypeVar("_Fold", Fold, FoldByKey)
 _UNTRUSTED = object()
 
 
+@brief_errors
 class FoldActions(RDD[Any]):
     """What a VRDD folds. On cached data the folds run in the workers, and a record of each worker comes back."""
 

@@ -13,6 +13,7 @@ from pyspark import RDD, SparkContext
 from gpu_worker.protocol.errors import PlanError
 from vispark.api import gather as gathering
 from vispark.api import scatter as scattering
+from vispark.api.boundary import brief_errors
 from vispark.grid.boundary import check_boundary, functions_of, learn, read_boundary
 from vispark.grid.key import BlockKey
 from vispark.grid.spec import Description
@@ -25,6 +26,7 @@ MOST_HALO = 32
 _NUMERIC = frozenset("?bhilqBHILQfdFD")
 
 
+@brief_errors
 @dataclass(frozen=True, init=False)
 class Grid:
     """Cells in 1 to 3 dimensions, cut into blocks that devices hold with a halo of their neighbours' cells.

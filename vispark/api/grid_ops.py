@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import RDD
 
 from gpu_worker.protocol.grids import Iterated
+from vispark.api.boundary import brief_errors
 from vispark.errors import Place, PlanError
 from vispark.grid.selection import Cells
 from vispark.grid.spec import Description
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _SAME_GRID = ops.ToDevice | ops.ToHost | ops.HaloAppend | ops.Map | ops.Iterate
 
 
+@brief_errors
 @dataclass(frozen=True)
 class Halos:
     """The outermost cells of each block of a grid, on their way to the neighbours; see :meth:`VRDD.halo_extract`."""
@@ -49,6 +51,7 @@ class Halos:
         return self.blocks
 
 
+@brief_errors
 class GridOperations(RDD[Any]):
     """The operations of a VRDD whose records are a grid's blocks."""
 

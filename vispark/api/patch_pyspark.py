@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark import RDD, SparkContext, StorageLevel
 
+from vispark.api.boundary import brief
 from vispark.api.vrdd import VRDD, send
 from vispark.errors import PlanError, SparkConnectError
 from vispark.profiling.profiler import leaving
@@ -29,12 +30,12 @@ def install() -> None:
             or os.environ.get("SPARK_API_MODE") == "connect":
         raise SparkConnectError("vispark works on RDDs, which Spark Connect sessions do not have: use a classic one "
                                 "(unset SPARK_REMOTE, or SparkSession.builder.config('spark.api.mode', 'classic'))")
-    added = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache, "vmap": _vmap,
+    added: dict[str, Any] = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache, "vmap": _vmap,
              "vreduce": _vreduce}
     added |= {name: _on_vrdd_only(name)
               for name in ("htod", "dtoh", "recv", "exec", "halo_extract", "halo_append", "iterate")}
     for name, method in added.items():
-        setattr(RDD, name, method)
+        setattr(RDD, name, brief(method))
     setattr(SparkContext, "stop", _stop)  # noqa: B010 - mypy knows the method
 
 

@@ -13,9 +13,11 @@ import functools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from vispark.api.boundary import brief_errors
 from vispark.errors import PartitionMissing, WorkerUnavailable
+from vispark.runtime.bridge import HandingBack, checked
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
 
@@ -36,6 +38,7 @@ class _Pipeline:
         return self.second(partition, self.first(partition, records))
 
 
+@brief_errors
 class ReceivedRDD(PipelinedRDD):
     """An RDD over a VRDD's records, or what a Python function makes of them.
 
@@ -63,10 +66,16 @@ class ReceivedRDD(PipelinedRDD):
             if found is None:
                 break
             tokens, taken = found       # What was held when this RDD was made may be held anew.
-            fed = PipelinedRDD(tokens, functools.reduce(_Pipeline, self._functions[1:], taken))
+            fed = PipelinedRDD(tokens, HandingBack(functools.reduce(_Pipeline, self._functions[1:], taken)))
             try:
-                return session.job(fed.collect)
+                return checked(session.job(fed.collect))
             except (PartitionMissing, WorkerUnavailable) as error:
                 log.warning("lost under a Spark job, repeating it: %s", error)
                 self._source.forget_places()
-        return session.job(super().collect)
+        if self.has_resource_profile:
+            return session.job(super().collect)
+        sent: Any = self
+        for _ in self._functions:
+            sent = sent.prev
+        safe = PipelinedRDD(sent, HandingBack(functools.reduce(_Pipeline, self._functions)), self.preservesPartitioning)
+        return checked(session.job(safe.collect))

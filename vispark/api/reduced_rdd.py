@@ -17,6 +17,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.rdd import Partitioner, portable_hash
 from pyspark.serializers import Serializer
 
+from vispark.api.boundary import brief_errors
 from vispark.errors import PlanError
 from vispark.fold import fold_of
 from vispark.fold.lowering import ByKey, by_key, finish_by_key, records
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from vispark.api.folds import FoldActions
 
 
+@brief_errors
 class DriverRDD(RDD[Any]):
     """An RDD whose records the driver may have; see :class:`ReducedRDD`."""
 
@@ -113,6 +115,7 @@ class DriverRDD(RDD[Any]):
             return self._given
 
 
+@brief_errors
 class ReducedRDD(DriverRDD):
     """The pairs that ``reduceByKey`` of a VRDD gives.
 

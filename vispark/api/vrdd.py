@@ -18,6 +18,7 @@ from pyspark.resource import ResourceProfile
 from pyspark.serializers import Serializer
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark.api.boundary import brief, brief_errors
 from vispark.api.eager import Ahead
 from vispark.api.explain import Explained, content_of, explain
 from vispark.api.folds import FoldActions
@@ -43,6 +44,7 @@ from vispark.runtime.driver.session import Session
 _NOT_KEPT = StorageLevel(False, False, False, False)
 
 
+@brief_errors
 class VRDD(Ahead, FoldActions, GridOperations):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
@@ -290,7 +292,7 @@ class VRDD(Ahead, FoldActions, GridOperations):
     def collect(self) -> list[Any]:
         """All records, in order."""
         if not self._is_held():
-            return self._spark("collect")
+            return self._inner().collect()
         answer = self._evaluate(range(self.getNumPartitions()), FETCH)
         return [record for index in sorted(answer.records) for record in answer.records[index]]
 
@@ -574,7 +576,7 @@ def _spark_action(name: str) -> Callable[..., Any]:
     @functools.wraps(getattr(RDD, name))
     def action(self: VRDD, *arguments: Any, **named: Any) -> Any:
         return self._spark(name, *arguments, **named)
-    return action
+    return brief(action)
 
 
 for _name in _SPARK_ACTIONS:

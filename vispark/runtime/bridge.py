@@ -11,6 +11,7 @@ import gc
 import logging
 import os
 import socket
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -25,7 +26,19 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import VERSION, Hello, Ran, Reach, Run
 from gpu_worker.protocol.payload import Data, Payload, results
 from gpu_worker.protocol.wire import close_all, error_of
-from vispark.errors import Fenced, OutOfMemory, PartitionMissing, RecordError, VisparkError, WorkerError, WorkerLost
+from vispark.errors import (
+    CompileError,
+    Fenced,
+    NotFinite,
+    OptionError,
+    OutOfMemory,
+    PartitionMissing,
+    PlanError,
+    RecordError,
+    VisparkError,
+    WorkerError,
+    WorkerLost,
+)
 from vispark.lower.executable import Shipment
 from vispark.lower.grid import lowering
 from vispark.lower.stages import FETCH, KEEP, Goal
@@ -37,6 +50,7 @@ from vispark.records import Keyring, Layout, Packed, pack
 from vispark.records.partition_schema import Content
 from vispark.runtime.executor.chunked_upload import PIECES_FROM, Pieces, room
 from vispark.translate.codegen.scalar.interface import ROOM
+from vispark.translate.frontend import index_faults
 
 log = logging.getLogger(__name__)
 
@@ -313,6 +327,45 @@ def _lowered(client: Client, chain: Chain, start: Cached | None, goal: Goal, par
     work = lowering(chain, start, goal, [content], client.room)
     work.add(partition, content)
     return work.ship(devices)
+
+
+#: What no other attempt mends, and what leaves the worker as it was. A fault of a kernel ends the job at once, before
+#: another of its tasks finds that the worker is gone.
+_FINAL = RecordError, PlanError, CompileError, NotFinite, OutOfMemory, OptionError
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The result of a task where no attempt at it can go well.
+
+    Spark has nothing to repeat and nothing to write to its log then.
+    """
+
+    error: VisparkError
+    trace: str
+
+
+@dataclass(frozen=True)
+class HandingBack:
+    """Function of a partition that hands errors back as its last result, for :func:`checked` to raise in the driver."""
+
+    function: Callable[[int, Iterable], Iterable]
+
+    def __call__(self, partition: int, records: Iterable) -> Iterator:
+        try:
+            yield from self.function(partition, records)
+        except _FINAL as error:
+            yield Refused(error, traceback.format_exc())
+
+
+def checked(results: list) -> list:
+    """Return what tasks gave, if none of them handed an error back; raise that otherwise."""
+    for each in results:
+        if type(each) is Refused:
+            each.error.full_trace = each.trace
+            index_faults.tell(each.error)
+            raise each.error
+    return results
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from vispark.plan import ops
 from vispark.plan.ops import Cached, Chain, Node, Trail
 from vispark.profiling import profiler as profiling
 from vispark.records.partition_schema import Content
-from vispark.runtime.bridge import Credentials, Home, Load, Token
+from vispark.runtime.bridge import Credentials, HandingBack, Home, Load, Token, checked
 from vispark.runtime.driver.garbage_collector import Errands
 from vispark.runtime.driver.loop_pacing import Pace
 from vispark.runtime.driver.mpi_worlds import Worlds
@@ -544,7 +544,7 @@ class Session:
     def _load(self, loader, chain: Chain, partitions: Sequence[int]) -> None:
         """Bring partitions into the workers by a Spark job over the RDD before the send."""
         profile = profiling.current()
-        load = Load(self.credentials, chain, profile is not None)
+        load = HandingBack(Load(self.credentials, chain, profile is not None))
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
         kept = self._kept(chain)
         if kept[-1].contents:
@@ -555,7 +555,12 @@ class Session:
         for residency in untold:
             residency.tokens = tokens
         self._settle(chain, partitions)
-        found = self.job(lambda: self.context.runJob(tokens, list, list(partitions)))
+        try:
+            found = checked(self.job(lambda: self.context.runJob(tokens, list, list(partitions))))
+        except VisparkError:
+            if untold:
+                tokens.unpersist()
+            raise
         for token in found:
             self._place(token)
         self._settle(chain)

@@ -65,5 +65,6 @@ def reraise(error: Exception) -> None:
         message, _, detail = text.partition("\n")
         ours = getattr(errors, kind, errors.VisparkError)(message, detail=detail)
         index_faults.tell(ours)
-        raise ours from error
+        ours.full_trace = str(error)
+        raise ours from None
     raise error
