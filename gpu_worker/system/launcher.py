@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gpu_worker
 from gpu_worker.protocol.errors import WorkerLost, WorkerUnavailable
 from gpu_worker.system import log
 from gpu_worker.system.paths import VARIABLE, RuntimeDirectory
@@ -51,6 +50,6 @@ def start_from_client(directory: RuntimeDirectory, log_level: str) -> None:
 
 def environment(directory: RuntimeDirectory) -> dict[str, str]:
     """The environment of a process that must find this package, wherever it was imported from, and ``directory``."""
-    path = [str(Path(gpu_worker.__file__).absolute().parents[1])]
+    path = [str(Path(__file__).absolute().parents[2])]
     path += [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     return os.environ | {VARIABLE: str(directory.path), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}

@@ -9,16 +9,14 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
-from pyspark import RDD
 from pyspark.rdd import portable_hash
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark.api.boundary import brief_errors
-from vispark.api.reduced_rdd import ReducedRDD
+from vispark.api.reduced_rdd import Foldable, ReducedRDD
 from vispark.fold import FoldSpec, fold_of
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
 from vispark.fold.lowering import (
-    ByKey,
     FoldRequest,
     Folds,
     Reduce,
@@ -45,7 +43,7 @@ _UNTRUSTED = object()
 
 
 @brief_errors
-class FoldActions(RDD[Any]):
+class FoldActions(Foldable):
     """What a VRDD folds. On cached data the folds run in the workers, and a record of each worker comes back."""
 
     def reduce(self, f: Callable[[Any, Any], Any]) -> Any:
@@ -227,10 +225,6 @@ class FoldActions(RDD[Any]):
     _folds: dict[str, Fold | FoldByKey | str]
     #: What was asked for by those that ran in the workers.
     _requests: dict[str, FoldRequest[Any]]
-
-    @abstractmethod
-    def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
-        """What ``explain`` prints and gives, with the ``reduceByKey`` behind it or why that is a Spark job."""
 
     @abstractmethod
     def _recorded(self, spec: MapSpec) -> FoldActions: ...

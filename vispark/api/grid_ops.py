@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-from pyspark import RDD
+from typing import Any, Generic, Self, TypeVar
 
 from gpu_worker.protocol.grids import Iterated
 from vispark.api.boundary import brief_errors
+from vispark.api.lineage_walk import History
 from vispark.errors import Place, PlanError
 from vispark.grid.selection import Cells
 from vispark.grid.spec import Description
@@ -24,22 +23,21 @@ from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.result import Answer
 from vispark.runtime.driver.session import Session
 
-if TYPE_CHECKING:
-    from vispark.api.vrdd import VRDD
-
-
 #: Operations whose results are blocks of the grid that they were given blocks of.
 _SAME_GRID = ops.ToDevice | ops.ToHost | ops.HaloAppend | ops.Map | ops.Iterate
 
 
+Blocks = TypeVar("Blocks", bound="GridOperations")
+
+
 @brief_errors
 @dataclass(frozen=True)
-class Halos:
+class Halos(Generic[Blocks]):
     """The outermost cells of each block of a grid, on their way to the neighbours; see :meth:`VRDD.halo_extract`."""
 
-    blocks: VRDD
+    blocks: Blocks
 
-    def halo_shuffle(self) -> VRDD:
+    def halo_shuffle(self) -> Blocks:
         """Exchange them, for this version of the grid.
 
         Returns
@@ -52,7 +50,7 @@ class Halos:
 
 
 @brief_errors
-class GridOperations(RDD[Any]):
+class GridOperations(History):
     """The operations of a VRDD whose records are a grid's blocks."""
 
     _shuffled = False
@@ -87,14 +85,14 @@ class GridOperations(RDD[Any]):
         VRDD.iterate : the same for a whole loop in one call.
         """
         self._check_for_a_grid("halo_extract")
-        return Halos(self._itself())
+        return Halos(self)
 
     def shuffle_halos(self) -> None:
         """Let the neighbours' cells be at hand for this version of the grid; see :meth:`halo_extract`."""
         self._keep_something()
         self._shuffled = True
 
-    def halo_append(self) -> VRDD:
+    def halo_append(self) -> Self:
         """The blocks with their neighbours' cells around them, as stencils and ``exec`` need them.
 
         Pure: the VRDD it is called on stays as it is. May be left out: a stencil that is mapped over a grid whose halos
@@ -112,7 +110,7 @@ class GridOperations(RDD[Any]):
 
     def iterate(self, f: Callable[..., Any] | Sequence[tuple[Any, ...]], *arguments: Any, steps: int,
                 until: float | None = None, every: int = 10, check: bool | int = False,
-                progress: bool | None = None) -> VRDD:
+                progress: bool | None = None) -> Self:
         """Do an exchange and a stencil, or several of them, many times over, without leaving the workers.
 
         Parameters
@@ -198,7 +196,8 @@ class GridOperations(RDD[Any]):
 
     def _known(self) -> list[Content]:
         """What is known of the partitions that the blocks were made of, without asking for any."""
-        each, came = self._itself(), Residency.came         # type: VRDD | None, int
+        each: GridOperations | None = self
+        came = Residency.came
         while each is not None and each._unknown != came:
             if each._residency is not None and each._residency.contents:
                 return list(each._residency.contents.values())
@@ -220,14 +219,14 @@ class GridOperations(RDD[Any]):
             raise PlanError(f"this needs the blocks of a Grid, under their keys, and the records are {found}: start "
                             'from Grid(shape, splits).scatter(sc, array).cache("GPU")', Place(operation=operation))
 
-    def window(self, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> VRDD:
+    def window(self, starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Self:
         """Of each block those cells that lie in a window of the grid; for ``Grid.gather``."""
         return self._then(ops.Window(starts, stops, steps))
 
     def windowed(self, window: Cells) -> list[Any] | None:
         """The records that have cells in a window, cut to it, of blocks that are held; None where they are not."""
         self._run_loops()
-        residency, description = self._itself()._residency, self.described()
+        residency, description = self._residency, self.described()
         contents = residency.contents if residency is not None else {}
         if description is None or len(contents) < self.getNumPartitions():
             return None
@@ -241,7 +240,7 @@ class GridOperations(RDD[Any]):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def _mapped(self, spec: MapSpec) -> VRDD:
+    def _mapped(self, spec: MapSpec) -> Self:
         """A function mapped over the cells, with halos if it reads neighbours.
 
         Raises
@@ -260,17 +259,17 @@ class GridOperations(RDD[Any]):
                             "splits).scatter(sc, array)", Place(operation=spec.label))
         return before._then(ops.Map(spec))
 
-    def _with_halos(self) -> VRDD:
+    def _with_halos(self) -> Self:
         """The VRDD, with halos where they were shuffled."""
-        return self.halo_append() if self._shuffled else self._itself()
+        return self.halo_append() if self._shuffled else self
 
     def _keep_something(self) -> None:
         """See to it that a plan has something to start from: what needs neighbours runs on what workers hold."""
-        each: VRDD | None = self._itself()
+        each: GridOperations | None = self
         while each is not None and each._residency is None:
             each = each._before
         if each is None:
-            self._itself().persist()
+            self.persist()
 
     def _halos_are_fresh(self) -> bool:
         """Whether the halos were appended and nothing was computed since."""
@@ -298,7 +297,7 @@ class GridOperations(RDD[Any]):
         chain = self._recent()
         start = max((index for index, node in enumerate(chain) if node.cached), default=-1)
         last = max((index for index in range(len(chain)) if ops.needs_neighbours(chain, index)), default=-1)
-        each = self._itself()
+        each = self
         if last > start:
             for _ in range(len(chain) - 1 - last):
                 each = each._before or each
@@ -306,8 +305,8 @@ class GridOperations(RDD[Any]):
 
     def _run_loops(self) -> None:
         """Run the loops that the result comes from and that were not run yet, the first one first."""
-        loops: list[tuple[VRDD, LoopSpec]] = []
-        each: VRDD | None = self._itself()
+        loops: list[tuple[GridOperations, LoopSpec]] = []
+        each: GridOperations | None = self
         while each is not None:
             match each._op:
                 case ops.Iterate(spec) if each._before is not None and not each._is_complete():
@@ -318,7 +317,7 @@ class GridOperations(RDD[Any]):
 
     def _run_loop(self, spec: LoopSpec) -> None:
         """Run a loop in parts, each of which starts from the one before."""
-        looped, session = self._itself(), Session.of(self.ctx)
+        looped, session = self, Session.of(self.ctx)
         last = looped._before
 
         pace = session.pace(looped._loader, spec.phases_key)
@@ -349,20 +348,13 @@ class GridOperations(RDD[Any]):
 
     # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
 
-    @abstractmethod
-    def _itself(self) -> VRDD: ...
+    _lock: Any
 
     @abstractmethod
-    def _then(self, op: ops.Op) -> VRDD: ...
+    def _let_go_of_inputs(self) -> None: ...
 
     @abstractmethod
-    def _chain(self, is_enough: Callable[[ops.Node], bool] | None = None) -> ops.Chain: ...
-
-    @abstractmethod
-    def _reaches(self) -> bool: ...
-
-    @abstractmethod
-    def _recent(self) -> ops.Chain: ...
+    def _then(self, op: ops.Op) -> Self: ...
 
     @abstractmethod
     def _begin_part(self) -> None:
@@ -376,6 +368,3 @@ class GridOperations(RDD[Any]):
 
     @abstractmethod
     def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer: ...
-
-    @abstractmethod
-    def _backwards(self) -> Iterator[ops.Op]: ...

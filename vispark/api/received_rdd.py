@@ -13,7 +13,9 @@ import functools
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+from pyspark import RDD
 
 from vispark.api.boundary import brief_errors
 from vispark.errors import PartitionMissing, WorkerUnavailable
@@ -21,10 +23,17 @@ from vispark.runtime.bridge import HandingBack, checked
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
 
-if TYPE_CHECKING:
-    from vispark.api.vrdd import VRDD
-
 log = logging.getLogger(__name__)
+
+
+class Held(Protocol):
+    """A VRDD, to the RDDs over its records."""
+
+    def tokens(self) -> tuple[RDD, Callable[[int, Iterable], Iterable]] | None:
+        """An RDD of tokens, and what takes a partition's records by them; None where nothing is cached."""
+
+    def forget_places(self) -> None:
+        """Ask the workers anew where the data is."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class ReceivedRDD(PipelinedRDD):
     It refers to the VRDD, whose data stays for as long as this RDD can run.
     """
 
-    def __init__(self, before, function: Callable, preserves_partitioning: bool, source: VRDD):
+    def __init__(self, before, function: Callable, preserves_partitioning: bool, source: Held):
         super().__init__(before, function, preserves_partitioning)
         self._source = source
         mapped = isinstance(before, ReceivedRDD) and before._source is source and before._is_pipelinable()

@@ -8,9 +8,10 @@ the partitions where a shuffle would have put them. Where the fold cannot run in
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pyspark import RDD, StorageLevel
@@ -22,9 +23,6 @@ from vispark.errors import PlanError
 from vispark.fold import fold_of
 from vispark.fold.lowering import ByKey, by_key, finish_by_key, records
 from vispark.records import Layout
-
-if TYPE_CHECKING:
-    from vispark.api.folds import FoldActions
 
 
 @brief_errors
@@ -115,6 +113,18 @@ class DriverRDD(RDD[Any]):
             return self._given
 
 
+class Foldable(RDD[Any]):
+    """An RDD whose records workers can fold by key."""
+
+    @abstractmethod
+    def folded(self, request: Any, action: str) -> tuple[Any, ...] | None:
+        """The fold of its records, by the workers; None where Spark is to fold them."""
+
+    @abstractmethod
+    def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+        """What ``explain`` prints and gives, with the ``reduceByKey`` behind it or why that is a Spark job."""
+
+
 @brief_errors
 class ReducedRDD(DriverRDD):
     """The pairs that ``reduceByKey`` of a VRDD gives.
@@ -122,7 +132,7 @@ class ReducedRDD(DriverRDD):
     The fold runs at the first action, or where something other than an action asks Spark for the records, and once.
     """
 
-    def __init__(self, source: FoldActions, function: Callable[[Any, Any], Any], numPartitions: int | None,
+    def __init__(self, source: Foldable, function: Callable[[Any, Any], Any], numPartitions: int | None,
                  partitionFunc: Callable[[Any], int], numKeys: int | None):
         if numKeys is not None and (not isinstance(numKeys, int | np.integer) or numKeys < 1):
             raise PlanError(f"numKeys= is the number of keys, a positive int, and not {numKeys!r}")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from pyspark import RDD, SparkContext
@@ -14,13 +14,26 @@ from pyspark import RDD, SparkContext
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from vispark._utils.closures import UserFunction, capture
 from vispark.grid import npy
+from vispark.grid.key import BlockKey, Described
 from vispark.grid.values import called, evaluate, first_cell, fitted, held
 
-if TYPE_CHECKING:
-    from vispark.api.grid import BlockKey, Grid
+
+class Scattered(Described, Protocol):
+    """A grid, to what deals it out."""
+
+    @property
+    def splits(self) -> tuple[int, ...]:
+        """The blocks along each axis."""
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """The names of fields, each with its dtype."""
+
+    def block(self, *position: int) -> BlockKey:
+        """The key of a block."""
 
 
-def scatter(grid: Grid, sc: SparkContext, what: Any, partitions: int | None, check: bool) -> RDD[Any]:
+def scatter(grid: Scattered, sc: SparkContext, what: Any, partitions: int | None, check: bool) -> RDD[Any]:
     """See :meth:`vispark.Grid.scatter`."""
     sources = _sources(grid, what, check)
     count = min(grid.description.blocks, sc.defaultParallelism) if partitions is None else partitions
@@ -136,7 +149,7 @@ def _coordinates(key: BlockKey) -> tuple[np.ndarray, ...]:
     return np.ix_(*(np.arange(part.start, part.stop) for part in key.slices))
 
 
-def _sources(grid: Grid, what: Any, check: bool) -> list[_Source]:
+def _sources(grid: Scattered, what: Any, check: bool) -> list[_Source]:
     dtypes = dict(grid.fields)
     if isinstance(what, str | os.PathLike) and not os.fspath(what).endswith(".npy"):
         names = list(dtypes) or npy.saved_fields(what, (0,) * len(grid.splits))
@@ -156,7 +169,7 @@ def _sources(grid: Grid, what: Any, check: bool) -> list[_Source]:
             for name in dtypes or what]
 
 
-def _given(grid: Grid, name: str, value: Any, dtype: str | None) -> Any:
+def _given(grid: Scattered, name: str, value: Any, dtype: str | None) -> Any:
     """A field's values, as far as they can be checked here."""
     what = f"field {name!r}" if name else "the array"
     if isinstance(value, str | os.PathLike):

@@ -476,9 +476,6 @@ class VRDD(Ahead, FoldActions, GridOperations):
     def _then(self, op: ops.Op) -> VRDD:
         return VRDD(self._loader, op, self)
 
-    def _itself(self) -> VRDD:
-        return self
-
     def _is_held(self) -> bool:
         self._save_checkpoint()
         each: VRDD | None = self

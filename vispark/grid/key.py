@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import total_ordering
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from vispark.api.grid import Grid
+from vispark.grid.spec import Description
+
+
+class Described(Protocol):
+    """A grid, to its keys: what has a description."""
+
+    @property
+    def description(self) -> Description:
+        """Cells, blocks and halo along each axis."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The cells along each axis."""
 
 
 @total_ordering
@@ -23,7 +34,7 @@ class BlockKey:
         The block's place among the blocks along each axis.
     """
 
-    grid: Grid
+    grid: Described
     position: tuple[int, ...]
 
     @property

@@ -7,15 +7,13 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gpu_worker.protocol.errors import PlanError
+from vispark.grid.key import BlockKey
 from vispark.grid.spec import Description
-
-if TYPE_CHECKING:
-    from vispark.grid.key import BlockKey
 
 
 @dataclass(frozen=True)

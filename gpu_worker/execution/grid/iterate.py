@@ -14,7 +14,8 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Entry, Source
 from gpu_worker.execution.grid.context import Desk, Operation
-from gpu_worker.execution.grid.exchange import Continued, Exchange, exchange
+from gpu_worker.execution.grid.continued import Continued
+from gpu_worker.execution.grid.exchange import Exchange, exchange
 from gpu_worker.execution.grid.loop_graph import Asked, Course, Pass, Path, Shape, State, Stretch, questions
 from gpu_worker.execution.grid.reductions import Reading
 from gpu_worker.execution.grid.stencils import launches

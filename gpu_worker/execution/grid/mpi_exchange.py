@@ -11,18 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.memory.grid.ghosts import Copied
 from gpu_worker.memory.grid.layout import Copy, packed
 from gpu_worker.memory.grid.patches import Cells, Domain
 from gpu_worker.mpi.messages import Part
 from gpu_worker.mpi.world import Staged, World
-
-if TYPE_CHECKING:
-    from gpu_worker.execution.grid.exchange import Continued
 
 #: Where a message starts in the shared memory.
 _ALIGNMENT = 256

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from pyspark import RDD
 
 from vispark.errors import OutOfMemory, PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
 from vispark.plan import ops
 from vispark.plan.loop_call import LoopSpec
-from vispark.plan.ops import Cached, Chain, Node
+from vispark.plan.ops import Cached, Chain, Node, Trail
 from vispark.runtime.bridge import Home
 from vispark.runtime.driver.loop_pacing import Pace
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.snapshot_replicas import owner
-from vispark.runtime.driver.snapshots import Snapshot
-
-if TYPE_CHECKING:
-    from vispark.runtime.driver.session import Session
+from vispark.runtime.driver.snapshots import Snapshot, Snapshots
+from vispark.runtime.driver.worker import Relayed, Workers
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +31,41 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 32
 
 
-def enough(session: Session, wanted: Cached, partitions: Sequence[int]) -> Callable[[Node], bool]:
+class Holding(Protocol):
+    """A session, to what computes lost content anew: what its workers hold, and how they are reached.
+
+    Attributes
+    ----------
+    parts, replayed : int
+        The parts of long chains that were computed, and the steps that were computed once more.
+    """
+
+    snapshots: Snapshots
+    workers: Workers
+    parts: int
+    replayed: int
+
+    @property
+    def residencies(self) -> Mapping[int, Residency]:
+        """What is kept, by number."""
+
+    def residency(self, name: str) -> Residency:
+        """A new number for content to be kept."""
+
+    def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
+        """The partitions that no worker holds, as far as is known."""
+
+    def materialise(self, loader: RDD, trail: Trail, wanted: Cached, partitions: Sequence[int]) -> None:
+        """Have a node's content computed where it is missing."""
+
+    def computed(self, loader: RDD, chain: Chain, start: Cached, partitions: Sequence[int]) -> None:
+        """Have what a chain keeps computed from a node that is held."""
+
+    def relayed(self, residency: Residency, partition: int) -> Relayed:
+        """What runs a task where the token of a partition lies."""
+
+
+def enough(session: Holding, wanted: Cached, partitions: Sequence[int]) -> Callable[[Node], bool]:
     """Says of nodes, the last one first, whether some partitions of one that is wanted can be had from there."""
     is_before = False
 
@@ -45,7 +77,7 @@ def enough(session: Session, wanted: Cached, partitions: Sequence[int]) -> Calla
     return is_enough
 
 
-def is_held(session: Session, node: Node, partitions: Sequence[int]) -> bool:
+def is_held(session: Holding, node: Node, partitions: Sequence[int]) -> bool:
     """Whether workers hold a node's result in some partitions, as far as is known."""
     residency = session.residencies.get(node.cached.number) if node.cached else None
     return residency is not None and not session.missing(residency, partitions)
@@ -74,7 +106,7 @@ class Replay:
 
     Parameters
     ----------
-    session : Session
+    session : Holding
     loader : RDD
         The RDD before the send.
     chain : Chain
@@ -82,7 +114,7 @@ class Replay:
         neighbours.
     """
 
-    def __init__(self, session: Session, loader: RDD, chain: Chain):
+    def __init__(self, session: Holding, loader: RDD, chain: Chain):
         self._session = session
         self._loader = loader
         self._everything = range(loader.getNumPartitions())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from pyspark import RDD
 
@@ -18,9 +18,6 @@ from vispark.runtime.driver.loop_pacing import Pace
 from vispark.runtime.driver.plan_cache import Plans, Shape
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.worker import LOST, Sent, Worker
-
-if TYPE_CHECKING:
-    from vispark.runtime.driver.recovery import Replay
 
 
 class Residency:
@@ -47,8 +44,6 @@ class Residency:
         Told what the loop took in a worker.
     saved : Cached or None
         The snapshot that was begun of it.
-    replay : Replay or None
-        What computes it anew; there until that is done.
     """
 
     #: How often some content came, of any number.
@@ -64,7 +59,6 @@ class Residency:
         self.unsure: set[Home] = set()
         self.tokens: RDD[Token] | None = None
         self.saved: Cached | None = None
-        self.replay: Replay | None = None
         self.lock = threading.RLock()
         self._shape: Shape | None = None
         #: How often the places changed, and the processes that hold some of it, as of one of these times.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from vispark.errors import NodeSilent, PlanError, VisparkError
+from vispark.options import Options
+from vispark.runtime.driver.mpi_worlds import Worlds
+from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.worker import LOST
 from vispark.translate.frontend import index_faults
-
-if TYPE_CHECKING:
-    from vispark.runtime.driver.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +24,23 @@ _SILENT_SECONDS = 2.0
 _SHORT = 200
 
 
-def check_open(session: Session) -> None:
+class Repeating(Protocol):
+    """A session, to what repeats its plans."""
+
+    options: Options
+    released: Released
+    worlds: Worlds
+    #: The parts of long chains that were computed.
+    parts: int
+
+
+def check_open(session: Repeating) -> None:
     """Raise an error if a session's context was stopped, or is about to be."""
     if session.released.is_closed:
         raise PlanError(STOPPED)
 
 
-def until_done(session: Session, once: Callable[[], None]) -> None:
+def until_done(session: Repeating, once: Callable[[], None]) -> None:
     """Do something, and once more after a loss, as often as is allowed; anew where something came of it meanwhile.
 
     Raises

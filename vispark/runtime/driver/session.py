@@ -99,6 +99,8 @@ class Session:
         self._paces: weakref.WeakKeyDictionary[RDD, OrderedDict[Hashable, Pace]] = weakref.WeakKeyDictionary()
         self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
+        #: What computes content anew, until that is done.
+        self._replays: weakref.WeakKeyDictionary[Residency, Replay] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count(1)
         #: How many Spark jobs carried plans, or something small, to workers that are relayed to.
         self.relayed_jobs = 0
@@ -390,9 +392,9 @@ class Session:
                     self._settle_pending(each)
             if ops.together(chain, None) or (
                     ops.is_cut(chain) and not any(is_held(self, node, missing) for node in chain)):
-                residency.replay = residency.replay or Replay(self, loader, chain)
-                residency.replay.run(lambda: ops.upto(trail(), wanted))
-                residency.replay = None
+                replay = self._replays.setdefault(residency, Replay(self, loader, chain))
+                replay.run(lambda: ops.upto(trail(), wanted))
+                del self._replays[residency]
                 return
             for node in reversed(chain[:-1]):
                 earlier = self.residencies.get(node.cached.number) if node.cached else None
