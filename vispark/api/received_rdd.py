@@ -1,10 +1,10 @@
 """What ``recv`` gives: an ordinary RDD over a VRDD's records.
 
 As a parent of shuffles, unions and the like it is computed from the RDD that was sent, and takes what workers hold
-instead wherever it finds it: what Spark recomputes after a loss is then always right. That has a price: Spark starts to
-feed the sent RDD's records to a task that does not want them, and gives up the Python worker afterwards. So where an
-action on it, or on what was mapped from it, ends in a :meth:`ReceivedRDD.collect`, the data is made sure of first, and
-tasks are fed a token instead.
+instead wherever it finds it: what Spark recomputes after a loss is then always right. That has a price: Spark feeds the
+sent RDD's records to a task that does not want them, and skips them (:mod:`vispark.runtime.executor.task_input`). So
+where an action on it, or on what was mapped from it, ends in a :meth:`ReceivedRDD.collect`, the data is made sure of
+first, and tasks are fed a token instead.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from vispark.errors import PartitionMissing, WorkerUnavailable
 from vispark.runtime.bridge import HandingBack, checked
 from vispark.runtime.driver.session import Session
 from vispark.runtime.driver.spark_errors import PipelinedRDD
+from vispark.runtime.executor.task_input import SkippableSerializer, SkippingFunction
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,15 @@ class ReceivedRDD(PipelinedRDD):
         self._source = source
         mapped = isinstance(before, ReceivedRDD) and before._source is source and before._is_pipelinable()
         self._functions = (*before._functions, function) if mapped else (function,)
+        if not mapped:
+            self._skip_what_is_fed(before, function)
+
+    def _skip_what_is_fed(self, before, function: Callable) -> None:
+        """Compute ``before``'s records where ``function`` asks for them, and leave no record in Spark's stream."""
+        joined = isinstance(before, PipelinedRDD) and before._is_pipelinable()
+        self.func = SkippingFunction(before.func if joined else None, function)
+        if not isinstance(self._prev_jrdd_deserializer, SkippableSerializer):
+            self._prev_jrdd_deserializer = SkippableSerializer(self._prev_jrdd_deserializer)
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
                                preservesPartitioning: bool = False) -> PipelinedRDD:

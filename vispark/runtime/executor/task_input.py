@@ -1,0 +1,102 @@
+"""The records that Spark feeds to a task that takes a worker's results in their stead.
+
+Spark keeps a Python worker for the next task only if the last one has read all of its input. A task that has no use for
+that input skips it here, as bytes: nothing is unpickled, and no function of the RDD that was sent is called.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pyspark.serializers import Serializer, SpecialLengths
+
+#: Seconds that a task skips at most: a new Python worker costs about as much.
+BUDGET = 0.3
+
+_CHUNK = 1 << 18
+_LENGTH = struct.Struct("!i")
+
+_PartitionFunction = Callable[[int, Iterable[Any]], Iterable[Any]]
+
+
+class SkippableRecords(Iterator[Any]):
+    """Records that a stream brings, which are read as they are asked for; :meth:`skip` leaves out the rest."""
+
+    def __init__(self, stream: Any, records: Iterable[Any]):
+        self._stream, self._records = stream, iter(records)
+
+    def __next__(self) -> Any:
+        return next(self._records)
+
+    def skip(self, budget: float = BUDGET) -> bool:
+        """Read to the end, and say whether that is reached; it stops after ``budget`` seconds, between two frames.
+
+        Notes
+        -----
+        Never within a frame: what stands there might look like the end of Spark's stream.
+        """
+        until = time.monotonic() + budget
+        while time.monotonic() < until:
+            head = self._stream.read(_LENGTH.size)
+            if len(head) < _LENGTH.size:
+                return False
+            length, = _LENGTH.unpack(head)
+            if length == SpecialLengths.END_OF_DATA_SECTION:
+                self._records = iter(())
+                return True
+            while length > 0:
+                read = self._stream.read(min(length, _CHUNK))
+                if not read:
+                    return False
+                length -= len(read)
+        return False
+
+
+class SkippableSerializer(Serializer):
+    """A deserializer of Spark's, whose records can be skipped."""
+
+    def __init__(self, of: Serializer):
+        self._of = of
+
+    def load_stream(self, stream: Any) -> SkippableRecords:
+        return SkippableRecords(stream, self._of.load_stream(stream))
+
+    def __repr__(self) -> str:
+        return f"SkippableSerializer({self._of})"
+
+
+class DeferredInput:
+    """A partition's records, which nothing computes before they are iterated over."""
+
+    def __init__(self, function: _PartitionFunction, partition: int, fed: Iterable[Any]):
+        self._function, self._partition, self._fed = function, partition, fed
+        self._is_used = False
+
+    def __iter__(self) -> Iterator[Any]:
+        self._is_used = True
+        return iter(self._function(self._partition, self._fed))
+
+    def close(self) -> None:
+        """Skip what Spark feeds, if the records were not asked for."""
+        if not self._is_used and isinstance(self._fed, SkippableRecords):
+            self._fed.skip()
+
+
+class SkippingFunction:
+    """A task's function that may do without its records: those of ``before``, or what Spark feeds where it is None."""
+
+    def __init__(self, before: _PartitionFunction | None, function: _PartitionFunction):
+        self._before, self._function = before or _as_fed, function
+
+    def __call__(self, partition: int, fed: Iterable[Any]) -> Iterable[Any]:
+        records = DeferredInput(self._before, partition, fed)
+        made = self._function(partition, records)
+        records.close()
+        return made
+
+
+def _as_fed(_: int, fed: Iterable[Any]) -> Iterable[Any]:
+    return fed
