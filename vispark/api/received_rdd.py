@@ -67,8 +67,8 @@ class ReceivedRDD(PipelinedRDD):
         """Compute ``before``'s records where ``function`` asks for them, and leave no record in Spark's stream."""
         joined = isinstance(before, PipelinedRDD) and before._is_pipelinable()
         self.func = SkippingFunction(before.func if joined else None, function)
-        if not isinstance(self._prev_jrdd_deserializer, SkippableSerializer):
-            self._prev_jrdd_deserializer = SkippableSerializer(self._prev_jrdd_deserializer)
+        reads = before._prev_jrdd_deserializer if joined else before._jrdd_deserializer
+        self._prev_jrdd_deserializer = reads if isinstance(reads, SkippableSerializer) else SkippableSerializer(reads)
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable], Iterable],
                                preservesPartitioning: bool = False) -> PipelinedRDD:
