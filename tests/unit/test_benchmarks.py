@@ -42,6 +42,8 @@ from vispark.records.text.reader import Reader
 from vispark.records.text.splits import Split
 from vispark.translate import Field, specialise_stencil, trace
 
+pytestmark = pytest.mark.slow
+
 RESULTS = sorted((Path(__file__).resolve().parents[2] / "benchmarks" / "results").glob("*.json"))
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests import doctests
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("test", doctests.of_docstrings(spark=False), ids=lambda test: test.name)
 def test_docstring(test: doctest.DocTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -12,6 +12,8 @@ import pytest
 
 from gpu_worker.system import doctor
 
+pytestmark = pytest.mark.slow
+
 
 def _doctor(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"VISPARK_RUNTIME_DIR": str(tmp_path / "run"), "XDG_CACHE_HOME": str(tmp_path)}

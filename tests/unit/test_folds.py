@@ -25,6 +25,8 @@ from vispark.records import Layout
 from vispark.records.layout import Part
 from vispark.records.partition_schema import Content
 
+pytestmark = pytest.mark.slow
+
 # -- which functions --------------------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,8 @@ from vispark.translate.fusion import fuse
 from vispark.translate.ir.folding import Folding
 from vispark.translate.nearest.two_pass import why_by_rows
 
+pytestmark = pytest.mark.slow
+
 
 def nearest_and_cost(p, centres):
     best, closest = 0, inf

@@ -28,6 +28,8 @@ from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.nearest.recognise import Nearest
 from vispark.translate.nearest.two_pass import shape_for
 
+pytestmark = pytest.mark.slow
+
 #: No multiple of 4, and the second half of a step of the products lacks some.
 COLUMNS = 58
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 import gpu_worker.device
+
+pytestmark = pytest.mark.slow
 
 CLUSTER = Path(__file__).parents[1] / "cluster"
 DEVICE = Path(gpu_worker.device.__file__).parent

@@ -31,6 +31,8 @@ from vispark.translate.nearest.one_pass import Pair, roles_for
 from vispark.translate.nearest.recognise import Nearest
 from vispark.translate.nearest.two_pass import one_pass
 
+pytestmark = pytest.mark.slow
+
 #: No multiple of 16, so that the last step of the products lacks some; nor are the centres one of 8.
 COLUMNS = 420
 

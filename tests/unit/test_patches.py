@@ -15,6 +15,8 @@ from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, gho
 from gpu_worker.memory.grid.layout import Copy, Layout, packed, tables
 from tests.unit.grids import AXES, Case, cases, coordinates, padded, run_tables, triples
 
+pytestmark = pytest.mark.slow
+
 #: On a machine that is busy with other things an example may take its time.
 _SETTINGS = settings(deadline=None)
 

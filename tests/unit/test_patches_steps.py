@@ -34,6 +34,8 @@ from gpu_worker.protocol.messages import Constant, Field, Scalar, StencilLaunch
 from gpu_worker.system.crash_record import BlackBox
 from tests.unit.grids import AXES, Case, cases, padded, triples
 
+pytestmark = pytest.mark.slow
+
 REGION = "struct vp_region { long long pitch, plane; int low[3], high[3]; long long origin[3], shape[3]; };\n"
 
 #: Sums a cell with the cells up to some widths away, weighted so that no two neighbours count alike; writes the cell's

@@ -22,6 +22,8 @@ from tests.unit.late import late_bench
 from tests.unit.plans import bench
 from tests.unit.test_patches_worker import HALO, SPREAD, GridBench
 
+pytestmark = pytest.mark.slow
+
 PHASE = Phase("spread", (HALO,), 0)
 FULL = np.random.default_rng(3).random((7, 10), "f4")
 

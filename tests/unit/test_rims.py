@@ -16,6 +16,8 @@ from gpu_worker.memory.grid.boxes import dealt
 from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, number_of
 from tests.unit.late import LateDevice
 
+pytestmark = pytest.mark.slow
+
 #: Both are long enough for devices to have several parts each: four planes and 128 rows are the most of one.
 SOLVERS = [heat.solver(heat.Cube((51, 10, 12), (6, 2, 1), 5)), flow.solver(flow.Plane((1600, 24), (6, 1), 3))]
 

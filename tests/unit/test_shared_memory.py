@@ -33,6 +33,8 @@ from vispark.translate import (
 from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.nearest.two_pass import is_matrix_work, why_by_rows
 
+pytestmark = pytest.mark.slow
+
 #: What a thread block can have at least on every GPU; on a T4; on an RTX 30 or 40 and an L4; on an A100.
 EVERY, TURING, ADA, AMPERE = (kib * 1024 for kib in (48, 64, 99, 163))
 ROOMS = EVERY, TURING, ADA, AMPERE

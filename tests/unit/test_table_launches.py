@@ -28,6 +28,8 @@ from gpu_worker.protocol.messages import (
 )
 from tests.unit.plans import Bench, bench
 
+pytestmark = pytest.mark.slow
+
 SOURCE = """
 #include "vispark/fold.h"
 

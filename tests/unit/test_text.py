@@ -19,6 +19,8 @@ from vispark.records.text.parsing import Format
 from vispark.records.text.reader import Reader
 from vispark.records.text.splits import Split, splits
 
+pytestmark = pytest.mark.slow
+
 THREE = Format("", "float32", 3, (("", (0, 1, 2)),))
 
 ONE = Format("", "int32", 1, (("", 0),))

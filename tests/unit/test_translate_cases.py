@@ -18,6 +18,8 @@ from vispark.translate import TranslationError, trace
 from vispark.translate.codegen.scalar.interface import Call
 from vispark.translate.fusion import fuse
 
+pytestmark = pytest.mark.slow
+
 #: Cases in a compilation.
 UNIT = 60
 

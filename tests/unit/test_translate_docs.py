@@ -6,7 +6,11 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.golden.language import tables
+
+pytestmark = pytest.mark.slow
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "translator.md"
 _GENERATED = re.compile(r"(<!-- generated from tests/golden -->\n).*?(<!-- end -->)", re.S)

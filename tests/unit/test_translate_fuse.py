@@ -19,6 +19,8 @@ from vispark.translate.codegen.scalar.interface import Call
 from vispark.translate.fusion import fuse
 from vispark.translate.ir.folding import Folding
 
+pytestmark = pytest.mark.slow
+
 WAYS = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]
 UFUNCS = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum, "and": np.bitwise_and,
           "or": np.bitwise_or, "xor": np.bitwise_xor}

@@ -20,6 +20,8 @@ from vispark.translate.ir.folding import Folding
 from vispark.translate.nearest.recognise import Nearest
 from vispark.translate.nearest.two_pass import shape_for, why_by_rows
 
+pytestmark = pytest.mark.slow
+
 COLUMNS, CENTRES = 48, 20
 
 

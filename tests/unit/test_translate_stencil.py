@@ -17,6 +17,8 @@ from tests.golden.harness import AS_ON_GPU
 from vispark.translate import Field, Record, TranslationError, specialise, specialise_stencil, stencil, trace
 from vispark.translate.language.stencil import coordinate, extent
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "golden" / "stencils"
 UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
 FRAMES = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]

@@ -26,6 +26,8 @@ from vispark.translate import (
     trace,
 )
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "golden" / "stencils"
 UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
 NAMES = ("u", "v", "w")

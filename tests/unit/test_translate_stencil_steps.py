@@ -27,6 +27,8 @@ from vispark.translate import (
     why_not_stepped,
 )
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "golden" / "stencils"
 UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
 FRAMES = [pytest.param((), id="host"), pytest.param(AS_ON_GPU, id="gpu")]
