@@ -2,6 +2,11 @@
 // while
 #include "vispark/rows.h"
 
+template <class T> struct unsigned_of { typedef T type; };
+template <> struct unsigned_of<signed char> { typedef unsigned char type; };
+template <> struct unsigned_of<short> { typedef unsigned short type; };
+template <> struct unsigned_of<int> { typedef unsigned type; };
+template <> struct unsigned_of<long long> { typedef unsigned long long type; };
 // A value whose origin the compiler for GPUs does not see. What it knows of integers of 16 bits it turns into negations
 // in 16 bits (a + b == 0 into a == -b), and of -32768 those of CUDA 13.0 give 32768 where a comparison, a shift, max()
 // or a conversion follows: so nothing may be known that becomes one. The choice of -a where a < 0 it turns into PTX's
@@ -35,17 +40,51 @@ template <class T> __device__ __forceinline__ T wrapped_negative(T a)
     return (T)negative;
 #endif
 }
-// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
+// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy. g++ 12 takes -(a / b) for (-a) / b,
+// which is another number where a is the least integer, so a host divides without signs: of -1 - a where a < 0 < b.
 template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
 {
     if (b == 0) return 0;
+#ifdef __CUDA_ON_HOST__
+    typedef typename unsigned_of<T>::type U;
+    if (b > 0) {
+        const U flip = a < 0 ? (U)~U(0) : U(0);
+        return (T)((U)((U)a ^ flip) / (U)b ^ flip);
+    }
+    const U by = (U)(U(0) - (U)b);
+    return a <= 0 ? (T)((U)(U(0) - (U)a) / by) : (T)~((U)((U)a - U(1)) / by);
+#endif
     if (T(-1) < 0 && b == T(-1)) return wrapped_negative<T>(a);
     const T quotient = a / b;
     return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
 }
+template <> __device__ __forceinline__ double floor_divide<double>(double a, double b)
+{
+    if (b == 0) return a / b;
+    const double rest = fmod(a, b);
+    double quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysign(0.0, a / b);
+    const double whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+template <> __device__ __forceinline__ float floor_divide<float>(float a, float b)
+{
+    if (b == 0) return a / b;
+    const float rest = fmodf(a, b);
+    float quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysignf(0.0f, a / b);
+    const float whole = floorf(quotient);
+    return quotient - whole > 0.5f ? whole + 1 : whole;
+}
 // Python's %, which has the divisor's sign; x % 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
 {
+#ifdef __CUDA_ON_HOST__
+    typedef typename unsigned_of<T>::type U;
+    return b == 0 ? T(0) : (T)((U)a - 1u * (U)floor_divide<T>(a, b) * (U)b);
+#endif
     if (b == 0 || (T(-1) < 0 && b == T(-1))) return 0;
     const T rest = a % b;
     return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from py4j.protocol import Py4JJavaError
-from pyspark import RDD, SparkContext
+from pyspark import RDD, SparkContext, StorageLevel
 from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests
 from pyspark.sql import SparkSession
 
@@ -295,3 +295,35 @@ def test_the_same_with_and_without_the_gpu(sc: SparkContext, tmp_path: Path, dat
     vrdd = in_partitions(sc, data).cache("GPU")
     assert case(vrdd, tmp_path) == expected
     vrdd.unpersist()
+
+
+def kept(mark: Callable[[RDD], object]) -> Callable[[RDD, Path], object]:
+    """What an RDD says of itself before and after its records were collected, twice."""
+    def case(rdd: RDD, directory: Path) -> object:
+        rdd.ctx.setCheckpointDir(str(directory))
+        mark(rdd)
+        said = []
+        for _ in range(3):
+            said.append((rdd.isCheckpointed(), rdd.isLocallyCheckpointed(), str(rdd.getStorageLevel()), rdd.is_cached,
+                         rdd.id() in rdd.ctx._jsc.getPersistentRDDs(), rdd.getCheckpointFile() is None, rdd.name()))
+            said.append(exact((rdd.collect(), rdd.map(lambda x: x * 3).collect())))
+        return said
+    return case
+
+
+ON_MAPPED = {
+    "checkpoint": kept(lambda r: r.checkpoint()),
+    "localCheckpoint": kept(lambda r: r.localCheckpoint()),
+    "persist": kept(lambda r: r.persist(StorageLevel.MEMORY_AND_DISK)),
+    "persist behind collect": kept(lambda r: (r.collect(), r.persist())),
+    "setName": kept(lambda r: r.setName("numbers")),
+    "unpersist": kept(lambda r: r.persist().unpersist(blocking=True)),
+}
+
+
+@pytest.mark.parametrize("name", ON_MAPPED)
+def test_what_was_mapped_from_the_gpu_is_marked_itself(sc: SparkContext, tmp_path: Path, name: str):
+    plain = in_partitions(sc, NUMBERS)
+    held = in_partitions(sc, NUMBERS).cache("GPU")
+    assert ON_MAPPED[name](held.map(lambda x: x + 1), tmp_path) == ON_MAPPED[name](plain.map(lambda x: x + 1), tmp_path)
+    held.unpersist()

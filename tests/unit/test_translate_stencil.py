@@ -177,6 +177,53 @@ def test_the_halo_of_functions_that_are_given_a_field():
     assert definition.halo == ((1, 3), (0, 1))
 
 
+@stencil
+def by_closure(u):
+    def both():
+        return u[0, 1] - u[-2, 0]
+    return both()
+
+
+@stencil
+def by_lambda(u):
+    both = lambda: u[0, 1] - u[-2, 0]  # noqa: E731 - what is tested
+    return both()
+
+
+@stencil
+def by_parameter(u):
+    def both(v):
+        return v[0, 1] - v[-2, 0]
+    return both(u)
+
+
+@stencil
+def by_nested_twice(u):
+    def outer():
+        def inner(v):
+            return v[0, 1] - u[-2, 0]
+        return inner(u)
+    return outer()
+
+
+@stencil
+def by_two_functions(u):
+    def one(v):
+        return v[0, 1]
+
+    def other():
+        return one(u) - u[-2, 0]
+    return other()
+
+
+@pytest.mark.parametrize("fn", [by_closure, by_lambda, by_parameter, by_nested_twice, by_two_functions])
+def test_offsets_may_be_read_in_functions_inside(fn):
+    assert trace(fn).definition.halo == ((2, 0), (0, 1))
+    u = values((8, 40))
+    found, = grids.translated(fn, {"": u}, (2, 1))
+    assert np.array_equal(found, u[2:-2, 2:] - u[:-4, 1:-1])
+
+
 def test_locals_may_be_called_as_the_kernels_own_names():
     @stencil
     def bare(u):

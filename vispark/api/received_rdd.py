@@ -58,6 +58,7 @@ class ReceivedRDD(PipelinedRDD):
     def __init__(self, before, function: Callable, preserves_partitioning: bool, source: Held):
         super().__init__(before, function, preserves_partitioning)
         self._source = source
+        self._saved_locally = False
         mapped = isinstance(before, ReceivedRDD) and before._source is source and before._is_pipelinable()
         self._functions = (*before._functions, function) if mapped else (function,)
         if not mapped:
@@ -76,8 +77,27 @@ class ReceivedRDD(PipelinedRDD):
             return PipelinedRDD(self, f, preservesPartitioning)
         return ReceivedRDD(self, f, preservesPartitioning, self._source)
 
+    def localCheckpoint(self) -> None:
+        """Mark this RDD, so that the next action on it saves its records in the executors' storage.
+
+        See Also
+        --------
+        pyspark.RDD.localCheckpoint
+
+        Examples
+        --------
+        >>> doubled = sc.parallelize([1, 2]).cache("GPU").map(lambda x: 2 * x)
+        >>> doubled.localCheckpoint()
+        >>> doubled.collect(), doubled.isCheckpointed()
+        ([2, 4], True)
+        """
+        super().localCheckpoint()
+        self._saved_locally = True
+
     def collect(self) -> list:
-        if not self._is_pipelinable():
+        """Return the records, by the workers' data where Spark has none of its own of this RDD."""
+        # PySpark's is_checkpointed says nothing of localCheckpoint, which saves the records of this RDD alone.
+        if not self._is_pipelinable() or self._saved_locally:
             return super().collect()
         session = Session.of(self.ctx)
         for _ in range(2):

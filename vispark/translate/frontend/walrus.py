@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 _COMPREHENSIONS = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp
@@ -44,7 +44,7 @@ def _own(node: ast.stmt) -> Iterator[ast.expr]:
 def _spelled_out(node: ast.stmt, error: Error) -> list[ast.stmt]:
     node = copy.copy(node)
     apart = _Apart(error)
-    names = _reads(node)
+    names, turn = _reads(node), _turns(node)
     for field, value in ast.iter_fields(node):
         if isinstance(value, ast.expr):
             setattr(node, field, apart.visit(copy.deepcopy(value)))
@@ -52,7 +52,7 @@ def _spelled_out(node: ast.stmt, error: Error) -> list[ast.stmt]:
     for name, there in apart.found:
         if given.count(name) > 1:
             raise error(there, f"{name} is given two values by := in one statement{_INSTEAD}")
-        if any(one.id == name and _position(one) < _position(there) for one in names):
+        if any(one.id == name and turn[_position(one)] < turn[_position(there)] for one in names):
             raise error(there, f"{name} is read before := gives it a value here{_INSTEAD}")
     if not isinstance(node, ast.While):
         return [*apart.before, node]
@@ -69,6 +69,27 @@ def _reads(node: ast.stmt) -> list[ast.Name]:
     found = [part for own in _own(node) for part in ast.walk(own) if isinstance(part, ast.Name)
              and isinstance(part.ctx, ast.Load)]
     return [*found, node.target] if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else found
+
+
+def _turns(node: ast.stmt) -> dict[tuple[int, int], int]:
+    """When each name is read and each ``:=`` gives its value, by their places in the text: in the order of evaluation."""
+    own = list(_own(node))
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        own.sort(key=lambda one: one is not node.value)
+    places = [_position(one) for expression in own for one in _evaluated(expression)]
+    return {place: turn for turn, place in reversed(list(enumerate(places)))}
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.expr]:
+    """The names and the ``:=`` of an expression in the order of evaluation, a test before what it chooses from."""
+    if isinstance(node, ast.Name | ast.NamedExpr):
+        yield node      # what a := reads itself is what its name was before
+    if isinstance(node, ast.IfExp):
+        parts: Iterable[ast.AST] = (node.test, node.body, node.orelse)
+    else:
+        parts = (node.value,) if isinstance(node, ast.NamedExpr) else ast.iter_child_nodes(node)
+    for part in parts:
+        yield from _evaluated(part)
 
 
 def _position(node: ast.expr) -> tuple[int, int]:

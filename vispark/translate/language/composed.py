@@ -15,12 +15,8 @@ import numpy as np
 
 def trapezoid(y, x=None, dx=1.0):
     if x is None:
-        return (dx * (y[1:] + y[:-1]) / 2.0).sum()
-    return (np.diff(x) * (y[1:] + y[:-1]) / 2.0).sum()
-
-
-def gradient(f):
-    return np.concatenate(((f[1:2] - f[:1]) / 1.0, (f[2:] - f[:-2]) / 2.0, (f[-1:] - f[-2:-1]) / 1.0))
+        return (dx * (y[..., 1:] + y[..., :-1]) / 2.0).sum(-1)
+    return (np.diff(x) * (y[..., 1:] + y[..., :-1]) / 2.0).sum(-1)
 
 
 def select(condlist, choicelist, default=0):
@@ -30,31 +26,19 @@ def select(condlist, choicelist, default=0):
     return found
 
 
-def quantile(a, q):
-    order, wide = np.sort(a.ravel()), (a * 1.0).dtype
-    place = np.full(1, q, wide)[0] * (len(order) - 1)
-    low = int(np.floor(place))
-    part = place - low
-    below, above = order[low], order[min(low + 1, len(order) - 1)]
-    between = above - (above - below) * (1 - part) if part >= 0.5 else below + (above - below) * part
-    return order[-1] * 1.0 if np.isnan(order[-1]) else between
-
-
-def percentile(a, q):
-    wide = (a * 1.0).dtype
-    return quantile(a, np.full(1, q, wide)[0] / np.full(1, 100, wide)[0])
-
-
 def tril(m, k=0):
-    return np.where(np.arange(m.shape[1])[None, :] - np.arange(m.shape[0])[:, None] <= k, m, 0)
+    return np.where(np.arange(m.shape[-1]) - np.arange(m.shape[-2 if m.ndim > 1 else 0])[:, None] <= k, m,
+                    np.zeros_like(m))
 
 
 def triu(m, k=0):
-    return np.where(np.arange(m.shape[1])[None, :] - np.arange(m.shape[0])[:, None] >= k, m, 0)
+    return np.where(np.arange(m.shape[-1]) - np.arange(m.shape[-2 if m.ndim > 1 else 0])[:, None] >= k, m,
+                    np.zeros_like(m))
 
 
 def diag(v):
-    return np.einsum("ii->i", v) if v.ndim == 2 else np.where(np.arange(len(v))[:, None] == np.arange(len(v)), v, 0)
+    return np.einsum("ii->i", v) if v.ndim == 2 else np.where(np.arange(len(v))[:, None] == np.arange(len(v)), v,
+                                                                np.zeros_like(v))
 
 
 def reduce(function, sequence, initial=None):
@@ -109,7 +93,7 @@ def comb(n, k):
 MATH: dict[str, Callable[..., Any]] = {one.__name__: one for one in (gcd, lcm, isqrt, factorial, comb)}
 #: By their names in NumPy, of which an older one lacks some.
 NUMPY: dict[str, Callable[..., Any]] = {one.__name__: one for one in (
-    trapezoid, gradient, select, quantile, percentile, tril, triu, diag)}
+    trapezoid, select, tril, triu, diag)}
 _WRITTEN = {getattr(np, name): one for name, one in NUMPY.items() if hasattr(np, name)} | {
     getattr(math, name): one for name, one in MATH.items()} | {functools.reduce: reduce}
 

@@ -63,7 +63,8 @@ FUNCTIONS = ("dot", "sum", "prod", "mean", "argmin", "argmax", "min", "max", "an
              "count_nonzero", "polyval", "linspace", "eye", "identity", "full_like", "empty_like", "concatenate",
              "hstack", "vstack", "stack", "append", "flip", "roll", "reshape", "ravel", "trace", "cross", "angle",
              "isclose", "allclose", "round", "around", "sort", "argsort", "median", "searchsorted", "digitize",
-             "interp", "einsum", "nansum", "nanmin", "nanmax", "nanmean", "squeeze", "expand_dims")
+             "interp", "einsum", "nansum", "nanmin", "nanmax", "nanmean", "squeeze", "expand_dims", "gradient",
+             "quantile", "percentile")
 LINALG = ("norm",)
 TYPES = ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
          "float64", "complex64", "complex128")

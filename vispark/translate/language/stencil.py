@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
@@ -132,24 +132,47 @@ def _why_no_field(reads: list[Read]) -> tuple[str, nodes.At] | None:
     return None
 
 
-def _reads(definition: Definition, grids: dict[str, str]) -> Iterator[Read]:
-    """The reads in a function, and in those that it calls, whose parameters that may be fields the stencil calls
-    ``grids``.
+def _reads(definition: Definition, grids: dict[str, str], around: Mapping[str, Definition] | None = None,
+           within: tuple[Definition, ...] = ()) -> Iterator[Read]:
+    """The reads in a function, in those inside it and in those that it calls; their names for what may be fields become
+    those that the stencil has for them.
+
+    Parameters
+    ----------
+    around : Mapping of str to Definition
+        The functions inside of the enclosing ones, by the variables that they are assigned to.
+    within : tuple of Definition
+        The functions whose reads are being found; a function that calls itself is refused elsewhere.
     """
-    for node in nodes.nodes_of(definition.body):
+    if any(definition is one for one in within):
+        return
+    body = list(nodes.nodes_of(definition.body))
+    named = {**(around or {}), **{target.name: node.value.definition for node in body
+                                  if isinstance(node, nodes.Assign) and isinstance(node.value, nodes.Called)
+                                  for target in node.targets if isinstance(target, nodes.Local)}}
+    for node in body:
         if isinstance(node, nodes.Index) and isinstance(node.value, nodes.Local) and node.value.name in grids:
             offset = tuple(index.value for index in node.indices
                            if isinstance(index, nodes.Literal) and type(index.value) is int)
             yield Read(grids[node.value.name], offset if len(offset) == len(node.indices) else None, node.at)
-    for function, passed in _calls(definition, grids):
-        yield from _reads(function, passed)
+        elif isinstance(node, nodes.Called):
+            seen = {name: grids[name] for name in node.definition.free if name in grids}
+            if seen:
+                yield from _reads(node.definition, seen, named, (*within, definition))
+    for function, passed in _calls(body, grids, named):
+        yield from _reads(function, passed, named, (*within, definition))
 
 
-def _calls(definition: Definition, grids: dict[str, str]) -> Iterator[tuple[Definition, dict[str, str]]]:
+def _calls(body: Sequence[nodes.Node], grids: dict[str, str],
+           named: Mapping[str, Definition]) -> Iterator[tuple[Definition, dict[str, str]]]:
     """The functions that are given what may be fields, with their names for them."""
-    for node in nodes.nodes_of(definition.body):
-        if isinstance(node, nodes.Call) and isinstance(node.function, nodes.Called):
-            inner = node.function.definition
+    for node in body:
+        if not isinstance(node, nodes.Call):
+            continue
+        function = node.function
+        inner = function.definition if isinstance(function, nodes.Called) else \
+            named.get(function.name) if isinstance(function, nodes.Local) else None
+        if inner is not None:
             given = dict(zip([one.name for one in inner.parameters], node.arguments, strict=False))
             passed = {name: grids[value.name] for name, value in (given | dict(node.keywords)).items()
                       if isinstance(value, nodes.Local) and value.name in grids}

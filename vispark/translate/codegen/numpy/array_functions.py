@@ -58,6 +58,24 @@ class Numerical(Arrays):
         symbol = "!=" if array.type.kind == "b" else "-"
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), ahead, reindexed(array, shape, _same_place))
 
+    def _gradient(self, f: Value) -> Array:
+        """Half the differences of the numbers on either side, and the whole ones at the ends; of integers in float64."""
+        row = self._one_axis(f, "np.gradient")
+        if row.size < 2:
+            raise Refusal(f"np.gradient is of two numbers or more, and this is {describe(row)}")
+        if row.type.kind == "b":
+            raise Refusal("np.gradient of bools is not supported, as NumPy does not subtract them; write .astype(int)")
+        wide = self.astype(row, Scalar("float64")) if row.type.kind in "iu" else row
+
+        def apart(first: int, last: int, count: int) -> Array:
+            ahead, behind = (reindexed(wide, (count,), lambda index, by=by: (f"{index} + {by}" if by else index,))
+                             for by in (last, first))
+            return self.elementwise(lambda a, b: scalars.binary("/", scalars.binary("-", a, b),
+                                                                literal(float(last - first))), ahead, behind)
+
+        middle = (apart(0, 2, row.size - 2),) if row.size > 2 else ()
+        return self._concatenate(Tuple((apart(0, 1, 1), *middle, apart(row.size - 2, row.size - 1, 1))))
+
     def _ptp(self, a: Value, axis: Value | None = None) -> Value:
         given = (a,) if axis is None else (a, axis)
         return self.elementwise(lambda high, low: scalars.binary("-", high, low),
@@ -93,6 +111,8 @@ class Numerical(Arrays):
         return self._without_nan("max", -math.inf, a, axis)
 
     def _nanmean(self, a: Value, axis: Value | None = None) -> Value:
+        if self._array_of(a, "np.nanmean").type.kind in "biu":
+            return self.library("numpy.mean", (a,) if axis is None else (a, axis), {})
         total = self._nansum(a, axis)
         here = self.library("numpy.logical_not", (self.library("numpy.isnan", (a,), {}),), {})
         count = self.library("numpy.sum", (here,), {} if axis is None else {"axis": axis})

@@ -111,12 +111,23 @@ class Reductions(Sums):
 
     def _spread(self, name: str, array: Array, less: int) -> Number:
         kind = array.type if array.type.kind in "fc" else Scalar("float64")
-        wide = Scalar("float32") if kind.dtype == "float16" else kind
-        middle = self.keep(self._mean(self.astype(array, wide)), "mean")
-        apart = self.elementwise(lambda a: squared(scalars.binary("-", a, middle)), self.astype(array, wide))
+        if kind.dtype == "float16":
+            return self._half_spread(name, array, less)
+        middle = self.keep(self._mean(self.astype(array, kind)), "mean")
+        apart = self.elementwise(lambda a: squared(scalars.binary("-", a, middle)), self.astype(array, kind))
         kind = apart.type if kind.kind == "c" else kind
         found = self._mean(apart, less)
         return cast(found if name == "var" else scalars.ufunc("sqrt", found), kind)
+
+    def _half_spread(self, name: str, array: Array, less: int) -> Number:
+        """As NumPy has it, which rounds each part to half precision: squares beyond 65504 are infinite."""
+        def mean(row: Array, count: int) -> Number:
+            return scalars.ufunc("divide", self._whole("sum", row), Number(array.type, text_of(count, array.type)))
+
+        middle = self.keep(mean(array, array.size), "mean")
+        apart = self.elementwise(lambda a: squared(scalars.binary("-", a, middle)), array)
+        found = mean(apart, max(0, array.size - less))
+        return found if name == "var" else scalars.ufunc("sqrt", found)
 
     # -- loops --------------------------------------------------------------------------------------------------------
 

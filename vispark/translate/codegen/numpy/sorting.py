@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 
 from vispark.translate.codegen.numpy.array_functions import Numerical
-from vispark.translate.codegen.scalar import scalars
+from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.writer import Serial
 from vispark.translate.ir.errors import Refusal
-from vispark.translate.ir.types import Scalar
+from vispark.translate.ir.types import BOOL, FLOAT, INT, Scalar
 from vispark.translate.ir.values import Array, List, Nothing, Number, Value, describe, reindexed
 
 _KNOWN = "the axis must be known before the kernel runs"
@@ -77,6 +78,61 @@ class Ordering(Numerical):
             return middle
         last = row.at(str(row.size - 1))
         return Number(middle.type, f"{scalars.ufunc('isnan', last).closed} ? {last.text} : {middle.closed}", atom=False)
+
+    def _quantile(self, a: Value, q: Value) -> Number:
+        """By linear interpolation; of an int, which is 0 or 1, the least or the greatest number as it is."""
+        share = self._number(q, "np.quantile")
+        if share.type.kind not in "biu":
+            return self._at_share(a, share, "np.quantile")
+        end = self.static(share, "an int as np.quantile's q must be known before the kernel runs; write float(q)")
+        row = self._sorted_row(a, "np.quantile")
+        if end not in (0, 1):
+            raise Refusal(f"np.quantile's q is from 0 to 1, and this is {end}")
+        return self._unless_nan(row, row.at(str(end * (row.size - 1))))
+
+    def _percentile(self, a: Value, q: Value) -> Number:
+        share = self._number(q, "np.percentile")
+        return self._at_share(a, scalars.binary("/", share, literal(100)), "np.percentile")
+
+    def _sorted_row(self, a: Value, name: str) -> Array:
+        array = self._array_of(a, name)
+        if not array.size:
+            raise Refusal(f"{name} of an empty array has no value")
+        return self._in_order(self._own(self._flat(array), "sorted"))
+
+    def _unless_nan(self, row: Array, found: Number) -> Number:
+        """A number of a sorted row, or its NaN, which is sorted last, if there is one."""
+        if row.type.kind != "f":
+            return found
+        last = row.at(str(row.size - 1))
+        return numbers.where(scalars.ufunc("isnan", last), cast(last, found.type), found)
+
+    def _at_share(self, a: Value, share: Number, name: str) -> Number:
+        """Between the two numbers of the sorted row that a share of it lies between."""
+        if share.type.kind == "c" or (share.known and not 0 <= share.value <= 1):
+            raise Refusal(f"{name}'s q is from 0 to {1 if name == 'np.quantile' else 100}, and this is not")
+        row = self._sorted_row(a, name)
+        last = row.size - 1
+        place = self.fixed(scalars.binary("*", literal(last), share), "place")
+        low, here = scalars.ufunc("floor", place), cast(place, FLOAT).closed
+        part = self.fixed(scalars.binary("-", place, cast(low, place.type)), "part")
+        if place.known:
+            first = second = str(math.floor(place.value))
+            second = str(min(int(first) + 1, last))
+        else:
+            # Of what is no share, and of a NaN, the row is not read beside its places.
+            inside = Number(INT, f"{here} > 0 ? {here} < {last} ? (int){here} : {last} : 0", bounds=(0, last), atom=False)
+            first = self.keep(inside, "first").text
+            second = f"({first} < {last} ? {first} + 1 : {last})"
+        below, above = (self.keep(row.at(index), "item") for index in (first, second))
+        apart = self.keep(scalars.binary("-", above, below), "apart")
+        ahead = scalars.binary("-", above, scalars.binary("*", apart, scalars.binary("-", literal(1), part)))
+        behind = scalars.binary("+", below, scalars.binary("*", apart, part))
+        found = self._unless_nan(row, numbers.where(scalars.binary(">=", part, literal(0.5)), ahead, behind))
+        if share.known:
+            return found
+        right = Number(BOOL, f"{here} >= 0 && {here} <= {last}", atom=False)
+        return numbers.where(right, found, cast(literal(math.nan), found.type))
 
     def _flat(self, array: Array) -> Array:
         return reindexed(array, (array.size,), lambda index: self._places(index, array.shape))

@@ -49,7 +49,9 @@ def _int_text(value: int, narrow: bool) -> str:
 
 def _float_text(value: float, found: Scalar) -> str:
     if found.dtype == "float16":
-        return f"half_t({_float_text(float(np.float16(value)), Scalar('float32'))})"
+        with np.errstate(over="ignore"):
+            value = float(np.float16(value))
+        return f"half_t({_float_text(value, Scalar('float32'))})"
     single = found.dtype == "float32"
     with np.errstate(over="ignore"):
         value = float(np.float32(value)) if single else value

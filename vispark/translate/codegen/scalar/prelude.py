@@ -83,10 +83,20 @@ template <class T> __device__ __forceinline__ T wrapped_negative(T a)
 template <class T> __device__ __forceinline__ bool less(T a, T b) { return a < b && a == a && b == b; }
 template <class T> __device__ __forceinline__ bool less_equal(T a, T b) { return a <= b && a == a && b == b; }
 
-// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy.
+// Python's //, whose result is rounded down; x // 0 is 0 for integers, as in NumPy. g++ 12 takes -(a / b) for (-a) / b,
+// which is another number where a is the least integer, so a host divides without signs: of -1 - a where a < 0 < b.
 template <class T> __device__ __forceinline__ T floor_divide(T a, T b)
 {
     if (b == 0) return 0;
+#ifdef __CUDA_ON_HOST__
+    typedef typename unsigned_of<T>::type U;
+    if (b > 0) {
+        const U flip = a < 0 ? (U)~U(0) : U(0);
+        return (T)((U)((U)a ^ flip) / (U)b ^ flip);
+    }
+    const U by = (U)(U(0) - (U)b);
+    return a <= 0 ? (T)((U)(U(0) - (U)a) / by) : (T)~((U)((U)a - U(1)) / by);
+#endif
     if (T(-1) < 0 && b == T(-1)) return wrapped_negative<T>(a);
     const T quotient = a / b;
     return quotient - ((a % b != 0) && ((a < 0) != (b < 0)));
@@ -115,6 +125,10 @@ template <> __device__ __forceinline__ float floor_divide<float>(float a, float 
 // Python's %, which has the divisor's sign; x % 0 is 0 for integers, as in NumPy.
 template <class T> __device__ __forceinline__ T floor_remainder(T a, T b)
 {
+#ifdef __CUDA_ON_HOST__
+    typedef typename unsigned_of<T>::type U;
+    return b == 0 ? T(0) : (T)((U)a - 1u * (U)floor_divide<T>(a, b) * (U)b);
+#endif
     if (b == 0 || (T(-1) < 0 && b == T(-1))) return 0;
     const T rest = a % b;
     return rest != 0 && (a < 0) != (b < 0) ? rest + b : rest;
@@ -137,6 +151,12 @@ template <> __device__ __forceinline__ float floor_remainder<float>(float a, flo
 // C's %, which has the dividend's sign.
 template <class T> __device__ __forceinline__ T c_remainder(T a, T b)
 {
+#ifdef __CUDA_ON_HOST__
+    typedef typename unsigned_of<T>::type U;
+    if (b == 0) return 0;
+    const U rest = (U)(a < 0 ? U(0) - (U)a : (U)a) % (U)(b < 0 ? U(0) - (U)b : (U)b);
+    return (T)(a < 0 ? U(0) - rest : rest);
+#endif
     return b == 0 || (T(-1) < 0 && b == T(-1)) ? 0 : a % b;
 }
 

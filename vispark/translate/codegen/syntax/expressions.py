@@ -333,9 +333,11 @@ class Expressions(Windows):
         value = self.expression(node.value)
         if isinstance(value, Tuple | List):
             return self._item(value, node.indices)
+        if isinstance(value, Number) and not value.type.weak and not node.indices:
+            return value
         if not isinstance(value, Array):
             raise Refusal(f"{describe(value)} has no items")
-        if len(node.indices) > 1 or isinstance(node.indices[0], form.Slice | form.Literal):
+        if len(node.indices) != 1 or isinstance(node.indices[0], form.Slice | form.Literal):
             return self.indexed(value, node)
         index = self.expression(node.indices[0])
         if isinstance(index, List) or (isinstance(index, Array) and index.type.kind in "iu"):

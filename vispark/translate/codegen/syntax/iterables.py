@@ -113,6 +113,8 @@ class Iterables(Subscripts):
 
     def static(self, number: Number, reason: str) -> int:
         """A known whole number; one that was captured or given becomes part of the kernel."""
+        if not isinstance(number, Number):
+            raise Refusal(f"{reason}, and this is {describe(number)}")
         if number.known and isinstance(number.value, int):
             return int(number.value)
         raise NeedsStatic.of(number, reason)
