@@ -184,7 +184,8 @@ def test_a_walrus_in_a_test_comes_before_what_is_chosen():
 
 
 def _before(x):
-    return (x if x > 1 else y) + (y := x)
+    y = 1.0
+    return (x if x > 1 else y) + (y := x * 2) + y
 
 
 def _both(p, s):

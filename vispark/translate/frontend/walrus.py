@@ -72,7 +72,7 @@ def _reads(node: ast.stmt) -> list[ast.Name]:
 
 
 def _turns(node: ast.stmt) -> dict[tuple[int, int], int]:
-    """When each name is read and each ``:=`` gives its value, by their places in the text: in the order of evaluation."""
+    """When each name is read and each ``:=`` gives its value, by their places: in the order of evaluation."""
     own = list(_own(node))
     if isinstance(node, ast.Assign | ast.AnnAssign):
         own.sort(key=lambda one: one is not node.value)

@@ -59,7 +59,7 @@ class Numerical(Arrays):
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), ahead, reindexed(array, shape, _same_place))
 
     def _gradient(self, f: Value) -> Array:
-        """Half the differences of the numbers on either side, and the whole ones at the ends; of integers in float64."""
+        """Half the differences of the numbers on either side, the whole ones at the ends; of integers in float64."""
         row = self._one_axis(f, "np.gradient")
         if row.size < 2:
             raise Refusal(f"np.gradient is of two numbers or more, and this is {describe(row)}")

@@ -121,8 +121,8 @@ class Ordering(Numerical):
             second = str(min(int(first) + 1, last))
         else:
             # Of what is no share, and of a NaN, the row is not read beside its places.
-            inside = Number(INT, f"{here} > 0 ? {here} < {last} ? (int){here} : {last} : 0", bounds=(0, last), atom=False)
-            first = self.keep(inside, "first").text
+            inside = f"{here} > 0 ? {here} < {last} ? (int){here} : {last} : 0"
+            first = self.keep(Number(INT, inside, bounds=(0, last), atom=False), "first").text
             second = f"({first} < {last} ? {first} + 1 : {last})"
         below, above = (self.keep(row.at(index), "item") for index in (first, second))
         apart = self.keep(scalars.binary("-", above, below), "apart")
