@@ -58,7 +58,7 @@ class Numerical(Arrays):
         symbol = "!=" if array.type.kind == "b" else "-"
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), ahead, reindexed(array, shape, _same_place))
 
-    def _gradient(self, f: Value) -> Array:
+    def _gradient(self, f: Value) -> Value:
         """Half the differences of the numbers on either side, the whole ones at the ends; of integers in float64."""
         row = self._one_axis(f, "np.gradient")
         if row.size < 2:
