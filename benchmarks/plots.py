@@ -13,6 +13,7 @@ from rich.table import Table
 from benchmarks.measure import Series
 from benchmarks.regression import FLOOR
 from benchmarks.results import Group, duration, read
+from gpu_worker.protocol.extras import install
 from vispark.profiling.profiler import KINDS
 
 try:
@@ -56,7 +57,7 @@ def draw(paths: Sequence[Path], directory: Path, format: str) -> list[Path]:
         If matplotlib is not installed.
     """
     if matplotlib is None:
-        raise RuntimeError("plots need matplotlib: pip install 'vispark[examples]'")
+        raise RuntimeError(f"plots need matplotlib: {install('examples')}")
     found = [results(path) for path in paths]
     directory.mkdir(parents=True, exist_ok=True)
     written = []

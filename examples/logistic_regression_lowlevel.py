@@ -84,7 +84,7 @@ def main(count: int | None, iterations: int) -> None:
             "vispark, straight to the workers": lambda w: gradients(w).values().reduce(operator.add),
         }
         found = {way: descend(gradient, features, rate, iterations, way) for way, gradient in ways.items()}
-        place = points.explain().split("== Data")[1]
+        place = points.explanation().split("== Data")[1]
     reference, slowest = found[PLAIN]
     table = Table("way", "accuracy", "ms an iteration", "times faster", title=f"{len(rows)} rows, {features} features")
     for way, (w, seconds) in found.items():

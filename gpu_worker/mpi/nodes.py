@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpu_worker.protocol.errors import BY_NAME, ProtocolError, VisparkError, WorkerUnavailable
+from gpu_worker.protocol.extras import install
 from gpu_worker.system import log
 from gpu_worker.system.launcher import environment
 from gpu_worker.system.paths import RuntimeDirectory
@@ -53,7 +54,7 @@ def program(name: str) -> str:
     found = str(beside) if beside.exists() else shutil.which(name)
     if not found:
         raise WorkerUnavailable(f"a grid that spans nodes needs Open MPI 5, and there is no {name} here: "
-                                "pip install 'vispark[mpi]'")
+                                f"{install('mpi')}")
     return found
 
 

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
+from gpu_worker.protocol.extras import install
 from gpu_worker.protocol.messages import Status
 from gpu_worker.system import admin
 from gpu_worker.system.paths import MAX_SOCKET_PATH, locate
@@ -140,7 +141,7 @@ def _device(kind: str) -> Finding:
     why = said[-1].partition(": ")[2] or said[-1] if said else f"its process ended with {ran.returncode}"
     if kind == "host":
         return Finding(name, "missing", why, "apt-get install g++, or name a C++ compiler by CXX")
-    return Finding(name, "optional", why, "where there is a GPU and its driver: pip install '.[cuda]' from a checkout")
+    return Finding(name, "optional", why, f"where there is a GPU and its driver: {install('cuda')}")
 
 
 def _driver() -> Finding:
@@ -156,8 +157,7 @@ def _package(name: str, purpose: str, extra: str) -> Finding:
     version = _version(name)
     if version is not None:
         return Finding(name, "ok", f"{version}, for {purpose}", "")
-    return Finding(name, "optional", f"not installed; needed for {purpose}",
-                   f"pip install '.[{extra}]' from a checkout")
+    return Finding(name, "optional", f"not installed; needed for {purpose}", install(extra))
 
 
 def _runtime_directory(explicit: str | None) -> Finding:

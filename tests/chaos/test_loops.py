@@ -102,5 +102,5 @@ def test_a_loop_tells_of_its_newest_snapshot(track: Track):
         steps *= 2
         end = track.blocks().iterate(heat, WEIGHT, steps=steps)
         Grid.gather(end)
-        text = end.explain()
+        text = end.explanation()
     assert f"iterate heat ({steps} steps)" in text

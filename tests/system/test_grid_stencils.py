@@ -85,7 +85,7 @@ def test_steps_that_are_joined_do_not_change_a_bit(sc: SparkContext, boundary):
     assert blocks.count() == 12
     looped = blocks.iterate(heat, 0.1, steps=8)
     said = "3 steps in 1 pass over memory, the last 2 of 8 a step in 1 pass over memory\nheat_kernel ("
-    assert said in looped.explain() and "heat_3_steps (" in looped.explain()
+    assert said in looped.explanation() and "heat_3_steps (" in looped.explanation()
     assert np.array_equal(Grid.gather(looped), listing(blocks, 8))
 
 
@@ -102,8 +102,8 @@ def test_phases_that_are_joined_do_not_change_a_bit(sc: SparkContext):
     grid = Grid(shape, (2, 3, 2), 1, ("mirrored", "periodic", "mirrored"), {"u": "f4", "v": "f4"})
     blocks = by_hand = grid.scatter(sc, {"u": hot(shape), "v": 0.0}).cache("GPU")
     looped = blocks.iterate([(slope, ()), (fill, (np.float32(0.1),))], steps=3)
-    assert "== Stencils ==\nknown once the grid that they start from is loaded" in looped.explain()
-    assert blocks.count() == 12 and "slope_then_fill_2 (" in looped.explain()
+    assert "== Stencils ==\nknown once the grid that they start from is loaded" in looped.explanation()
+    assert blocks.count() == 12 and "slope_then_fill_2 (" in looped.explanation()
     for _ in range(3):
         by_hand = by_hand.halo_extract().halo_shuffle().vmap(slope)
         by_hand = by_hand.halo_extract().halo_shuffle().vmap(fill, np.float32(0.1))

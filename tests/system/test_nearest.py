@@ -55,18 +55,18 @@ def test_a_step_of_kmeans(sc: SparkContext, dtype: str):
             np.testing.assert_allclose(total, expected[key][0], rtol=1e-5, atol=1e-6)
             around[key] = total / count
         assert exact(stats.collectAsMap()) == exact(found)
-    text = stats.explain(sources=True)
+    text = stats.explanation(sources=True)
     for line in ("MapFold(vmap lambda, key)", "nearest_fold (vmap-lambda.cu, matrix work): one launch",
                  "== Plan ==\nvmap lambda", 'extern "C" __global__',
                  "reduceByKey: in the workers, over 20 keys from field '0'",
                  f"each worker sends {20 * (8 + 48 * rows.itemsize + 8)} bytes"):
         assert line in text
-    assert "nearest_labels" in points.vmap(nearest, around).explain()
+    assert "nearest_labels" in points.vmap(nearest, around).explanation()
 
 
 def test_rows_of_other_types_are_told(sc: SparkContext):
     whole = sc.parallelize([np.zeros(48, "int64")]).cache("GPU").vmap(nearest_within(math.inf), np.ones((20, 48)))
-    assert "row by row: matrix work is for rows of float32 or float64, and these are int64" in whole.explain(
+    assert "row by row: matrix work is for rows of float32 or float64, and these are int64" in whole.explanation(
         schema=((48,), "int64"))
 
 

@@ -57,7 +57,7 @@ def test_a_session_that_spans_nodes_goes_over_tcp(sc: SparkContext, numbers: VRD
     found = []
     spent = cost(sc, lambda: found.append(numbers.vmap(lambda x: x + 1).collect()))
     assert found == [[2.0, 3.0, 4.0]] and spent.jobs == 0
-    assert worker.transport == "tcp" and "1 over TCP" in numbers.explain()
+    assert worker.transport == "tcp" and "1 over TCP" in numbers.explanation()
 
 
 def twice(x):
@@ -107,7 +107,7 @@ def test_plans_go_through_spark_where_tcp_does_not_work(
     said = [record.getMessage() for record in caplog.records if record.name == "vispark.runtime.driver.worker"]
     assert len(said) == 1 and "through Spark tasks" in said[0] and why in said[0]
     assert worker.transport == "relay" and numbers.collect() == [1.0, 2.0, 3.0] and begun.collect() == [2.0, 4.0, 6.0]
-    text = numbers.explain()
+    text = numbers.explanation()
     assert "1 through Spark" in text and f"not over TCP: {worker.refused}" in text and why in text
     worker.reached(reach)
     assert worker.transport == "tcp" and numbers.collect() == [1.0, 2.0, 3.0]

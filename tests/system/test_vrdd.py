@@ -389,16 +389,16 @@ def test_folds_of_nothing_and_of_one(sc: SparkContext):
 def test_explain_and_names(sc: SparkContext, capsys: pytest.CaptureFixture):
     cached = floats(sc).send().htod().setName("points").cache()
     twice = scaled(cached, 2).setName("twice as much").cache()
-    text = twice.explain()
+    text = twice.explanation()
     assert capsys.readouterr().out == text + "\n"
     assert "scale" in text and text.count(": 0 partitions held, 0 bytes") == 2
     twice.count()
     assert {line.name for line in report(sc).vrdds} == {"points", "twice as much"}
-    text = twice.explain()
+    text = twice.explanation()
     assert "(twice as much): 2 partitions held, 32 bytes on device" in text
     way = ("relayed", "a Spark task for each worker") if Session.of(sc).relays else ("direct", "no Spark job")
     assert "\n{}: one request and one reply for each worker, {}".format(*way) in text
-    assert "a Spark job" in floats(sc).send().explain()
+    assert "a Spark job" in floats(sc).send().explanation()
     lines = twice.toDebugString().decode()
     assert "scale" in lines and "PythonRDD" in lines
     assert (cached.name(), repr(cached)) == ("points", "VRDD[points]")

@@ -14,7 +14,7 @@ from gpu_worker.protocol.errors import PlanError
 from vispark.api import gather as gathering
 from vispark.api import scatter as scattering
 from vispark.api.boundary import brief_errors
-from vispark.grid.boundary import check_boundary, functions_of, learn, read_boundary
+from vispark.grid.boundary import boundary_words, check_boundary, functions_of, learn, read_boundary
 from vispark.grid.key import BlockKey
 from vispark.grid.spec import Description
 
@@ -97,7 +97,9 @@ class Grid:
         return hash((self.shape, self.splits, self.halo))
 
     def __repr__(self) -> str:
-        return f"Grid({self.shape}, splits={self.splits}, halo={self.halo})"
+        fields = {name: np.dtype(dtype).name for name, dtype in self.fields}
+        return (f"Grid({self.shape}, splits={self.splits}, halo={self.halo}, "
+                f"boundary={boundary_words(self.description)}" + (f", fields={fields})" if fields else ")"))
 
     @property
     def shape(self) -> tuple[int, ...]:

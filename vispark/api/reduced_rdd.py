@@ -121,7 +121,7 @@ class Foldable(RDD[Any]):
         """The fold of its records, by the workers; None where Spark is to fold them."""
 
     @abstractmethod
-    def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+    def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
         """What ``explain`` prints and gives, with the ``reduceByKey`` behind it or why that is a Spark job."""
 
 
@@ -167,9 +167,13 @@ class ReducedRDD(DriverRDD):
         """The number of partitions that was asked for."""
         return self.partitioner.numPartitions
 
-    def explain(self, *, schema: Any = None, sources: bool = False) -> str:
-        """Print, and return, what becomes of it, as ``VRDD.explain`` does: with the fold, and where it runs and why."""
-        return self._source.explained(self._request, schema, sources)
+    def explain(self, *, schema: Any = None, sources: bool = False) -> None:
+        """Print what becomes of it, as ``VRDD.explain`` does: with the fold, and where it runs and why."""
+        print(self.explanation(schema=schema, sources=sources))
+
+    def explanation(self, *, schema: Any = None, sources: bool = False) -> str:
+        """Return the text that :meth:`explain` prints."""
+        return self._source._explained(self._request, schema, sources)
 
     def _records(self) -> list[Any] | None:
         with self._lock:

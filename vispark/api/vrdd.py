@@ -18,6 +18,7 @@ from pyspark.resource import ResourceProfile
 from pyspark.serializers import Serializer
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark.api.appearance import Appearance
 from vispark.api.boundary import brief, brief_errors
 from vispark.api.eager import Ahead
 from vispark.api.explain import Explained, content_of, explain
@@ -45,7 +46,7 @@ _NOT_KEPT = StorageLevel(False, False, False, False)
 
 
 @brief_errors
-class VRDD(Ahead, FoldActions, GridOperations):
+class VRDD(Appearance, Ahead, FoldActions, GridOperations):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
@@ -334,8 +335,8 @@ class VRDD(Ahead, FoldActions, GridOperations):
 
     # -- what is known of the plan ------------------------------------------------------------------------------------
 
-    def explain(self, *, schema: Any = None, sources: bool = False) -> str:
-        """Print, and return, the plan, what workers do for it, with which kernels, and what is held of it already.
+    def explain(self, *, schema: Any = None, sources: bool = False) -> None:
+        """Print the plan, what workers do for it, with which kernels, and what is held of it already.
 
         Parameters
         ----------
@@ -344,10 +345,14 @@ class VRDD(Ahead, FoldActions, GridOperations):
         sources : bool
             Whether to show the kernels' sources.
 
+        See Also
+        --------
+        VRDD.explanation
+
         Examples
         --------
         >>> doubled = sc.parallelize([1.0, 2.0]).cache("GPU").vmap(lambda x: 2 * x)
-        >>> text = doubled.explain(schema=((), "float64"))             # doctest: +ELLIPSIS
+        >>> doubled.explain(schema=((), "float64"))             # doctest: +ELLIPSIS
         == Plan ==
         vmap lambda
           htod  [cached as VRDD ... on device]
@@ -360,7 +365,17 @@ class VRDD(Ahead, FoldActions, GridOperations):
         == Kernels ==
         ...
         """
-        return self.explained("", schema, sources)
+        print(self.explanation(schema=schema, sources=sources))
+
+    def explanation(self, *, schema: Any = None, sources: bool = False) -> str:
+        """Return the text that :meth:`explain` prints.
+
+        Examples
+        --------
+        >>> "lambda" in sc.parallelize([1.0]).cache("GPU").vmap(lambda x: 2 * x).explanation()
+        True
+        """
+        return self._explained("", schema, sources)
 
     def toDebugString(self) -> bytes:
         """The plan, and below it the lineage of the RDD that :meth:`recv` gives."""
@@ -375,9 +390,6 @@ class VRDD(Ahead, FoldActions, GridOperations):
     @property
     def _jrdd_deserializer(self) -> Serializer:  # type: ignore[override]
         return self.ctx.serializer
-
-    def __repr__(self) -> str:
-        return f"VRDD[{self.name() or self._op}]"
 
     def id(self) -> int:
         """The number of the RDD that :meth:`recv` gives."""
@@ -443,13 +455,11 @@ class VRDD(Ahead, FoldActions, GridOperations):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
+    def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
         """As :class:`FoldActions` has it."""
         folds, requests = ({}, {}) if by_key else (self._folds, self._requests)
         wanted = Explained(self._chain(), self.getNumPartitions(), folds, content_of(schema), sources, by_key, requests)
-        text = explain(Session.of(self.ctx), wanted)
-        print(text)
-        return text
+        return explain(Session.of(self.ctx), wanted)
 
     def _received_by(self, source: VRDD) -> ReceivedRDD:
         """What :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""

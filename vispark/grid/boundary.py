@@ -76,6 +76,32 @@ def _edge(given: Any) -> Edge:
     raise PlanError(f"unknown boundary {given!r}; it is {_FORMS}")
 
 
+def boundary_words(description: Description) -> str:
+    """Return the argument ``boundary=`` of a grid, as one would write it; a function as its name."""
+    by_field = {each.field: _words(each.edges) for each in description.edges}
+    if set(by_field) == {""}:
+        return by_field[""]
+    return "{" + ", ".join(f"{field!r}: {words}" for field, words in by_field.items()) + "}"
+
+
+def _words(edges: Sequence[Edge]) -> str:
+    """The rules at the sides, no longer than they have to be."""
+    sides = [_word(edge) for edge in edges]
+    axes = [sides[at] if sides[at] == sides[at + 1] else f"({sides[at]}, {sides[at + 1]})"
+            for at in range(0, len(sides), 2)]
+    if len(set(sides)) == 1:
+        return sides[0]
+    return "(" + ", ".join(axes) + ("," if len(axes) == 1 else "") + ")"
+
+
+def _word(edge: Edge) -> str:
+    if edge.rule == NUMBER:
+        return str(edge.number.item())
+    if edge.rule == FUNCTION:
+        return getattr(_known.get(edge.function), "__name__", "function")
+    return repr(edge.rule)
+
+
 # -- functions --------------------------------------------------------------------------------------------------------
 
 def _keep(function: Callable[..., Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.extras import install
 
 try:
     import fsspec
@@ -157,7 +158,7 @@ def _is_there(path: str) -> bool:
 
 def _need_fsspec(path: str) -> None:
     if fsspec is None:
-        raise PlanError(f"{path} is a URL, which needs fsspec: pip install 'vispark[files]'")
+        raise PlanError(f"{path} is a URL, which needs fsspec: {install('files')}")
 
 
 @contextmanager

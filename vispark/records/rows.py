@@ -61,6 +61,21 @@ class Rows:
     def __init__(self, arrays: Iterable[Given]):
         self._arrays = arrays
 
+    def __repr__(self) -> str:
+        if not isinstance(self._arrays, list | tuple):
+            return "Rows(of arrays that are read once, when the partition is)"
+        if not self._arrays:
+            return "Rows(of no arrays)"
+        first = self._arrays[0]
+        if isinstance(first, Mapping):
+            kind = "{" + ", ".join(f"{name}: {_kind(array)}" for name, array in first.items()) + "}"
+            first = next(iter(first.values()), ())
+        else:
+            kind = _kind(first)
+        count = sum(len(next(iter(given.values()), ())) if isinstance(given, Mapping) else len(given)
+                    for given in self._arrays)
+        return f"Rows({count:,} rows of {kind}, in {len(self._arrays)} array{'s' * (len(self._arrays) != 1)}, on host)"
+
     def __iter__(self) -> Iterator[Any]:
         return chain.from_iterable(map(_rows, self._arrays))
 
@@ -102,6 +117,13 @@ def _check(number: int, name: str, array: np.ndarray, before: list[np.ndarray]) 
     if before and (array.dtype, array.shape[1:]) != (before[0].dtype, before[0].shape[1:]):
         raise RecordError(f"{what} is {_described(array)}, and array 0 is {_described(before[0])}; rows are stacked "
                           "and must be alike")
+
+
+def _kind(array: Any) -> str:
+    """The dtype and the shape of a row of an array."""
+    if not isinstance(array, np.ndarray):
+        return type(array).__name__
+    return array.dtype.name + (f"[{', '.join(map(str, array.shape[1:]))}]" if array.ndim > 1 else "")
 
 
 def _described(array: Any) -> str:

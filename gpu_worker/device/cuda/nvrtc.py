@@ -22,6 +22,7 @@ from typing import Any
 
 from gpu_worker.device.base import INCLUDES, Source
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable
+from gpu_worker.protocol.extras import install
 from gpu_worker.protocol.plans import CHECKS_FILE
 
 try:
@@ -31,7 +32,7 @@ except ImportError as _error:
     _MISSING = str(_error)
 
 #: What a user runs to get the ``cuda`` device's packages.
-INSTALL = "pip install 'vispark[cuda]'"
+INSTALL = install("cuda")
 
 NO_HEADERS = "CUDA's own headers are not installed; set CUDA_HOME, or: pip install 'cuda-toolkit[cccl,cudart]'"
 

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.extras import install
 
 try:
     import pyarrow
@@ -112,7 +113,7 @@ class Format:
 def require() -> None:
     """Raise PlanError where the library that parses is not installed."""
     if pyarrow is None:
-        raise PlanError("reading text needs pyarrow: pip install 'vispark[text]'")
+        raise PlanError(f"reading text needs pyarrow: {install('text')}")
 
 
 def single_spaces(data: bytes) -> bytes:

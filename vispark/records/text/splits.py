@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from gpu_worker.protocol.errors import PlanError
+from gpu_worker.protocol.extras import install
 
 try:
     import fsspec
@@ -92,7 +93,7 @@ def opened(path: str) -> BinaryIO:
 def fsspec_of(path: str):
     """The file system of a URL."""
     if fsspec is None:
-        raise PlanError(f"{path} is a URL, which needs fsspec: pip install 'vispark[files]'")
+        raise PlanError(f"{path} is a URL, which needs fsspec: {install('files')}")
     return fsspec.core.url_to_fs(path)[0]
 
 

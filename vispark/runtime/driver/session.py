@@ -549,8 +549,10 @@ class Session:
         load = HandingBack(Load(self.credentials, chain, profile is not None))
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
         kept = self._kept(chain)
-        if kept[-1].contents:
-            log.warning("%d partitions of %s are made again by a Spark job", len(partitions), kept[-1].cached)
+        lost = sum(partition in kept[-1].contents for partition in partitions)
+        if lost:
+            log.warning("VRDD %s: %d partition%s lost, and loaded again by a Spark job", kept[-1].cached, lost,
+                        " was" if lost == 1 else "s were")
         untold = [residency for residency in kept if residency.tokens is None or not residency.contents]
         if untold:
             tokens.setName(f"vispark tokens of {kept[-1].cached.name}").persist(StorageLevel.MEMORY_ONLY)

@@ -98,6 +98,12 @@ _WRITTEN = {getattr(np, name): one for name, one in NUMPY.items() if hasattr(np,
     getattr(math, name): one for name, one in MATH.items()} | {functools.reduce: reduce}
 
 
+def names() -> list[str]:
+    """Return the names of the functions that are written here, with their modules."""
+    return [*(f"numpy.{name}" for name in NUMPY if hasattr(np, name)), *(f"math.{name}" for name in MATH),
+            f"functools.{reduce.__name__}"]
+
+
 def written(value: object, _: object = None) -> Callable[..., Any] | None:
     """What stands for a function of NumPy or Python, or None."""
     try:

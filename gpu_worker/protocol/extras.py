@@ -1,0 +1,19 @@
+"""The commands that install what optional features need."""
+
+from __future__ import annotations
+
+#: The extras of setup.cfg that hints name.
+EXTRAS = ("cuda", "mpi", "files", "text", "examples")
+
+
+def install(extra: str) -> str:
+    """Return the command that installs an extra; vispark is installed from a checkout, which no package index has.
+
+    Examples
+    --------
+    >>> install("text")
+    "pip install '.[text]' in a checkout of vispark"
+    """
+    if extra not in EXTRAS:
+        raise KeyError(f"there is no extra {extra!r}; there are {', '.join(EXTRAS)}")
+    return f"pip install '.[{extra}]' in a checkout of vispark"

@@ -1,0 +1,90 @@
+"""How a VRDD looks where a prompt or a notebook shows it: what it holds, and where; nothing is computed for that."""
+
+from __future__ import annotations
+
+import html
+from abc import abstractmethod
+
+from vispark.api.lineage_walk import History
+from vispark.errors import VisparkError
+from vispark.lower.grid import lowering
+from vispark.lower.stages import FETCH
+from vispark.plan import ops
+from vispark.records.partition_schema import Content
+from vispark.records.summary import size, summary
+from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.session import Session
+
+#: A plan of at most so many operations is looked at to say what its records will be.
+_MOST = 64
+
+
+class Appearance(History):
+    """The texts of a VRDD for people."""
+
+    @abstractmethod
+    def name(self) -> str | None: ...
+
+    def __repr__(self) -> str:
+        return f"VRDD[{self.name() or self._op}]: " + "; ".join(text for _, text in self._facts())
+
+    def _repr_html_(self) -> str:
+        """The same words as a table, which notebooks show."""
+        rows = "".join(f"<tr><th>{label}</th><td>{html.escape(text)}</td></tr>" for label, text in self._facts())
+        return f"<table><caption>VRDD[{html.escape(self.name() or str(self._op))}]</caption>{rows}</table>"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        """What is known, as label and text."""
+        nearest: History | None = self
+        while nearest is not None and nearest._residency is None:
+            nearest = nearest._before
+        residency = None if nearest is None else nearest._residency
+        contents = self._foreseen(residency)
+        held = "records not known before the first action" if contents is None else summary(contents)
+        return [("records", held), ("partitions", self._partition_words()),
+                ("place", self._place_words(residency, nearest is self))]
+
+    def _partition_words(self) -> str:
+        try:
+            number = self.getNumPartitions()
+        except (AssertionError, AttributeError, TypeError):     # PySpark's, of a context that was stopped
+            return "of a SparkContext that was stopped"
+        return f"{number} partition" + "s" * (number != 1)
+
+    def _foreseen(self, residency: Residency | None) -> list[Content] | None:
+        """What the partitions look like, where that follows from what is known of those that are cached."""
+        if residency is None or self.ctx._jsc is None or len(residency.contents) < self.getNumPartitions():
+            return None
+        contents = dict(residency.contents)
+        chain = self._recent()
+        if residency is self._residency:
+            return list(contents.values())
+        if len(chain) > _MOST:
+            return None
+        try:
+            work = lowering(chain, residency.cached, FETCH, contents.values(), Session.of(self.ctx).workers.room)
+            for partition, content in contents.items():
+                work.add(partition, content)
+            return list(work.results().values())
+        except VisparkError:        # told by the action
+            return None
+
+    def _place_words(self, residency: Residency | None, is_own: bool) -> str:
+        if residency is None:
+            return "lazy: computed by each action, from the RDD that was sent"
+        if self.ctx._jsc is None:
+            return "gone with the SparkContext that was stopped"
+        chain = self._recent()
+        place = ops.place_of(chain[:max(number for number, node in enumerate(chain) if node.cached) + 1])
+        device = Session.of(self.ctx).options.device
+        where = "host memory" if place == "host" else "the device" + (f" ({device})" if device != "auto" else "")
+        there = len(residency.places)
+        if not is_own:
+            return f"lazy: computed by each action, from VRDD {residency.cached}, which is kept " + \
+                f"{'in' if place == 'host' else 'on'} {where}"
+        prefix = "in" if place == "host" else "on"
+        if not there:
+            return f"to be cached {prefix} {where}, by the first action"
+        nbytes = sum(residency.contents[each].nbytes for each in list(residency.places) if each in residency.contents)
+        partly = "" if there == len(residency.contents) else f"{there} of {len(residency.contents)} partitions "
+        return f"{partly}cached {prefix} {where}, {size(nbytes)}"

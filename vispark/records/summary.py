@@ -1,0 +1,75 @@
+"""A few words on what partitions hold, for people: ``1,000 records of float32[3]``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from vispark.records.layout import BY_NAME, Part
+from vispark.records.partition_schema import Content
+
+
+def summary(contents: Iterable[Content]) -> str:
+    """Return how many records partitions hold, and of which dtype and shape each is.
+
+    Examples
+    --------
+    >>> from gpu_worker.protocol.messages import Field, Signature
+    >>> from vispark.records.layout import Layout
+    >>> rows = Layout("elements", False, (Part("", "array", ("<f4",)),))
+    >>> summary([Content(5, 0, rows, (Signature((Field("", "<f4", (5, 3)),)),))] * 2)
+    '10 records of float32[3]'
+    """
+    contents = list(contents)
+    count = sum(content.count for content in contents)
+    kinds = list(dict.fromkeys(kind for content in contents if content.count for kind in _kinds(content)))
+    noun = "record" if count == 1 else "records"
+    return f"{count:,} {noun}" + (f" of {_merged(kinds)}" if kinds else "")
+
+
+def size(nbytes: int) -> str:
+    """Return a number of bytes as people write it.
+
+    Examples
+    --------
+    >>> size(8000), size(3 * 2**30)
+    ('7.8 KiB', '3 GiB')
+    """
+    number, unit = float(nbytes), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if number < 1024:
+            break
+        number, unit = number / 1024, larger
+    return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
+
+
+def _kinds(content: Content) -> list[str]:
+    """The kinds of the records of a partition, each as its key and its parts' dtypes and shapes."""
+    layout = content.layout
+    if layout.only == "keys":
+        return ["keys"]
+    first = int(layout.kind == "elements")
+    found = []
+    for signature in content.signatures:
+        shapes = {field.name: field.shape[first:] for field in signature.fields}
+        parts = [(part.name, _part(part, shapes.get(part.name, ()))) for part in layout.parts]
+        text = ", ".join(f"{name}: {kind}" if layout.named else kind for name, kind in parts)
+        if layout.named:
+            text = f"{{{text}}}"
+        elif layout.tupled:
+            text = f"({text})"
+        found.append(f"(key, {text})" if layout.keyed else text)
+    return found
+
+
+def _part(part: Part, shape: Sequence[int]) -> str:
+    """A part's dtype and shape; Python's numbers by their type."""
+    kind = part.types[0] if len(part.types) == 1 and part.types[0] in BY_NAME else part.dtype.name
+    if part.form == "tuple" and shape:
+        return f"({', '.join(part.types if len(part.types) > 1 else [kind] * shape[-1])})" if shape[-1] <= 8 else \
+            f"tuples of {shape[-1]} {kind}"
+    return kind + (f"[{', '.join(map(str, shape))}]" if shape else "")
+
+
+def _merged(kinds: Sequence[str]) -> str:
+    """One kind, or a few, or how many."""
+    return " or ".join(kinds) if len(kinds) <= 2 else f"{kinds[0]} and {len(kinds) - 1} other kinds"
