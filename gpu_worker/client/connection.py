@@ -44,6 +44,7 @@ from gpu_worker.protocol.messages import (
 )
 from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload
 from gpu_worker.protocol.shared import Loan
+from gpu_worker.protocol.system import start_thread
 from gpu_worker.protocol.versions import answer
 from gpu_worker.protocol.wire import PATIENT_SECONDS, Connection, close_all, error_of
 from gpu_worker.system import log
@@ -345,7 +346,10 @@ class Lease:
         self._way = way
         self._closed = threading.Event()
         self._connection, self.worker = self._acquire()
-        threading.Thread(target=self._hold, name="vispark-lease", daemon=True).start()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._connection.close)
+            start_thread(self._hold, name="vispark-lease")
+            undo.pop_all()
 
     def close(self) -> None:
         """Let go; the session ends after its lease time."""
@@ -386,6 +390,9 @@ class Lease:
             return True
         except VisparkError as error:
             _log.warning("the lease of session %s cannot be taken anew: %s", self._hello.session, error)
+            return False
+        except Exception:
+            _log.exception("the lease of session %s cannot be taken anew", self._hello.session)
             return False
 
 

@@ -12,12 +12,12 @@ import os
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from gpu_worker.daemon.session_state import ADMIN_ROLES, check
 from gpu_worker.daemon.supervisor import Keeper
 from gpu_worker.mpi.cluster import Cluster
-from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
+from gpu_worker.protocol.errors import OutOfResources, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
     VERSION,
     AdminReply,
@@ -36,6 +36,7 @@ from gpu_worker.protocol.messages import (
     Withdraw,
     Withdrawn,
 )
+from gpu_worker.protocol.system import as_error, start_thread, system_call
 from gpu_worker.protocol.versions import greeting, other_version
 from gpu_worker.protocol.wire import MAX_GREETING, Connection, close_all, failure_of
 from gpu_worker.system.failpoints import failpoint
@@ -49,6 +50,8 @@ _log = logging.getLogger(__name__)
 _BACKLOG = 256
 _SEND_SECONDS = 5.0
 _LAST_WORDS_SECONDS = 1.0
+#: How long the loop stands still after a turn that failed, in seconds.
+_AFTER_DEFECT_SECONDS = 0.1
 
 
 class Daemon:
@@ -99,15 +102,25 @@ class Daemon:
     def run(self) -> None:
         """Serve until :meth:`stop`, or until idle for long."""
         while not self._stopping:
-            expiry, empty_since = self._keeper.expire()
-            due = [self._greeters.sweep(), self._keeper.doors.sweep(), expiry]
-            if self._idle is not None and empty_since is not None:
-                if time.monotonic() >= empty_since + self._idle:
-                    _log.info("no session for %g s", self._idle)
+            try:
+                if self._is_idle():
                     return
-                due.append(empty_since + self._idle)
-            earliest = min((moment for moment in due if moment is not None), default=None)
-            self._watcher.wait(None if earliest is None else max(earliest - time.monotonic(), 0.0))
+            except Exception:
+                _log.exception("a turn of the daemon's loop failed")
+                time.sleep(_AFTER_DEFECT_SECONDS)
+
+    def _is_idle(self) -> bool:
+        """Do what is due, wait until something happens, and serve that; whether there was no session for long."""
+        expiry, empty_since = self._keeper.expire()
+        due = [self._greeters.sweep(), self._keeper.doors.sweep(), expiry]
+        if self._idle is not None and empty_since is not None:
+            if time.monotonic() >= empty_since + self._idle:
+                _log.info("no session for %g s", self._idle)
+                return True
+            due.append(empty_since + self._idle)
+        earliest = min((moment for moment in due if moment is not None), default=None)
+        self._watcher.wait(None if earliest is None else max(earliest - time.monotonic(), 0.0))
+        return False
 
     def stop(self) -> None:
         """Make :meth:`run` return; may be called from anywhere, signal handlers included."""
@@ -115,17 +128,22 @@ class Daemon:
         self._watcher.wake()
 
     def close(self) -> None:
-        """End all sessions and give everything back."""
+        """End all sessions and give everything back; what fails of it does not keep the rest from being done."""
+        with ExitStack() as stack:
+            stack.callback(self._close_files)
+            for part in (self._cluster.close, self._keeper.stop, self._greeters.close, self._close_listener):
+                stack.callback(part)
+        _log.info("daemon ended")
+
+    def _close_listener(self) -> None:
         if self._listener is not None:
             self._watcher.forget(self._listener)
             self._listener.close()
             self._directory.socket.unlink(missing_ok=True)
-        self._greeters.close()
-        self._keeper.stop()
-        self._cluster.close()
+
+    def _close_files(self) -> None:
         with suppress(OSError):
             self._directory.sessions.rmdir()
-        _log.info("daemon ended")
 
     def released(self) -> None:
         """The lock is free: answer those who asked for the end."""
@@ -137,7 +155,13 @@ class Daemon:
 
     def _begin(self, sock: socket.socket) -> None:
         self._greeters.add(sock)
-        threading.Thread(target=self._serve, args=[sock], name="connection", daemon=True).start()
+        try:
+            start_thread(self._serve, [sock], name="connection")
+        except OutOfResources as error:
+            _log.warning("refused: %s", error)
+            self._greeters.remove(sock)
+            self._refuse(Connection(sock), error, Greeting)
+            sock.close()
 
     def _serve(self, sock: socket.socket) -> None:
         """Greet a connection, and answer or pass on what it wants."""
@@ -150,12 +174,19 @@ class Daemon:
             _log.debug("a peer went away: %s", error)
         except VisparkError as error:
             _log.info("refused: %s", error)
-            sock.settimeout(_SEND_SECONDS)
-            with suppress(WorkerLost):
-                connection.send(failure_of(error), of)
+            self._refuse(connection, error, of)
+        except Exception as error:
+            _log.exception("a connection met a defect")
+            self._refuse(connection, as_error(error), of)
         finally:
             if not kept:
                 sock.close()
+
+    def _refuse(self, connection: Connection, error: VisparkError, of: object) -> None:
+        """Tell a client, which may be gone, why it is refused."""
+        with suppress(VisparkError, OSError):
+            connection.socket.settimeout(_SEND_SECONDS)
+            connection.send(failure_of(error), of)
 
     def _greeting(self, connection: Connection) -> Hello:
         """The connection's first message, from one of our user."""
@@ -198,20 +229,21 @@ class Daemon:
         sock = connection.socket
 
         def closed() -> None:
-            self._watcher.forget(sock)
-            sock.close()
-            self._keeper.lease_closed(hello.session)
+            with ExitStack() as stack:
+                stack.callback(self._keeper.lease_closed, hello.session)
+                stack.callback(sock.close)
+                self._watcher.forget(sock)
             _log.info("a lease of session %s closed", hello.session)
 
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._keeper.lease_closed, hello.session)
             failpoint("authenticated")
             sock.settimeout(_SEND_SECONDS)
             connection.send(Leased(self._worker), AdminReply)
-        except VisparkError:
-            self._keeper.lease_closed(hello.session)
-            raise
-        # A lease's holder never speaks again: whatever there is to read is its end.
-        self._watcher.watch(sock, closed)
+            # A lease's holder never speaks again: whatever there is to read is its end.
+            with system_call("a lease"):
+                self._watcher.watch(sock, closed)
+            stack.pop_all()
 
     # -- administration -----------------------------------------------------------------------------------------------
 

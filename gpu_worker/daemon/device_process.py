@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from gpu_worker.protocol.codec import encode
-from gpu_worker.protocol.control import Configuration, HandOver, Registration, Taken
-from gpu_worker.protocol.errors import VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.control import NOT_TAKEN, Configuration, HandOver, Registration, Taken
+from gpu_worker.protocol.errors import WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import Death
+from gpu_worker.protocol.system import refused, system_call
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.system import crash_record, log
 from gpu_worker.system.launcher import environment
@@ -48,6 +51,8 @@ class DeviceProcess:
         Readable once the process has ended.
     buried : bool
         Whether its end has been dealt with, which is done under the lock ``burial``.
+    is_watched : bool
+        Whether the daemon's loop waits for its end.
     """
 
     def __init__(self, directory: RuntimeDirectory, found: Registration, control: Connection, pidfd: int,
@@ -56,11 +61,14 @@ class DeviceProcess:
         self.pidfd = pidfd
         self._directory = directory
         self._control = control
+        #: The connection that failed last, where it did.
+        self._broken: Connection | None = None
         self._child = child
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self.burial = threading.Lock()
         self.buried = False
+        self.is_watched = False
 
     def __del__(self) -> None:
         # Not earlier: other threads may still ask whether the process has ended.
@@ -77,27 +85,33 @@ class DeviceProcess:
             If it cannot be started or ends at once; with the last lines it printed.
         WorkerLost
             If it was killed meanwhile.
+        OutOfMemory, OutOfResources
+            If the system has no room for it.
         """
         path = directory.session_socket(configuration.session)
-        path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
-            path.chmod(0o600)
-            listener.listen()
-            child = _spawn(directory, configuration, listener)
-        try:
-            return cls._connected(directory, configuration.session, START_SECONDS, child)
-        except VisparkError as error:
-            # Its sockets close a little before it has ended.
-            with suppress(subprocess.TimeoutExpired):
-                child.wait(_END_SECONDS)
-            if child.returncode == -signal.SIGKILL:
-                raise WorkerLost("the device process was killed while it started") from error
-            child.kill()
-            child.wait()
-            raise WorkerUnavailable(
-                f"the device process of session {configuration.session} ended before it was ready",
-                detail=log.tail(directory.process_log, _LOG_LINES)) from error
+        with ExitStack() as undo:
+            with system_call("a device process", WorkerUnavailable):
+                path.unlink(missing_ok=True)
+                with socket.socket(socket.AF_UNIX) as listener:
+                    listener.bind(str(path))
+                    path.chmod(0o600)
+                    listener.listen()
+                    child = _spawn(directory, configuration, listener)
+                undo.callback(_killed, child)
+                _configure(child, configuration)
+            try:
+                process = cls._connected(directory, configuration.session, START_SECONDS, child)
+            except WorkerLost as error:
+                # Its sockets close a little before it has ended.
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(_END_SECONDS)
+                if child.returncode == -signal.SIGKILL:
+                    raise WorkerLost("the device process was killed while it started") from error
+                raise WorkerUnavailable(
+                    f"the device process of session {configuration.session} ended before it was ready",
+                    detail=log.tail(directory.process_log, _LOG_LINES)) from error
+            undo.pop_all()
+        return process
 
     @classmethod
     def adopt(cls, directory: RuntimeDirectory, session: str) -> DeviceProcess:
@@ -112,20 +126,35 @@ class DeviceProcess:
 
     @classmethod
     def _connected(cls, directory, session, seconds, child) -> DeviceProcess:
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.settimeout(seconds)
-            sock.connect(str(directory.session_socket(session)))
-            check_peer(sock, f"the device process of session {session}")
-            control = Connection(sock)
-            found, _ = control.receive(Registration)
-            return cls(directory, found, control, os.pidfd_open(found.pid), child)
-        except OSError as error:
-            sock.close()
-            raise WorkerLost(f"session {session} has no device process: {error}") from error
-        except VisparkError:
-            sock.close()
-            raise
+        with ExitStack() as undo:
+            control, found = _controlled(directory, session, seconds)
+            undo.callback(control.close)
+            with system_call(f"the end of the device process of session {session}", WorkerLost):
+                pidfd = os.pidfd_open(found.pid)
+            undo.pop_all()
+        return cls(directory, found, control, pidfd, child)
+
+    def reconnect(self) -> None:
+        """Connect anew to the process, which lives and has closed the connection.
+
+        Raises
+        ------
+        WorkerLost
+            If it did not close it, or does not answer.
+        """
+        with self._lock:
+            if self._control is not self._broken:
+                return      # another thread did it
+            closed = select.poll()
+            closed.register(self._control.socket, 0)
+            if not closed.poll(0):
+                raise WorkerLost("the device process does not answer")
+            control, found = _controlled(self._directory, self.found.session, ADOPT_SECONDS)
+            if found.epoch != self.found.epoch:
+                control.close()
+                raise WorkerLost("the device process has a successor")
+            self._control.close()
+            self._control = control
 
     def hand_over(self, message: HandOver, client: socket.socket, seconds: float = HAND_OVER_SECONDS) -> int:
         """Pass a client's connection on with a message, which gets a number here; the process's clients then.
@@ -134,15 +163,21 @@ class DeviceProcess:
         ------
         WorkerLost
             If the process has ended or does not answer within ``seconds``.
+        OutOfMemory, OutOfResources
+            If this process or that one has no room for it; it does not have the connection.
         """
         with self._lock:
+            self._broken = self._control
             number = next(self._numbers)
             self._control.socket.settimeout(seconds)
             self._control.send(replace(message, number=number), HandOver, [client.fileno()])
             while True:
                 taken, _ = self._control.receive(Taken, cap=64)
                 # Lower numbers are late answers to those who no longer waited.
+                if taken.number == number and taken.clients == NOT_TAKEN:
+                    raise refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a connection to a device process")
                 if taken.number == number:
+                    self._broken = None
                     return taken.clients
 
     def ended(self, seconds: float = 0.0) -> bool:
@@ -168,6 +203,25 @@ class DeviceProcess:
         _log.error("process %d does not end", self.found.pid)
 
 
+def _controlled(directory: RuntimeDirectory, session: str, seconds: float) -> tuple[Connection, Registration]:
+    """Return a connection to a session's process, and what that says of itself. Raises as :meth:`adopt`."""
+    with ExitStack() as undo, system_call(f"session {session} has no device process", WorkerLost):
+        sock = undo.enter_context(socket.socket(socket.AF_UNIX))
+        sock.settimeout(seconds)
+        sock.connect(str(directory.session_socket(session)))
+        check_peer(sock, f"the device process of session {session}")
+        found, _ = Connection(sock).receive(Registration)
+        undo.pop_all()
+    return Connection(sock), found
+
+
+def _killed(child: subprocess.Popen) -> None:
+    if child.stdin is not None:
+        child.stdin.close()
+    child.kill()
+    child.wait()
+
+
 def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: socket.socket) -> subprocess.Popen:
     command = [sys.executable, "-P", "-m", "gpu_worker.server.device_process", str(listener.fileno()),
                configuration.session, str(configuration.epoch)]
@@ -175,13 +229,13 @@ def _spawn(directory: RuntimeDirectory, configuration: Configuration, listener: 
     # The cores are Spark's too: threads that wait for the next kernel must not spin on them.
     variables = {"OMP_WAIT_POLICY": "passive"} | environment(directory)
     try:
-        child = subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, stdout=output,
-                                 stderr=output, env=variables, start_new_session=True)
-    except OSError as error:
-        raise WorkerUnavailable(f"no device process can be started: {error}") from error
+        return subprocess.Popen(command, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, stdout=output,
+                                stderr=output, env=variables, start_new_session=True)
     finally:
         os.close(output)
+
+
+def _configure(child: subprocess.Popen, configuration: Configuration) -> None:
     # It reads its secret here, for arguments are everybody's to see. A pipe holds more than a configuration.
     with suppress(BrokenPipeError), child.stdin as pipe:
         pipe.write(encode(configuration, Configuration))
-    return child

@@ -7,8 +7,10 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +19,14 @@ from gpu_worker.daemon.session_state import End, Instruction, Session, Sessions,
 from gpu_worker.daemon.snapshot_store import Snapshot, Vault
 from gpu_worker.daemon.tcp_listener import Doors
 from gpu_worker.protocol.control import VISITOR, Configuration, Door, HandOver
-from gpu_worker.protocol.errors import ProtocolError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.errors import (
+    OutOfResources,
+    ProtocolError,
+    Unauthorized,
+    VisparkError,
+    WorkerLost,
+    WorkerUnavailable,
+)
 from gpu_worker.protocol.messages import (
     Death,
     Deposit,
@@ -31,6 +40,7 @@ from gpu_worker.protocol.messages import (
     SessionStatus,
     Withdraw,
 )
+from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.paths import RuntimeDirectory
@@ -43,6 +53,8 @@ _HAND_OVER_ATTEMPTS = 8
 _REPORT_SECONDS = 2.0
 #: A process's sockets close a little before it counts as ended.
 _DEATH_SECONDS = 1.0
+#: When a thread is asked for again that ends a session, in seconds.
+_END_AGAIN_SECONDS = 1.0
 
 
 class Keeper:
@@ -66,7 +78,10 @@ class Keeper:
         # A clock in milliseconds outruns any count of processes.
         self._sessions = Sessions(time.monotonic, last_epoch=int(time.time() * 1000))
         self._processes: dict[str, Future[DeviceProcess]] = {}
-        self._endings: dict[str, threading.Thread] = {}
+        #: Done once nothing is left of an earlier session of a name.
+        self._endings: dict[str, Future[None]] = {}
+        #: The ends for which the system had no thread yet.
+        self._unended: deque[Callable[[], None]] = deque()
         self._vault = Vault()
         self._anchors: dict[Watch, int] = {}
         self._lock = threading.Lock()
@@ -85,14 +100,24 @@ class Keeper:
                 _log.info("session %s is not adopted: %s", name, error)
                 self._remove_files(name)
                 continue
-            door = process.found.door and self.doors.open_again(process.found.door)
-            with self._lock:
-                self._processes[name] = Future()
-                instructions = self._sessions.adopt(replace(process.found, door=door))
+            self._adopt(name, process)
+
+    def _adopt(self, name: str, process: DeviceProcess) -> None:
+        door = process.found.door and self.doors.open_again(process.found.door)
+        coming: Future[DeviceProcess] = Future()
+        with self._lock:
+            self._processes[name] = coming
+            instructions = self._sessions.adopt(replace(process.found, door=door))
+        try:
             self._watch_process(process)
-            self._processes[name].set_result(process)
+            coming.set_result(process)
             self._carry_out(instructions)
-            _log.info("session %s is adopted with process %d, epoch %d", name, process.found.pid, process.found.epoch)
+        except VisparkError as error:
+            # It goes on; that it, or an executor, has ended is noticed when somebody asks for it.
+            _log.error("session %s is not watched: %s", name, error)
+            if not coming.done():
+                coming.set_result(process)
+        _log.info("session %s is adopted with process %d, epoch %d", name, process.found.pid, process.found.epoch)
 
     def lease(self, hello: Hello) -> None:
         """A driver leases its session; :meth:`lease_closed` must follow."""
@@ -208,8 +233,13 @@ class Keeper:
         with self._lock:
             instructions = self._sessions.expire()
         self._carry_out(instructions)
+        self._end_threads()
         with self._lock:
-            return self._sessions.next_expiry(), self._sessions.empty_since()
+            expiry, empty_since = self._sessions.next_expiry(), self._sessions.empty_since()
+        if self._unended:
+            again = time.monotonic() + _END_AGAIN_SECONDS
+            return again if expiry is None else min(expiry, again), None
+        return expiry, empty_since
 
     def stop(self) -> None:
         """End all sessions and take no more; returns when nothing is left of them."""
@@ -218,8 +248,10 @@ class Keeper:
             self._stopped = True
             instructions = self._sessions.stop()
         self._carry_out(instructions)
-        for thread in list(self._endings.values()):
-            thread.join()
+        while self._unended:
+            self._unended.popleft()()
+        for ending in list(self._endings.values()):
+            ending.result()
         self._clear_worlds()
 
     # -- questions ----------------------------------------------------------------------------------------------------
@@ -254,12 +286,19 @@ class Keeper:
                 self._processes[name] = Future()
             session, coming = self._sessions.get(name), self._processes.get(name)
             ending = self._endings.get(name)
-        self._carry_out(instructions)
-        for start in starts:
+        if not starts:
+            self._carry_out(instructions)
+            return coming
+        try:
+            self._carry_out(instructions)
             if ending is not None:
                 # An earlier session of the same name is still clearing away its files.
-                ending.join()
-            self._start(session, start.epoch, coming)
+                ending.result()
+            self._start(session, starts[0].epoch, coming)
+        except Exception as error:
+            # Others wait for it, and the next greeting tries again.
+            _log.exception("session %s gets no device process", name)
+            self._not_started(name, starts[0].epoch, coming, as_error(error))
         return coming
 
     def _handed_over(self, coming: Future[DeviceProcess], session: str, message: HandOver,
@@ -279,9 +318,18 @@ class Keeper:
                 self._process_ended(process)
                 return False
             # It may have the client all the same, who must try again with a new connection.
+            self._reconnect(process)
+            raise
+
+    def _reconnect(self, process: DeviceProcess) -> None:
+        """Speak again to a process that closed its connection, or end it where it does not answer."""
+        try:
+            process.reconnect()
+            _log.info("process %d is connected to anew", process.found.pid)
+        except VisparkError as error:
+            _log.error("process %d is ended: %s", process.found.pid, error)
             process.terminate()
             self._process_ended(process)
-            raise
 
     def _start(self, session: Session, epoch: int, coming: Future[DeviceProcess]) -> None:
         configuration = Configuration(session.name, session.secret, session.application, session.options, epoch,
@@ -290,13 +338,20 @@ class Keeper:
             process = DeviceProcess.start(self._directory, configuration)
         except VisparkError as error:
             _log.error("%s", error)
-            with self._lock:
-                self._sessions.process_ended(session.name, epoch, Death(False, 0, failure_of(error)))
-            coming.set_exception(error)
+            self._not_started(session.name, epoch, coming, error)
             return
-        self._watch_process(process)
+        with ExitStack() as undo:
+            undo.callback(process.autopsy)
+            undo.callback(process.terminate)
+            self._watch_process(process)
+            undo.pop_all()
         coming.set_result(process)
         _log.info("session %s has process %d, epoch %d", session.name, process.found.pid, epoch)
+
+    def _not_started(self, name: str, epoch: int, coming: Future[DeviceProcess], error: VisparkError) -> None:
+        with self._lock:
+            self._sessions.process_ended(name, epoch, Death(False, 0, failure_of(error)))
+        coming.set_exception(error)
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -310,23 +365,46 @@ class Keeper:
             coming, before = self._processes.pop(end.session, None), self._endings.get(end.session)
             for watch in [watch for watch in self._anchors if watch.session == end.session]:
                 self._forget_anchor(watch)
-            thread = threading.Thread(target=self._end_session, args=[end.session, coming, before], daemon=True)
-            self._endings[end.session] = thread
-            # Whoever finds it there may wait for it.
-            thread.start()
+            ending: Future[None] = Future()
+            self._endings[end.session] = ending
+        self._unended.append(partial(self._end_session, end.session, coming, before, ending))
+        self._end_threads()
 
-    def _end_session(self, name: str, coming: Future[DeviceProcess] | None, before: threading.Thread | None) -> None:
+    def _end_threads(self) -> None:
+        """Start a thread for each end that waits for one; :meth:`expire` tries again where there is none."""
+        while self._unended:
+            try:
+                end = self._unended.popleft()
+            except IndexError:      # another thread has it
+                return
+            try:
+                start_thread(end, name="end of a session")
+            except OutOfResources as error:
+                self._unended.appendleft(end)
+                _log.warning("a session ends later: %s", error)
+                return
+
+    def _end_session(self, name: str, coming: Future[DeviceProcess] | None, before: Future[None] | None,
+                     ending: Future[None]) -> None:
+        """End a session's process and remove what is left of it; ``ending`` is done then, whatever failed of that."""
         if before is not None:
-            before.join()
+            before.result()
+        for step in (partial(self._end_process, coming), partial(self._remove_files, name),
+                     partial(self._vault.drop, name)):
+            try:
+                step()
+            except Exception:
+                _log.exception("session %s does not end as it should", name)
+        _log.info("session %s ended", name)
+        with self._lock:
+            if self._endings.get(name) is ending:
+                del self._endings[name]
+        ending.set_result(None)
+
+    def _end_process(self, coming: Future[DeviceProcess] | None) -> None:
         if coming is not None and coming.exception() is None:
             coming.result().terminate()
             self._process_ended(coming.result())
-        self._remove_files(name)
-        self._vault.drop(name)
-        _log.info("session %s ended", name)
-        with self._lock:
-            if self._endings.get(name) is threading.current_thread():
-                del self._endings[name]
 
     def _clear_worlds(self) -> None:
         """Remove the sockets of worlds that did not come to be."""
@@ -338,15 +416,23 @@ class Keeper:
         self._directory.session_box(name).unlink(missing_ok=True)
 
     def _watch_anchor(self, watch: Watch) -> None:
-        try:
-            pidfd = os.pidfd_open(watch.pid)
-        except OSError:
-            with self._lock:
-                self._sessions.anchor_gone(watch.session, watch.pid)
-            return
+        with ExitStack() as undo:
+            undo.callback(self._anchor_unknown, watch)
+            try:
+                pidfd = os.pidfd_open(watch.pid)
+            except OSError as error:
+                if is_refusal(error):
+                    raise refused(error, "a descriptor of an executor's process") from error
+                return
+            undo.callback(os.close, pidfd)
+            with self._lock, system_call("the end of an executor"):
+                self._watcher.watch(pidfd, partial(self._anchor_gone, watch))
+                self._anchors[watch] = pidfd
+            undo.pop_all()
+
+    def _anchor_unknown(self, watch: Watch) -> None:
         with self._lock:
-            self._anchors[watch] = pidfd
-        self._watcher.watch(pidfd, partial(self._anchor_gone, watch))
+            self._sessions.anchor_gone(watch.session, watch.pid)
 
     def _anchor_gone(self, watch: Watch) -> None:
         with self._lock:
@@ -363,7 +449,9 @@ class Keeper:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     def _watch_process(self, process: DeviceProcess) -> None:
-        self._watcher.watch(process.pidfd, partial(self._process_ended, process))
+        with system_call("the end of a device process"):
+            self._watcher.watch(process.pidfd, partial(self._process_ended, process))
+        process.is_watched = True
 
     def _process_ended(self, process: DeviceProcess) -> None:
         """Learn how a process ended. Whoever notices first does it, others wait until it is done."""
@@ -372,8 +460,13 @@ class Keeper:
             if process.buried or not process.ended():
                 return
             process.buried = True
-            self._watcher.forget(process.pidfd)
-            death = process.autopsy()
+            if process.is_watched:
+                self._watcher.forget(process.pidfd)
+            try:
+                death = process.autopsy()
+            except Exception:
+                _log.exception("how process %d ended is not known", found.pid)
+                death = Death(False, 0, None)
             with self._lock:
                 self._sessions.process_ended(found.session, found.epoch, death)
         _log.info("process %d of session %s ended: signal %d, %s", found.pid, found.session, death.signal,
@@ -394,7 +487,8 @@ class Keeper:
 
 def _report(process: DeviceProcess) -> tuple[int, Reported | None]:
     """The number of a process's clients and what it holds, asked for as any client would."""
-    ours, theirs = socket.socketpair()
+    with system_call("a pair of sockets"):
+        ours, theirs = socket.socketpair()
     with Connection(ours) as connection:
         with theirs:
             clients = process.hand_over(HandOver(0, "driver", 0), theirs, _REPORT_SECONDS)

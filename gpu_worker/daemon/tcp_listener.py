@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.control import Door, KeyPair
-from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.errors import OutOfResources, ProtocolError, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import VERSION
+from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, MAX_ANSWER, MAX_LINE, READY, REFUSED
 from gpu_worker.system.failpoints import failpoint
 from gpu_worker.system.handshake_limiter import Greeters
@@ -67,7 +68,7 @@ class Doors:
 
         Raises
         ------
-        WorkerUnavailable
+        WorkerUnavailable, OutOfMemory, OutOfResources
             If either cannot be done.
         """
         with self._lock:
@@ -82,7 +83,7 @@ class Doors:
         with self._lock:
             try:
                 return replace(door, port=self._listen(door.host, door.port))
-            except WorkerUnavailable as error:
+            except VisparkError as error:
                 _log.warning("%s", error)
                 return None
 
@@ -102,9 +103,12 @@ class Doors:
         listener = self._listeners.get(host)
         if listener is None:
             listener = _listening(host, port)
-            listener.setblocking(False)
+            with ExitStack() as stack, system_call(f"a port of {host}", WorkerUnavailable):
+                stack.callback(listener.close)
+                listener.setblocking(False)
+                self._watcher.listen(listener, self._begin, _log)
+                stack.pop_all()
             self._listeners[host] = listener
-            self._watcher.listen(listener, self._begin, _log)
             self._watcher.wake()
             _log.info("sessions that span nodes are reached at %s, port %d", *listener.getsockname()[:2])
         return listener.getsockname()[1]
@@ -113,7 +117,13 @@ class Doors:
 
     def _begin(self, sock: socket.socket) -> None:
         self._strangers.add(sock)
-        threading.Thread(target=self._serve, args=[sock], name="stranger", daemon=True).start()
+        try:
+            start_thread(self._serve, [sock], name="stranger")
+        except OutOfResources as error:
+            _log.warning("a stranger is refused: %s", error)
+            self._strangers.remove(sock)
+            with sock:
+                _say(sock, f"{REFUSED} {type(error).__name__} {error.message}")
 
     def _serve(self, sock: socket.socket) -> None:
         with sock:
@@ -130,6 +140,10 @@ class Doors:
             except VisparkError as error:
                 _log.info("a stranger is refused: %s", error)
                 _say(sock, f"{REFUSED} {type(error).__name__} {error.message}")
+            except Exception as error:
+                _log.exception("a stranger met a defect")
+                told = as_error(error)
+                _say(sock, f"{REFUSED} {type(told).__name__} {told.message}")
 
 
 def _listening(host: str, port: int) -> socket.socket:
@@ -138,6 +152,8 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
+        if is_refusal(error):
+            raise refused(error, f"a socket that listens on {host}") from error
         if not port:
             raise WorkerUnavailable(f"the daemon cannot listen on {host}: {error}") from error
         _log.warning("port %d of %s cannot be had, and another is taken: %s", port, host, error)
@@ -173,9 +189,10 @@ def _say(sock: socket.socket, line: str) -> None:
 def _new_pair(directory: RuntimeDirectory) -> KeyPair:
     command = [sys.executable, "-P", "-m", "gpu_worker.daemon.tcp_keys"]
     try:
-        made = subprocess.run(command, env=environment(directory), stdin=subprocess.DEVNULL, capture_output=True,
-                              timeout=_KEY_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        with system_call("a process that makes a key pair", WorkerUnavailable):
+            made = subprocess.run(command, env=environment(directory), stdin=subprocess.DEVNULL, capture_output=True,
+                                  timeout=_KEY_SECONDS)
+    except subprocess.TimeoutExpired as error:
         raise WorkerUnavailable(f"no key pair could be made: {error}") from error
     if made.returncode:
         last = made.stderr.decode(errors="replace").strip().rpartition("\n")[2]

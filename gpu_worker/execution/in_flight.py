@@ -7,6 +7,7 @@ complete, and a plan's deadline counts from when the one before it was complete.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,9 +17,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gpu_worker.device.base import Device, Stream
-from gpu_worker.protocol.errors import Place
+from gpu_worker.protocol.errors import Place, VisparkError
 from gpu_worker.protocol.messages import Ran
+from gpu_worker.protocol.system import as_error
 from gpu_worker.system.crash_record import BlackBox
+
+_log = logging.getLogger(__name__)
 
 #: The most plans that are under way.
 AHEAD = 8
@@ -51,6 +55,8 @@ class Flight:
     landed: Callable[[], None]
     started: float = field(default_factory=time.monotonic)
     done: bool = False
+    #: What failed of what was to be done then.
+    error: VisparkError | None = None
     noted: int = -1
 
     @property
@@ -113,7 +119,12 @@ class Line:
                 flight = self._flights.popleft()
                 if flight.noted >= 0:
                     self._box.end(flight.noted)
-                flight.landed()
+                try:
+                    flight.landed()
+                except Exception as error:
+                    # Whoever settles may be another plan's thread, or the one that looks after deadlines.
+                    _log.exception("plan %d was not completed", flight.reply.number)
+                    flight.error = as_error(error)
                 flight.done = True
             if self._flights and self._flights[0].noted < 0:
                 first = self._flights[0]
@@ -124,6 +135,18 @@ class Line:
         """Where a plan's kernels are at its deadline, if it is not complete."""
         self.settle()
         return None if flight.done else flight.place
+
+    def finish(self, flight: Flight) -> None:
+        """Wait until a plan is complete, for whoever is to have its answer.
+
+        Raises
+        ------
+        VisparkError
+            As :meth:`wait`, and where its results could not be kept.
+        """
+        self.wait(flight)
+        if flight.error is not None:
+            raise flight.error
 
     def wait(self, flight: Flight) -> None:
         """Wait until a plan is complete.

@@ -14,9 +14,9 @@ import os
 import secrets
 import socket
 import subprocess
-import threading
+import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import OptionError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.grids import place_name
 from gpu_worker.protocol.messages import AdminReply, Done, Failure, StartPrted
+from gpu_worker.protocol.system import as_error, start_thread
 from gpu_worker.protocol.wire import Connection, error_of, failure_of
 from gpu_worker.system.admin import administer
 from gpu_worker.system.paths import RuntimeDirectory, machine
@@ -35,6 +36,8 @@ _SECONDS = 10.0
 _CAP = 64 << 10
 _NONCE_BYTES = 32
 _LEAST_KEY = 16
+#: How long the thread that listens stands still after a defect, in seconds.
+_AFTER_DEFECT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Cluster:
         self._place = place_name(machine(), str(directory.path))
         self._started: list[subprocess.Popen] = []
         self._listener: socket.socket | None = None
+        self._closed = False
         if not self._key and (listen or any(_address(other) for other in self._others)):
             raise OptionError("daemons that reach each other over TCP need a key: --key FILE, equal on all nodes")
 
@@ -105,9 +109,10 @@ class Cluster:
         """Listen, where others are to reach this daemon."""
         if self._listen:
             self._listener = socket.create_server(_address(self._listen), reuse_port=False)
-            threading.Thread(target=self._accept, name="cluster", daemon=True).start()
+            start_thread(self._accept, name="cluster")
 
     def close(self) -> None:
+        self._closed = True
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -131,8 +136,12 @@ class Cluster:
             return Done(0)
         if request.worker in (self._directory.worker, self._place):
             process = start_prted(self._directory, request.arguments)
+            with ExitStack() as undo:
+                undo.callback(process.wait)
+                undo.callback(process.terminate)
+                start_thread(self._reap, [process], name="prted")
+                undo.pop_all()
             self._started.append(process)
-            threading.Thread(target=self._reap, args=[process], name="prted", daemon=True).start()
             _log.info("prted %d is started for an MPI world", process.pid)
             return Done(0)
         if not request.onward:
@@ -155,7 +164,8 @@ class Cluster:
     def _reap(self, process: subprocess.Popen) -> None:
         """Take note of a prted's end when it comes; until somebody does, it would stay as a zombie."""
         process.wait()
-        self._started.remove(process)
+        with suppress(ValueError):      # it was quicker than whoever started it
+            self._started.remove(process)
 
     def _ask(self, other: str, request: StartPrted) -> Done:
         address = _address(other)
@@ -184,30 +194,45 @@ class Cluster:
     # -- the side that is asked ---------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
-        while True:
+        while not self._closed:
             try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            sock.settimeout(_SECONDS)
-            threading.Thread(target=self._serve, args=[sock], name="cluster", daemon=True).start()
+                with ExitStack() as undo:
+                    sock = undo.enter_context(self._listener.accept()[0])
+                    sock.settimeout(_SECONDS)
+                    start_thread(self._serve, [sock], name="cluster")
+                    undo.pop_all()
+            except Exception:
+                if not self._closed:
+                    _log.exception("a daemon is not heard")
+                    time.sleep(_AFTER_DEFECT_SECONDS)
 
     def _serve(self, sock: socket.socket) -> None:
-        with Connection(sock) as connection, suppress(WorkerLost):
-            nonce = secrets.token_bytes(_NONCE_BYTES)
-            connection.send(Challenge(nonce), Challenge)
-            try:
-                signed, _ = connection.receive(Signed, cap=_CAP)
-                request = decode(self._checked(b"asks", signed, nonce), StartPrted)
-            except VisparkError as error:
-                _log.warning("a daemon is refused: %s", error)
-                return
-            answer: object
-            try:
-                answer = self.start(replace(request, onward=False))
-            except VisparkError as error:
-                answer = failure_of(error)
-            connection.send(self._signed(b"answers", encode(answer, AdminReply), signed.nonce, b""), Signed)
+        try:
+            with Connection(sock) as connection:
+                self._converse(connection)
+        except WorkerLost as error:
+            _log.debug("a daemon is gone: %s", error)
+        except VisparkError as error:
+            _log.warning("a daemon is refused: %s", error)
+        except Exception:
+            _log.exception("a daemon's connection met a defect")
+
+    def _converse(self, connection: Connection) -> None:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        connection.send(Challenge(nonce), Challenge)
+        signed, _ = connection.receive(Signed, cap=_CAP)
+        request = decode(self._checked(b"asks", signed, nonce), StartPrted)
+        answer = self._answer(request)
+        connection.send(self._signed(b"answers", encode(answer, AdminReply), signed.nonce, b""), Signed)
+
+    def _answer(self, request: StartPrted) -> Done | Failure:
+        try:
+            return self.start(replace(request, onward=False))
+        except VisparkError as error:
+            return failure_of(error)
+        except Exception as error:
+            _log.exception("a daemon's request met a defect")
+            return failure_of(as_error(error))
 
     def _signed(self, role: bytes, body: bytes, challenge: bytes, nonce: bytes) -> Signed:
         return Signed(nonce, body, self._proof(role, body, challenge, nonce))

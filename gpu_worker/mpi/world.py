@@ -5,23 +5,23 @@ from __future__ import annotations
 import logging
 import socket
 import subprocess
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from gpu_worker.device.base import Device
 from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, Part, Stage
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
-from gpu_worker.protocol.errors import NodeSilent, OptionError, VisparkError, WorldLost
+from gpu_worker.protocol.errors import NodeSilent, OptionError, OutOfResources, VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import StartPrted
 from gpu_worker.protocol.payload import Payload
+from gpu_worker.protocol.system import refused, start_thread, system_call
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.system.admin import administer
 from gpu_worker.system.failpoints import failpoint
@@ -96,6 +96,11 @@ class World:
         self._deadline = 0.0
         self._numbers = 0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="world")
+        # There is a thread from now on: what is asked of the rank is never left in a queue.
+        try:
+            self._thread.submit(bool)
+        except RuntimeError as error:
+            raise refused(error, "a thread for an MPI world") from error
 
     def begin(self, deadline: float) -> None:
         """Begin a plan, which waits for other nodes until its deadline; again, where it is begun in another way."""
@@ -212,7 +217,10 @@ class World:
             self._connection.socket.shutdown(socket.SHUT_RDWR)
         launcher, self._launcher = self._launcher, None
         if launcher is not None:
-            threading.Thread(target=_end, args=[launcher], daemon=True).start()
+            try:
+                start_thread(_end, [launcher], name="end of a world")
+            except OutOfResources:
+                _end(launcher)
 
     def close(self) -> None:
         """Leave; the world ends with that."""
@@ -238,25 +246,26 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
     """
     directory = locate()
     path, launcher = world_socket(directory, wanted.key), None
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-        try:
-            path.chmod(0o600)
-            listener.listen()
-            if wanted.rank == 0:
-                check_nodes(wanted.workers)
-                launcher = mpirun(directory, wanted.key, wanted.workers)
-            failpoint("world-starting")
-            connection, joined = _accepted(listener, wanted, launcher, deadline, is_over)
-        except VisparkError:
-            if launcher is not None:
-                _end(launcher)
-            raise
-        finally:
-            path.unlink(missing_ok=True)
+    with ExitStack() as undo, system_call("an MPI world", WorldLost):
+        path.unlink(missing_ok=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            try:
+                path.chmod(0o600)
+                listener.listen()
+                if wanted.rank == 0:
+                    check_nodes(wanted.workers)
+                    launcher = mpirun(directory, wanted.key, wanted.workers)
+                    undo.callback(_end, launcher)
+                failpoint("world-starting")
+                connection, joined = _accepted(listener, wanted, launcher, deadline, is_over)
+                undo.callback(connection.close)
+            finally:
+                path.unlink(missing_ok=True)
+        world = World(joined, connection, launcher)
+        undo.pop_all()
     _log.info("rank %d of %d of world %s has joined", joined.rank, joined.size, wanted.key.hex()[:16])
-    return World(joined, connection, launcher)
+    return world
 
 
 def check_nodes(workers: Sequence[str]) -> None:

@@ -81,9 +81,13 @@ class HandOver:
     door: Door | None = None
 
 
+#: What a process says in place of a number of clients where it could not take a connection.
+NOT_TAKEN = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The process has the connection, and ``clients`` in all."""
+    """The process has the connection, and ``clients`` in all; :data:`NOT_TAKEN` where it has no room for it."""
 
     number: int
     clients: int

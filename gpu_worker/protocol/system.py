@@ -13,6 +13,8 @@ from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, VisparkError
 
 _MEMORY = "end other programs or use a machine, or a container's limit, with more memory"
 _SHARED = "give shared memory (/dev/shm, the container's memory) or the disk more room"
+#: What Python says where it cannot start a thread.
+_NO_THREAD = "can't start new thread"
 _THREADS = "raise the limit of processes (ulimit -u) or the container's pids limit"
 
 #: The error numbers by which a system says that there is no more of something: the error, and what would help.
@@ -70,12 +72,29 @@ def refused(error: OSError | RuntimeError | MemoryError, asked: str) -> VisparkE
 
 
 @contextmanager
-def system_call(asked: str) -> Iterator[None]:
-    """Raise an OSError that comes from within as :func:`refused` says."""
+def system_call(asked: str, otherwise: type[VisparkError] = OutOfResources) -> Iterator[None]:
+    """Raise an OSError that comes from within as :func:`refused` says.
+
+    Parameters
+    ----------
+    asked : str
+        What is asked for, in a user's words.
+    otherwise : type
+        The error where the call fails for another reason than that there is no more of something.
+
+    Examples
+    --------
+    >>> with system_call("a log", VisparkError):
+    ...     os.open("/no/such/file", os.O_RDONLY)
+    Traceback (most recent call last):
+    gpu_worker.protocol.errors.VisparkError: a log: [Errno 2] No such file or directory: '/no/such/file'
+    """
     try:
         yield
     except OSError as error:
-        raise refused(error, asked) from error
+        if otherwise is OutOfResources or error.errno in _REFUSALS:
+            raise refused(error, asked) from error
+        raise otherwise(f"{asked}: {error}") from error
 
 
 def start_thread(target: Callable[..., None], args: Sequence[object] = (), *, name: str) -> threading.Thread:
@@ -99,10 +118,19 @@ def as_error(error: Exception) -> VisparkError:
     if isinstance(error, VisparkError):
         return error
     lines = "".join(traceback.format_exception(error))
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and is_refusal(error)):
+    if isinstance(error, OSError | RuntimeError | MemoryError) and is_out(error):
         told = refused(error, "something that the worker needed")
         return type(told)(told.message, detail=lines)
+    if isinstance(error, OSError):
+        return VisparkError(f"a call of the system failed in the worker: {error}", detail=lines)
     return VisparkError(f"the worker met a defect of its own: {type(error).__name__}: {error}", detail=lines)
+
+
+def is_out(error: Exception) -> bool:
+    """Return whether an error says that the system, or Python, has no more of something: memory, threads, files."""
+    if isinstance(error, OSError):
+        return is_refusal(error)
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _NO_THREAD in str(error))
 
 
 def new_memfd(name: str) -> int:

@@ -15,10 +15,10 @@ import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from gpu_worker.protocol.codec import decode, encode
-from gpu_worker.protocol.errors import BY_NAME, Place, ProtocolError, VisparkError, WorkerLost
+from gpu_worker.protocol.errors import BY_NAME, OutOfResources, Place, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import Failure
 from gpu_worker.protocol.system import is_refusal, refused
 
@@ -38,6 +38,11 @@ _FREE_SECONDS = 0.02
 #: After how long whoever waits for what nobody tells of looks again, in seconds.
 _NAP_SECONDS = 5e-5
 
+#: For how long a call on a socket is made again that the system refuses for want of memory, and how often, in seconds.
+_REFUSED_SECONDS, _REFUSED_NAP_SECONDS = 5.0, 0.01
+
+_Given = TypeVar("_Given")
+
 Sockets = Iterable[socket.socket]
 
 _LENGTH = struct.Struct("!I")
@@ -55,6 +60,18 @@ class _Free:
 
 
 _free = _Free()
+
+
+class CutOff(OutOfResources):
+    """A message for whose descriptors this process has no room; the next one can be received.
+
+    Attributes
+    ----------
+    cut : object
+        The message.
+    """
+
+    cut: Any = None
 
 
 class Connection:
@@ -86,10 +103,12 @@ class Connection:
                 raise refused(error, f"a message of {len(frame):,} bytes") from error
             raise WorkerLost(f"the peer is gone: {error}") from error
         if sent < len(frame):
-            try:
-                self.socket.sendall(memoryview(frame)[sent:])
-            except OSError as error:
-                raise WorkerLost(f"the peer is gone: {error}") from error
+            self._send_rest(memoryview(frame)[sent:])
+
+    def _send_rest(self, rest: memoryview) -> None:
+        """Send what is left of a frame, which the peer would wait for."""
+        while rest:
+            rest = rest[_patiently(lambda: self.socket.send(rest)):]    # noqa: B023 - called at once
 
     def receive(self, of: object, cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
         """Receive a message of the type or union ``of`` and the descriptors that came with it (now the caller's).
@@ -100,8 +119,8 @@ class Connection:
             If the peer closed the connection, or the socket's timeout passed.
         ProtocolError
             If the frame is longer than ``cap``, is not of type ``of``, or brought too many descriptors.
-        OutOfResources
-            If this process has no room for the descriptors; the next message can be received.
+        CutOff
+            If this process has no room for the descriptors.
         """
         return self.receive_as(lambda body: decode(body, of), cap)
 
@@ -113,10 +132,12 @@ class Connection:
             length, are_there = self._length(descriptors)
             if length > cap:
                 raise ProtocolError(f"a frame of {length} bytes is over the cap of {cap}")
-            body = self._exactly(length)
+            message = read(self._exactly(length))
             if not are_there:
-                raise refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a descriptor of a peer's message")
-            message = read(body)
+                error = refused(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), "a descriptor of a peer's message")
+                cut_off = CutOff(error.message)
+                cut_off.cut = message
+                raise cut_off
             is_whole = True
             return message, descriptors
         finally:
@@ -170,10 +191,8 @@ class Connection:
         head, are_there = bytearray(_LENGTH.size), True
         view = memoryview(head)
         while view:
-            try:
-                count, ancillary, flags, _ = self.socket.recvmsg_into([view], _ANCILLARY_BYTES, _CLOEXEC)
-            except OSError as error:
-                raise WorkerLost(f"the peer is gone: {error}") from error
+            count, ancillary, flags, _ = _patiently(
+                lambda: self.socket.recvmsg_into([view], _ANCILLARY_BYTES, _CLOEXEC))   # noqa: B023 - called at once
             for level, kind, data in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                     rights = array.array("i")
@@ -191,10 +210,7 @@ class Connection:
         buffer = bytearray(length)
         view = memoryview(buffer)
         while view:
-            try:
-                count = self.socket.recv_into(view)
-            except OSError as error:
-                raise WorkerLost(f"the peer is gone: {error}") from error
+            count = _patiently(lambda: self.socket.recv_into(view))     # noqa: B023 - called at once
             view = view[self._some(count):]
         return buffer
 
@@ -216,6 +232,26 @@ class Connection:
 
     def __exit__(self, *_) -> None:
         self.close()
+
+
+def _patiently(call: Callable[[], _Given]) -> _Given:
+    """Return what a call on a socket does, again for a while where the system has no memory for it at the moment.
+
+    Raises
+    ------
+    WorkerLost
+        If the peer is gone, or the system refuses for long: what has come or gone of a frame cannot be undone.
+    """
+    until = None
+    while True:
+        try:
+            return call()
+        except OSError as error:
+            now = time.monotonic()
+            until = until or now + _REFUSED_SECONDS
+            if not is_refusal(error) or now > until:
+                raise WorkerLost(f"the peer is gone: {error}") from error
+        time.sleep(_REFUSED_NAP_SECONDS)
 
 
 def encoded(message: object, of: object) -> bytes:
@@ -260,7 +296,8 @@ def close_all(descriptors: Sequence[int]) -> None:
 def failure_of(error: VisparkError, number: int = 0) -> Failure:
     """The message that carries an error to the other side."""
     place = error.place
-    return Failure(number, type(error).__name__, error.message[:4096], place.vrdd, place.partition, place.operation,
+    kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in BY_NAME), VisparkError.__name__)
+    return Failure(number, kind, error.message[:4096], place.vrdd, place.partition, place.operation,
                    place.device, error.detail[:65536])
 
 

@@ -6,17 +6,22 @@ of it in every call of the system or the driver, and has to be woken to have it 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.messages import Piece, Request
+from gpu_worker.protocol.system import as_error, start_thread, system_call
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.server.payload_cache import KEPT_SECONDS
 from gpu_worker.system.watcher import Watcher
+
+log = logging.getLogger(__name__)
 
 #: A request with the descriptors that came with it.
 Asked = tuple[Request, list[int]]
@@ -62,15 +67,15 @@ class Arrivals:
         Raises
         ------
         VisparkError
-            As :meth:`Connection.receive`, and what ``take`` and ``rest`` raise.
+            As :meth:`Connection.receive`, what ``take`` and ``rest`` raise, and where the system has no thread.
         """
         followed = _Followed(connection, take, rest)
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
-                self._thread.start()
+                self._thread = start_thread(self._run, name="arrivals")
+            with system_call("a connection that brings pieces"):
+                self._watcher.watch(connection.socket, partial(self._read, followed))
             self._followed.add(followed)
-            self._watcher.watch(connection.socket, partial(self._read, followed))
         return followed.other.result()
 
     def close(self) -> None:
@@ -97,22 +102,25 @@ class Arrivals:
                 if followed.take(asked):
                     return
                 asked = None
-        except VisparkError as error:
-            self._leave(followed)
-            followed.other.set_exception(error)
+        except Exception as error:
+            self._fail(followed, error)
         else:
-            self._leave(followed)
-            followed.other.set_result(asked)
+            self._leave(followed, partial(followed.other.set_result, asked))
 
     def _rest(self, followed: _Followed) -> None:
         try:
             followed.rest()
-        except VisparkError as error:
-            self._leave(followed)
-            followed.other.set_exception(error)
+        except Exception as error:
+            self._fail(followed, error)
 
-    def _leave(self, followed: _Followed) -> None:
-        """Leave a connection to its own thread, which is told behind that."""
-        with self._lock:
+    def _fail(self, followed: _Followed, error: Exception) -> None:
+        if not isinstance(error, VisparkError):
+            log.error("a connection that brings pieces met a defect", exc_info=error)
+        self._leave(followed, partial(followed.other.set_exception, as_error(error)))
+
+    def _leave(self, followed: _Followed, tell: Callable[[], None]) -> None:
+        """Leave a connection to its own thread, which is told behind that, and in any case."""
+        with ExitStack() as stack, self._lock:
+            stack.callback(tell)
             self._followed.discard(followed)
             self._watcher.forget(followed.connection.socket)

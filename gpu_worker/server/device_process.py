@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -28,10 +27,11 @@ from types import TracebackType
 
 from gpu_worker.execution.in_flight import Flight
 from gpu_worker.protocol.codec import decode
-from gpu_worker.protocol.control import VISITOR, Configuration, Door, HandOver, Registration, Taken
-from gpu_worker.protocol.errors import ProtocolError, VisparkError, WorkerLost
+from gpu_worker.protocol.control import NOT_TAKEN, VISITOR, Configuration, Door, HandOver, Registration, Taken
+from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import VERSION, Done, Greeting, Piece, Reply, Request, Welcome
-from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, close_all, failure_of
+from gpu_worker.protocol.system import as_error, refused, start_thread, system_call
+from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, CutOff, close_all, failure_of
 from gpu_worker.server.chunk_reader import Arrivals, Asked
 from gpu_worker.server.handlers import Worker
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
@@ -53,6 +53,8 @@ _DRAIN_SECONDS = 3.0
 _REFUSAL_SECONDS = 5.0
 #: Where no daemon can be started in place of one that ended: when that is tried again, first and at most.
 _DAEMON_AGAIN_SECONDS, _DAEMON_SELDOM_SECONDS = 0.1, 60.0
+#: How long the control thread stands still after a defect, and tries to answer where the system has no memory for it.
+_AFTER_DEFECT_SECONDS, _REFUSED_SECONDS = 0.1, 5.0
 
 
 class Service:
@@ -73,7 +75,7 @@ class Service:
         self._configuration = configuration
         self._listener = listener
         self._make_worker = make_worker
-        self._box = BlackBox(Path(configuration.box), epoch=configuration.epoch)
+        self._box: BlackBox | None = None
         self._worker: Future[Worker] = Future()
         self._watcher = Watcher()
         self._lock = threading.Lock()
@@ -86,6 +88,7 @@ class Service:
         self._door: Door | None = None
         self._called = threading.Event()
         self._controlled = False
+        self._daemons = 0
         self._lapsed: float | None = None
         self._stopping = False
 
@@ -93,15 +96,13 @@ class Service:
 
     def run(self) -> bool:
         """Serve until told to end or no longer needed; whether everything could be given back."""
-        self._box.watch()
-        threading.Thread(target=self._take_connections, name="control", daemon=True).start()
+        start_thread(self._take_connections, name="control")
         try:
-            self._worker.set_result(self._make_worker(
-                self._configuration.options, epoch=self._configuration.epoch, box=self._box,
-                session=self._configuration.session, secret=self._configuration.secret))
-        except VisparkError as error:
-            _log.error("no device: %s", error)
-            self._worker.set_exception(error)
+            self._worker.set_result(self._opened())
+        except Exception as error:
+            _log.exception("no device")
+            # Its clients, who wait, hear why, and this process, which holds nothing, ends.
+            self._worker.set_exception(as_error(error))
             self._called.wait(_REFUSAL_SECONDS)
             return self._drain(_DRAIN_SECONDS)
         while not self._stopping:
@@ -111,6 +112,14 @@ class Service:
                 break
             self._watcher.wait(patience)
         return self._drain(_DRAIN_SECONDS) and self._close()
+
+    def _opened(self) -> Worker:
+        mine = self._configuration
+        with system_call("the record of what a device process does"):
+            self._box = BlackBox(Path(mine.box), epoch=mine.epoch)
+        self._box.watch()
+        return self._make_worker(mine.options, epoch=mine.epoch, box=self._box, session=mine.session,
+                                 secret=mine.secret)
 
     def stop(self) -> None:
         """Make :meth:`run` return; may be called from a signal handler."""
@@ -143,36 +152,46 @@ class Service:
     def _close(self) -> bool:
         self._arrivals.close()
         self._worker.result().close()
-        self._box.close()
+        if self._box is not None:
+            self._box.close()
         return True
 
     # -- the daemon ---------------------------------------------------------------------------------------------------
 
     def _take_connections(self) -> None:
-        daemons = 0
         while True:
             try:
                 control, _ = self._listener.accept()
-            except OSError as error:
-                # Out of descriptors, most likely; the daemon waits until there are some.
-                _log.error("cannot accept: %s", error)
-                time.sleep(0.1)
-                continue
-            with Connection(control) as connection:
-                self._set_controlled(True)
+                with Connection(control) as connection:
+                    self._controlled_by(connection)
+            except VisparkError as error:
+                _log.info("no daemon: %s", error)
+            except Exception:
+                # Out of descriptors, most likely; the daemon waits until there are some, or connects anew.
+                _log.exception("the daemon's connection failed")
+                time.sleep(_AFTER_DEFECT_SECONDS)
+
+    def _controlled_by(self, connection: Connection) -> None:
+        """Serve a daemon until it goes."""
+        self._set_controlled(True)
+        try:
+            check_peer(connection.socket, "the daemon")
+            connection.send(self._registration(), Registration)
+            self._daemons += 1
+            if self._daemons > 1 and self._worker.done() and self._worker.exception() is None:
+                self._worker.result().adopted()
+            while True:
                 try:
-                    check_peer(control, "the daemon")
-                    connection.send(self._registration(), Registration)
-                    daemons += 1
-                    if daemons > 1 and self._worker.done() and self._worker.exception() is None:
-                        self._worker.result().adopted()
-                    while True:
-                        self._take(*connection.receive(HandOver), connection)
-                except VisparkError as error:
-                    _log.info("no daemon: %s", error)
+                    message, descriptors = connection.receive(HandOver)
+                except CutOff as error:
+                    _log.warning("a client is not taken: %s", error)
+                    self._answer_daemon(connection, Taken(error.cut.number, NOT_TAKEN))
+                else:
+                    self._take(message, descriptors, connection)
+        finally:
             self._set_controlled(False)
             if (self._door is not None or self._anchors) and not self._stopping:
-                threading.Thread(target=self._have_daemon, name="daemon", daemon=True).start()
+                start_thread(self._have_daemon, name="daemon")
 
     def _have_daemon(self) -> None:
         """Start a daemon: drivers on other nodes reach the session through one, and cannot start it themselves; nor can
@@ -185,27 +204,53 @@ class Service:
                 return
             except VisparkError as error:
                 _log.error("no daemon in place of the one that ended: %s", error)
+            except Exception:
+                _log.exception("no daemon in place of the one that ended")
             time.sleep(seconds)
             seconds = min(2 * seconds, _DAEMON_SELDOM_SECONDS)
 
     def _take(self, message: HandOver, descriptors: list[int], connection: Connection) -> None:
-        threads = []
         self._door = message.door or self._door
-        for descriptor in descriptors:
-            sock = socket.socket(fileno=descriptor)
+        clients = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        for sock in clients:
             sock.settimeout(None)
-            threads.append(threading.Thread(target=self._serve, args=[sock, message], name=message.role, daemon=True))
+            thread = threading.Thread(target=self._serve, args=[sock, message], name=message.role, daemon=True)
             with self._lock:
-                self._clients[sock] = threads[-1]
-        if message.anchor:
-            self._watch_anchor(message.anchor)
+                self._clients[sock] = thread
         try:
+            if message.anchor:
+                self._watch_anchor(message.anchor)
             # Before the client hears anything: a daemon that gets no answer may hand it to this process's successor.
-            connection.send(Taken(message.number, len(self._clients)), Taken)
+            self._answer_daemon(connection, Taken(message.number, len(self._clients)))
         finally:
-            for thread in threads:
-                thread.start()
+            for sock in clients:
+                self._begin(sock, message)
             self._called.set()
+
+    def _answer_daemon(self, connection: Connection, taken: Taken) -> None:
+        """Answer a daemon, which would end this process if it heard nothing."""
+        until = time.monotonic() + _REFUSED_SECONDS
+        while True:
+            try:
+                return connection.send(taken, Taken)
+            except (OutOfMemory, OutOfResources):
+                if time.monotonic() > until:
+                    raise
+            time.sleep(_AFTER_DEFECT_SECONDS)
+
+    def _begin(self, sock: socket.socket, message: HandOver) -> None:
+        """Start a client's thread; where there is none, the client hears that."""
+        with self._lock:
+            thread = self._clients[sock]
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            told = refused(error, "a thread for a connection")
+            _log.warning("a client is refused: %s", told)
+            if message.role != VISITOR:
+                with contextlib.suppress(VisparkError):
+                    Connection(sock).send(failure_of(told), Greeting)
+            self._client_gone(sock)
 
     def _registration(self) -> Registration:
         mine = self._configuration
@@ -218,16 +263,27 @@ class Service:
         self._watcher.wake()
 
     def _watch_anchor(self, pid: int) -> None:
-        with self._lock, contextlib.suppress(ProcessLookupError):
-            if pid not in self._anchors:
-                pidfd = self._anchors[pid] = os.pidfd_open(pid)
-                self._watcher.watch(pidfd, partial(self._anchor_gone, pid, pidfd))
+        with self._lock:
+            if pid in self._anchors:
+                return
+            try:
+                with contextlib.ExitStack() as undo:
+                    pidfd = os.pidfd_open(pid)
+                    undo.callback(os.close, pidfd)
+                    self._watcher.watch(pidfd, partial(self._anchor_gone, pid, pidfd))
+                    self._anchors[pid] = pidfd
+                    undo.pop_all()
+            except ProcessLookupError:
+                pass
+            except OSError as error:
+                # Its client is served all the same; and the daemon, while there is one, watches it too.
+                _log.warning("process %d, of a client, is not watched: %s", pid, error)
 
     def _anchor_gone(self, pid: int, pidfd: int) -> None:
         with self._lock:
+            del self._anchors[pid]
             self._watcher.forget(pidfd)
             os.close(pidfd)
-            del self._anchors[pid]
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
@@ -246,11 +302,16 @@ class Service:
             _log.debug("a client is gone: %s", error)
         except VisparkError as error:
             _log.info("a client is refused: %s", error)
+        except Exception:
+            _log.exception("a client's connection met a defect")
         finally:
-            with self._lock:
-                del self._clients[sock]
-            sock.close()
-            self._watcher.wake()
+            self._client_gone(sock)
+
+    def _client_gone(self, sock: socket.socket) -> None:
+        with self._lock:
+            del self._clients[sock]
+        sock.close()
+        self._watcher.wake()
 
     def _converse(self, connection: Connection, message: HandOver) -> None:
         """Welcome a client, and answer its requests."""
@@ -268,7 +329,12 @@ class Service:
 
                 rest = partial(worker.rest, KEPT_SECONDS, payloads)
                 while not self._stopping:
-                    asked = connection.receive(Request)
+                    try:
+                        asked = connection.receive(Request)
+                    except CutOff as error:
+                        ahead.answer_all()
+                        connection.send(failure_of(error, error.cut.number), Reply)
+                        continue
                     while asked is not None:
                         self._lingering = None
                         asked = self._arrivals.follow(connection, served, rest) if served(asked) else None
@@ -280,9 +346,9 @@ class Service:
                         rest()
         except WorkerLost:
             raise
-        except VisparkError as error:
-            with contextlib.suppress(WorkerLost):
-                connection.send(failure_of(error), of)
+        except Exception as error:
+            with contextlib.suppress(VisparkError):
+                connection.send(failure_of(as_error(error)), of)
             raise
 
     def _welcome(self, worker: Worker, message: HandOver) -> Welcome:
@@ -369,10 +435,7 @@ class _Handling:
         if isinstance(error, Exception):
             if not isinstance(error, VisparkError):
                 _log.error("request %d met a defect", self.reply.number, exc_info=error)
-                lines = "".join(traceback.format_exception(error))
-                error = VisparkError(f"the worker met a defect of its own: {type(error).__name__}: {error}",
-                                     detail=lines)
-            self.reply = failure_of(error, self.reply.number)
+            self.reply = failure_of(as_error(error), self.reply.number)
             return True
         return False
 
@@ -380,8 +443,8 @@ class _Handling:
 def _send(connection: Connection, reply: Reply, descriptors: list[int]) -> None:
     try:
         connection.send(reply, Reply, descriptors)
-    except ProtocolError as error:
-        # It is too long for a frame; nothing of it was sent.
+    except (ProtocolError, OutOfMemory, OutOfResources) as error:
+        # It is too long for a frame, or the system has no room for it; nothing of it was sent.
         connection.send(failure_of(error, reply.number), Reply)
 
 

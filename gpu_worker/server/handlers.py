@@ -180,7 +180,7 @@ class Worker:
     def finish(self, flight: Flight) -> Answer:
         """The answer to a request that was begun. Raises as :meth:`begin` does."""
         try:
-            self._line.wait(flight)
+            self._line.finish(flight)
         except KernelFault as fault:
             self._end(fault, flight.reply.number)
         total = time.monotonic() - flight.started
@@ -289,7 +289,7 @@ class Worker:
     def _save(self, save: Save, found: tuple[Ran, Payload | None] | Flight) -> None:
         """Take a snapshot of what a plan keeps, which is bound once the plan is complete."""
         if isinstance(found, Flight):
-            self._line.wait(found)
+            self._line.finish(found)
         self._snapshots.begin(save)
 
     def _told(self, reply: Ran) -> Ran:

@@ -162,7 +162,22 @@ class Snapshots:
         never said to be complete.
         """
         partitions = self.names.share(save.vrdd)
-        self._thread.submit(self._take, save, partitions)
+        self._later(self._take, save, partitions)
+
+    def _later(self, work: Callable[..., None], *arguments: object) -> None:
+        """Have the thread do something, behind all that it was told before."""
+        try:
+            self._thread.submit(self._do, work, *arguments)
+        except RuntimeError as error:
+            # It is done with the next thing for which there is a thread.
+            log.warning("what concerns snapshots waits: %s", error)
+
+    def _do(self, work: Callable[..., None], *arguments: object) -> None:
+        """Do something whose result nobody looks at."""
+        try:
+            work(*arguments)
+        except Exception:
+            log.exception("what concerns snapshots was not done")
 
     def _take(self, save: Save, partitions: list[Partition]) -> None:
         started = time.monotonic()
@@ -258,7 +273,7 @@ class Snapshots:
         """Leave what is complete, and others' copies, with the daemon that just came, once it listens: the one before
         has taken its with it.
         """
-        self._thread.submit(self._leave_all, time.monotonic() + _DAEMON_SECONDS)
+        self._later(self._leave_all, time.monotonic() + _DAEMON_SECONDS)
 
     def _leave_all(self, until: float) -> None:
         complete = {number: kept for number, kept in list(self._memory.items()) if kept.is_complete}
@@ -347,7 +362,7 @@ class Snapshots:
         """Let go of snapshots, here and in the daemon; numbers of which there is none are passed over."""
         ours = self._left.intersection(numbers)
         if ours:
-            self._thread.submit(self._forget, ours)
+            self._later(self._forget, ours)
 
     def _forget(self, numbers: set[int]) -> None:
         self._left -= numbers

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import mmap
 import os
 import queue
@@ -27,8 +28,11 @@ from pathlib import Path
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import DeadlineExceeded, KernelFault, Place, ProtocolError
 from gpu_worker.protocol.messages import Failure
+from gpu_worker.protocol.system import start_thread
 from gpu_worker.protocol.wire import failure_of
 from gpu_worker.system.fault_report import REPORT, reported
+
+_log = logging.getLogger(__name__)
 
 SLOT_BYTES = 1024
 SLOTS = 256
@@ -48,6 +52,8 @@ _VERDICT = SLOT_BYTES * (1 + SLOTS)
 _SIZE = _VERDICT + VERDICT_BYTES
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP)
 _WATCH_SECONDS = 0.1
+#: For how long it is tried to say which kernel is late, in seconds.
+_PATIENCE_SECONDS = 1.0
 
 _thread = threading.local()
 _reports: list[int] = []
@@ -137,7 +143,7 @@ class BlackBox:
 
     def watch(self) -> None:
         """Start the thread that ends this process when a kernel runs past its deadline."""
-        threading.Thread(target=self._watch, name="deadlines", daemon=True).start()
+        start_thread(self._watch, name="deadlines")
 
     def close(self) -> None:
         """Unmap the file, which stays."""
@@ -150,15 +156,27 @@ class BlackBox:
         while not self._closed.wait(_WATCH_SECONDS):
             now = time.monotonic()
             for slot, (deadline, late) in list(self._deadlines.items()):
-                if now > deadline and slot in self._deadlines:
-                    if late is not None:
-                        place = late()
-                        if place is None:
-                            continue
-                        known = _SLOT.unpack_from(self._memory, slot)
-                        self._write(slot, place, known[2], deadline, known[5])
-                    _STATE.pack_into(self._memory, slot, LATE, 0)
-                    os.kill(os.getpid(), signal.SIGKILL)
+                try:
+                    if now > deadline and slot in self._deadlines and self._is_late(slot, deadline, late):
+                        self._end_process(slot)
+                except Exception:
+                    _log.exception("a deadline was not looked at")
+                    if now > deadline + _PATIENCE_SECONDS:
+                        self._end_process(slot)
+
+    def _is_late(self, slot: int, deadline: float, late: Callable[[], Place | None] | None) -> bool:
+        """Whether a kernel runs past its deadline; where it is, is noted then."""
+        if late is not None:
+            place = late()
+            if place is None:
+                return False
+            known = _SLOT.unpack_from(self._memory, slot)
+            self._write(slot, place, known[2], deadline, known[5])
+        return True
+
+    def _end_process(self, slot: int) -> None:
+        _STATE.pack_into(self._memory, slot, LATE, 0)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass(slots=True)

@@ -8,8 +8,14 @@ import selectors
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
+
+_log = logging.getLogger(__name__)
+
+#: How long a loop stands still whose turn failed, in seconds.
+_AFTER_DEFECT_SECONDS = 0.1
 
 
 class Watcher:
@@ -40,10 +46,18 @@ class Watcher:
         os.eventfd_write(self._waker, 1)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait for something to happen, at most ``seconds``, and call back; whether something did."""
+        """Wait for something to happen, at most ``seconds``, and call back; whether something did.
+
+        A callback that fails is in the log with its trace, and the others are called all the same.
+        """
         found = self._selector.select(seconds)
         for key, _ in found:
-            key.data()
+            try:
+                key.data()
+            except Exception:
+                _log.exception("a callback failed")
+                # What it was told of may be there still, and the loop would do nothing else.
+                time.sleep(_AFTER_DEFECT_SECONDS)
         return bool(found)
 
     def close(self) -> None:
@@ -62,6 +76,9 @@ def _accept(listener: socket.socket, serve: Callable[[socket.socket], None], fai
     except OSError as error:
         # Out of descriptors, most likely. The peer stays in the backlog until there are some.
         failures.error("cannot accept: %s", error)
-        time.sleep(0.1)
+        time.sleep(_AFTER_DEFECT_SECONDS)
         return
-    serve(sock)
+    with ExitStack() as stack:
+        stack.callback(sock.close)
+        serve(sock)
+        stack.pop_all()

@@ -37,6 +37,7 @@ from gpu_worker.server import chunk_reader
 from gpu_worker.server.chunk_reader import Arrivals, Asked
 from gpu_worker.server.device_process import Ahead, _answer
 from gpu_worker.server.handlers import Worker
+from tests.system.worker_tools import eventually
 from tests.unit.plans import Bench, bench
 from vispark.records import Packed, pack
 from vispark.runtime.executor import chunked_upload
@@ -156,7 +157,8 @@ def test_a_client_that_goes_or_is_refused_leaves_the_pieces_of_others_alone(null
             with pytest.raises(ProtocolError, match="of which 8192 have come"):
                 refused.receive(2)
             refused.request(Report(4))
-        assert used(null) == 3 * PIECE + MARK_BYTES
+        # Nobody has answered the one that stays, whose thread may be late.
+        assert eventually(lambda: used(null) == 3 * PIECE + MARK_BYTES)
         staying.send(third)
         staying.request(replace(request, number=5, plan=b""), [memory.descriptor])
     assert used(null) == 3 * PIECE

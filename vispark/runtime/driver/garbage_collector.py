@@ -10,6 +10,7 @@ from contextlib import ExitStack
 
 from pyspark import RDD, SparkContext
 
+from gpu_worker.protocol.system import start_thread
 from vispark.runtime.bridge import Credentials, Home
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
@@ -66,8 +67,7 @@ class Errands:
         self.jobs = 0
         self._busy = False
         self._tries = 0
-        self._thread = threading.Thread(target=self._keep_house, name="vispark keeper", daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._keep_house, name="vispark keeper")
 
     def loaded(self, stages: Iterable[int], numbers: Iterable[int]) -> None:
         """Take note of what the tasks of some stages have brought; if some of them ran twice, of the copies too."""
@@ -88,18 +88,36 @@ class Errands:
             self._thread.join(timeout=5)
 
     def _keep_house(self) -> None:
-        while self._released.wait(self._pause()):
+        pause: float | None = None
+        while self._released.wait(pause):
             self._busy = True
-            numbers = self._released.take()
-            if numbers:
-                self._tries = _TRIES
-                self._workers.release(numbers)
             try:
+                self._tell_what_was_released()
                 self._run()
-            except (*SPARK_JOB_FAILED, ReferenceError, AttributeError) as error:
-                # The context may be stopping.
-                log.debug("workers were not told what they may forget: %s", error)
-            self._busy = False
+                pause = self._pause()
+            except Exception as error:
+                self._tries = max(self._tries - 1, 0)
+                pause = _AGAIN * 2 ** (_TRIES - self._tries)
+                if self._is_over(error):
+                    log.debug("workers were not told what they may forget: %s", error)
+                else:
+                    log.warning("workers were not told what they may forget; it is tried again in %g s", pause,
+                                exc_info=error)
+            finally:
+                self._busy = False
+
+    def _tell_what_was_released(self) -> None:
+        numbers = self._released.take()
+        if numbers:
+            self._tries = _TRIES
+            with ExitStack() as undo:
+                undo.callback(self._released.put, *numbers)
+                self._workers.release(numbers)
+                undo.pop_all()
+
+    def _is_over(self, error: Exception) -> bool:
+        """Whether a job failed as its context stops, or has stopped, or Spark ended it."""
+        return isinstance(error, SPARK_JOB_FAILED) or self._context._jsc is None or self._released.is_closed
 
     def _pause(self) -> float | None:
         """The seconds until there is something to be done, if nothing happens."""

@@ -1,0 +1,171 @@
+"""A daemon outlives a defect at each call of its loop and its threads: who asked hears of it, and is served next."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_worker.client.connection import administer, connect, finish, open_lease
+from gpu_worker.daemon import daemon as daemon_module
+from gpu_worker.daemon import device_process, service, supervisor
+from gpu_worker.daemon.daemon import Daemon
+from gpu_worker.daemon.device_process import DeviceProcess
+from gpu_worker.daemon.session_state import Sessions
+from gpu_worker.daemon.snapshot_store import Vault
+from gpu_worker.daemon.supervisor import Keeper
+from gpu_worker.daemon.tcp_listener import Doors
+from gpu_worker.protocol.errors import OutOfResources, VisparkError
+from gpu_worker.protocol.messages import Status
+from gpu_worker.system import log
+from gpu_worker.system.handshake_limiter import Greeters
+from gpu_worker.system.paths import locate
+from gpu_worker.system.watcher import Watcher
+from tests.system.worker_tools import SECONDS, ask, eventually, hello
+from tests.unit.test_supervisors import DEFECTS, fail_once, named
+
+EMFILE = OSError(errno.EMFILE, "Too many open files")
+NO_THREAD = RuntimeError("can't start new thread")
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """A daemon on a thread of this process, the same for all that is done to it here."""
+    with pytest.MonkeyPatch.context() as patch:
+        path = tmp_path_factory.mktemp("w") / "rt"
+        patch.setenv("VISPARK_RUNTIME_DIR", str(path))
+        # A captured record keeps the frames of a trace, and what they hold, until the test is over.
+        patch.setattr(logging.root.manager, "disable", logging.CRITICAL)
+        yield from running(path)
+        print((path / "process.log").read_text())
+
+
+def running(path: Path) -> Iterator[Daemon]:
+    directory = locate()
+    directory.ensure()
+    lock = service._acquire(directory)
+    found = Daemon(directory)
+    found.open()
+    thread = threading.Thread(target=found.run)
+    thread.start()
+    serves("bystander")
+    yield found
+    found.stop()
+    thread.join(SECONDS)
+    assert not thread.is_alive()
+    closing = threading.Thread(target=found.close)
+    closing.start()
+    closing.join(SECONDS)
+    assert not closing.is_alive(), "the daemon's end waits for ever"
+    found._watcher.close()
+    os.close(lock)
+
+
+numbers = itertools.count()
+
+
+def end(daemon: Daemon, session: str) -> None:
+    finish(hello(session, role="finish", anchor=0), timeout=SECONDS)
+    assert eventually(lambda: session not in daemon._keeper._endings)
+
+
+def serves(session: str) -> None:
+    with connect(hello(session), start=False, timeout=SECONDS) as client:
+        ask(client)
+
+
+def tried(session: str) -> None:
+    """Ask for everything once; whatever is refused is refused with a typed error."""
+    for asked in (lambda: administer(Status(), timeout=SECONDS),
+                  lambda: open_lease(hello(session, role="lease", anchor=0), timeout=SECONDS).close(),
+                  lambda: serves(session)):
+        with contextlib.suppress(VisparkError):
+            asked()
+
+
+@pytest.mark.parametrize("where", [
+    (Keeper, "expire"), (Greeters, "sweep"), (Doors, "sweep"), (Greeters, "add"), (Greeters, "remove"),
+    (daemon_module, "start_thread"), (daemon_module, "check_peer"), (daemon_module, "check"), (Keeper, "lease"),
+    (Keeper, "lease_closed"), (Keeper, "hand_over"), (Keeper, "status"), (Keeper, "_admit"), (Keeper, "_carry_out"),
+    (Keeper, "_watch_anchor"), (Keeper, "_handed_over"), (Sessions, "greet"), (Sessions, "expire"), (Watcher, "watch"),
+    (supervisor, "_report")], ids=lambda where: where[1])
+@pytest.mark.parametrize("defect", [DEFECTS[0], EMFILE], ids=named)
+def test_a_daemon_outlives_a_defect(daemon: Daemon, monkeypatch, where, defect):
+    serves("bystander")
+    with monkeypatch.context() as patch:
+        raised = fail_once(patch, *where, defect)
+        tried("bystander")
+        if not raised:      # where only a new session, or a process that goes, comes by
+            tried(f"new-{where[1]}-{named(defect)}")
+        assert eventually(lambda: bool(raised))
+    serves("bystander")
+    end(daemon, f"new-{where[1]}-{named(defect)}")
+
+
+@pytest.mark.parametrize("where", [
+    (device_process, "_spawn"), (device_process, "_configure"), (device_process, "_controlled"),
+    (log, "open_for_output"), (os, "pidfd_open"), (Keeper, "_watch_process"), (DeviceProcess, "start")],
+    ids=lambda where: where[1])
+@pytest.mark.parametrize("defect", [DEFECTS[0], EMFILE, NO_THREAD], ids=named)
+def test_who_waits_for_a_device_process_that_cannot_be_started_hears_why(daemon: Daemon, monkeypatch, where, defect):
+    session = f"waits-{next(numbers)}"
+    told: list[Exception] = []
+
+    def client() -> None:
+        try:
+            serves(session)
+        except VisparkError as error:
+            told.append(error)
+
+    with monkeypatch.context() as patch:
+        raised = fail_once(patch, *where, defect)
+        clients = [threading.Thread(target=client) for _ in range(3)]
+        for thread in clients:
+            thread.start()
+        for thread in clients:
+            thread.join(SECONDS)
+            assert not thread.is_alive(), "a client waits for ever"
+        assert raised
+    if defect is EMFILE and where[1] != "pidfd_open":
+        assert all("EMFILE" in str(error) for error in told)
+    serves(session)
+    end(daemon, session)
+
+
+@pytest.mark.parametrize("where", [(Vault, "drop"), (Keeper, "_remove_files"), (Keeper, "_process_ended")],
+                         ids=lambda where: where[1])
+def test_a_session_ends_whatever_fails_of_it(daemon: Daemon, monkeypatch, where):
+    with monkeypatch.context() as patch:
+        serves("first")
+        raised = fail_once(patch, *where, KeyError("a defect"))
+        end(daemon, "first")
+        assert raised
+    serves("first")
+    end(daemon, "first")
+
+
+def test_a_session_for_whose_end_there_is_no_thread_ends_later(daemon: Daemon, monkeypatch):
+    monkeypatch.setattr(supervisor, "_END_AGAIN_SECONDS", 0.1)
+    serves("first")
+    with monkeypatch.context() as patch:
+        raised = fail_once(patch, supervisor, "start_thread", OutOfResources("no thread"))
+        finish(hello("first", role="finish", anchor=0), timeout=SECONDS)
+        assert raised and eventually(lambda: not daemon._keeper._endings) and not daemon._keeper._unended
+
+
+def test_a_process_that_closed_its_connection_to_the_daemon_is_connected_to_anew(daemon: Daemon):
+    serves("app")
+    process = daemon._keeper._processes["app"].result()
+    pid = process.found.pid
+    process._control.socket.shutdown(socket.SHUT_RDWR)
+    serves("app")
+    assert daemon._keeper._processes["app"].result().found.pid == pid and not process.ended()
+    end(daemon, "app")
