@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from gpu_worker.protocol.errors import BY_NAME, ProtocolError, Unauthorized, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import VERSION, Admission, Challenge, Failure, Hello, Proof, Reach
 from gpu_worker.protocol.stream import StreamConnection, keep_alive, max_payload, shake_hands
+from gpu_worker.protocol.system import system_call
 from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, MAX_ANSWER, NONCE_BYTES, READY, REFUSED, TLS, nonce, proof
 from gpu_worker.protocol.wire import MAX_GREETING, error_of
 
@@ -40,10 +41,8 @@ def visit(reach: Reach, hello: Hello, start_seconds: float) -> StreamConnection:
         If the connection breaks meanwhile.
     """
     where = f"{reach.host}, port {reach.port}"
-    try:
+    with system_call(f"nobody answers over TCP at {where}", WorkerUnavailable):
         sock = socket.create_connection((reach.host, reach.port), CONNECT_SECONDS)
-    except OSError as error:
-        raise WorkerUnavailable(f"nobody answers over TCP at {where}: {error}") from error
     with ExitStack() as stack:
         stack.enter_context(sock)
         keep_alive(sock)

@@ -12,6 +12,7 @@ import time
 from gpu_worker.daemon.daemon import Daemon
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import VisparkError, WorkerUnavailable
+from gpu_worker.protocol.system import system_call
 from gpu_worker.system import log
 from gpu_worker.system.paths import RuntimeDirectory
 
@@ -27,17 +28,19 @@ def serve(directory: RuntimeDirectory, idle: float | None, *, cluster: Cluster |
     A daemon that was killed leaves its lock file, in which it says what it knew of other nodes. ``ready`` is a
     descriptor that gets a byte once clients can connect.
     """
-    lock = _acquire(directory)
-    if lock is None:
-        return False
-    cluster = (cluster or Cluster(directory)).or_as(os.pread(lock, _TOLD_BYTES, 0))
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, cluster.told(), 0)
+    with system_call(f"the lock of the daemon in {directory.path}", WorkerUnavailable):
+        lock = _acquire(directory)
+        if lock is None:
+            return False
+        cluster = (cluster or Cluster(directory)).or_as(os.pread(lock, _TOLD_BYTES, 0))
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, cluster.told(), 0)
     daemon = Daemon(directory, idle=idle, cluster=cluster, port=port)
     try:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: daemon.stop())
-        daemon.open()
+        with system_call(f"the socket of the daemon in {directory.path}", WorkerUnavailable):
+            daemon.open()
         if ready is not None:
             os.write(ready, b"1")
             os.close(ready)
@@ -58,8 +61,9 @@ def detach(directory: RuntimeDirectory, idle: float | None, cluster: Cluster | N
     WorkerUnavailable
         If it ended before that.
     """
-    reader, writer = os.pipe()
-    child = os.fork()
+    with system_call("a process for the daemon"):
+        reader, writer = os.pipe()
+        child = os.fork()
     if not child:
         os.close(reader)
         _leave_terminal(directory)

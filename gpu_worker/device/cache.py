@@ -20,7 +20,8 @@ from pathlib import Path
 
 import platformdirs
 
-from gpu_worker.protocol.errors import DeviceUnavailable
+from gpu_worker.protocol.errors import DeviceUnavailable, OutOfMemory
+from gpu_worker.protocol.system import is_refusal, refused, system_call
 
 CHECKSUM_BYTES = hashlib.sha256().digest_size
 #: Of an entry's name.
@@ -94,11 +95,13 @@ class KernelCache:
                 file.write(payload + hashlib.sha256(payload).digest())
             os.replace(temporary, self._path(parts))
         except OSError:
-            Path(temporary).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink(missing_ok=True)
         self._written += len(payload)
         if self._written > self._most // 16:
             self._written = 0
-            self.trim()
+            with contextlib.suppress(OSError):      # another time, then
+                self.trim()
 
     def trim(self) -> None:
         """Delete what was not used for longest, where there is more than the bound; others may do so at once."""
@@ -127,8 +130,9 @@ class KernelCache:
 def _default() -> Path:
     try:
         return _private(Path(platformdirs.user_cache_dir("vispark")) / "kernels")
-    except DeviceUnavailable:
-        directory = tempfile.mkdtemp(prefix="vispark-kernels-")
+    except (DeviceUnavailable, OutOfMemory):
+        with system_call("a directory for compiled kernels", DeviceUnavailable):
+            directory = tempfile.mkdtemp(prefix="vispark-kernels-")
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
         return Path(directory)
 
@@ -138,6 +142,8 @@ def _private(directory: Path) -> Path:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = directory.stat()
     except OSError as error:
+        if is_refusal(error):
+            raise refused(error, f"the kernel cache {directory}") from error
         raise DeviceUnavailable(f"the kernel cache {directory} cannot be made: {error.strerror}; "
                                 "name another directory that you may write") from error
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:

@@ -34,6 +34,7 @@ from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLo
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
+from gpu_worker.protocol.system import system_call
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
 
@@ -124,7 +125,9 @@ class Recording:
 
     def host(self, nbytes: int, device: Device) -> np.ndarray:
         """Host memory that stays where it is, and is fast to copy from and to."""
-        array = np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)[:nbytes]
+        with system_call(f"{nbytes:,} bytes of memory"):
+            memory = mmap.mmap(-1, max(nbytes, 1))
+        array = np.frombuffer(memory, np.uint8)[:nbytes]
         device.pin(array)
         self._pinned.append((device, array))
         return array

@@ -25,7 +25,7 @@ from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import OptionError, Unauthorized, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.grids import place_name
 from gpu_worker.protocol.messages import AdminReply, Done, Failure, StartPrted
-from gpu_worker.protocol.system import as_error, start_thread
+from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.wire import Connection, error_of, failure_of
 from gpu_worker.system.admin import administer
 from gpu_worker.system.paths import RuntimeDirectory, machine
@@ -108,7 +108,8 @@ class Cluster:
     def open(self) -> None:
         """Listen, where others are to reach this daemon."""
         if self._listen:
-            self._listener = socket.create_server(_address(self._listen), reuse_port=False)
+            with system_call(f"the daemon cannot listen on {self._listen}", WorkerUnavailable):
+                self._listener = socket.create_server(_address(self._listen), reuse_port=False)
             start_thread(self._accept, name="cluster")
 
     def close(self) -> None:
@@ -184,7 +185,11 @@ class Cluster:
             if error.errno == socket.EAI_NONAME:
                 raise OptionError(f"no host is called so: {error}") from error
             raise WorkerLost(f"the name of the host is not resolved: {error}") from error
+        except VisparkError:
+            raise
         except OSError as error:
+            if is_refusal(error):
+                raise refused(error, f"a connection to the daemon at {other}") from error
             raise WorkerLost(f"the daemon at {other} does not answer: {error}") from error
         answer = decode(self._checked(b"answers", reply, own), AdminReply)
         if isinstance(answer, Failure):

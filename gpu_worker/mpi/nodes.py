@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gpu_worker.protocol.errors import BY_NAME, ProtocolError, VisparkError, WorkerUnavailable
 from gpu_worker.protocol.extras import install
+from gpu_worker.protocol.system import system_call
 from gpu_worker.system import log
 from gpu_worker.system.launcher import environment
 from gpu_worker.system.paths import RuntimeDirectory
@@ -146,11 +147,10 @@ def start_prted(directory: RuntimeDirectory, arguments: Sequence[str]) -> subpro
     path = Path(program("prted"))
     prefix = str(path.parent.parent)
     variables = environment(directory) | {"PRTE_PREFIX": prefix, "PMIX_PREFIX": prefix, "OPAL_PREFIX": prefix}
-    output = log.open_for_output(directory.process_log)
-    try:
-        return subprocess.Popen([str(path), *checked(arguments)], stdin=subprocess.DEVNULL, stdout=output,
-                                stderr=output, env=variables, start_new_session=True)
-    except OSError as error:
-        raise WorkerUnavailable(f"prted cannot be started: {error}") from error
-    finally:
-        os.close(output)
+    with system_call("prted cannot be started", WorkerUnavailable):
+        output = log.open_for_output(directory.process_log)
+        try:
+            return subprocess.Popen([str(path), *checked(arguments)], stdin=subprocess.DEVNULL, stdout=output,
+                                    stderr=output, env=variables, start_new_session=True)
+        finally:
+            os.close(output)

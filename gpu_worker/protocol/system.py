@@ -91,6 +91,8 @@ def system_call(asked: str, otherwise: type[VisparkError] = OutOfResources) -> I
     """
     try:
         yield
+    except VisparkError:        # some of which are OSErrors
+        raise
     except OSError as error:
         if otherwise is OutOfResources or error.errno in _REFUSALS:
             raise refused(error, asked) from error

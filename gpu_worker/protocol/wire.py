@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -283,9 +284,12 @@ def _processors_are_free() -> bool:
 
 
 def _running() -> int:
-    """How many threads run on this machine, or wait for a processor."""
-    with open("/proc/loadavg", "rb", buffering=0) as load:
-        return int(load.read(128).split()[3].partition(b"/")[0])
+    """How many threads run on this machine, or wait for a processor; very many where that cannot be known."""
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as load:
+            return int(load.read(128).split()[3].partition(b"/")[0])
+    except OSError:
+        return sys.maxsize
 
 
 def close_all(descriptors: Sequence[int]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import os
 import socket
 import ssl
 import time
@@ -26,6 +25,7 @@ from gpu_worker.protocol.messages import (
     Proof,
 )
 from gpu_worker.protocol.stream import StreamConnection, keep_alive, max_payload, shake_hands
+from gpu_worker.protocol.system import is_refusal, new_memfd, refused, system_call
 from gpu_worker.protocol.tcp_auth import ADMISSION_SECONDS, NONCE_BYTES, TLS, nonce, proof
 from gpu_worker.protocol.wire import MAX_GREETING, failure_of
 from gpu_worker.system.handshake_limiter import Greeters
@@ -57,7 +57,8 @@ class Guard:
         """
         until = time.monotonic() + ADMISSION_SECONDS
         # TLS would speak in the clear if its own socket were shut down.
-        mine = sock.dup()
+        with system_call("a descriptor of a visitor's connection"):
+            mine = sock.dup()
         try:
             self._strangers.add(sock)
             try:
@@ -77,6 +78,8 @@ class Guard:
             raise
         except OSError as error:
             mine.close()
+            if is_refusal(error):
+                raise refused(error, "a visitor's connection") from error
             raise WorkerLost(f"a visitor is gone: {error}") from error
 
     def _challenge(self, connection: StreamConnection, certificate: bytes) -> Hello:
@@ -103,7 +106,7 @@ class Guard:
             context.minimum_version = TLS
             context.num_tickets = 0
             # It is read from a file only, and this one is nobody else's.
-            with open(os.memfd_create("vispark key", os.MFD_CLOEXEC), "w+b") as file:
+            with system_call("a file for a key pair"), open(new_memfd("vispark key"), "w+b") as file:
                 file.write(pair.key + ssl.DER_cert_to_PEM_cert(pair.certificate).encode())
                 file.flush()
                 context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")

@@ -227,7 +227,7 @@ def read(path: Path, death_signal: int = 0) -> Record | None:
     """Read the black box of a process that has died of ``death_signal``; ``None`` where there is none."""
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except OSError:
         return None
     if len(data) != _SIZE:
         return None

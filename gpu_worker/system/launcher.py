@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from gpu_worker.protocol.errors import WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.system import is_refusal, refused
 from gpu_worker.system import log
 from gpu_worker.system.paths import VARIABLE, RuntimeDirectory
 
@@ -38,6 +39,8 @@ def start_from_client(directory: RuntimeDirectory, log_level: str) -> None:
         result = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, timeout=_START_SECONDS, text=True, errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
+        if isinstance(error, OSError) and is_refusal(error):
+            raise refused(error, "a process for a GPU worker") from error
         raise WorkerUnavailable(f"no GPU worker could be started: {error}",
                                 detail=log.tail(directory.log, _LOG_LINES)) from error
     if result.returncode == -signal.SIGKILL:

@@ -137,6 +137,8 @@ class RuntimeDirectory:
             found = self.path.lstat()
         except PermissionError as error:
             raise Unauthorized(f"the runtime directory {self.path} is not open to user {os.geteuid()}") from error
+        except OSError as error:
+            raise WorkerUnavailable(f"the runtime directory {self.path} cannot be looked at: {error}") from error
         if not stat.S_ISDIR(found.st_mode):
             raise Unauthorized(f"the runtime directory {self.path} is a link or a file, not a directory")
         if found.st_uid != os.geteuid():

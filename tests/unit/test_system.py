@@ -8,16 +8,37 @@ import mmap
 import os
 import resource
 import socket
+import subprocess
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, VisparkError, WorkerLost
-from gpu_worker.protocol.messages import Done, Release, Reply, Request
+from gpu_worker.client.tcp import visit
+from gpu_worker.daemon import service
+from gpu_worker.device.base import Source
+from gpu_worker.device.cache import KernelCache
+from gpu_worker.device.host import compiler
+from gpu_worker.device.host.device import HostDevice
+from gpu_worker.protocol import wire
+from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, VisparkError, WorkerLost, WorkerUnavailable
+from gpu_worker.protocol.messages import (
+    VERSION,
+    Done,
+    Hello,
+    Reach,
+    Release,
+    Reply,
+    Request,
+    SessionOptions,
+)
 from gpu_worker.protocol.payload import WRITE_FROM, Payload
-from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread
+from gpu_worker.protocol.system import as_error, is_refusal, refused, start_thread, system_call
 from gpu_worker.protocol.wire import Connection
+from gpu_worker.system import crash_record, launcher, log
+from gpu_worker.system.paths import locate
 
 
 def refusing(number: int):
@@ -164,3 +185,87 @@ def test_a_refusal_is_told_as_such_and_a_defect_with_its_trace():
     assert as_error(known) is known
     assert not is_refusal(BlockingIOError(errno.EAGAIN, "")) and not is_refusal(ConnectionResetError())
     assert "EAGAIN" in refused(BlockingIOError(errno.EAGAIN, "again"), "a process").message
+
+
+def test_an_error_of_ours_goes_through_as_it_is():
+    with pytest.raises(WorkerLost, match=r"^gone$"), system_call("something"):
+        raise WorkerLost("gone")
+    with pytest.raises(WorkerUnavailable, match=r"a lock: .*No such file"), \
+            system_call("a lock", WorkerUnavailable):
+        os.open("/no/such/file", os.O_RDONLY)
+
+
+def test_no_oserror_is_told_as_a_defect():
+    for number in errno.errorcode:
+        told = as_error(OSError(number, os.strerror(number)))
+        assert "defect" not in told.message and "Traceback" not in told.message and told.detail
+    assert isinstance(as_error(RuntimeError("can't start new thread")), OutOfResources)
+    assert "defect" in as_error(RuntimeError("anything else")).message
+
+
+SOURCE = Source('extern "C" __global__ void fill(float* a) { a[threadIdx.x] = 1; }', file="fill.cu")
+
+#: What the system refuses, at each call that making and loading a kernel takes.
+COMPILING = [(tempfile, "mkdtemp"), (subprocess, "run"), (tempfile, "NamedTemporaryFile"), (Path, "write_text"),
+             (compiler.Path, "read_bytes")]
+
+
+@pytest.mark.parametrize(("where", "call"), COMPILING, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize(("number", "kind"), [(errno.EMFILE, OutOfResources), (errno.ENOSPC, OutOfMemory),
+                                              (errno.EAGAIN, OutOfResources)], ids=str)
+def test_a_kernel_for_which_the_system_has_no_room_is_compiled_the_next_time(monkeypatch, tmp_path, where, call, number,
+                                                                             kind):
+    device = HostDevice(cache=KernelCache(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr(where, call, refusing(number))
+        with pytest.raises(kind, match=errno.errorcode[number]):
+            device.compile(SOURCE, "fill")
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert device.compile(SOURCE, "fill")
+    device.close()
+
+
+@pytest.mark.parametrize("call", ["mkstemp"])
+def test_a_kernel_cache_without_room_is_no_error(monkeypatch, tmp_path, call):
+    cache = KernelCache(tmp_path, most=16)
+    with monkeypatch.context() as patch:
+        patch.setattr(tempfile, call, refusing(errno.ENOSPC))
+        cache.put(b"code", "source")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refusing(errno.EMFILE))
+        cache.put(b"code", "source")
+    assert cache.get("source") == b"code"
+
+
+def test_a_daemon_whose_lock_or_socket_is_refused_says_so(monkeypatch, tmp_path):
+    directory = locate(str(tmp_path / "rt")).ensure()
+    with monkeypatch.context() as patch:
+        patch.setattr(service, "_acquire", refusing(errno.EMFILE))
+        with pytest.raises(OutOfResources, match=r"lock.*EMFILE"):
+            service.serve(directory, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refusing(errno.ENOSPC))
+        with pytest.raises(OutOfMemory, match="ENOSPC"):
+            service.serve(directory, None)
+
+
+def test_what_only_makes_things_quicker_or_clearer_fails_silently(monkeypatch, tmp_path):
+    path = tmp_path / "log"
+    path.write_text("a line")
+    assert log.tail(path, 5) == "a line"
+    monkeypatch.setattr("builtins.open", refusing(errno.EMFILE))
+    monkeypatch.setattr(Path, "open", refusing(errno.EMFILE))
+    monkeypatch.setattr(wire._free, "until", 0.0)
+    assert log.tail(path, 5) == "" and not wire._processors_are_free()
+    assert crash_record.read(path) is None
+
+
+def test_clients_that_cannot_connect_or_start_a_worker_hear_what_is_missing(monkeypatch, tmp_path):
+    monkeypatch.setattr(socket, "create_connection", refusing(errno.EMFILE))
+    hello = Hello(VERSION, "driver", "app", b"s" * 32, "a", 0, SessionOptions("null", 0, 1.0, "", "info"))
+    with pytest.raises(OutOfResources, match="EMFILE"):
+        visit(Reach("127.0.0.1", 1, b""), hello, 1.0)
+    monkeypatch.setattr(subprocess, "run", refusing(errno.ENOMEM))
+    with pytest.raises(OutOfMemory, match="ENOMEM"):
+        launcher.start_from_client(locate(str(tmp_path)), "info")

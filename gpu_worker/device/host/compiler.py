@@ -26,6 +26,7 @@ from gpu_worker.device.host.diagnostics import ENTRY_FILE, OPTIONS_FILE, refusal
 from gpu_worker.device.host.objects import undefined_symbols
 from gpu_worker.device.host.options import compiler_options
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable
+from gpu_worker.protocol.system import system_call
 
 HEADERS = Path(__file__).parent
 _HEADER = "cuda_on_host.h"
@@ -35,6 +36,8 @@ SHARED_BYTES = 227 * 1024
 
 _INSTALL = "install one (apt-get install g++, or dnf install gcc-c++), or name yours in CXX"
 _WAITS = ("__syncthreads", "__syncwarp", "_sync(", "__activemask")
+
+_FILES = "temporary files for the compiler"
 
 # Floating point is as on a GPU: multiply-add fused, no traps, no errno. Pointers may alias as they do in much CUDA
 # code. Everything but the exports is local, so that the compiler may inline it all, and units do not meet.
@@ -107,7 +110,7 @@ class Compiler:
         return made
 
     def _build_runtime(self) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="vispark-") as directory:
+        with system_call(_FILES), tempfile.TemporaryDirectory(prefix="vispark-") as directory:
             made = self._run("-std=c++17", "-O2", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hidden", "-w",
                              "-U_FORTIFY_SOURCE", "-ftls-model=initial-exec", str(HEADERS / "runtime.cpp"),
                              "-o", "runtime.so", directory=directory)
@@ -140,7 +143,7 @@ class Compiler:
 
     def _build(self, source: Source, name: str, options: Sequence[str], macros: Sequence[str],
                cache: KernelCache) -> bytes:
-        with tempfile.TemporaryDirectory(prefix="vispark-") as directory:
+        with system_call(_FILES), tempfile.TemporaryDirectory(prefix="vispark-") as directory:
             Path(directory, "unit.cpp").write_text(_unit_text(source, name, macros), errors="surrogateescape")
             # Only a guess, which spares most kernels with barriers a compilation: the unit itself tells.
             waits = len(kernel_names(source.text)) == 1 and any(word in source.text for word in _WAITS)
@@ -178,7 +181,7 @@ class Compiler:
         """Our header as g++ keeps it once read, with some options; None where it cannot be made or kept."""
         parts = ("host header", self.identity, _headers_digest(), *options)
         if not (found := cache.file(*parts)):
-            with tempfile.TemporaryDirectory(prefix="vispark-") as directory:
+            with system_call(_FILES), tempfile.TemporaryDirectory(prefix="vispark-") as directory:
                 if not self._run(*options, "-x", "c++-header", str(HEADERS / _HEADER), "-o", "header.gch",
                                  directory=directory).returncode:
                     cache.put(Path(directory, "header.gch").read_bytes(), *parts)
@@ -186,11 +189,9 @@ class Compiler:
         return found
 
     def _run(self, *arguments: str, directory: str) -> subprocess.CompletedProcess:
-        try:
+        with system_call(f"a process of {self.command[0]}", DeviceUnavailable):
             return subprocess.run([*self.command, *arguments], cwd=directory, capture_output=True, text=True,
                                   errors="replace", env={**os.environ, "LC_ALL": "C"}, check=False)
-        except OSError as error:
-            raise DeviceUnavailable(f"{self.command[0]} cannot be started: {error.strerror}") from error
 
 
 @functools.cache

@@ -26,6 +26,7 @@ from gpu_worker.device.host.compiler import SHARED_BYTES, Compiler
 from gpu_worker.device.host.memory import HostMemory
 from gpu_worker.device.launch_limits import Limits, Parameters, check_fits, check_launch
 from gpu_worker.protocol.errors import CompileError, DeviceUnavailable, KernelFault
+from gpu_worker.protocol.system import system_call
 from gpu_worker.system import crash_record
 from gpu_worker.system.fault_report import POINTER
 
@@ -271,14 +272,12 @@ def _fill(library: ctypes.CDLL, place: int, name: str, data: bytes, source: Sour
 
 
 def _loaded(code: bytes, directory: Path) -> ctypes.CDLL:
-    try:
-        with tempfile.NamedTemporaryFile(prefix=".load-", suffix=".so", dir=directory) as file:
-            file.write(code)
-            file.flush()
-            return ctypes.CDLL(file.name)
-    except OSError as error:
-        raise DeviceUnavailable(f"compiled code cannot be loaded from the kernel cache {directory}: {error}; it needs "
-                                "room, and must not be mounted noexec") from error
+    why = f"compiled code is loaded from the kernel cache {directory}, which needs room and must not be mounted noexec"
+    with system_call(why, DeviceUnavailable), \
+            tempfile.NamedTemporaryFile(prefix=".load-", suffix=".so", dir=directory) as file:
+        file.write(code)
+        file.flush()
+        return ctypes.CDLL(file.name)
 
 
 @functools.cache

@@ -18,6 +18,7 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.messages import Ran, Reach, Release, Request, Retain
 from gpu_worker.protocol.payload import Data, results
+from gpu_worker.protocol.system import refused
 from vispark.errors import (
     Fenced,
     PartitionMissing,
@@ -526,7 +527,10 @@ def await_all(under_way: Sequence[tuple[Worker, Prepared, Sent]], began: float) 
 def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
     """Waits for an action, which another thread has started."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="vispark relay")
-    future = pool.submit(action)
+    try:
+        future = pool.submit(action)
+    except RuntimeError as error:
+        raise refused(error, "a thread that relays a plan") from error
     pool.shutdown(wait=False)
     return future.result
 
