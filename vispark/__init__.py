@@ -8,10 +8,16 @@
 2
 """
 
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from gpu_worker.protocol.version import __version__  # noqa: F401 - the package's own
-from vispark.api.grid import Grid
+from vispark._utils.lazy import names_of
 from vispark.api.patch_pyspark import install as _install
-from vispark.api.vrdd import VRDD
 from vispark.errors import (
     CompileError,
     DeadlineExceeded,
@@ -30,16 +36,18 @@ from vispark.errors import (
     WorkerError,
     WorkerUnavailable,
 )
-from vispark.grid.key import BlockKey
-from vispark.plan.cuda_source import Kernel, Kernels
-from vispark.plan.symbols import IN, OUT
-from vispark.profiling.profiler import Profile, profile
-from vispark.records.rows import Rows
-from vispark.records.text import read_text
-from vispark.translate import TranslationError, coordinate, extent, stencil
 
-# After the package of the same name, which stays importable as vispark.translate.
-from vispark.api.explain import translate  # isort: skip
+if TYPE_CHECKING:
+    from vispark.api.explain import translate
+    from vispark.api.grid import Grid
+    from vispark.api.vrdd import VRDD
+    from vispark.grid.key import BlockKey
+    from vispark.plan.cuda_source import Kernel, Kernels
+    from vispark.plan.symbols import IN, OUT
+    from vispark.profiling.profiler import Profile, profile
+    from vispark.records.rows import Rows
+    from vispark.records.text import read_text
+    from vispark.translate import TranslationError, coordinate, extent, stencil
 
 __all__ = [
     "IN",
@@ -76,4 +84,31 @@ __all__ = [
     "translate",
 ]
 
+# Each Python worker of Spark's imports this package, and most need none of these.
+__getattr__, __dir__ = names_of(__name__, {
+    "vispark.api.grid": ("Grid",),
+    "vispark.api.vrdd": ("VRDD",),
+    "vispark.grid.key": ("BlockKey",),
+    "vispark.plan.cuda_source": ("Kernel", "Kernels"),
+    "vispark.plan.symbols": ("IN", "OUT"),
+    "vispark.profiling.profiler": ("Profile", "profile"),
+    "vispark.records.rows": ("Rows",),
+    "vispark.records.text": ("read_text",),
+    "vispark.translate": ("TranslationError", "coordinate", "extent", "stencil"),
+})
+
+
+class _Package(ModuleType):
+    """The package, whose ``translate`` is a function; the package of that name stays importable beside it."""
+
+    @property
+    def translate(self) -> Any:
+        return import_module("vispark.api.explain").translate
+
+    @translate.setter
+    def translate(self, package: ModuleType) -> None:
+        """Take no notice: the import of the package ``vispark.translate`` would put that in the function's place."""
+
+
+sys.modules[__name__].__class__ = _Package
 _install()

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark import RDD, SparkContext, StorageLevel
 
+from vispark._utils.lazy import LazyModule
 from vispark.api.boundary import brief
-from vispark.api.vrdd import VRDD, send
 from vispark.errors import PlanError, SparkConnectError
-from vispark.profiling.profiler import leaving
-from vispark.runtime.driver.session import Session
+
+if TYPE_CHECKING:
+    from vispark.api import vrdd
+    from vispark.api.vrdd import VRDD
+    from vispark.profiling import profiler
+    from vispark.runtime.driver import session
+else:
+    vrdd = LazyModule("vispark.api.vrdd")
+    profiler = LazyModule("vispark.profiling.profiler")
+    session = LazyModule("vispark.runtime.driver.session")
 
 _CACHE, _PERSIST, _STOP = RDD.cache, RDD.persist, SparkContext.stop
 
@@ -30,7 +39,7 @@ def install() -> None:
             or os.environ.get("SPARK_API_MODE") == "connect":
         raise SparkConnectError("vispark works on RDDs, which Spark Connect sessions do not have: use a classic one "
                                 "(unset SPARK_REMOTE, or SparkSession.builder.config('spark.api.mode', 'classic'))")
-    added: dict[str, Any] = {"cache": _cache, "persist": _persist, "send": send, "uncache": _uncache, "vmap": _vmap,
+    added: dict[str, Any] = {"cache": _cache, "persist": _persist, "send": _send, "uncache": _uncache, "vmap": _vmap,
              "vreduce": _vreduce}
     added |= {name: _on_vrdd_only(name)
               for name in ("htod", "dtoh", "recv", "exec", "halo_extract", "halo_append", "iterate")}
@@ -50,17 +59,36 @@ def _persist(self: RDD, storageLevel: StorageLevel | str = StorageLevel.MEMORY_O
         return _PERSIST(self, storageLevel)
     if storageLevel != "GPU":
         raise PlanError(f"there is no storage level {storageLevel!r}; there are \"GPU\" and pyspark.StorageLevel's")
-    return send(self).htod().cache()
+    return vrdd.send(self).htod().cache()
+
+
+def _send(self: RDD) -> VRDD:
+    """Send an RDD's records to the GPU workers' host memory, when an action asks for them.
+
+    Records are numbers, arrays, tuples of numbers, dicts of numbers and arrays, or pairs with such values; all of a
+    partition alike.
+
+    Raises
+    ------
+    RecordError
+        At the action, for records that cannot be held.
+
+    Examples
+    --------
+    >>> sc.parallelize([(0, 1.5), (1, 2.5)]).send().collect()
+    [(0, 1.5), (1, 2.5)]
+    """
+    return vrdd.send(self)
 
 
 def _vmap(self: RDD, f: Callable[..., Any], *arguments: Any, of: str | None = None) -> VRDD:
     """Apply a plain Python function to every element on the device; see :meth:`vispark.VRDD.vmap`."""
-    return send(self).htod().vmap(f, *arguments, of=of)
+    return vrdd.send(self).htod().vmap(f, *arguments, of=of)
 
 
 def _vreduce(self: RDD, f: Callable[[Any, Any], Any]) -> VRDD:
     """Fold inside each record on the device; see :meth:`vispark.VRDD.vreduce`."""
-    return send(self).htod().vreduce(f)
+    return vrdd.send(self).htod().vreduce(f)
 
 
 def _uncache(self: RDD) -> RDD:
@@ -79,6 +107,7 @@ def _on_vrdd_only(name: str):
 
 @functools.wraps(_STOP)
 def _stop(self: SparkContext) -> None:
-    leaving(self)
-    Session.end(self)
+    if session.__name__ in sys.modules:     # else this process has done nothing that would have to end
+        profiler.leaving(self)
+        session.Session.end(self)
     _STOP(self)

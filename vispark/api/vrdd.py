@@ -591,19 +591,5 @@ for _name in _SPARK_ACTIONS:
 
 
 def send(rdd: RDD[Any]) -> VRDD:
-    """Send an RDD's records to the GPU workers' host memory, when an action asks for them.
-
-    Records are numbers, arrays, tuples of numbers, dicts of numbers and arrays, or pairs with such values; all of a
-    partition alike.
-
-    Raises
-    ------
-    RecordError
-        At the action, for records that cannot be held.
-
-    Examples
-    --------
-    >>> sc.parallelize([(0, 1.5), (1, 2.5)]).send().collect()
-    [(0, 1.5), (1, 2.5)]
-    """
+    """Return the VRDD that ``rdd.send()`` gives; see :func:`vispark.api.patch_pyspark.install`."""
     return VRDD(rdd, ops.Send(), None)

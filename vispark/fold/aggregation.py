@@ -11,13 +11,19 @@ import copy
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from vispark._utils.lazy import LazyModule
 from vispark.fold.reading import BINARY, LIBRARY, Leaf, Unreadable
 from vispark.fold.spec import FoldSpec, fold_of
-from vispark.translate import Function, TranslationError, trace
+from vispark.translate import Function, TranslationError
 from vispark.translate.ir import nodes
 from vispark.translate.ir.nodes import Definition, Expression
+
+if TYPE_CHECKING:
+    from vispark.translate.frontend import reader
+else:
+    reader = LazyModule("vispark.translate.frontend.reader")
 
 #: What never raises, of numbers that Python has, and of NumPy's.
 _ARITHMETIC = ("+", "-", "*")
@@ -63,7 +69,7 @@ def aggregation_of(step: Callable[[Any, Any], Any], combine: Callable[[Any, Any]
     if isinstance(joined, str):
         return joined
     try:
-        function = trace(step)
+        function = reader.trace(step)
     except TranslationError as error:
         return str(error)
     found = _read(function.definition)

@@ -7,16 +7,22 @@ import operator
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpu_worker.protocol.messages import FieldFold
 from vispark._utils.hashing import hashed_once
+from vispark._utils.lazy import LazyModule
 from vispark.errors import PlanError
 from vispark.fold.reading import Joined, Leaf, Unreadable, join_of
-from vispark.translate import TranslationError, trace
+from vispark.translate import TranslationError
 from vispark.translate.ir.nodes import Definition
+
+if TYPE_CHECKING:
+    from vispark.translate.frontend import reader
+else:
+    reader = LazyModule("vispark.translate.frontend.reader")
 
 _NAMED: dict[Callable[..., Any], Joined] = {
     **{function: Joined("add") for function in (operator.add, operator.iadd)},
@@ -124,7 +130,7 @@ def _of_code(function: types.FunctionType) -> FoldSpec | str:
 
 def _traced(function: Callable[..., Any]) -> FoldSpec | str:
     try:
-        definition = trace(function).definition
+        definition = reader.trace(function).definition
     except TranslationError as error:
         return str(error)
     return _read(definition)

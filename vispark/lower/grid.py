@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.grids import Exchange, Halo, Iterate, Phase, Window
 from gpu_worker.protocol.grids import Stencil as StencilStep
 from gpu_worker.protocol.messages import Signature, StencilLaunch
+from vispark._utils.lazy import LazyModule
 from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.inside import fold_inside
 from vispark.grid.selection import Cells
 from vispark.grid.spec import Description
-from vispark.lower.grid_passes import Maps, passes, why_apart
-from vispark.lower.grid_stencils import CellMap, Ghosts, loop_maps
 from vispark.lower.lowering import Lowering, State
 from vispark.lower.stages import Goal, Stage
 from vispark.plan import ops
@@ -25,6 +25,12 @@ from vispark.plan.ops import Cached, Chain
 from vispark.plan.slots import Given, SlotTable
 from vispark.records.partition_schema import Content
 from vispark.translate.codegen.scalar.interface import ROOM
+
+if TYPE_CHECKING:
+    from vispark.lower import grid_passes, grid_stencils
+else:
+    grid_passes = LazyModule("vispark.lower.grid_passes")
+    grid_stencils = LazyModule("vispark.lower.grid_stencils")
 
 
 def lowering(chain: Chain, start: Cached | None, goal: Goal, contents: Iterable[Content], room: int) -> Lowering:
@@ -52,7 +58,7 @@ class GridLowering(Lowering):
         self.description = description
         self.stencils: list[StencilLaunch] = []
         #: Each loop with its stencils, the passes of a step, and those of so many steps at once.
-        self._loops: list[tuple[LoopSpec, Maps, Maps, Maps, int]] = []
+        self._loops: list[tuple[LoopSpec, grid_passes.Maps, grid_passes.Maps, grid_passes.Maps, int]] = []
         self._first = len(chain) - len(self.nodes)
 
     # -- what blocks become -------------------------------------------------------------------------------------------
@@ -73,7 +79,7 @@ class GridLowering(Lowering):
                 layout, signature = self._map(spec, state.signature, position).after(state.layout, state.signature)
                 return replace(state, layout=layout, signature=signature)
             case ops.Iterate(spec):
-                loop_maps(spec, state.layout, state.signature, self.description, position)
+                grid_stencils.loop_maps(spec, state.layout, state.signature, self.description, position)
                 return state
             case ops.Exec(spec):
                 return self._after_exec(state, spec, position)
@@ -84,8 +90,8 @@ class GridLowering(Lowering):
                 return replace(state, layout=layout, signature=signature)
         return super()._after(state, node, position, maps)
 
-    def _map(self, spec: MapSpec, signature: Signature, position: int) -> CellMap:
-        return CellMap.of(spec, signature, self.description, position)
+    def _map(self, spec: MapSpec, signature: Signature, position: int) -> grid_stencils.CellMap:
+        return grid_stencils.CellMap.of(spec, signature, self.description, position)
 
     def _after_exec(self, state: State, spec: ExecSpec, position: int) -> State:
         if any(self.description.halo) and not self._has_halos(position):
@@ -137,7 +143,7 @@ class GridLowering(Lowering):
         states = self._states[0] if self._states else []
         there = next((position for position, state in enumerate(states) if state.layout.grid is None),
                      len(self.nodes) + 1)
-        self._ghosts: Ghosts | None = None
+        self._ghosts: grid_stencils.Ghosts | None = None
         super()._steps(apart | set(range(there + 1)))
 
     def _stage(self, stage: Stage) -> None:
@@ -151,7 +157,7 @@ class GridLowering(Lowering):
     def _grid_step(self, position: int, before: Signature) -> None:
         node = self.nodes[position]
         if self._ghosts is None:
-            self._ghosts = Ghosts(self.description, self.slots)
+            self._ghosts = grid_stencils.Ghosts(self.description, self.slots)
         match node.op:
             case ops.HaloAppend():
                 pass
@@ -180,15 +186,15 @@ class GridLowering(Lowering):
         if halos:
             self.steps.append(Exchange("halo_append", halos))
 
-    def _launch(self, mapped: CellMap) -> int:
+    def _launch(self, mapped: grid_stencils.CellMap) -> int:
         self._settled |= mapped.settled
         self.stencils.append(mapped.launch(self.slots, self.modules))
         return len(self.stencils) - 1
 
     def _iterate(self, spec: LoopSpec, position: int, before: Signature) -> None:
         layout = self._states[0][position].layout
-        maps = loop_maps(spec, layout, before, self.description, position)
-        once, several, stride = passes(maps, self.description, spec.most_at_once, self.room)
+        maps = grid_stencils.loop_maps(spec, layout, before, self.description, position)
+        once, several, stride = grid_passes.passes(maps, self.description, spec.most_at_once, self.room)
         self.steps += [messages.ToDevice(), Iterate(
             spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
             self._phases(several), stride, self.slots.slot(Given(position, "done", 0)) if spec.check else -1)]
@@ -202,13 +208,13 @@ class GridLowering(Lowering):
         for spec, maps, once, several, stride in self._loops:
             steps = f"{stride} steps in {_passes(several)}{_left(spec, once, stride)}" if several else \
                 f"a step in {_passes(once)}"
-            reason = why_apart(maps, self.description, spec.most_at_once, self.room)
+            reason = grid_passes.why_apart(maps, self.description, spec.most_at_once, self.room)
             said.append(f"{spec.label}: {steps}" + (f"; not joined where {reason}" if reason else ""))
         return said
 
-    def _phases(self, maps: Maps) -> tuple[Phase, ...]:
+    def _phases(self, maps: grid_passes.Maps) -> tuple[Phase, ...]:
         """What a loop does in order, each with the ghost cells that it needs filled anew."""
-        ghosts, phases = Ghosts(self.description, self.slots), []
+        ghosts, phases = grid_stencils.Ghosts(self.description, self.slots), []
         for mapped, signature in maps:
             halos = ghosts.wanted(mapped.reach, signature)
             phases.append(Phase(mapped.label, halos, self._launch(mapped)))
@@ -219,11 +225,11 @@ class GridLowering(Lowering):
         return replace(super()._plan(*parts), grid=self.description.grid_shape, stencils=tuple(self.stencils))
 
 
-def _passes(made: Maps) -> str:
+def _passes(made: grid_passes.Maps) -> str:
     return f"{len(made)} pass{'es' * (len(made) > 1)} over memory"
 
 
-def _left(spec: LoopSpec, once: Maps, stride: int) -> str:
+def _left(spec: LoopSpec, once: grid_passes.Maps, stride: int) -> str:
     """What becomes of the steps of a loop that are not done so many at once; empty where all are."""
     left = spec.steps % stride
     if spec.depends:

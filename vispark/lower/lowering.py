@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from gpu_worker.protocol.grids import Iterate, Stencil
 from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Input, Launch, Plan, Signature, Step, Variant
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.protocol.plans import sealed
+from vispark._utils.lazy import LazyModule
 from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.inside import fold_inside
 from vispark.fold.row_folds import along
@@ -48,7 +50,11 @@ from vispark.records.partition_schema import Content
 from vispark.translate import TranslationError
 from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.ir.folding import Folding
-from vispark.translate.nearest.two_pass import is_matrix_work
+
+if TYPE_CHECKING:
+    from vispark.translate.nearest import two_pass
+else:
+    two_pass = LazyModule("vispark.translate.nearest.two_pass")
 
 
 class Apart(Exception):
@@ -267,7 +273,7 @@ class Lowering:
         for states, launches in zip(self._states, self.launches, strict=True):
             for node, state in zip(self.nodes, states, strict=False):
                 if isinstance(node.op, ops.Map) and state.signature is not None and state.layout.grid is None \
-                        and not any(is_matrix_work(modules[launch.module].source) for launch in launches):
+                        and not any(two_pass.is_matrix_work(modules[launch.module].source) for launch in launches):
                     reason = remark(node.op.spec, state.layout, state.signature, self.room)
                     if reason:
                         yield f"{node.op} finds nearest centres row by row: {reason}"

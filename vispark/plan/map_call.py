@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from gpu_worker.protocol.messages import (
     Signature,
     Value,
 )
+from vispark._utils.lazy import LazyModule
 from vispark.errors import LaunchError, MeaningWarning, Place, PlanError
 from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.slots import Given, ModuleTable, SlotTable
@@ -34,12 +35,18 @@ from vispark.translate.codegen.scalar.interface import ROOM, TableKernel
 from vispark.translate.codegen.scalar.interface import Call as FusedCall
 from vispark.translate.frontend import index_faults
 from vispark.translate.frontend.meaning import same_by_rows, takes_pair_apart
-from vispark.translate.frontend.reader import trace_call
-from vispark.translate.fusion import fuse
 from vispark.translate.ir.errors import TranslationError
 from vispark.translate.ir.folding import Folding
 from vispark.translate.ir.nodes import Constant, Definition
-from vispark.translate.nearest.two_pass import why_by_rows
+
+if TYPE_CHECKING:
+    from vispark.translate import fusion
+    from vispark.translate.frontend import reader
+    from vispark.translate.nearest import two_pass
+else:
+    reader = LazyModule("vispark.translate.frontend.reader")
+    fusion = LazyModule("vispark.translate.fusion")
+    two_pass = LazyModule("vispark.translate.nearest.two_pass")
 
 #: What a function may be of.
 OF = ("record", "value", "row")
@@ -119,7 +126,7 @@ def record_map(function: Callable[..., Any], arguments: tuple[Any, ...], of: str
     """
     if of is not None and of not in OF:
         raise PlanError(f"of={of!r}; it is {', '.join(map(repr, OF))}, or left out")
-    traced, values = trace_call(function, arguments)
+    traced, values = reader.trace_call(function, arguments)
     label = f"vmap {traced.definition.name}"
     index_faults.remember(label, traced.definition)
     return MapSpec(traced, values, label, of or "")
@@ -171,8 +178,8 @@ def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *,
     if not whole:
         leading(calls[0][1], signature)
     try:
-        kernel = fuse([FusedCall(spec.function, spec.values) for _, spec in calls],
-                      _record(layout.kind, signature, whole), wanted=wanted, folding=folding, room=room)
+        kernel = fusion.fuse([FusedCall(spec.function, spec.values) for _, spec in calls],
+                             _record(layout.kind, signature, whole), wanted=wanted, folding=folding, room=room)
     except TranslationError as error:
         if hint := _hint(layout, signature, whole):
             error.args = (f"{error.message}\n  {hint}", *error.args[1:])
@@ -303,7 +310,7 @@ def not_alike(calls: Sequence[Call], before: Sequence[tuple[Layout, Signature | 
 def remark(spec: MapSpec, layout: Layout, signature: Signature, room: int) -> str:
     """Why the nearest centres that a call gives are no matrix work; empty if it gives none."""
     record = _record(layout.kind, signature, takes_whole(spec, layout, signature))
-    return why_by_rows(FusedCall(spec.function, spec.values), record, room)
+    return two_pass.why_by_rows(FusedCall(spec.function, spec.values), record, room)
 
 
 def is_pair(kernel: TableKernel) -> bool:

@@ -8,17 +8,32 @@ several of them, and of a fold behind them, once dtypes and lengths are known. N
 (Output(name='', dtype='float32', shape=(), number=''),)
 """
 
-from vispark.translate.codegen.scalar.interface import Call, Field, Output, Parameter, Record, Structure, TableKernel
-from vispark.translate.frontend.reader import trace
-from vispark.translate.fusion import fuse
-from vispark.translate.ir.errors import TranslationError
-from vispark.translate.ir.folding import Accumulated, Folding
-from vispark.translate.ir.nodes import Function
-from vispark.translate.kernel import specialise, translate
-from vispark.translate.language.stencil import Stencil, coordinate, extent, stencil
-from vispark.translate.stencils.chaining import Beyond, Part, parted, specialise_chain, why_not_chained
-from vispark.translate.stencils.kernel import StencilKernel, specialise_stencil
-from vispark.translate.stencils.time_tiling import Around, specialise_steps, stepped, why_not_stepped
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vispark._utils.lazy import names_of
+
+if TYPE_CHECKING:
+    from vispark.translate.codegen.scalar.interface import (
+        Call,
+        Field,
+        Output,
+        Parameter,
+        Record,
+        Structure,
+        TableKernel,
+    )
+    from vispark.translate.frontend.reader import trace
+    from vispark.translate.fusion import fuse
+    from vispark.translate.ir.errors import TranslationError
+    from vispark.translate.ir.folding import Accumulated, Folding
+    from vispark.translate.ir.nodes import Function
+    from vispark.translate.kernel import specialise, translate
+    from vispark.translate.language.stencil import Stencil, coordinate, extent, stencil
+    from vispark.translate.stencils.chaining import Beyond, Part, parted, specialise_chain, why_not_chained
+    from vispark.translate.stencils.kernel import StencilKernel, specialise_stencil
+    from vispark.translate.stencils.time_tiling import Around, specialise_steps, stepped, why_not_stepped
 
 __all__ = [
     "Accumulated",
@@ -52,3 +67,19 @@ __all__ = [
     "why_not_chained",
     "why_not_stepped",
 ]
+
+# A task that translates nothing imports next to nothing of this package.
+__getattr__, __dir__ = names_of(__name__, {
+    "vispark.translate.codegen.scalar.interface": (
+        "Call", "Field", "Output", "Parameter", "Record", "Structure", "TableKernel"),
+    "vispark.translate.frontend.reader": ("trace",),
+    "vispark.translate.fusion": ("fuse",),
+    "vispark.translate.ir.errors": ("TranslationError",),
+    "vispark.translate.ir.folding": ("Accumulated", "Folding"),
+    "vispark.translate.ir.nodes": ("Function",),
+    "vispark.translate.kernel": ("specialise", "translate"),
+    "vispark.translate.language.stencil": ("Stencil", "coordinate", "extent", "stencil"),
+    "vispark.translate.stencils.chaining": ("Beyond", "Part", "parted", "specialise_chain", "why_not_chained"),
+    "vispark.translate.stencils.kernel": ("StencilKernel", "specialise_stencil"),
+    "vispark.translate.stencils.time_tiling": ("Around", "specialise_steps", "stepped", "why_not_stepped"),
+})

@@ -1,0 +1,52 @@
+"""What an import of vispark brings with it: every Python worker of Spark's pays for that."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import vispark
+
+
+def _imported(statement: str) -> set[str]:
+    """The modules that a new process has imported for a statement, beyond PySpark's worker."""
+    program = (f"import sys, pyspark.worker, numpy\nbefore = set(sys.modules)\n{statement}\n"
+               "print(*sorted(set(sys.modules) - before))")
+    return set(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True,
+                              timeout=60).stdout.split())
+
+
+def test_the_package_alone_is_light():
+    found = _imported("import vispark")
+    assert len(found) <= 15, sorted(found)
+
+
+def test_a_task_that_takes_a_result_imports_the_executors_side_only():
+    found = _imported("import vispark.runtime.bridge")
+    ours = {name for name in found if name.split(".")[0] in ("vispark", "gpu_worker")}
+    assert len(ours) <= 110, sorted(ours)
+    unwanted = {"rich", "pyarrow", "fsspec", "vispark.api.vrdd", "vispark.runtime.driver.session",
+                "vispark.translate.fusion", "vispark.translate.frontend.reader", "vispark.translate.stencils",
+                "vispark.translate.nearest"}
+    assert not unwanted & found
+
+
+@pytest.mark.parametrize("statement", [
+    "import vispark, vispark.translate as _\nassert callable(vispark.translate)",
+    "import vispark.translate.fusion\nassert vispark.translate.__module__ == 'vispark.api.explain'",
+    "from vispark import translate\nassert translate.__module__ == 'vispark.api.explain'",
+    "from vispark import *\nassert VRDD and translate and IN",
+    "from vispark.translate import fuse, trace\nimport vispark.translate.kernel",
+])
+def test_names_are_there_whatever_is_imported_first(statement: str):
+    _imported(statement)
+
+
+def test_every_public_name_is_found():
+    assert set(vispark.__all__) <= set(dir(vispark))
+    for name in vispark.__all__:
+        assert getattr(vispark, name) is not None
+    with pytest.raises(AttributeError, match="module 'vispark' has no attribute 'nothing'"):
+        _ = vispark.nothing

@@ -1,0 +1,54 @@
+"""Modules that are imported when something of them is first used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def names_of(package: str,
+             places: Mapping[str, tuple[str, ...]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return the ``__getattr__`` and ``__dir__`` of a package whose names are imported when they are first used.
+
+    Parameters
+    ----------
+    package : str
+        The package's ``__name__``.
+    places : Mapping
+        Modules, and the names in each.
+    """
+    place = {name: module for module, names in places.items() for name in names}
+
+    def getattribute(name: str) -> Any:
+        if name not in place:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(import_module(place[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        known = vars(sys.modules[package])
+        return sorted({*known, *known.get("__all__", ()), *place})
+
+    return getattribute, names
+
+
+class LazyModule:
+    """Stand-in for a module, which is imported with the first attribute that is asked for.
+
+    Examples
+    --------
+    >>> LazyModule("operator").add(1, 2)
+    3
+    """
+
+    def __init__(self, name: str):
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)
+
+    def __repr__(self) -> str:
+        return f"LazyModule({self.__name__!r})"
