@@ -37,7 +37,7 @@ def modules() -> Iterator[ModuleType]:
 def of_docstrings(*, spark: bool) -> list[doctest.DocTest]:
     """The docstrings with examples that need a SparkContext, or those that need none."""
     finder = doctest.DocTestFinder(exclude_empty=True)
-    found = [test for module in modules() for test in finder.find(module, globs=_names() | _public(module) | vars(module))]
+    found = [test for module in modules() for test in finder.find(module, globs=_names() | _own(module))]
     return [test for test in found if test.examples and _uses_spark(test) == spark]
 
 
@@ -63,8 +63,8 @@ def run(test: doctest.DocTest, **names: object) -> None:
     assert not runner.failures, "".join(said)
 
 
-def _public(module: ModuleType) -> dict[str, object]:
-    return {name: getattr(module, name) for name in getattr(module, "__all__", ())}
+def _own(module: ModuleType) -> dict[str, object]:
+    return {name: getattr(module, name) for name in getattr(module, "__all__", ())} | vars(module)
 
 
 def _names() -> dict[str, object]:
