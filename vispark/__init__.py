@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from gpu_worker.protocol.version import __version__  # noqa: F401 - the package's own
-from vispark._utils.lazy import names_of
+from vispark._utils.lazy import names_of as _names_of
 from vispark.api.patch_pyspark import install as _install
 from vispark.errors import (
     CompileError,
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 # Each Python worker of Spark's imports this package, and most need none of these.
-__getattr__, __dir__ = names_of(__name__, {
+__getattr__, __dir__ = _names_of(__name__, {
     "vispark.api.grid": ("Grid",),
     "vispark.api.vrdd": ("VRDD",),
     "vispark.grid.key": ("BlockKey",),

@@ -59,12 +59,22 @@ class Watched(Client):
             signal.raise_signal(signal.SIGINT)
 
 
+class NotWatched:
+    """Plans that nobody looks at while they are awaited."""
+
+    def begin(self, _: tuple[str, ...]) -> int:
+        return 0
+
+    def end(self, _: int) -> None:
+        pass
+
+
 @pytest.fixture
 def lane() -> Iterator[tuple[Lane, Connection]]:
     """A lane, and the worker's end of its connection."""
     ours, theirs = socket.socketpair()
     with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, (), 0), "") as client:
-        client.lane = Lane(client, 30.0, blame=lambda *_: None, heard=lambda *_: None)
+        client.lane = Lane(client, 30.0, blame=lambda *_: None, heard=lambda *_: None, awaited=NotWatched())
         yield client.lane, worker
 
 

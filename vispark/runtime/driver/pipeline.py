@@ -25,6 +25,7 @@ from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import Loan, prefer
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
 from vispark.lower.executable import Shipment
+from vispark.runtime.driver.awaited_plans import AwaitedPlans
 
 _P = ParamSpec("_P")
 _Given = TypeVar("_Given")
@@ -111,12 +112,15 @@ class Lane:
         Finds the kernel that ended the worker's process.
     heard : callable
         Told of what came of plans.
+    awaited : AwaitedPlans
+        Told of what threads wait for.
     """
 
     client: Client
     seconds: float
     blame: Blame
     heard: Heard
+    awaited: AwaitedPlans
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: The last plans that the worker was sent over this connection, the very last one at the end.
     _known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
@@ -276,6 +280,7 @@ class Lane:
 
         It is not where others behind it may have started from what it was to keep.
         """
+        number = self.awaited.begin(ticket.shipment.prepared.labels if ticket.shipment else ())
         try:
             reply, descriptors = self.client.receive(ticket.number)
         except PlanUnknown as error:
@@ -286,6 +291,8 @@ class Lane:
                 raise PartitionMissing(error.message, error.place, error.detail) from error
             self._send(ticket, ticket.shipment)
             return False
+        finally:
+            self.awaited.end(number)
         if ticket.shipment:
             if ticket.loan and self.client.shares_memory:
                 self._keeps(ticket.loan.payload, ticket.sent)

@@ -560,7 +560,8 @@ class Session:
             residency.tokens = tokens
         self._settle(chain, partitions)
         try:
-            found = checked(self.job(lambda: self.context.runJob(tokens, list, list(partitions))))
+            with self.workers.awaited.during(f"a Spark job that loads VRDD {kept[-1].cached}"):
+                found = checked(self.job(lambda: self.context.runJob(tokens, list, list(partitions))))
         except VisparkError:
             if untold:
                 tokens.unpersist()

@@ -33,6 +33,7 @@ from vispark.plan.ops import Cached
 from vispark.profiling import profiler
 from vispark.records.partition_schema import Content
 from vispark.runtime.bridge import Credentials, Home, blame, contents
+from vispark.runtime.driver.awaited_plans import AwaitedPlans
 from vispark.runtime.driver.pipeline import Lane, Ticket
 from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
 from vispark.translate.codegen.scalar.interface import ROOM
@@ -90,8 +91,10 @@ class Worker:
         How many bytes of results came back from it.
     """
 
-    def __init__(self, credentials: Credentials, home: Home, heard: Callable[[Home, Ticket], None]):
+    def __init__(self, credentials: Credentials, home: Home, heard: Callable[[Home, Ticket], None],
+                 awaited: AwaitedPlans):
         self.home = home
+        self._awaited = awaited
         self._heard = partial(heard, home)
         self.epoch = 0
         #: The epoch of the last connection that broke, of which whoever used it tells.
@@ -445,7 +448,7 @@ class Worker:
             if self._lease is None:
                 self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach)
         self.learn(client.epoch, client.room)
-        return Lane(client, options.deadline, blame, self._heard)
+        return Lane(client, options.deadline, blame, self._heard, self._awaited)
 
     def _drop(self, lane: Lane) -> None:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""
@@ -541,6 +544,7 @@ class Workers:
     def __init__(self, credentials: Credentials, heard: Callable[[Home, Ticket], None]):
         self._credentials = credentials
         self._heard = heard
+        self.awaited = AwaitedPlans(credentials.options.deadline)
         self._known: dict[Home, Worker] = {}
         self._lock = threading.Lock()
 
@@ -549,7 +553,8 @@ class Workers:
         found = self._known.get(home)
         if found is None:
             with self._lock:
-                found = self._known.setdefault(home, Worker(self._credentials, home, self._heard))
+                found = self._known.setdefault(home, Worker(self._credentials, home, self._heard,
+                                                                  self.awaited))
         return found
 
     def known(self) -> list[Worker]:
@@ -578,6 +583,7 @@ class Workers:
             workers, self._known = list(self._known.values()), {}
         for worker in workers:
             worker.close()
+        self.awaited.close()
 
 
 def trying(errors: list[VisparkError], action: Callable[..., _Given], *arguments: Any) -> _Given | None:

@@ -1,4 +1,4 @@
-"""Where a function indexes by numbers that it computes, for the errors of kernels that such an index ended.
+"""Which function a kernel's error is of, and where it indexes by numbers that it computes: such an index may end it.
 
 A kernel says which of its subscripts ended it by a number that follows from the function alone, not from where it
 stands in a file: the same function in two places is one kernel.
@@ -11,7 +11,8 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from vispark.errors import KernelFault, VisparkError
+from vispark._utils.callers import user_line
+from vispark.errors import DeadlineExceeded, KernelFault, VisparkError
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.source_text import complain
 
@@ -33,13 +34,22 @@ def remember(label: str, definition: nodes.Definition) -> None:
 
 
 def tell(error: VisparkError) -> None:
-    """Add to a kernel's fault where its function indexes by computed numbers: such an index may have ended it."""
-    if not isinstance(error, KernelFault):
-        return
+    """Add the user's lines to a kernel's error.
+
+    To a fault, where its function indexes by computed numbers: such an index may have ended it. To a kernel that was
+    late, where it was called from and which function it is of.
+    """
     # That of a Spark job has its place in its words.
     operation = str(error)
     definitions = [definition for label, definition in list(_known)
                    if re.search(rf"{re.escape(label)}(?!\w)", operation)]
+    if isinstance(error, DeadlineExceeded) and not error.detail:
+        called = [f"  called at {line}"] if (line := user_line()) else []
+        functions = [f"  File \"{definition.text.file}\", line {definition.text.first}, in {definition.name}"
+                     for definition in definitions]
+        error.args = error.message, error.place, "\n".join(dict.fromkeys([*called, *functions]))
+    if not isinstance(error, KernelFault):
+        return
     reported = _REPORTED.search(operation)
     if reported:
         shown = next((text for definition in definitions

@@ -1,0 +1,97 @@
+"""Plans whose answers threads wait for: after a while a log line says which, and where the program waits."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+from gpu_worker.protocol.system import start_thread
+from vispark._utils.callers import user_line
+from vispark.errors import VisparkError
+
+log = logging.getLogger(__name__)
+
+#: Seconds after which a plan is said to run still; then after twice as many, and so on.
+FIRST_SECONDS = 10.0
+
+_LOOK_SECONDS = 1.0
+
+
+@dataclass
+class _Awaited:
+    """A plan that a thread waits for, since when, and in how many seconds that is said again."""
+
+    what: tuple[str, ...]
+    thread: int
+    since: float
+    next: float = 0.0
+
+
+class AwaitedPlans:
+    """What threads of the driver wait for, and the thread that looks at it.
+
+    Parameters
+    ----------
+    deadline : float
+        Seconds after which a worker ends a plan.
+    """
+
+    def __init__(self, deadline: float):
+        self._deadline = deadline
+        self._awaited: dict[int, _Awaited] = {}
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, what: tuple[str, ...]) -> int:
+        """Note that the calling thread waits for the operations ``what``; the number is for :meth:`end`."""
+        if self._thread is None:
+            self._start()
+        awaited = _Awaited(what, threading.get_ident(), time.monotonic())
+        self._awaited[id(awaited)] = awaited
+        return id(awaited)
+
+    def end(self, number: int) -> None:
+        """Note that it waits no more."""
+        self._awaited.pop(number, None)
+
+    @contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """Within it the calling thread waits for ``what``."""
+        number = self.begin((what,))
+        try:
+            yield
+        finally:
+            self.end(number)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._closed.set()
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closed.is_set():
+                with suppress(VisparkError):        # without a thread to spare plans run all the same
+                    self._thread = start_thread(self._watch, name="awaited-plans")
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_SECONDS):
+            for awaited in list(self._awaited.values()):
+                seconds = time.monotonic() - awaited.since
+                if seconds > (awaited.next or FIRST_SECONDS):
+                    awaited.next = 2 * (awaited.next or FIRST_SECONDS)
+                    self._tell(awaited, seconds)
+
+    def _tell(self, awaited: _Awaited, seconds: float) -> None:
+        where = user_line(sys._current_frames().get(awaited.thread))
+        log.warning("%s still runs after %.0f s%s; a worker ends a plan after %g s (spark.vispark.deadline)",
+                    ", ".join(awaited.what) or "a plan", seconds, f", at {where}" if where else "", self._deadline)
