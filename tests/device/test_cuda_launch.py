@@ -86,7 +86,7 @@ def test_addresses_of_no_gpu(addresses: list, visible: str | None, count: int, m
 
 @pytest.mark.skipif(device.pycuda_driver is not None, reason="PyCUDA is installed here")
 def test_absence_of_pycuda_is_one_sentence(tmp_path):
-    with pytest.raises(DeviceUnavailable, match=r"needs PyCUDA.*pip install 'vispark\[cuda\]'"):
+    with pytest.raises(DeviceUnavailable, match=r"needs PyCUDA.*pip install '[.a-z]+\[cuda\]'"):
         device.open_cuda(memory=0, addresses=(), cache_dir=str(tmp_path))
 
 

@@ -205,10 +205,10 @@ def test_limit_of_memory(tmp_path: Path):
 FAULT = """
 import sys
 import numpy as np
-from gpu_worker.device import cuda
 from gpu_worker.device.base import Source
+from gpu_worker.device.cuda.device import open_cuda
 from gpu_worker.protocol.errors import KernelFault
-device = cuda.open_cuda(memory=0, addresses=(), cache_dir=sys.argv[2])[0]
+device = open_cuda(memory=0, addresses=(), cache_dir=sys.argv[2])[0]
 stream = device.stream()
 buffer = device.allocate(1024, stream=stream)
 device.launch(device.compile(Source(open(sys.argv[1]).read()), "stray"), (1,), (1,), [buffer], stream=stream)

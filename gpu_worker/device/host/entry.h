@@ -43,6 +43,7 @@ struct Entry<void (*)(A...), kernel> {
                 #pragma GCC ivdep
                 for (unsigned x = 0; x < width; x++) {
                     threadIdx.x = x;
+                    VISPARK_PLACE_IS_READ();
                     kernel(static_cast<Argument<I, A>&>(given).value...);
                 }
             }
@@ -63,6 +64,7 @@ struct Entry<void (*)(A...), kernel> {
             threadIdx.y = row % height;
             threadIdx.z = row / height;
             ++next_thread;
+            VISPARK_PLACE_IS_READ();
             kernel(static_cast<Argument<I, A>&>(given).value...);
         }
     }

@@ -65,3 +65,10 @@ struct dim3 {
 // Their addresses are taken nowhere here, so that the compiler may keep them in registers across a user's stores. The
 // extents are uint3, which converts to CUDA's dim3, as dim3's constructors would take their addresses.
 static thread_local uint3 threadIdx, blockIdx, blockDim, gridDim;
+
+// Checks of accesses, which the compiler puts in after it has moved stores, read where a thread is.
+#ifdef VISPARK_BOUNDS
+#define VISPARK_PLACE_IS_READ() asm volatile("" : : "r"(&threadIdx), "r"(&blockIdx) : "memory")
+#else
+#define VISPARK_PLACE_IS_READ() (void)0
+#endif
