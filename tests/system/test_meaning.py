@@ -122,6 +122,34 @@ def test_a_function_that_takes_pairs_apart_is_told_of_once(sc):
     assert not told(lambda: pairs.values().vmap(lambda p: (p[0], p[1])).vmap(lambda t: t[0] * t[1]).collect())
 
 
+TENTH = np.float32(0.1)
+
+DIFFERING = [
+    (lambda x: (x > 0) + (x < 6), "int(x > 0) + int(y > 0) for 2"),
+    (lambda x: 2 ** x, "has ** of ints, which wraps beyond 64 bits"),
+    (lambda x: x * TENTH, "np.float32(x) for float32, np.float64(TENTH) for float64")]
+
+
+@pytest.mark.parametrize("number", range(len(DIFFERING)))
+def test_a_function_of_python_numbers_that_gives_others_than_map_is_told_of_once(sc, number: int):
+    function, words = DIFFERING[number]
+    numbers = sc.parallelize([5, 1, 3], 2).cache("GPU")
+    found, = told(lambda: numbers.vmap(function).collect())
+    assert words in found and 'of="record"' in found
+    assert not told(lambda: numbers.vmap(function, of="record").collect())
+    # Of NumPy's numbers it means the same.
+    assert not told(lambda: sc.parallelize([np.int64(5), np.int64(1)], 1).cache("GPU").vmap(function).collect())
+
+
+def test_functions_of_python_numbers_that_mean_the_same_are_not_told_of(sc):
+    numbers, dicts = sc.parallelize([5, 1, 3], 2).cache("GPU"), sc.parallelize([{"x": 1, "y": 2.0}], 1).cache("GPU")
+    for function in (lambda x: 2 * x + 1, lambda x: x ** 2, lambda x: int(x > 0) + int(x < 6), lambda x: 1 / x,
+                     lambda x: np.float32(x) * TENTH, lambda x: (x > 0) & (x < 6), lambda x: float(x) ** 3):
+        assert not told(lambda function=function: numbers.vmap(function).collect())
+    assert not told(lambda: dicts.vmap(lambda x, y: x * y).collect())
+    assert len(told(lambda: dicts.vmap(lambda x, y: (x > 0) + (y > 0)).collect())) == 1
+
+
 def test_a_warning_that_is_an_error_is_raised_each_time(arrays):
     map_call._told.clear()
     for _ in range(2):

@@ -201,6 +201,24 @@ def test_what_is_read_before_a_walrus_and_rolls_by_arrays_are_refused():
         translated(_both, rolled)
 
 
+def _called_property(x):
+    return x.real(1)
+
+
+def _with_a_function(x):
+    def same(value):
+        return value
+    return same(lambda v: v)
+
+
+@pytest.mark.parametrize(("fn", "words"), [
+    (_called_property, ".real is not called; write it without parentheses"),
+    (_with_a_function, "a result is of numbers and arrays, and this has a function")])
+def test_what_the_translator_failed_at_is_refused(fn: Callable, words: str):
+    with pytest.raises(TranslationError, match=words):
+        translated(fn, np.ones(3))
+
+
 HALVES = """
     import warnings
     warnings.simplefilter("error")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import operator
 
 import numpy as np
 import pytest
 
 from vispark.translate.frontend.meaning import same_by_rows, takes_pair_apart
+from vispark.translate.frontend.python_numbers import meaning_of_numbers
 from vispark.translate.frontend.reader import trace_call
 
 W = np.arange(6.0).reshape(3, 2)
@@ -84,3 +86,44 @@ def test_arguments_and_fields_count_by_their_axes():
     assert same_by_rows(fields, (), {"x": 1, "y": 1, "z": 0}) and not same_by_rows(fields, (), {"x": 1, "y": 0})
     pairs = trace_call(lambda t: (t[1], t[0] * 2), ())[0]
     assert same_by_rows(pairs, (), {"0": 1, "1": 0}) and not same_by_rows(fields, (), {"0": 1, "1": 1})
+
+
+HALF = np.float16(0.5)
+NARROW = np.ones(3, np.float32)
+
+
+def _both_signs(x):
+    low, high = x > 0, x < 6
+    return low + high
+
+
+def _counted(x):
+    found = 0
+    found += helped(x)
+    return found
+
+
+def helped(y):
+    return (y > 0) - (y > 5)
+
+
+@pytest.mark.parametrize(("function", "words"), [
+    (lambda x: (x > 0) + (x < 6), "adds truth values"), (_both_signs, "adds truth values"),
+    (_counted, "adds truth values"), (lambda x: 2 ** x, "has ** of ints"), (lambda x: 1 << x, "has << of ints"),
+    (lambda x: math.comb(x, 2), "has math.comb of ints"), (lambda x: x * HALF, "HALF, which is float16"),
+    (lambda x: NARROW / x + 1, "NARROW.astype(np.float64)")])
+def test_what_python_numbers_mean_otherwise_is_seen(function, words):
+    assert words in meaning_of_numbers(trace_call(function, ())[0], {"": "int"})
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x * x - 1, lambda x: x ** 2, lambda x: float(2) ** x, lambda x: np.int64(2) ** x, lambda x: x << 3,
+    lambda x: int(x > 0) + int(x < 6), lambda x: np.float16(x) * HALF, lambda x: x * W[0, 0], lambda x: (x > 0) & True,
+    lambda x: x / 3 if x > 1 else 1 / x])
+def test_what_means_the_same_of_python_numbers_is_not(function):
+    assert not meaning_of_numbers(trace_call(function, ())[0], {"": "int"})
+
+
+def test_of_fields_only_those_of_python_numbers_count():
+    function = trace_call(lambda x, y: (x > 0) + (y > 0), ())[0]
+    assert meaning_of_numbers(function, {"x": "int", "y": "float"}) and not meaning_of_numbers(function, {"x": "int"})

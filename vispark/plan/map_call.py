@@ -35,6 +35,7 @@ from vispark.translate.codegen.scalar.interface import ROOM, TableKernel
 from vispark.translate.codegen.scalar.interface import Call as FusedCall
 from vispark.translate.frontend import index_faults
 from vispark.translate.frontend.meaning import same_by_rows, takes_pair_apart
+from vispark.translate.frontend.python_numbers import meaning_of_numbers
 from vispark.translate.ir.errors import TranslationError
 from vispark.translate.ir.folding import Folding
 from vispark.translate.ir.nodes import Constant, Definition
@@ -211,7 +212,12 @@ def _warn(spec: MapSpec, layout: Layout, signature: Signature, whole: bool) -> N
                 'Spark; for a function of both send rdd.map(lambda kv: {"key": kv[0], "value": kv[1]}), and name the '
                 "function's parameters key and value")
     else:
-        return
+        numbers = {each.name: each.types[0] for each in layout.parts
+                   if each.form == "number" and each.types[0] in ("bool", "int", "float")}
+        said = meaning_of_numbers(spec.function, numbers) if numbers and not layout.tupled else ""
+        if not said:
+            return
+        told = f'{spec.label} {said}, and vmap(..., of="{"value" if layout.keyed else "record"}") to leave it so'
     place = definition.text.file, definition.at.line, layout.kind
     if place not in _told:
         warnings.warn_explicit(told, MeaningWarning, definition.text.file, definition.at.line)

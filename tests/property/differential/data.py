@@ -82,3 +82,30 @@ def moderate(random: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     else:
         values = [complex(random.choice(_MODERATE), random.choice(_MODERATE)) for _ in range(size)]
     return np.array(values, dtype).reshape(shape)
+
+
+def edges(random: Random, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Rows at the ends of a type whose sums have one value in every order of adding them, or none that is finite.
+
+    A row of floats has infinities beside small numbers, or NaN, or nothing but the greatest number, or zeros of both
+    signs; of integers the least and the greatest numbers and what lies beside them. Complex rows are moderate.
+    """
+    kind = np.dtype(dtype).kind
+    if kind in "bc":
+        return moderate(random, dtype, shape)
+    *outer, length = shape
+    count = int(np.prod(outer, dtype=int))
+    rows = [[value for _ in range(length) for value in [random.choice(some)]]
+            for some in (random.choice(_ends(dtype)) for _ in range(count))]
+    with np.errstate(all="ignore"):
+        return np.array(rows, dtype).reshape(shape)
+
+
+def _ends(dtype: str) -> tuple[tuple[float, ...], ...]:
+    """What a row may be drawn from."""
+    if np.dtype(dtype).kind in "iu":
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        return ((low, low + 1, 0, 1), (high, high - 1, 1, 2), (low, high), (high // 2 + 1,), (low, high, 0, 1, 7))
+    most = float(np.finfo(dtype).max)
+    return ((_INF, 1.0, 2.0, 0.5), (-_INF, 1.0, -2.0), (_INF, -_INF, 1.0), (_NAN, 1.0, 2.0, 3.0), (_NAN, _INF, 1.0),
+            (most,), (-most,), (0.0, -0.0), (1.0, 2.0, -0.5))

@@ -42,7 +42,7 @@ _BODIES = ("straight", "straight", "straight", "loop", "loop", "early", "inner")
 
 _MAY_RAISE = re.compile(r"math\.|int\(|round\(|\*\*|\.item|//|%|power|pow")
 #: Pieces of the probes that give tuples, which a dict's fields may not be.
-_TUPLES = ("pair(", "divmod(", ".shape", "({a}, (", "({a},) * 2")
+_TUPLES = ("pair(", "divmod(", ".shape", "({a}, (", "({a},) * 2", "(({x}", "(np.fmod({x}", "(-{x} >> 1, ")
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class Writer:
             "m": lambda: random.choice(scope.moderate), "n": lambda: random.choice(scope.moderate),
             "c": lambda: self.condition(scope), "p": lambda: self.row(scope), "q": lambda: random.choice(scope.rows),
             "r": lambda: random.choice(scope.moderate_rows), "s": lambda: random.choice(scope.moderate_rows),
-            "B": lambda: "g"}
+            "B": lambda: "g", "E": lambda: "d"}
         return probe.text.format(**{hole: fill[hole]() for hole in sorted(probe.holes)})
 
     # -- statements ---------------------------------------------------------------------------------------------------
@@ -262,6 +262,7 @@ def draw(seed: str, dtype: str, other: str, probes: Sequence[Probe], rows: bool,
         fields |= {name: data.wild(random, dtype, (data.COUNT, length)) for name in ("p", "q")}
         fields |= {name: data.moderate(random, dtype, (data.COUNT, length)) for name in ("r", "h")}
         fields["g"] = data.moderate(random, dtype, (data.COUNT, 2, length))
+        fields["d"] = data.edges(random, dtype, (data.COUNT, length))
         scope.rows, scope.moderate_rows = ["p", "q", "r"], ["r", "h"]
     values, equals = _body(writer, scope, probes, rows, 0 if alone else length, alone)
     used = "\n".join([*writer.lines, *values])

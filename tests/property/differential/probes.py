@@ -2,7 +2,8 @@
 
 In a template ``{a}`` and ``{b}`` are expressions of the element's numbers, wild ones; ``{x}`` and ``{y}`` the
 numbers themselves; ``{m}`` and ``{n}`` moderate numbers, ``{c}`` a condition; ``{p}`` and ``{q}`` wild rows, ``{r}``
-and ``{s}`` moderate ones, ``{B}`` a moderate record of two axes.
+and ``{s}`` moderate ones, ``{B}`` a moderate record of two axes, ``{E}`` a row at the ends of the type whose sum is the
+same in every order.
 """
 
 from __future__ import annotations
@@ -284,11 +285,46 @@ def _parameters() -> list[Probe]:
                                              "np.round({m}, decimals=3)", "np.around({m}, 1)", "({m}).round(1)")]
 
 
+def _ends() -> list[Probe]:
+    """What was wrong at the ends of types once, and its like."""
+    found = [Probe(text) for text in (
+        "(({x} // 7), (-{x} // 7))", "(({x} // 2), (-{x} // 2), ({x} % 2))", "(({x} % 7), (-{x} % 7), (-({x} % 7)))",
+        "(({x} // {y}), (-{x} // {y}))", "(({x} // -3), (-{x} // -3))", "(abs({x}) // 7)", "(abs({x}) < 0)",
+        "(-{x} > 0)", "(-abs({x}))", "(abs(-{x}) % 5)", "((0 - {x}) // 3)", "({x} * -1 // 3)", "divmod({x}, 7)",
+        "divmod(-{x}, 7)", "(np.fmod({x}, 7), np.fmod(-{x}, 7))", "max(-{x}, {x})", "(np.sign({x}) * {x} // 3)",
+        "({x} - {y} - 1)", "({x} // 3 * 3 + {x} % 3)", "(-{x} >> 1, {x} >> 1)")]
+    found.append(Probe("np.abs({x} - {m})", _PARTS))
+    found += [Probe(f"np.{name}({{a}})") for name in ("float32", "float64", "complex64", "complex128", "bool_")]
+    # Of integers alone, as of floats what is beyond an integer is not defined.
+    found += [Probe(f"(~{{a}}).astype(np.{name})") for name in library.TYPES]
+    found += [Probe(f"np.{name}(~{{a}})", _LOOSE) for name in ("sqrt", "cbrt", "exp2", "log2")]
+    found += [Probe(text, _ORDER, rows=True) for text in (
+        "np.sum({E})", "{E}.sum()", "np.mean({E})", "np.nanmean({E})", "np.nansum({E})", "np.median({E})",
+        "np.trapezoid({E})", "np.trapezoid({E}, dx=2)", "np.dot({E}, {E})", "np.sum({E}, dtype=np.float64)",
+        "np.mean({E}, dtype=np.float64)", "sum({E})", "np.prod({E}[:2])", "np.linalg.norm({E}, np.inf)",
+        "np.linalg.norm({E}, 0)")]
+    # Of the greatest number half the difference of two is it or is infinite, as the difference is rounded.
+    found += [Probe(text, Equal(zero=True, units=4), rows=True) for text in (
+        "np.quantile({E}, 0)", "np.quantile({E}, 1)", "np.quantile({E}, 0.0)", "np.quantile({E}, 0.5)",
+        "np.quantile({E}, 1.0)", "np.percentile({E}, 30)", "np.percentile({E}, 100)", "np.quantile({E}[:1], 1)",
+        "np.gradient({E})", "np.interp({m}, (0, 1, 2), W)")]
+    found += [Probe(text, rows=True) for text in (
+        "np.diff({E})", "np.cumsum({E})", "np.argmin({E})", "np.argmax({E})", "min({E})", "max({E})", "np.argsort({E})",
+        "max({E}, key=abs)", "any({E})", "np.isclose({E}, {p})", "np.tril({E})", "np.triu({B})", "np.diag({E})",
+        "np.searchsorted(np.sort({r}), {E})", "np.outer({E}, {E})", "np.count_nonzero({E})", "{E}[()]",
+        "np.select([{E} > 1, {E} > 0], [{E}, {p}], {m})")]
+    found += [Probe(text, _ZERO, rows=True) for text in (
+        "np.min({E})", "np.max({E})", "np.nanmin({E})", "np.nanmax({E})", "np.ptp({E})", "np.sort({E})",
+        "np.clip({E}, {m}, {n})")]
+    return found
+
+
 def _unique(probes: list[Probe]) -> tuple[Probe, ...]:
     return tuple({probe.text: probe for probe in probes}.values())
 
 
-PROBES = _unique([*_operators(), *_conversions(), *_ufuncs(), *_math(), *_operator_module(), *_rows(), *_parameters()])
+PROBES = _unique([*_operators(), *_conversions(), *_ufuncs(), *_math(), *_operator_module(), *_rows(), *_parameters(),
+                   *_ends()])
 
 #: What every function's module has: numbers and arrays to capture, and functions to call.
 AROUND = """

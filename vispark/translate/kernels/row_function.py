@@ -356,6 +356,8 @@ class ChainWriter(Products):
                                                   for i, item in enumerate(kind)))
         if isinstance(kind, Nothing):
             raise Refusal("None cannot be part of a result")
+        if kind is None:
+            raise Refusal("a result is of numbers and arrays, and this has a function, a type or a range in it")
         element, shape = (kind.element, kind.shape) if isinstance(kind, ArrayType) else (kind, ())
         number = {"bool": "bool", "int64": "int", "float64": "float", "complex128": "complex"}[element.dtype] \
             if element.weak else ""

@@ -215,6 +215,8 @@ def check(function: nodes.Expression, arguments: Sequence[nodes.Expression], key
     if isinstance(function, nodes.Library):
         name = function.name
     elif isinstance(function, nodes.Attribute):
+        if function.name not in METHODS:
+            raise Refusal(f".{function.name} is not called; write it without parentheses")
         name, given = METHODS[function.name], [function.value, *given]
     elif isinstance(function, nodes.Called) and function.definition.text.file == composed.__file__:
         short = function.definition.name

@@ -1,0 +1,131 @@
+"""Where a function of records that are Python numbers gives something else than Python would.
+
+``vmap`` computes with a record as with NumPy's scalar of 64 bits. Most functions give the same; this looks at the
+intermediate form alone for those that do not, whatever the data are. Division by zero and sums and products beyond 64
+bits are seen in the data only, and are not looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from vispark.translate.ir import nodes
+from vispark.translate.ir.nodes import Definition, Expression, Function
+from vispark.translate.language import composed
+
+#: What a factor or a term of Python's keeps its type beside.
+_WIDE = frozenset(["bool", "int64", "float64", "complex128"])
+
+_TRUTHS = ("adds truth values: of records that are Python numbers they are NumPy's in vmap(), where True + True is "
+           "True, and in map() it is 2. Write int(x > 0) + int(y > 0) for 2, np.logical_or(x > 0, y > 0) for True")
+_POWER = ("has {shown} of ints, which wraps beyond 64 bits, where map() gives Python's long ones. Write float(x) for "
+          "large numbers, np.int64(x) if they are to wrap")
+_NARROW = ("computes with records that are Python numbers and with {name}, which is {dtype}: vmap() takes the records "
+           "as {wide}, so that the result is {result}; in map() it is {dtype}. Write np.{dtype}(x) for {dtype}, "
+           "{cured} for {result}")
+
+
+def meaning_of_numbers(function: Function, numbers: Mapping[str, str]) -> str:
+    """What a function does with Python's numbers that means something else in ``map``; empty where nothing is seen.
+
+    Parameters
+    ----------
+    numbers : mapping of str to str
+        The fields of a record that are Python numbers, each with its type's name; "" is a record without fields.
+
+    Examples
+    --------
+    >>> from vispark.translate.frontend.reader import trace
+    >>> meaning_of_numbers(trace(lambda x: (x > 0) + (x < 6)), {"": "int"})[:17]
+    'adds truth values'
+    >>> meaning_of_numbers(trace(lambda x: 2 * x + 1), {"": "int"})
+    ''
+    """
+    first = next((each.name for each in function.definition.parameters), "")
+    known = {first if name == "" else name: kind for name, kind in numbers.items()}
+    return next(_Reading(function).told(function.definition, known), "")
+
+
+class _Reading:
+    """Goes over a function and those that it calls with numbers of Python's."""
+
+    def __init__(self, function: Function):
+        self.captures = function.captures
+
+    def told(self, definition: Definition, known: Mapping[str, str]) -> Iterator[str]:
+        """What is to be said of a function whose variables hold, or are made of, Python's numbers."""
+        known = dict(known)
+        for node in nodes.nodes_of(definition.body):
+            match node:
+                case nodes.Assign(targets, value):
+                    for target in targets:
+                        known |= self._bound(target, value, known)
+                case nodes.Binary() | nodes.Augment():
+                    yield from self._operation(node, known)
+                case nodes.Call(nodes.Called(inner), arguments, keywords):
+                    yield from self._called(inner, arguments, dict(keywords), known)
+
+    def _bound(self, target: Expression, value: Expression, known: Mapping[str, str]) -> dict[str, str]:
+        match target, value:
+            case nodes.Local(name), _:
+                kind = self._kind(value, known)
+                return {name: kind} if kind else {}
+            case nodes.TupleOf(targets), nodes.TupleOf(values) if len(targets) == len(values):
+                return {name: kind for one, other in zip(targets, values, strict=True)
+                        for name, kind in self._bound(one, other, known).items()}
+        return {}
+
+    def _called(self, inner: Definition, arguments: tuple[Expression, ...], keywords: dict[str, Expression],
+                known: Mapping[str, str]) -> Iterator[str]:
+        given = dict(zip([each.name for each in inner.parameters], arguments, strict=False)) | keywords
+        kinds = {name: kind for name, value in given.items() if (kind := self._kind(value, known))}
+        if inner.text.file != composed.__file__:
+            yield from self.told(inner, kinds) if kinds else ()
+        elif inner.name in ("comb", "factorial") and kinds:
+            yield _POWER.format(shown=f"math.{inner.name}")
+
+    def _operation(self, node: nodes.Binary | nodes.Augment, known: Mapping[str, str]) -> Iterator[str]:
+        left, right = (node.left, node.right) if isinstance(node, nodes.Binary) else (node.target, node.value)
+        kinds = self._kind(left, known), self._kind(right, known)
+        if node.operator in ("+", "-", "*") and kinds == ("bool", "bool"):
+            yield _TRUTHS
+        if node.operator in ("**", "<<") and not isinstance(right, nodes.Literal) and "int" in kinds \
+                and all(kind == "int" or _is_int(side) for kind, side in zip(kinds, (left, right), strict=True)):
+            yield _POWER.format(shown=node.operator)
+        if node.operator in "+-*/%//**":
+            for kind, other in zip(kinds, (right, left), strict=True):
+                if kind in ("int", "float") and isinstance(other, nodes.Captured):
+                    yield from self._narrow(kind, other)
+
+    def _narrow(self, kind: str, other: nodes.Captured) -> Iterator[str]:
+        constant = self.captures[other.number].value
+        dtype, wide = np.dtype(constant.dtype).name, {"int": "int64", "float": "float64"}[kind]
+        result = np.result_type(wide, dtype).name
+        if not constant.weak and dtype not in _WIDE and np.result_type(
+                {"int": int, "float": float}[kind](0), np.zeros(1, dtype)).name == dtype:
+            cured = f"{other.name}.astype(np.{result})" if constant.shape else f"np.{result}({other.name})"
+            yield _NARROW.format(name=other.name, dtype=dtype, wide=wide, result=result, cured=cured)
+
+    def _kind(self, value: Expression, known: Mapping[str, str]) -> str:
+        """Which of Python's types a value has in ``map`` as it is made of records; "" where it is made of others."""
+        match value:
+            case nodes.Local(name):
+                return known.get(name, "")
+            case nodes.Compare(first, _, others):
+                return "bool" if any(self._kind(each, known) for each in (first, *others)) else ""
+            case nodes.Unary("not", _):
+                return ""
+            case nodes.Unary(_, operand):
+                return self._kind(operand, known)
+            case nodes.Binary("/", left, right):
+                return "float" if self._kind(left, known) or self._kind(right, known) else ""
+            case nodes.Binary(_, left, right):
+                kinds = {self._kind(left, known), self._kind(right, known)}
+                return next((kind for kind in ("float", "int", "bool") if kind in kinds), "")
+        return ""
+
+
+def _is_int(side: Expression) -> bool:
+    return isinstance(side, nodes.Literal) and type(side.value) is int
