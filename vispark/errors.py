@@ -29,6 +29,10 @@ from gpu_worker.protocol.errors import (
 )
 
 
+class FallbackWarning(UserWarning):
+    """An action on cached data that workers cannot answer, and is a Spark job; the message has the reason."""
+
+
 class MeaningWarning(UserWarning):
     """A function that may mean something else in ``vmap`` than in ``map``; the message has both spellings."""
 
@@ -37,6 +41,7 @@ __all__ = [
     "CompileError",
     "DeadlineExceeded",
     "DeviceUnavailable",
+    "FallbackWarning",
     "Fenced",
     "KernelError",
     "KernelFault",

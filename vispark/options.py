@@ -95,6 +95,9 @@ OPTIONS = (
            "How long it takes on average until a worker of the application is lost. The shorter, the more snapshots."),
     Option("startTimeout", 30.0, _positive, "s", "How long to wait for a worker that starts by itself."),
     Option("cacheDir", "", str, "", "Where compiled kernels are kept; empty: the user's cache directory."),
+    Option("fallback", "warn", _choice("warn", "error", "silent"), "",
+           "What an action on cached data does that workers cannot answer, as it is a Spark job then: a "
+           "`FallbackWarning` with the reason, once for a line of code; an `error`; or nothing, `silent`."),
     Option("check", "none", _choice("none", "bounds"), "",
            "`bounds`: on `host` (which `auto` is then), each read and write of an `exec` kernel is checked against the "
            "buffers that it was given, and one out of their bounds is a `KernelFault`; slow. See "
@@ -121,6 +124,7 @@ class Options:
     timeToLoss: float
     startTimeout: float
     cacheDir: str
+    fallback: str
     check: str
     logLevel: str
 

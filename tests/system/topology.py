@@ -275,6 +275,7 @@ def _common_conf() -> dict[str, str]:
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": jvm_options(),
         "spark.local.dir": str(_home() / "local"),
+        "spark.vispark.fallback": "silent",
         "spark.vispark.transport": os.environ.get(TRANSPORT, "auto"),
     }
 

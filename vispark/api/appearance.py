@@ -23,15 +23,15 @@ class Appearance(History):
     """The texts of a VRDD for people."""
 
     @abstractmethod
-    def name(self) -> str | None: ...
+    def _shown(self) -> str: ...
 
     def __repr__(self) -> str:
-        return f"VRDD[{self.name() or self._op}]: " + "; ".join(text for _, text in self._facts())
+        return f"VRDD[{self._shown()}]: " + "; ".join(text for _, text in self._facts())
 
     def _repr_html_(self) -> str:
         """The same words as a table, which notebooks show."""
         rows = "".join(f"<tr><th>{label}</th><td>{html.escape(text)}</td></tr>" for label, text in self._facts())
-        return f"<table><caption>VRDD[{html.escape(self.name() or str(self._op))}]</caption>{rows}</table>"
+        return f"<table><caption>VRDD[{html.escape(self._shown())}]</caption>{rows}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
         """What is known, as label and text."""

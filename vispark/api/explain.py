@@ -32,6 +32,8 @@ from vispark.translate.ir.folding import ACCUMULATOR_BYTES
 from vispark.translate.nearest.two_pass import is_matrix_work
 
 #: How a worker is reached.
+#: Stands for the reason of a fold that was done in the driver.
+IN_DRIVER = "the driver had the records"
 _TRANSPORTS = {"unix": "by socket", "tcp": "over TCP", "relay": "through Spark"}
 
 
@@ -330,6 +332,8 @@ def _fold(action: str, fold: Fold | FoldByKey | str | None) -> str:
     if fold is None:
         return f"{action}: in the workers, unless the records turn out not to allow it"
     if isinstance(fold, str):
+        if fold is IN_DRIVER:
+            return f"{action}: in the driver, which the records were brought to"
         return f"{action}: a Spark job over recv(), as {fold}"
     folds = ", ".join(f"{each.operator} of {each.field!r}" if each.field else each.operator for each in fold.fields)
     over = f", over {fold.groups} keys from field {fold.key!r}" if isinstance(fold, FoldByKey) else ""

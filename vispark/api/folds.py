@@ -13,6 +13,7 @@ from pyspark.rdd import portable_hash
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark.api.boundary import brief_errors
+from vispark.api.fallback import tell
 from vispark.api.reduced_rdd import Foldable, ReducedRDD
 from vispark.fold import FoldSpec, fold_of
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
@@ -131,6 +132,7 @@ class FoldActions(Foldable):
                spec: FoldSpec | str, spark: Callable[[], Any]) -> Any:
         request: Total | str = spec if isinstance(spec, str) else "what it starts from has not the parts of a record"
         if not isinstance(spec, str):
+            spec = spec.of_parts(map(str, range(len(zero)))) if isinstance(zero, tuple) and zero else spec
             with suppress(LookupError, TypeError):
                 parts = parts_of(zero, [leaf.place for leaf in spec.leaves])
                 request = Total(spec, tuple((place, type_of(part)) for place, part in parts.items()))
@@ -141,10 +143,19 @@ class FoldActions(Foldable):
         return spark() if folded is _UNTRUSTED else total(zero, times, folded, combine)
 
     def sum(self) -> Any:
-        """The sum of all records."""
+        """The sum of all records; of float32 in float64, as line searches and residuals need it.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> sc.parallelize([np.float32(1), np.float32(2)]).cache("GPU").sum()
+        np.float64(3.0)
+        """
         found = self.folded(Sum(), "sum")
         # Python's sum starts with 0, which makes ints of bools.
-        return self._spark("sum") if found is None else 0 + finish(*found, lambda: self._spark("sum"))
+        total = self._spark("sum") if found is None else 0 + finish(*found, lambda: self._spark("sum"))
+        single = isinstance(total, np.generic | np.ndarray) and total.dtype == np.float32
+        return total.astype(np.float64)[()] if single else total
 
     def min(self, key: Callable[[Any], Any] | None = None) -> Any:
         """The least record, or that of the least ``key``."""
@@ -211,8 +222,10 @@ class FoldActions(Foldable):
             answer = self._evaluate(range(self.getNumPartitions()), to_fold(fold)) if self._is_held() else None
             fold = answer.fold if answer else "nothing is cached"
         if isinstance(fold, str):
-            log.info("%s() of %r is a Spark job: %s", action, self, fold)
+            log.info("%s() of VRDD %s is a Spark job: %s", action, self._shown(), fold)
             self._folds[action] = fold
+            if action == "reduceByKey" and self._is_held():
+                tell(self.ctx, action, f"VRDD {self._shown()}", fold)
             return None
         self._folds[action] = fold
         if not isinstance(request, str):
@@ -231,6 +244,9 @@ class FoldActions(Foldable):
 
     @abstractmethod
     def _is_held(self) -> bool: ...
+
+    @abstractmethod
+    def _shown(self) -> str: ...
 
     @abstractmethod
     def _results(self) -> list[Content]: ...

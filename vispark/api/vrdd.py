@@ -21,10 +21,12 @@ from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark.api.appearance import Appearance
 from vispark.api.boundary import brief, brief_errors
 from vispark.api.eager import Ahead
-from vispark.api.explain import Explained, content_of, explain
+from vispark.api.explain import IN_DRIVER, Explained, content_of, explain
+from vispark.api.fallback import tell
 from vispark.api.folds import FoldActions
 from vispark.api.grid_ops import GridOperations
 from vispark.api.lineage_walk import History
+from vispark.api.local_rdd import ACTIONS, MOST_BYTES, MOST_RECORDS, LocalRDD, is_harmless
 from vispark.api.received_rdd import ReceivedRDD
 from vispark.errors import PlanError
 from vispark.fold import fold_for_kernel
@@ -486,6 +488,9 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
     def _then(self, op: ops.Op) -> VRDD:
         return VRDD(self._loader, op, self)
 
+    def _shown(self) -> str:
+        return self.name() or str(self._op)
+
     def _is_held(self) -> bool:
         self._save_checkpoint()
         each: VRDD | None = self
@@ -544,9 +549,31 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
                 self._before = None
 
     def _spark(self, action: str, *arguments: Any, **named: Any) -> Any:
-        """What an RDD does for an action, by a Spark job over :meth:`recv`."""
+        """What an RDD does for an action: in the driver where few records are held, else by a job over :meth:`recv`."""
+        if self._is_held() and action not in _EXPECTED:
+            near = self._near(action, arguments, named)
+            if near is not None:
+                try:
+                    found = getattr(RDD, action)(near, *arguments, **named)
+                    self._folds[action] = IN_DRIVER
+                    return found
+                except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+                    return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
+            reason = self._folds.get(action, IN_DRIVER)
+            tell(self.ctx, action, f"VRDD {self._shown()}",
+                 _UNTRUSTED if not isinstance(reason, str) else _NO_KERNEL if reason is IN_DRIVER else reason)
         self._save_checkpoint()
         return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
+
+    def _near(self, action: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> LocalRDD | None:
+        """The records in the driver, where they are few and an action needs no Spark; None otherwise."""
+        if action not in ACTIONS or not all(map(is_harmless, (*arguments, *named.values()))):
+            return None
+        results = self._results()
+        if sum(each.count for each in results) > MOST_RECORDS or sum(each.nbytes for each in results) > MOST_BYTES:
+            return None
+        answer = self._evaluate(range(self.getNumPartitions()), FETCH)
+        return LocalRDD(self.ctx, [list(answer.records[index]) for index in sorted(answer.records)])
 
     def _cut_lineage(self, how: str) -> ReceivedRDD:
         self.is_checkpointed = True
@@ -577,6 +604,11 @@ _SPARK_ACTIONS = (
     "lookup", "meanApprox", "reduceByKeyLocally", "sampleStdev", "sampleVariance", "stats", "stdev", "sumApprox",
     "takeOrdered", "takeSample", "top", "variance",
 )
+
+#: Those of which nobody is told: a user calls them to have Python run, or they begin with a ``collect``.
+_EXPECTED = ("collectAsMap", "foreach", "foreachPartition")
+_NO_KERNEL = "it has no kernel; what has one: sum, mean, min, max, reduce, fold, aggregate and reduceByKey(numKeys=)"
+_UNTRUSTED = "the result may not be Python's: an integer overflows, or floats that are compared are NaN"
 
 
 def _spark_action(name: str) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, Fold
 from gpu_worker.protocol.payload import Data
 from vispark._utils.hashing import hashed_once
 from vispark.errors import Place, PlanError
+from vispark.fold.each_item import EACH
 from vispark.fold.reading import Leaf
 from vispark.fold.spec import FoldSpec
 from vispark.records import Layout, unpack
@@ -85,6 +86,8 @@ class Sum:
         over = "rows" if layout.kind == "elements" else "blocks"
         if self.mean:
             return Fold((FieldFold("", "add", "", "f8"),), over)
+        if part.dtype == np.float32 and not isinstance(fold, str):
+            return Fold(tuple([replace(each, result="f8") for each in fold.fields]), over)
         return Fold((FieldFold("", "add", "", "i8"),), over) if part.dtype.kind == "b" else fold
 
 
@@ -285,6 +288,10 @@ def _fields(spec: FoldSpec, layout: Layout, parts: Sequence[Part], below: str) -
     names = {part.name[len(below):].removeprefix("."): part for part in parts}
     if layout.named:
         return "records with named fields are not folded on the device"
+    if spec.leaves[0].place == EACH:
+        if not layout.tupled or any("." in name or not name for name in names):
+            return "it joins tuples item by item, and the records are no tuples of numbers and arrays"
+        spec = spec.of_parts(names)
     if spec.whole is not None and (list(names) != [""] or parts[0].form == "tuple"):
         return "tuples are joined, not added, by Python's operators"
     if spec.places != set(names):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from gpu_worker.protocol.messages import FieldFold
 from vispark._utils.hashing import hashed_once
 from vispark._utils.lazy import LazyModule
 from vispark.errors import PlanError
-from vispark.fold.reading import Joined, Leaf, Unreadable, join_of
+from vispark.fold.each_item import EACH, item_join
+from vispark.fold.reading import BINARY, Joined, Leaf, Unreadable, join_of
 from vispark.translate import TranslationError
 from vispark.translate.ir.nodes import Definition
 
@@ -70,6 +71,12 @@ class FoldSpec:
     def places(self) -> frozenset[str]:
         """The parts that it joins, named as :class:`~vispark.records.layout.Layout` names them."""
         return frozenset(leaf.place for leaf in self.leaves)
+
+    def of_parts(self, places: Iterable[str]) -> FoldSpec:
+        """The same fold with a leaf for each of some parts, where one leaf stands for each part of a tuple."""
+        if self.leaves[0].place != EACH:
+            return self
+        return replace(self, leaves=tuple([replace(self.leaves[0], place=place) for place in places]))
 
     def fields(self) -> tuple[FieldFold, ...]:
         """The protocol's records, without guards."""
@@ -132,8 +139,22 @@ def _traced(function: Callable[..., Any]) -> FoldSpec | str:
     try:
         definition = reader.trace(function).definition
     except TranslationError as error:
-        return str(error)
-    return _read(definition)
+        return _each(function) or str(error)
+    found = _read(definition)
+    return _each(function) or found if isinstance(found, str) else found
+
+
+def _each(function: Callable[..., Any]) -> FoldSpec | None:
+    """The fold of a function that joins tuples item by item, whatever their number."""
+    joined = item_join(function)
+    if isinstance(joined, str):
+        leaf = Leaf(EACH, BINARY[joined])
+    else:
+        spec = fold_of(joined) if callable(joined) else None
+        if not isinstance(spec, FoldSpec) or spec.whole is None:
+            return None
+        leaf = replace(spec.whole, place=EACH)
+    return FoldSpec((leaf,), f"({leaf.operator}, ...)")
 
 
 @functools.cache
@@ -151,6 +172,8 @@ def fold_for_kernel(function: Callable[..., Any], operation: str) -> FoldSpec:
         If there is none.
     """
     spec = fold_of(function)
+    if isinstance(spec, FoldSpec) and spec.leaves[0].place == EACH:
+        spec = f"{spec.label} is of tuples"
     if isinstance(spec, str):
         raise PlanError(f"{operation} cannot run on the device: {spec}. What can: {LOWERED}")
     return spec

@@ -1,0 +1,116 @@
+"""Actions that no kernel answers: in the driver where that is cheap, else a Spark job, of which the user is told."""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pyspark import RDD, SparkContext
+
+from tests.system.test_folds import spark_jobs
+from tests.system.vrdd_tools import exact
+from vispark import VRDD, FallbackWarning, PlanError
+from vispark.api import vrdd as vrdds
+from vispark.runtime.driver.session import Session
+
+NUMBERS = [float(x * 7 % 31) for x in range(60)]
+ACTIONS: dict[str, Callable[[RDD], object]] = {
+    "takeOrdered": lambda rdd: rdd.takeOrdered(4),
+    "takeOrdered by": lambda rdd: rdd.takeOrdered(4, key=lambda x: (x - 5) ** 2),
+    "top": lambda rdd: rdd.top(3),
+    "top by": lambda rdd: rdd.top(3, key=lambda x: -x),
+    "min by": lambda rdd: rdd.min(key=lambda x: abs(x - 9)),
+    "max by": lambda rdd: rdd.max(key=abs),
+    "histogram": lambda rdd: rdd.histogram(5),
+    "histogram between": lambda rdd: rdd.histogram([0, 10, 31]),
+    "stats": lambda rdd: rdd.stats().asDict(),
+    "stdev": lambda rdd: rdd.stdev(),
+    "countByValue": lambda rdd: sorted(rdd.countByValue().items()),
+    "reduce": lambda rdd: rdd.reduce(lambda a, b: (a + b) / 2),
+    "fold": lambda rdd: rdd.fold(1.0, lambda a, b: a - b),
+    "aggregate": lambda rdd: rdd.aggregate(1.0, lambda t, x: t / 2 + x, lambda a, b: a - b),
+}
+
+
+@pytest.fixture(scope="module")
+def numbers(sc: SparkContext) -> RDD:
+    return sc.parallelize(NUMBERS, 3)
+
+
+@pytest.fixture(scope="module")
+def cached(numbers: RDD) -> VRDD:
+    held = numbers.cache("GPU")
+    assert held.count() == len(NUMBERS)
+    return held
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_few_records_are_answered_in_the_driver(sc: SparkContext, numbers: RDD, cached: VRDD, name: str):
+    found = []
+    assert spark_jobs(sc, lambda: found.append(ACTIONS[name](cached))) == 0
+    assert exact(found[0]) == exact(ACTIONS[name](numbers))
+
+
+def test_pairs_are_chosen_from_by_any_order(sc: SparkContext, cached: VRDD):
+    pairs = cached.vmap(lambda x: (abs(x - 9), x))
+    expected = [(abs(x - 9), x) for x in NUMBERS]
+    assert spark_jobs(sc, lambda: pairs.reduce(min)) == 0
+    assert pairs.reduce(min) == min(expected)
+    assert pairs.reduce(lambda a, b: a if a[0] <= b[0] else b) == min(expected, key=operator.itemgetter(0))
+
+
+@pytest.mark.parametrize("join", [
+    lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)),
+    lambda a, b: tuple([x + y for x, y in zip(a, b)]),      # noqa: B905
+    lambda a, b: tuple(map(operator.add, a, b)),
+])
+def test_tuples_are_joined_item_by_item_in_the_workers(sc: SparkContext, cached: VRDD, join: Callable):
+    mapped = cached.vmap(lambda x: (x, x * x, 1))
+    assert spark_jobs(sc, lambda: mapped.reduce(join)) == 0
+    assert mapped.reduce(join) == (sum(NUMBERS), sum(x * x for x in NUMBERS), len(NUMBERS))
+    assert "reduce: in the workers: add of '0', add of '1', add of '2'" in mapped.explanation()
+    assert mapped.fold((0.0, 0.0, 0), join) == mapped.reduce(join)
+    keyed = cached.vmap(lambda x: (1 if x > 9 else 0, (x, 1)))
+    large = [x for x in NUMBERS if x > 9]
+    assert keyed.reduceByKey(join, numKeys=2).collectAsMap()[1] == (sum(large), len(large))
+
+
+def with_fallback(monkeypatch: pytest.MonkeyPatch, sc: SparkContext, chosen: str) -> None:
+    session = Session.of(sc)
+    monkeypatch.setattr(session, "options", replace(session.options, fallback=chosen))
+
+
+def test_a_spark_job_is_told_of_once_a_line(sc: SparkContext, cached: VRDD, monkeypatch: pytest.MonkeyPatch):
+    with_fallback(monkeypatch, sc, "warn")
+    monkeypatch.setattr(vrdds, "MOST_RECORDS", 10)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            assert cached.top(1) == [30.0]
+        cached.reduce(lambda a, b: (a + b) / 2)
+        cached.foreach(lambda x: None)
+    assert [each.category for each in told] == [FallbackWarning] * 2 and told[0].filename == __file__
+    assert "top() of VRDD htod" in str(told[0].message) and "no kernel" in str(told[0].message)
+    assert "does not join its two values" in str(told[1].message)
+
+
+def test_a_spark_job_may_be_an_error(sc: SparkContext, cached: VRDD, monkeypatch: pytest.MonkeyPatch):
+    with_fallback(monkeypatch, sc, "error")
+    with pytest.raises(PlanError, match=r"spark\.vispark\.fallback=error"):
+        cached.reduce(lambda a, b: [a, print][0])
+    assert cached.top(1) == [30.0] and cached.sum() == sum(NUMBERS)
+    with pytest.raises(PlanError, match="numKeys= was not given"):
+        cached.vmap(lambda x: (1, x)).reduceByKey(operator.add).collect()
+
+
+def test_sums_of_float32_are_float64(sc: SparkContext):
+    tenths = [np.float32(0.1)] * 1000
+    for rdd in (sc.parallelize(tenths, 2).cache("GPU"), sc.parallelize(tenths, 2).send()):
+        assert type(rdd.sum()) is np.float64
+    assert sc.parallelize(tenths, 2).cache("GPU").sum() == pytest.approx(1000 * float(np.float32(0.1)), rel=1e-12)
+    rows = sc.parallelize([np.full(2, 0.1, "f4")] * 1000, 2).cache("GPU")
+    assert rows.sum().dtype == np.float64 and rows.reduce(operator.add).dtype == np.float32

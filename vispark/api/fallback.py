@@ -1,0 +1,48 @@
+"""What an action does that workers cannot answer: a Spark job over the records, of which the user is told."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import pyspark
+from pyspark import SparkContext
+
+from vispark.errors import FallbackWarning, PlanError
+from vispark.runtime.driver.session import Session
+
+_INSIDE = str(Path(__file__).parents[1]), str(Path(pyspark.__file__).parent)
+
+#: The lines and actions that were warned of, in this process.
+_told: set[tuple[str, int, str]] = set()
+
+
+def tell(context: SparkContext, action: str, name: object, reason: str) -> None:
+    """Do what ``spark.vispark.fallback`` says: warn, once for a line of the user's code; raise an error; or nothing.
+
+    Raises
+    ------
+    PlanError
+        If the option is ``error``.
+    """
+    chosen = Session.of(context).options.fallback
+    if chosen == "silent":
+        return
+    short = reason.partition("\n")[0]
+    text = f"{action}() of {name} brings the records back to Python, and is a Spark job: {short}"
+    if chosen == "error":
+        raise PlanError(f"{text} (spark.vispark.fallback=error)")
+    file, line = _caller()
+    if (file, line, action) not in _told:
+        _told.add((file, line, action))
+        text += ". Where that is meant: spark.vispark.fallback=silent"
+        warnings.warn_explicit(text, FallbackWarning, file, line)
+
+
+def _caller() -> tuple[str, int]:
+    """File and line of the innermost frame outside of vispark and PySpark."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno

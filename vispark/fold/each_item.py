@@ -1,0 +1,98 @@
+"""Sees that a function joins two tuples item by item: ``tuple(x + y for x, y in zip(a, b))``, ``tuple(map(f, a, b))``.
+
+The translator has no tuples of unknown length, and a fold needs none: each part of the records is joined alike.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import types
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+from vispark.fold.reading import BINARY
+from vispark.translate import TranslationError
+from vispark.translate.ir.source_text import find
+
+#: The place that stands for each part of a tuple of numbers or arrays.
+EACH = "*"
+
+_OPERATORS: dict[type, str] = {ast.Add: "+", ast.Mult: "*", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^"}
+
+
+def item_join(function: Callable[..., Any]) -> str | Callable[..., Any] | None:
+    """Return the operator, or the function, that joins the items of two tuples; None if that is not seen.
+
+    Parameters
+    ----------
+    function : callable
+        Of two tuples; never called.
+    """
+    if type(function) is not types.FunctionType:
+        return None
+    try:
+        node, _ = find(function)
+    except TranslationError:
+        return None
+    names = [argument.arg for argument in node.args.args]
+    body = node.body if isinstance(node, ast.Lambda) else _returned(node.body)
+    if len(names) != 2 or not _is_call(body, "tuple", 1, function):
+        return None
+    return _items(body.args[0], names, function)
+
+
+def _returned(body: list[ast.stmt]) -> ast.expr | None:
+    """The value of a function that does nothing but return it."""
+    rest = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    return rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
+
+
+def _items(items: ast.expr, names: list[str], function: types.FunctionType) -> str | Callable[..., Any] | None:
+    if _is_call(items, "map", 3, function) and [_name(each) for each in items.args[1:]] == names:
+        return _found(items.args[0], function)
+    if not isinstance(items, ast.GeneratorExp | ast.ListComp) or len(items.generators) != 1:
+        return None
+    one = items.generators[0]
+    if not _is_call(one.iter, "zip", 2, function, strict=True) or [_name(each) for each in one.iter.args] != names:
+        return None
+    if one.ifs or not isinstance(one.target, ast.Tuple):
+        return None
+    targets = [_name(each) for each in one.target.elts]
+    if len(targets) != 2 or None in targets:
+        return None
+    match items.elt:
+        case ast.BinOp(left, operator, right) if {_name(left), _name(right)} == set(targets):
+            symbol = _OPERATORS.get(type(operator), "")
+            return symbol if symbol in BINARY else None
+        case ast.Call(called, [left, right], []) if {_name(left), _name(right)} == set(targets):
+            return _found(called, function)
+    return None
+
+
+def _is_call(node: ast.expr | None, name: str, arguments: int, function: types.FunctionType,
+             strict: bool = False) -> TypeGuard[ast.Call]:
+    """Whether a node calls the builtin of this name, with so many arguments and no others (but ``strict=``)."""
+    if not isinstance(node, ast.Call) or len(node.args) != arguments or _name(node.func) != name:
+        return False
+    if any(not strict or keyword.arg != "strict" for keyword in node.keywords):
+        return False
+    return _found(node.func, function) is getattr(builtins, name)
+
+
+def _name(node: ast.expr) -> str | None:
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _found(node: ast.expr, function: types.FunctionType) -> Any:
+    """What a name, or a module's attribute, means around a function."""
+    if isinstance(node, ast.Attribute):
+        owner = _found(node.value, function)
+        return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None
+    name = _name(node)
+    if name is None:
+        return None
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if name in cells:
+        return cells[name].cell_contents
+    return function.__globals__.get(name, getattr(builtins, name, None))
