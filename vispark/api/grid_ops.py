@@ -76,7 +76,7 @@ class GridOperations(History):
         ...     return (u[-1] + u[1]) / 2
         >>> blocks = Grid(6, splits=3, boundary="periodic").scatter(sc, np.arange(6.0)).cache("GPU")
         >>> blocks.halo_extract().halo_shuffle()                    # doctest: +ELLIPSIS
-        VRDD[...]
+        VRDD[...]: ...
         >>> Grid.gather(blocks.halo_append().vmap(mean))
         array([3., 1., 2., 3., 4., 2.])
 
