@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext, StorageLevel
@@ -49,14 +49,17 @@ def environment() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def context(device: str, cores: int) -> Iterator[SparkContext]:
-    """A local context with as many task slots as cores, and a third of the machine's memory for its JVM."""
+def context(device: str, cores: int, options: Mapping[str, str] | None = None) -> Iterator[SparkContext]:
+    """A local context with as many task slots as cores, and a third of the machine's memory for its JVM.
+
+    ``options`` are further ones of Spark's configuration.
+    """
     gigabytes = max(2, min(48, host_memory() // 3 >> 30))
     settings = {
         "spark.driver.memory": f"{gigabytes}g", "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
         "spark.local.dir": os.environ[VARIABLE], "spark.log.level": "ERROR", "spark.vispark.device": device,
         "spark.vispark.lease": "2", "spark.ui.showConsoleProgress": "false",
-    }
+    } | dict(options or {})
     conf = SparkConf().setMaster(f"local[{cores}]").setAppName("vispark benchmarks").setAll(list(settings.items()))
     with SparkContext(conf=conf) as sc:
         yield sc

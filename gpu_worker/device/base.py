@@ -140,6 +140,11 @@ class Kernel:
         self.name = name
 
 
+#: How many kernels stay loaded on a device beyond those that plans and recordings hold; the one used least recently
+#: goes first. Each takes some memory mappings, of which the system grants a process 65,530.
+LOADED_KERNELS = 256
+
+
 @dataclass(frozen=True)
 class Late:
     """An argument by value that may be another one the next time: what stands in a slot."""

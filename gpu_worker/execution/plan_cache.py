@@ -154,6 +154,8 @@ class Plans:
                 gone = [self._known.popitem(last=False)[1]] if len(self._known) > KEPT_PLANS else []
             for each in gone:
                 self._close_all(each.recordings.clear())
+            if gone:
+                self._forget_readers()
         return prepared
 
     def keep(self, plan: Prepared, vrdd: int, recording: Recording) -> None:
@@ -223,6 +225,16 @@ class Plans:
                     self._held -= recording.nbytes
                     gone += recordings.discard(recording)
         self._close_all(gone)
+        if gone:
+            self._forget_readers()
+
+    def _forget_readers(self) -> None:
+        """Keep of what reads a VRDD only recordings that there still are."""
+        with self._lock:
+            for vrdd, reading in list(self._reading.items()):
+                reading.intersection_update([each for each in reading if each[0].has(each[1])])
+                if not reading:
+                    del self._reading[vrdd]
 
     def forget(self) -> bool:
         """Forget how all plans ran, which gives memory back; whether there were any that had."""

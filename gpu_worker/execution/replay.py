@@ -478,6 +478,11 @@ class Recordings:
         """Whether there are none."""
         return not self._known
 
+    def has(self, version: int) -> bool:
+        """Whether one reads content of a version."""
+        with self.lock:
+            return any(each.version == version for each in self._known.values())
+
     def wanted(self, version: int) -> bool:
         """Whether a plan that is about to run on content of a version is likely to come again: it has come before, or
         is a loop.

@@ -22,7 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Call, Device, Entry, Given, Kernel, Memory, Recorded, Source, Stream
+from gpu_worker.device.base import (
+    LOADED_KERNELS,
+    Buffer,
+    Call,
+    Device,
+    Entry,
+    Given,
+    Kernel,
+    Memory,
+    Recorded,
+    Source,
+    Stream,
+)
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda.clock import EventClock, wait_asleep
 from gpu_worker.device.cuda.driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
@@ -49,8 +61,6 @@ except ImportError as _error:
 
 log = logging.getLogger(__name__)
 
-#: Kernels kept loaded per device; the one used least recently goes first.
-LOADED_KERNELS = 256
 
 #: The oldest driver whose interface tells a kernel's parameters, as CUDA numbers it.
 OLDEST_DRIVER = 12040

@@ -8,11 +8,14 @@ mark in the black box.
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import functools
 import os
 import tempfile
 import threading
+import weakref
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +23,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Call, Device, Given, Kernel, Memory, Source, Stream
+from gpu_worker.device.base import LOADED_KERNELS, Buffer, Call, Device, Given, Kernel, Memory, Source, Stream
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.compiler import SHARED_BYTES, Compiler
 from gpu_worker.device.host.memory import HostMemory
@@ -139,7 +142,7 @@ class HostDevice(Device):
         self._compiler = Compiler.find(bounds=bounds)
         self._runtime = _runtime(self._compiler, cache)
         self._memory = HostMemory(name, memory, _GAP if bounds else 0)
-        self._kernels: dict[tuple[Source, str], HostKernel] = {}
+        self._kernels: OrderedDict[tuple[Source, str], HostKernel] = OrderedDict()
         self._compiling: dict[tuple[Source, str], threading.Lock] = {}
         self._fault = ""
         self._closed = False
@@ -184,9 +187,19 @@ class HostDevice(Device):
         with self.lock:
             compiling = self._compiling.setdefault(key, threading.Lock())
         with compiling:
-            if key not in self._kernels:
-                self._kernels[key] = self._load(source, name)
-            return self._kernels[key]
+            with self.lock:
+                kernel = self._kernels.get(key)
+            try:
+                kernel = kernel or self._load(source, name)
+            finally:
+                with self.lock:
+                    self._compiling.pop(key, None)
+            with self.lock:
+                self._kernels[key] = kernel
+                self._kernels.move_to_end(key)
+                gone = [self._kernels.popitem(last=False)] if len(self._kernels) > LOADED_KERNELS else []
+        del gone        # without the lock: its library may be unloaded now
+        return kernel
 
     def _load(self, source: Source, name: str) -> HostKernel:
         # A copy of its own for each source, as the loader would share one file's variables among all its users.
@@ -197,7 +210,10 @@ class HostDevice(Device):
             _fill(library, place, constant, data, source)
         if POINTER in source.text:
             ctypes.c_void_p.in_dll(library, POINTER).value = crash_record.report_address()
-        return HostKernel(self, source, name, unit, [library.vispark_size(i) for i in range(library.vispark_count())])
+        kernel = HostKernel(self, source, name, unit, [library.vispark_size(i) for i in range(library.vispark_count())])
+        # Whoever may launch it has it, and a launch is over when it returns.
+        weakref.finalize(kernel, _ctypes.dlclose, library._handle).atexit = False
+        return kernel
 
     def check(self, call: Call) -> None:
         check_launch(call.kernel.name, call.grid, call.block, self._limits, call.shared)

@@ -125,6 +125,9 @@ class Plans:
         for ready in alike:
             if ready.fits(nodes):
                 self._last = key, ready
+                with self._lock:
+                    if key in self._plans:
+                        self._plans.move_to_end(key)
                 return ready
         ready = self._made(chain, start, shape, goal, partitions, room)
         with self._lock:
