@@ -30,6 +30,8 @@ from gpu_worker.system.failpoints import VARIABLE
 from tests import leaks
 from tests.chaos.arena import PLANS, Arena, expected_of, opened
 from tests.system import topology
+from vispark.errors import VisparkError
+from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 
 __all__ = ["main", "tests"]
 
@@ -126,7 +128,7 @@ class Campaign:
             began = time.monotonic()
             try:
                 wrong += self._timed(name)[1] != self._expected[name]
-            except Exception as failed:
+            except (VisparkError, *SPARK_JOB_FAILED) as failed:
                 lost, error = lost + 1, f"{type(failed).__name__}: {failed}"[:500]
             self.actions += 1
             if struck[0]:

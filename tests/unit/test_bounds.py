@@ -5,10 +5,13 @@ from __future__ import annotations
 import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from gpu_worker.execution import plan_cache as worker_plans
 from gpu_worker.execution.replay import Recordings
+from vispark._utils.bounded import BoundedCache, cached, nbytes_of
+from vispark._utils.closures import capture
 from vispark.runtime.driver import plan_cache as driver_plans
 
 
@@ -49,3 +52,35 @@ def test_plans_that_are_used_stay_while_others_come(monkeypatch: pytest.MonkeyPa
         ready(f"cold {number}")
     assert made.count("hot") == 1
     assert len(plans._plans) == 4
+
+
+def test_a_cache_is_bounded_by_what_its_keys_and_values_refer_to():
+    cache: BoundedCache[bytes] = BoundedCache(entries=100, nbytes=1000)
+    for number in range(50):
+        cache.put(number, bytes(300))
+    assert [number for number in range(50) if cache.get(number)] == [47, 48, 49]
+    assert cache.nbytes == 900
+    assert cache.get(47)
+    cache.put("new", bytes(300))
+    assert cache.get(47)
+    assert cache.get(48) is None
+    cache.put("too large", bytes(2000))
+    assert cache.get("too large") is None
+    assert len(cache) == 3
+
+
+def test_functions_count_with_the_arrays_that_they_captured():
+    array = np.zeros(1000)
+    captured = capture(lambda block: 1 + len(array))
+    assert nbytes_of(captured) >= 2 * array.nbytes      # a copy, and the bytes by which it is compared
+
+
+def test_calls_with_other_large_arguments_do_not_add_up():
+    @cached(entries=1000, nbytes=10_000)
+    def length(data: bytes) -> int:
+        return len(data)
+
+    for number in range(100):
+        assert length(bytes([number]) * 1000) == 1000
+    assert length.cache.nbytes <= 10_000
+    assert len(length.cache) <= 10

@@ -6,7 +6,6 @@ unpickled in it.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Number
@@ -16,6 +15,7 @@ import numpy as np
 from pyspark import cloudpickle
 
 from gpu_worker.protocol.errors import PlanError
+from vispark._utils.bounded import cached
 from vispark._utils.closures import capture
 from vispark.grid.spec import FUNCTION, MIRRORED, NUMBER, PERIODIC, Description, Edge, FieldEdges
 from vispark.grid.values import called, evaluate, first_cell, held
@@ -130,7 +130,7 @@ def _function(digest: str) -> Callable[..., Any]:
     return _known[digest]
 
 
-@functools.lru_cache(maxsize=32)
+@cached(entries=32)
 def boundary_values(description: Description, field: str, side: int, dtype: str) -> np.ndarray:
     """The values of the ghost cells at one side of the grid that a function gives.
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ import numpy as np
 from gpu_worker.protocol.errors import LaunchError
 from gpu_worker.protocol.messages import Argument, Array, Field, In, Launch, Out, Scalar, Signature, Value
 from gpu_worker.protocol.payload import field_bytes
+from vispark._utils.bounded import cached
 from vispark._utils.closures import UserFunction, capture
 from vispark.plan.argument_checks import checks
 from vispark.plan.arguments import Given, as_parameter, check_elements, extent_value, taken
@@ -357,7 +357,7 @@ def _argument(given: Given, settled: Any, slots: SlotTable, origin: Passed) -> A
     return Array(slots.slot(origin)) if isinstance(given, ArrayValue) else Value(slots.slot(origin))
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(entries=1024)
 def _geometry(spec: ExecSpec, signature: Signature) -> _Geometry:
     view = BlockView(signature)
     outputs = tuple(_outputs(spec, view))

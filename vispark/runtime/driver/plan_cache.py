@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_worker.protocol.messages import Fold, FoldByKey
+from vispark._utils.bounded import BoundedCache
 from vispark.lower.executable import Prepared
 from vispark.lower.grid import lowering
 from vispark.lower.stages import Goal
@@ -80,7 +81,7 @@ class Plans:
     """The plans of one session; bounded."""
 
     def __init__(self) -> None:
-        self._plans: OrderedDict[Hashable, tuple[Ready, ...]] = OrderedDict()
+        self._plans: BoundedCache[tuple[Ready, ...]] = BoundedCache(_PLANS)
         self._shapes: OrderedDict[Shape, Shape] = OrderedDict()
         self._lock = threading.Lock()
         #: What was asked for last, and the plan.
@@ -121,21 +122,15 @@ class Plans:
         before, last = self._last
         if key == before and last.fits(nodes):      # which takes less than hashing it
             return last
-        alike = self._plans.get(key, ())
+        alike = self._plans.get(key) or ()
         for ready in alike:
             if ready.fits(nodes):
                 self._last = key, ready
-                with self._lock:
-                    if key in self._plans:
-                        self._plans.move_to_end(key)
                 return ready
         ready = self._made(chain, start, shape, goal, partitions, room)
         with self._lock:
             self.made += 1
-            self._plans[key] = (ready, *alike)[:_ALIKE]
-            self._plans.move_to_end(key)
-            while len(self._plans) > _PLANS:
-                self._plans.popitem(last=False)
+        self._plans.put(key, (ready, *alike)[:_ALIKE])
         return ready
 
     def _made(self, chain: Chain, start: Cached, shape: Shape, goal: Goal, partitions: Sequence[int],
