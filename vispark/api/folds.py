@@ -15,6 +15,7 @@ from gpu_worker.protocol.messages import Fold, FoldByKey
 from vispark.api.boundary import brief_errors
 from vispark.api.fallback import tell
 from vispark.api.reduced_rdd import Foldable, ReducedRDD
+from vispark.errors import PlanError
 from vispark.fold import FoldSpec, fold_of
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
 from vispark.fold.lowering import (
@@ -215,6 +216,20 @@ class FoldActions(Foldable):
         """
         return ReducedRDD(self, func, numPartitions, partitionFunc, numKeys)
 
+    def _refuse_blocks(self, action: str) -> None:
+        """Refuse sums and extremes of (key, block) pairs, and of a grid's blocks that do not lie over each other."""
+        if action not in ("sum", "mean") or not self._is_held():
+            return
+        results = [content for content in self._results() if content.count]
+        if any(content.layout.grid is not None for content in results):
+            raise PlanError(f"{action}() is of records, which are pairs of a block's key and its cells here. Of all "
+                            "cells: Grid.sum(blocks), Grid.min, Grid.max, Grid.norm, Grid.dot")
+        shapes = {signature.fields[0].shape for content in results for signature in content.signatures
+                  if signature.fields}
+        if len(shapes) > 1 and all(each.layout.kind == "blocks" for each in results):
+            raise PlanError(f"{action}() adds the arrays of records over each other, and these have the shapes "
+                            f"{', '.join(map(str, sorted(shapes)))}. Of all cells of a Grid: Grid.sum(blocks)")
+
     def folded(self, request: FoldRequest[_Fold] | str, action: str) -> tuple[_Fold, Folds] | None:
         """Run a fold in the workers; what they gave. None where it cannot run there, for reasons that are noted."""
         fold: Any = request
@@ -222,6 +237,7 @@ class FoldActions(Foldable):
             answer = self._evaluate(range(self.getNumPartitions()), to_fold(fold)) if self._is_held() else None
             fold = answer.fold if answer else "nothing is cached"
         if isinstance(fold, str):
+            self._refuse_blocks(action)
             log.info("%s() of VRDD %s is a Spark job: %s", action, self._shown(), fold)
             self._folds[action] = fold
             if action == "reduceByKey" and self._is_held():

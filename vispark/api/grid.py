@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.errors import PlanError
+from vispark._utils.lazy import LazyModule
 from vispark.api import gather as gathering
 from vispark.api import scatter as scattering
 from vispark.api.boundary import brief_errors
 from vispark.grid.boundary import boundary_words, check_boundary, functions_of, learn, read_boundary
 from vispark.grid.key import BlockKey
 from vispark.grid.spec import Description
+
+if TYPE_CHECKING:
+    from vispark.api import grid_totals as totals
+else:
+    totals = LazyModule("vispark.api.grid_totals")
 
 #: The most cells along an axis: kernels number them in 32 bits, and go a little beyond the last.
 MOST_CELLS = 2**31 - 2**16
@@ -232,6 +238,133 @@ class Grid:
             As for :meth:`gather`, or if the file's name does not end in ``.npy``.
         """
         gathering.save(blocks, path, per_block=per_block)
+
+    @staticmethod
+    def sum(blocks: RDD[Any], field: str | None = None) -> Any:
+        """Return the sum of all cells, added up on the device.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid; an RDD is cached for it.
+        field : str, optional
+            One field of several. Left out, of a grid with named fields: a dict with each field's sum.
+
+        Returns
+        -------
+        int, float, complex, or dict of them
+            Integers and bools are added as 64-bit integers, floats as float64, complex numbers as complex128.
+
+        Raises
+        ------
+        PlanError
+            If these are no blocks of a grid, or there is no such field.
+
+        Examples
+        --------
+        >>> blocks = Grid((4, 6), splits=(2, 2)).scatter(sc, lambda y, x: 10 * y + x).cache("GPU")
+        >>> Grid.sum(blocks), Grid.min(blocks), Grid.max(blocks)
+        (420, np.int64(0), np.int64(35))
+        """
+        return totals.total(blocks, field, "sum")
+
+    @staticmethod
+    def min(blocks: RDD[Any], field: str | None = None) -> Any:
+        """Return the least cell, in the cells' dtype, as :meth:`sum` does; NaN where a cell is NaN."""
+        return totals.extreme(blocks, field, "min")
+
+    @staticmethod
+    def max(blocks: RDD[Any], field: str | None = None) -> Any:
+        """Return the greatest cell, in the cells' dtype, as :meth:`sum` does; NaN where a cell is NaN."""
+        return totals.extreme(blocks, field, "max")
+
+    @staticmethod
+    def norm(blocks: RDD[Any], field: str | None = None, ord: float = 2) -> Any:
+        """Return the norm of the cells as one vector: 2, 1 or ``numpy.inf``; a float, as :meth:`sum` gives its sums.
+
+        Examples
+        --------
+        >>> blocks = Grid((2, 2)).scatter(sc, np.array([[3.0, 0.0], [0.0, -4.0]])).cache("GPU")
+        >>> Grid.norm(blocks), Grid.norm(blocks, ord=1), Grid.norm(blocks, ord=np.inf)
+        (5.0, 7.0, 4.0)
+        """
+        return totals.norm(blocks, field, ord)
+
+    @staticmethod
+    def dot(blocks: RDD[Any], *others: Any, field: str | None = None) -> Any:
+        """Return an inner product: of two fields of a grid, on the device, or of two grids, in the driver.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid.
+        *others
+            The names of two fields, ``Grid.dot(blocks, "p", "q")``; or the blocks of another grid of the same shape,
+            whose cells come to the driver with those of the first.
+        field : str, optional
+            Of two grids with named fields, the field.
+
+        Returns
+        -------
+        int, float or complex
+            In the types that :meth:`sum` adds in; of complex cells the first ones are conjugated, as by ``numpy.vdot``.
+
+        Raises
+        ------
+        PlanError
+            As for :meth:`sum`, or if the grids' shapes differ.
+        """
+        if len(others) == 2 and all(isinstance(each, str) for each in others):
+            return totals.dot(blocks, others[1], others[0])
+        if len(others) != 1 or isinstance(others[0], str):
+            raise PlanError('dot takes the names of two fields, Grid.dot(blocks, "p", "q"), or another grid, '
+                            "Grid.dot(blocks, other)")
+        return totals.dot(blocks, others[0], field)
+
+    @staticmethod
+    def coarsen(blocks: RDD[Any], factor: int | tuple[int, ...] = 2, grid: Grid | None = None) -> RDD[Any]:
+        """Average so many cells along each axis to one, as from one level of a multigrid to the next; by the driver.
+
+        Parameters
+        ----------
+        blocks : RDD or VRDD of (BlockKey, array or dict of arrays)
+            All blocks of a grid; the driver gathers them.
+        factor : int or tuple of int
+            How many cells become one, along all axes or each; it divides the grid's cells.
+        grid : Grid, optional
+            What the result is scattered over; left out, a grid with the same splits, halo and boundary.
+
+        Returns
+        -------
+        RDD of (BlockKey, array or dict of arrays)
+            As of :meth:`scatter`; means of integers are float64.
+
+        Raises
+        ------
+        PlanError
+            If the factor does not divide the cells, ``grid`` has another shape, or there is none and the boundary is a
+            function of the position, or the halo is wider than the blocks that would be.
+
+        Examples
+        --------
+        >>> fine = Grid((4, 4), splits=(2, 1)).scatter(sc, np.arange(16.0).reshape(4, 4)).cache("GPU")
+        >>> Grid.gather(Grid.coarsen(fine))
+        array([[ 2.5,  4.5],
+               [10.5, 12.5]])
+        >>> Grid.gather(Grid.refine(Grid.coarsen(fine)))[0]
+        array([2.5, 2.5, 4.5, 4.5])
+        """
+        return totals.resized(blocks, factor, grid, finer=False)
+
+    @staticmethod
+    def refine(blocks: RDD[Any], factor: int | tuple[int, ...] = 2, grid: Grid | None = None) -> RDD[Any]:
+        """Repeat each cell so many times along each axis; otherwise as :meth:`coarsen`."""
+        return totals.resized(blocks, factor, grid, finer=True)
+
+    @classmethod
+    def _of(cls, description: Description, fields: tuple[tuple[str, str], ...]) -> Grid:
+        """The grid of a description that is checked."""
+        return _restored(description, fields, {})
 
 
 def _restored(description: Description, fields: tuple[tuple[str, str], ...], functions: dict[str, Any]) -> Grid:
