@@ -309,12 +309,12 @@ def _ends() -> list[Probe]:
         "np.quantile({E}, 1.0)", "np.percentile({E}, 30)", "np.percentile({E}, 100)", "np.quantile({E}[:1], 1)",
         "np.gradient({E})", "np.interp({m}, (0, 1, 2), W)")]
     found += [Probe(text, rows=True) for text in (
-        "np.diff({E})", "np.cumsum({E})", "np.argmin({E})", "np.argmax({E})", "min({E})", "max({E})", "np.argsort({E})",
+        "np.diff({E})", "np.cumsum({E})", "np.argmin({E})", "np.argmax({E})", "min({E})", "max({E})",
         "max({E}, key=abs)", "any({E})", "np.isclose({E}, {p})", "np.tril({E})", "np.triu({B})", "np.diag({E})",
         "np.searchsorted(np.sort({r}), {E})", "np.outer({E}, {E})", "np.count_nonzero({E})", "{E}[()]",
         "np.select([{E} > 1, {E} > 0], [{E}, {p}], {m})")]
     found += [Probe(text, _ZERO, rows=True) for text in (
-        "np.min({E})", "np.max({E})", "np.nanmin({E})", "np.nanmax({E})", "np.ptp({E})", "np.sort({E})",
+        "np.min({E})", "np.max({E})", "np.nanmin({E})", "np.nanmax({E})", "np.ptp({E})", "np.sort({E})", "{E}[np.argsort({E})]",
         "np.clip({E}, {m}, {n})")]
     return found
 
