@@ -212,6 +212,13 @@ def _with_a_function(x):
 
 
 @pytest.mark.parametrize(("fn", "words"), [
+    (lambda x: divmod(x, 2)[()], r"a tuple has no item \(\)"),
+    (lambda x: np.arange(3)[[np.zeros(2)]], "an index is float64 array"),
+    (lambda x: round(float("nan")), r"round\(\) of nan is an error in Python"),
+    (lambda x: round(1j), r"Python has no round\(\) of Python complex"),
+    (lambda x: np.round(x, 10**6), "to -308 to 308 digits, and not to 1000000"),
+    (lambda x: x + 3 ** 10**9, r"3 \*\* 1000000000 does not fit 64 bits"),
+    (lambda x: x + (1 << 10**12), "1 << 1000000000000 does not fit 64 bits"),
     (_called_property, ".real is not called; write it without parentheses"),
     (_with_a_function, "a result is of numbers and arrays, and this has a function")])
 def test_what_the_translator_failed_at_is_refused(fn: Callable, words: str):

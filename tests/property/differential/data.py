@@ -105,7 +105,7 @@ def _ends(dtype: str) -> tuple[tuple[float, ...], ...]:
     """What a row may be drawn from."""
     if np.dtype(dtype).kind in "iu":
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
-        return ((low, low + 1, 0, 1), (high, high - 1, 1, 2), (low, high), (high // 2 + 1,), (low, high, 0, 1, 7))
+        return ((low, low + 1), (high, high - 1), (low, high), (high // 2 + 1,), (low, high, high - 1), (0, 1, 7))
     most = float(np.finfo(dtype).max)
     return ((_INF, 1.0, 2.0, 0.5), (-_INF, 1.0, -2.0), (_INF, -_INF, 1.0), (_NAN, 1.0, 2.0, 3.0), (_NAN, _INF, 1.0),
             (most,), (-most,), (0.0, -0.0), (1.0, 2.0, -0.5))

@@ -314,7 +314,8 @@ def _ends() -> list[Probe]:
         "np.searchsorted(np.sort({r}), {E})", "np.outer({E}, {E})", "np.count_nonzero({E})", "{E}[()]",
         "np.select([{E} > 1, {E} > 0], [{E}, {p}], {m})")]
     found += [Probe(text, _ZERO, rows=True) for text in (
-        "np.min({E})", "np.max({E})", "np.nanmin({E})", "np.nanmax({E})", "np.ptp({E})", "np.sort({E})", "{E}[np.argsort({E})]",
+        "np.min({E})", "np.max({E})", "np.nanmin({E})", "np.nanmax({E})", "np.ptp({E})", "np.sort({E})",
+        "{E}[np.argsort({E})]",
         "np.clip({E}, {m}, {n})")]
     return found
 

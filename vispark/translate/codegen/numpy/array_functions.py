@@ -428,7 +428,9 @@ class Numerical(Arrays):
         return truth(self.plain(value))
 
 
-#: Powers of ten up to this one are floats.
+#: The greatest power of ten that is finite.
+_MOST_DIGITS = 308
+#: Powers of ten up to this one are exact.
 _DIGITS = 22
 #: The longest row that is taken apart into its numbers.
 _SEVERAL = 64
@@ -455,6 +457,8 @@ def _rounded(number: Number, digits: int) -> Number:
     number = cast(number, number.type.strong)
     if not digits:
         return scalars.ufunc("rint", number)
+    if abs(digits) > _MOST_DIGITS:
+        raise Refusal(f"numbers are rounded to {-_MOST_DIGITS} to {_MOST_DIGITS} digits, and not to {digits}")
     power = literal(10.0 ** abs(digits))
     there, back = ("*", "/") if digits > 0 else ("/", "*")
     return scalars.binary(back, scalars.ufunc("rint", scalars.binary(there, number, power)), power)

@@ -48,10 +48,12 @@ def _absolute(number: Number) -> Number:
 
 def rounded(number: Number) -> Number:
     """``round(number)``: to even, a Python int."""
-    if number.known:
-        return literal(round(number.value))
     if number.type == NUMPY_BOOL or number.type.kind == "c":
         raise Refusal(f"Python has no round() of {number.type}")
+    if number.known:
+        if not python_math.isfinite(number.value):
+            raise Refusal(f"round() of {number.value} is an error in Python")
+        return literal(round(number.value))
     if number.type.kind in "biu":
         return cast(number, INT)
     return cast(scalars.ufunc("rint", number), INT)

@@ -49,8 +49,15 @@ def _binary(symbol: str, a: Number, b: Number) -> Number:
     return ufunc(UFUNC_OF[symbol], a, b)
 
 
+#: Bits beyond which a known int is not even computed.
+_MOST_BITS = 4096
+
+
 def _python_binary(symbol: str, a: Number, b: Number) -> Number:
     if a.known and b.known:
+        if symbol in ("**", "<<") and a.type.kind in "bi" and b.type.kind == "i" and b.value > _MOST_BITS \
+                and abs(a.value) > (symbol == "**"):
+            raise Refusal(f"{a.value} {symbol} {b.value} does not fit 64 bits")
         try:
             return literal(FUNCTION_OF[symbol](a.value, b.value))
         except (ArithmeticError, TypeError, ValueError) as error:

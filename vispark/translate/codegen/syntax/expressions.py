@@ -362,6 +362,8 @@ class Expressions(Windows):
     def _item(self, value: Tuple | List, indices: tuple[form.Expression, ...]) -> Value:
         if len(indices) == 1 and isinstance(indices[0], form.Slice):
             return type(value)(value.items[slice(*self._slice_parts(indices[0]))])
+        if not indices:
+            raise Refusal("a tuple has no item (); its items are counted from 0")
         index = self.number(indices[0], "an index")
         position = self.static(index, "the index of a tuple's item must be known before the kernel runs")
         if len(indices) > 1 or not -len(value.items) <= position < len(value.items):
@@ -428,6 +430,8 @@ class Expressions(Windows):
 
     def index(self, number: Number, extent: int, node: form.Index) -> str:
         """A C++ index expression; outside the array is an error where it is known, a fault where it is not."""
+        if not isinstance(number, Number):
+            raise Refusal(f"an index is {describe(number)}; it must be an integer")
         if number.type.kind not in "iu":
             raise Refusal(f"an index is {number.type}; it must be an integer")
         if number.known and not -extent <= number.value < extent:
