@@ -11,6 +11,30 @@
 // join_works<Add, Twofold, double, 4>, join_works<Multiply, double, float, 2>
 #include "vispark/fold.h"
 
+// With VISPARK_AS_ON_GPU the host takes the way that a GPU takes.
+#if defined(__CUDA_ON_HOST__) && !defined(VISPARK_AS_ON_GPU)
+#define VISPARK_FOLD_ALONE 1
+#endif
+
+#ifdef VISPARK_FOLD_ALONE
+// Fold values of `count` rows, in the order of a block of Y threads above each other and the tree that joins them: the
+// host has no threads that run beside each other, and a barrier would cost it more than the values do.
+template <typename Op, typename A, int Y, typename Rows>
+A fold_alone(long long count, Rows rows)
+{
+    A lanes[Y];
+    for (int y = 0; y < Y && y < count; ++y) {
+        lanes[y] = rows(y);
+        for (long long row = y + Y; row < count; row += Y)
+            lanes[y] = Op::of(lanes[y], rows(row));
+    }
+    for (int half = Y / 2; half > 0; half /= 2)
+        for (int y = 0; y < half && y + half < count; ++y)
+            lanes[y] = Op::of(lanes[y], lanes[y + half]);
+    return lanes[0];
+}
+#endif
+
 // Join the first `count` rows of a block's accumulators into row 0 by a tree; a thread outside only waits with it.
 template <typename Op, typename A, int Y, int X>
 __device__ void join_rows(A (&tile)[Y][X], bool inside, long long count)
@@ -30,11 +54,17 @@ template <typename Op, typename Of, typename T, typename A, int X>
 __global__ void fold_rows(const T* in, A* out, long long rows, long long columns, long long chunk)
 {
     constexpr int Y = 256 / X;
-    __shared__ A tile[Y][X];
     const int x = threadIdx.x, y = threadIdx.y;
     const long long column = (long long)blockIdx.x * X + x;
     const long long first = (long long)blockIdx.y * chunk;
     const long long count = rows - first < chunk ? rows - first : chunk;
+#ifdef VISPARK_FOLD_ALONE
+    if (y == 0 && column < columns && count > 0)
+        out[(long long)blockIdx.y * columns + column] = fold_alone<Op, A, Y>(count, [&](long long row) {
+            return Of::template of<A>(in[(first + row) * columns + column]);
+        });
+#else
+    __shared__ A tile[Y][X];
     if (column < columns && y < count) {
         A folded = Of::template of<A>(in[(first + y) * columns + column]);
         for (long long row = y + Y; row < count; row += Y)
@@ -44,6 +74,7 @@ __global__ void fold_rows(const T* in, A* out, long long rows, long long columns
     join_rows<Op>(tile, column < columns, count);
     if (column < columns && y == 0)
         out[(long long)blockIdx.y * columns + column] = tile[0][x];
+#endif
 }
 
 // Fold an array into another, element by element; the first one starts it.
@@ -143,10 +174,18 @@ template <typename Op, typename A, typename T, int X>
 __global__ void join_works(const A* partials, const long long* starts, void* const* out, long long columns)
 {
     constexpr int Y = 256 / X;
-    __shared__ A tile[Y][X];
     const int x = threadIdx.x, y = threadIdx.y;
     const long long first = starts[blockIdx.x], count = starts[blockIdx.x + 1] - first;
     T* target = (T*)out[blockIdx.x];
+#ifdef VISPARK_FOLD_ALONE
+    const long long all = (long long)gridDim.y * X;
+    for (long long column = (long long)blockIdx.y * X + x; y == 0 && column < columns; column += all) {
+        const A* from = partials + first * columns + column;
+        target[column] = count ? (T)fold_alone<Op, A, Y>(count, [&](long long row) { return from[row * columns]; })
+                               : (T)(Op::template identity<A>() + (A)0);
+    }
+#else
+    __shared__ A tile[Y][X];
     for (long long left = (long long)blockIdx.y * X; left < columns; left += (long long)gridDim.y * X) {
         const long long column = left + x;
         if (column < columns && y < count) {
@@ -161,4 +200,5 @@ __global__ void join_works(const A* partials, const long long* starts, void* con
             target[column] = count ? (T)tile[0][x] : (T)(Op::template identity<A>() + (A)0);
         __syncthreads();
     }
+#endif
 }
