@@ -307,6 +307,8 @@ class _Operation:
 
 def _operation(how: FieldFold, described: Field) -> _Operation:
     dtype = np.dtype(described.dtype)
+    if how.operator not in OPERATORS or (how.result and how.result not in _ELEMENTS):
+        raise PlanError(f"there is no fold {how.operator!r} with results of {how.result!r}")
     functor = OPERATORS[how.operator][0]
     code = f"f{dtype.itemsize // 2}" if dtype.kind == "c" else _code(dtype)
     bitwise_of_floats = dtype.kind in "fc" and how.operator in ("and", "or", "xor")

@@ -110,6 +110,9 @@ class Launches:
         in_place = not any(isinstance(argument, Out) for argument in launch.arguments)
         if in_place:
             for name, array in results.items():
+                if name not in inputs or inputs[name].nbytes != array.nbytes:
+                    raise PlanError(f"a kernel without an output works in place on {name!r}, and the block has no such "
+                                    "field of that size")
                 device.copy_across(array.buffer, inputs[name].buffer, stream=stream)
         for array, number in zip(results.values(), launch.initial, strict=False):
             self._fill(array.buffer, number, device, stream)

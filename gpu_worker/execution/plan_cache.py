@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from gpu_worker.execution.replay import Recording, Recordings
+from gpu_worker.execution.verification import slots_of, verify
 from gpu_worker.memory.registry import Names
 from gpu_worker.protocol.codec import decode
-from gpu_worker.protocol.errors import PlanError, PlanUnknown, ProtocolError
+from gpu_worker.protocol.errors import PlanUnknown, ProtocolError
 from gpu_worker.protocol.grids import Exchange, Iterate, Stencil
 from gpu_worker.protocol.messages import (
     Exec,
@@ -56,12 +57,16 @@ class Prepared:
         Whether it keeps something.
     branches : bool
         Whether its loop ends where its cells say.
+    slots : (int, int)
+        How many VRDDs and values a request has to bring.
     may_be_recorded : bool
         Whether it leaves nothing behind but what it keeps on devices, so that running it again is doing the same again.
     """
 
     def __init__(self, plan: Plan):
+        verify(plan)
         self.plan = plan
+        self.slots = slots_of(plan)
         self.positions = {id(step): position for kinds in ((Exec, MapFold), (Keep,)) for position, step in enumerate(
             step for step in plan.steps if isinstance(step, kinds))}
         self.fold = next((step for step in plan.steps if isinstance(step, Fold | FoldByKey)
@@ -76,10 +81,6 @@ class Prepared:
             isinstance(step, ToHost) or (isinstance(step, Keep) and step.place != "device")
             or (keeps and (self.fold or isinstance(step, Fetch))) for step in plan.steps) and (
             not self.branches or _is_one_loop(plan.steps))
-        launches = sum(isinstance(step, Exec | MapFold) for step in plan.steps)
-        for variant in plan.variants:
-            if len(variant.launches) != launches:
-                raise PlanError(f"a variant has {len(variant.launches)} launches for {launches} steps")
         self._groups: dict[tuple[int, int], int] = {}
         self._alike: dict[tuple[int, Launch], int] = {}
 
@@ -137,6 +138,8 @@ class Plans:
             If it is not known and was not brought.
         ProtocolError
             If what was brought is no plan, or has another digest.
+        PlanError
+            If it cannot be run.
         """
         with self._lock:
             known = self._known.get(key)

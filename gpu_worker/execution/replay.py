@@ -454,11 +454,13 @@ class Recordings:
             alike = [(number, each) for number, each in self._known.items() if each.version == version]
         for number, found in alike:
             if found.lock.acquire(blocking=False):
-                if found.is_complete and found.is_of(world, agreed) and found.fits(request, arguments, names):
-                    self._used(number)
-                    found.used = self.used
-                    return found
-                found.lock.release()
+                with ExitStack() as stack:
+                    stack.callback(found.lock.release)
+                    if found.is_complete and found.is_of(world, agreed) and found.fits(request, arguments, names):
+                        self._used(number)
+                        found.used = self.used
+                        stack.pop_all()
+                        return found
         return None
 
     def _used(self, number: int) -> None:

@@ -11,9 +11,10 @@ from gpu_worker.device.base import Buffer, Device, Stream
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.streams import Streams
+from gpu_worker.execution.verification import dtype_of, value_bytes
 from gpu_worker.protocol.errors import PlanError, ProtocolError
-from gpu_worker.protocol.messages import Constant, Field
-from gpu_worker.protocol.payload import Payload, field_bytes
+from gpu_worker.protocol.messages import Constant
+from gpu_worker.protocol.payload import Payload
 
 
 class Scratch:
@@ -116,9 +117,9 @@ class Arguments:
     def data(self, slot: int) -> np.ndarray:
         """A value as uint8."""
         value = self._value(slot)
+        nbytes = value_bytes(value)
         if value.data:
             return np.frombuffer(value.data, np.uint8)
-        nbytes = field_bytes(Field("", value.dtype, value.shape))
         if not nbytes:
             return np.empty(0, np.uint8)
         if self.payload is None:
@@ -135,9 +136,11 @@ class Arguments:
     def number(self, slot: int) -> np.generic:
         """A value that is passed by value."""
         data, value = self.data(slot), self._value(slot)
-        if value.shape or not data.nbytes:
-            raise ProtocolError(f"the value in slot {slot} has shape {value.shape}, and a number is passed by value")
-        return data.view(np.dtype(value.dtype))[0]
+        dtype = dtype_of(value.dtype, is_argument=True)
+        if value.shape or data.nbytes != dtype.itemsize:
+            raise ProtocolError(f"the value in slot {slot} has shape {value.shape} and {data.nbytes} bytes, and one "
+                                f"number of {value.dtype} is passed by value")
+        return data.view(dtype)[0]
 
     def buffer(self, slot: int, device: Device, stream: Stream) -> Buffer:
         """An array argument on a device: a copy for each stream, so that none waits for another."""

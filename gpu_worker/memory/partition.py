@@ -14,6 +14,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.memory.grid.layout import Window
+from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import field_bytes
 
@@ -56,7 +57,9 @@ class Array:
         return Array(self.field, buffer=self.buffer.share() if self.buffer else None, window=self.window)
 
     def first(self, rows: int) -> Array:
-        """This use of the array, for its first ``rows`` rows alone."""
+        """This use of the array, for its first ``rows`` rows alone. Raises PlanError where it has no rows."""
+        if not self.field.shape:
+            raise PlanError(f"the field {self.field.name!r} is one number, which has no rows to be fetched")
         if rows >= self.field.shape[0]:
             return self
         cut = replace(self.field, shape=(rows, *self.field.shape[1:]))

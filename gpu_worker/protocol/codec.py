@@ -17,6 +17,7 @@ from collections.abc import Callable
 import msgpack
 
 from gpu_worker.protocol.errors import ProtocolError
+from gpu_worker.protocol.skim import LONG_BYTES, Skimmed
 
 #: Most items in one array; a plan over 100,000 partitions still fits.
 MAX_ITEMS = 1 << 17
@@ -67,6 +68,8 @@ def decode(data: bytes | bytearray | memoryview, of: object) -> typing.Any:
     ProtocolError
         If ``data`` is not msgpack, is deeper or longer than the caps, or does not match the annotations.
     """
+    if len(data) > LONG_BYTES:
+        Skimmed(data).check(of)
     raw = _raw(data)
     try:
         return _codec(of)[1](raw)

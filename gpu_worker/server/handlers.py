@@ -25,6 +25,7 @@ from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.replay_branches import Branching
 from gpu_worker.execution.scratch import Arguments
 from gpu_worker.execution.streams import LANES, StreamPool, Streams
+from gpu_worker.execution.verification import verify_request
 from gpu_worker.memory.registry import Names
 from gpu_worker.mpi.world import World, check_nodes
 from gpu_worker.protocol.errors import (
@@ -259,6 +260,7 @@ class Worker:
             intake = payloads.blocks(request)
             self._plans.tidy(KEPT_SECONDS)
             plan = intake.prepared if intake else self._plans.get(request.key, request.plan)
+            verify_request(request, plan.slots)
             try:
                 found = self._again(request, plan, payload) or self._anew(request, plan, payload, intake)
             except OutOfMemory as error:

@@ -19,25 +19,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_worker.protocol import errors, wire
+from gpu_worker.protocol import codec, errors, wire
 from gpu_worker.protocol.codec import MAX_ITEMS, decode, encode
 from gpu_worker.protocol.errors import Place, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
     AdminReply,
     AdminRequest,
+    Constant,
     Done,
     Failure,
     Field,
     Greeting,
     Hello,
+    Input,
+    Keep,
     Plan,
+    Put,
     Release,
     Reply,
     Report,
     Request,
+    Run,
     Signature,
 )
 from gpu_worker.protocol.payload import ALIGNMENT, Payload, block_bytes, field_bytes, field_offsets
+from gpu_worker.protocol.skim import Skimmed
 from gpu_worker.protocol.stream import StreamConnection
 from gpu_worker.protocol.wire import MAX_DESCRIPTORS, MAX_FRAME, Connection, error_of, failure_of
 
@@ -394,3 +400,47 @@ def test_a_connection_that_was_closed_here_does_not_blame_the_peer():
         for use in (lambda: connection.send(Done(1), AdminReply), lambda: connection.receive_as(bytes)):
             with pytest.raises(WorkerLost, match="closed here"):
                 use()
+
+
+def array(count: int) -> bytes:
+    """The head of an array."""
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def flood(unit: bytes) -> bytes:
+    """A frame as long as may be, of arrays of one thing."""
+    inner = array(100_000) + unit * 100_000
+    count = MAX_FRAME // len(inner)
+    return array(count) + inner * count
+
+
+UNITS = [b"\x01", b"\x90", b"\x91\x01", b"\x92\x01\x02", b"\x91\x91\x91\x01", b"\xa1a", b"\xcb" + b"\1" * 8,
+         b"\xa0", b"\xc4\1a", b"\x91" * 8 + b"\x01"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=[unit.hex() for unit in UNITS])
+@pytest.mark.parametrize("start", [b"", b"\x92\x02\x92\x07", b"\x92\x00\x9e\1\1\1\xc4\0\xc4\0",
+                                   b"\x92\x00\x9e\1\1\1\xc4\0\xc4\0\x90\x91\x94\xa3<f4"])
+def test_a_flood_of_objects_is_refused_before_they_are_made(monkeypatch, unit, start):
+    monkeypatch.setattr(codec.msgpack, "unpackb", None)
+    skimmed, frame = Skimmed(start + flood(unit)), start + flood(unit)
+    with pytest.raises(ProtocolError):
+        skimmed.check(Request)
+    assert skimmed.looked < 110_000
+    with pytest.raises(ProtocolError):
+        decode(frame, Request)
+
+
+def test_long_messages_are_looked_over_and_taken():
+    inputs = tuple(Input(index, 1 << 40, 0, 256 * index, b"x" * 300, (index % 3, 0), (-1,)) for index in range(20_000))
+    plan = Plan((Put(), Keep(0, "x", "device")), (), (), inputs, ("cuda:0",))
+    assert decode(encode(plan, Plan), Plan) == plan
+    for request in (Release(1, tuple(range(100_000))), Release(1, (7,) * 100_000),
+                    Run(1, 1, 0.5, b"k" * 16, b"p" * 100_000, (1, -5), (Constant("<f4", (2, 3), b"d" * 24, 0),))):
+        assert decode(encode(request, Request), Request) == request
+
+
+def test_objects_that_fit_are_counted(monkeypatch):
+    monkeypatch.setattr("gpu_worker.protocol.skim.MAX_OBJECTS", 50_000)
+    with pytest.raises(ProtocolError, match="more than 50,000 objects"):
+        decode(encode(Release(1, tuple(range(100_000))), Request), Request)

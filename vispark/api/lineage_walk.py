@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ class History(RDD[Any]):
     _end: Chain | None = None
     #: How often the start of some lineage was set anew, by a checkpoint: in all, and when the origin was looked up.
     _starts = 0
+    _counting = threading.Lock()
     _looked_up: int = 0
 
     def _chain(self, is_enough: Callable[[Node], bool] | None = None) -> Chain:
@@ -76,8 +78,10 @@ class History(RDD[Any]):
     @property
     def _loader(self) -> RDD[Any]:
         """The RDD that was sent; once an input is checkpointed, what was saved of that."""
-        if self._before is not None and self._looked_up != History._starts:
-            self._origin, self._looked_up = self._first._origin, History._starts
+        starts = History._starts      # before the origin, which may change meanwhile
+        if self._before is not None and self._looked_up != starts:
+            self._origin = self._first._origin
+            self._looked_up = starts
         return self._origin
 
     def _past(self) -> Past:

@@ -593,9 +593,11 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
         Session.of(self.ctx).job(saved._jrdd.count)
         with self._lock:
             on_host = ops.place_of(self._recent()) == "host"
-            History._starts += 1
             self._origin, self._before, self._end = saved, None, None
             self._op, self._lineage = (ops.Send(), None) if on_host else (ops.ToDevice(), Lineage((ops.Send(),)))
+            # Last: whoever reads the new number finds the new origin.
+            with History._counting:
+                History._starts += 1
 
 
 #: Actions that Spark answers, repeated where a Python worker crashes under them.

@@ -21,6 +21,7 @@ from gpu_worker.execution.grid.reductions import Reading
 from gpu_worker.execution.grid.stencils import launches
 from gpu_worker.memory.grid.patches import Cells, Domain
 from gpu_worker.mpi.world import World
+from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import Halo, Iterate, Iterated
 from gpu_worker.protocol.messages import Field, StencilLaunch
 
@@ -91,6 +92,10 @@ class Stepper:
         return made
 
     def _continued(self, halos: Sequence[Halo]) -> list[Continued]:
+        missing = [halo.field for halo in halos if halo.field not in self.content]
+        if missing:
+            raise PlanError(f"ghost cells of fields {missing[:8]} are asked for, and the fields are "
+                            f"{list(self.content)[:8]}")
         key = id(halos), *(self.content[halo.field].dtype for halo in halos)
         if key not in self._sides:
             self._sides[key] = [Continued.of(halo, self.domain, self.content[halo.field], self.desk) for halo in halos]

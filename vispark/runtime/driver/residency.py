@@ -60,6 +60,9 @@ class Residency:
         self.tokens: RDD[Token] | None = None
         self.saved: Cached | None = None
         self.lock = threading.RLock()
+        #: Held while the places change, by whichever thread takes an answer; they are replaced, and never changed as
+        #: they are, so that others go over those of one moment.
+        self._mutex = threading.Lock()
         self._shape: Shape | None = None
         #: How often the places changed, and the processes that hold some of it, as of one of these times.
         self._changes = 0
@@ -69,11 +72,12 @@ class Residency:
 
     def bind(self, home: Home, epoch: int, contents: Mapping[int, Content]) -> None:
         """Take note of where some partitions are."""
-        self._shape, self.pending = None, ()
-        Residency.came += 1
-        self.places.update(dict.fromkeys(contents, (home, epoch)))
-        self.contents.update(contents)
-        self._changes += 1
+        with self._mutex:
+            Residency.came += 1
+            self.contents = {**self.contents, **contents}
+            self.places = {**self.places, **dict.fromkeys(contents, (home, epoch))}
+            self._changed()
+            self.pending = ()
 
     def ended(self, reply: Ran) -> None:
         """Take note of how the loop ended that brought it, if one did."""
@@ -83,10 +87,15 @@ class Residency:
                 self.pace.learn(self.iterated.steps, reply.times.total - reply.times.compile)
 
     def lose(self, partitions: Iterable[int]) -> None:
-        self._shape = None
-        for partition in list(partitions):
-            self.places.pop(partition, None)
+        lost = set(partitions)
+        with self._mutex:
+            self.places = {partition: place for partition, place in self.places.items() if partition not in lost}
+            self._changed()
+
+    def _changed(self) -> None:
+        """Forget what followed from the places before, last: nobody remembers it under the new number."""
         self._changes += 1
+        self._shape = None
 
     @property
     def has_failed(self) -> bool:
@@ -102,9 +111,10 @@ class Residency:
     @property
     def processes(self) -> frozenset[tuple[Home, int]]:
         """The processes that hold some of it."""
-        if self._processes[0] != self._changes:
-            self._processes = self._changes, frozenset(list(self.places.values()))
-        return self._processes[1]
+        with self._mutex:
+            if self._processes[0] != self._changes:
+                self._processes = self._changes, frozenset(self.places.values())
+            return self._processes[1]
 
     def by_home(self) -> dict[Home, tuple[int, ...]]:
         """The partitions that each worker holds."""
@@ -117,8 +127,12 @@ class Residency:
         """What is held, as far as plans depend on it."""
         found = self._shape
         if found is None:
-            homes = {partition: home for partition, (home, _) in self.places.items()}
-            found = self._shape = plans.shape(homes, self.contents)
+            with self._mutex:
+                changes, places, contents = self._changes, self.places, self.contents
+            found = plans.shape({partition: home for partition, (home, _) in places.items()}, contents)
+            with self._mutex:
+                if changes == self._changes:
+                    self._shape = found
         return found
 
     def known_shape(self, shape: Shape) -> None:

@@ -319,8 +319,8 @@ class Session:
         if residency.tokens is not None and not all(worker.direct for worker in self.workers.known()):
             return residency.tokens
         number = residency.cached.number
-        found = [Token(partition, *residency.places[partition], {number: residency.contents[partition]})
-                 for partition in sorted(residency.places)]
+        found = [Token(partition, *place, {number: residency.contents[partition]})
+                 for partition, place in sorted(residency.places.items())]
         return self.context.parallelize(found, max(len(found), 1))
 
     def find(self, chain: Chain) -> None:

@@ -105,7 +105,7 @@ class Worker:
         self._credentials = credentials
         self._idle: list[Lane] = []
         #: Lanes with plans on their way, by the thread that sends them.
-        self._busy: dict[int, Lane] = {}
+        self._busy: dict[threading.Thread, Lane] = {}
         self._lease: Lease | None = None
         self._released: list[int] = []
         #: By number, what a worker that is relayed to is to hold.
@@ -227,7 +227,7 @@ class Worker:
         """Whether a plan that the calling thread sends now is run after that one, which did not fail."""
         ticket = sent.ticket
         return ticket is not None and ticket.error is None and (
-            ticket.done or (self.direct and self._busy.get(threading.get_ident()) is sent.lane))
+            ticket.done or (self.direct and self._busy.get(threading.current_thread()) is sent.lane))
 
     def _relay(self, task: Relay, relay: Relayed) -> Carried:
         """Run the task that carries a plan there, and what the worker is to be told."""
@@ -297,8 +297,9 @@ class Worker:
 
     def uses(self, number: int) -> bool:
         """Whether a plan on its way that what the calling thread sends now may overtake starts from a VRDD."""
+        mine = threading.current_thread()
         with self._lock:
-            others = [lane for thread, lane in self._busy.items() if thread != threading.get_ident() or not self.direct]
+            others = [lane for thread, lane in self._busy.items() if thread != mine or not self.direct]
         return any(lane.uses(number) for lane in others)
 
     def _defer(self, numbers: tuple[int, ...]) -> None:
@@ -400,7 +401,7 @@ class Worker:
 
     def _lane(self) -> Lane:
         """The calling thread's lane, or one that nobody uses."""
-        thread = threading.get_ident()
+        thread = threading.current_thread()
         with self._lock:
             found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
             if found is not None:

@@ -1,0 +1,75 @@
+"""What the driver knows of held content is of one moment, whichever thread takes note of a change."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import SimpleNamespace
+
+from vispark.plan.ops import Cached
+from vispark.runtime.bridge import Home
+from vispark.runtime.driver.release_queue import Released
+from vispark.runtime.driver.residency import Residency
+from vispark.runtime.driver.worker import Worker
+
+HOMES = [Home(f"/rt{number}", "m") for number in range(2)]
+
+
+def test_places_change_while_others_go_over_them():
+    residency, over, wrong = Residency(Released(), Cached(1, "x")), threading.Event(), []
+    plans = SimpleNamespace(shape=lambda homes, contents: (len(homes), len(contents)))
+
+    def change(home: Home) -> None:
+        while not over.is_set():
+            residency.bind(home, 1, dict.fromkeys(range(200), "content"))
+            residency.lose(range(100))
+
+    def look() -> None:
+        try:
+            while not over.is_set():
+                for partition in residency.places:
+                    assert residency.contents[partition] == "content"
+                residency.by_home()
+                assert residency.processes <= {(home, 1) for home in HOMES}
+                residency.shape(plans)
+        except (RuntimeError, KeyError) as error:
+            wrong.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    threads = [threading.Thread(target=change, args=[home]) for home in HOMES]
+    threads += [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    over.wait(1)
+    over.set()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(interval)
+    assert not wrong
+
+
+def test_a_shape_that_is_of_places_before_is_not_remembered():
+    residency = Residency(Released(), Cached(1, "x"))
+    residency.bind(HOMES[0], 1, {0: "a", 1: "b"})
+
+    def shape(homes, contents):
+        if len(homes) == 2:
+            residency.lose([1])
+        return len(homes)
+
+    assert residency.shape(SimpleNamespace(shape=shape)) == 2
+    assert residency.shape(SimpleNamespace(shape=shape)) == 1
+
+
+def test_a_thread_with_the_number_of_one_that_ended_takes_no_lane_of_its(monkeypatch):
+    worker = Worker.__new__(Worker)
+    worker._lock, worker._busy, worker._idle, opened = threading.Lock(), {}, [], []
+    monkeypatch.setattr(Worker, "_open", lambda _: opened.append(object()) or opened[-1])
+    monkeypatch.setattr(threading, "get_ident", lambda: 7)
+    taken = []
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: taken.append(worker._lane()))
+        thread.start()
+        thread.join()
+    assert len(opened) == 2 and taken == opened and len(worker._busy) == 2
