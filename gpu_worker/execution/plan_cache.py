@@ -57,8 +57,8 @@ class Prepared:
         Whether it keeps something.
     branches : bool
         Whether its loop ends where its cells say.
-    slots : (int, int)
-        How many VRDDs and values a request has to bring.
+    slots : int
+        How many VRDDs a request has to bring.
     may_be_recorded : bool
         Whether it leaves nothing behind but what it keeps on devices, so that running it again is doing the same again.
     """

@@ -138,8 +138,7 @@ class Arguments:
         data, value = self.data(slot), self._value(slot)
         dtype = dtype_of(value.dtype, is_argument=True)
         if value.shape or data.nbytes != dtype.itemsize:
-            raise ProtocolError(f"the value in slot {slot} has shape {value.shape} and {data.nbytes} bytes, and one "
-                                f"number of {value.dtype} is passed by value")
+            raise ProtocolError(f"the value in slot {slot} has shape {value.shape}, and a number is passed by value")
         return data.view(dtype)[0]
 
     def buffer(self, slot: int, device: Device, stream: Stream) -> Buffer:

@@ -35,7 +35,6 @@ from gpu_worker.protocol.messages import (
     Out,
     Partial,
     Plan,
-    Put,
     Run,
     Scalar,
     StencilLaunch,
@@ -89,8 +88,8 @@ def verify(plan: Plan) -> None:
     _verify_inputs(plan)
 
 
-def slots_of(plan: Plan) -> tuple[int, int]:
-    """Return how many VRDDs and how many values a request of this plan has to bring.
+def slots_of(plan: Plan) -> int:
+    """Return how many VRDDs a request of this plan has to bring; a step that lacks a value says so itself.
 
     Raises
     ------
@@ -104,16 +103,13 @@ def slots_of(plan: Plan) -> tuple[int, int]:
     values += [side.values for halo in _halos(plan) for side in halo.sides if side.rule == "given" and side.values >= 0]
     values += [step.counted for step in plan.steps if isinstance(step, Iterate) and step.counted >= 0]
     _wrong_unless(min(vrdds, default=0) >= 0 and min(values, default=0) >= 0, "a plan names a slot below 0")
-    return max(vrdds, default=-1) + 1, max(values, default=-1) + 1
+    return max(vrdds, default=-1) + 1
 
 
-def verify_request(request: Run, slots: tuple[int, int]) -> None:
-    """Verify that a request brings what its plan names. Raises PlanError where it does not."""
-    vrdds, values = slots
-    if len(request.vrdds) < vrdds:
-        raise PlanError(f"the plan names VRDD {vrdds - 1} of the request, which brings {len(request.vrdds)}")
-    if len(request.values) < values:
-        raise PlanError(f"the plan names value {values - 1}, and the request brings {len(request.values)}")
+def verify_request(request: Run, slots: int) -> None:
+    """Verify that a request brings the VRDDs that its plan names. Raises PlanError where it does not."""
+    if len(request.vrdds) < slots:
+        raise PlanError(f"the plan names VRDD {slots - 1} of the request, which brings {len(request.vrdds)}")
 
 
 @lru_cache(maxsize=256)
@@ -362,8 +358,10 @@ def _verify_inputs(plan: Plan) -> None:
         blocks = math.prod(plan.grid.splits)
     for part in plan.inputs:
         _verify_input(part, variants, blocks)
-    starts = isinstance(plan.steps[0], Put | Load) if plan.steps else False
-    _wrong_unless(starts or not plan.inputs, "a plan starts with Put or Load")
+    # What is made of them is told apart by their numbers.
+    _wrong_unless(len({part.partition for part in plan.inputs}) == len(plan.inputs), "a plan has a partition twice")
+    places = [place for part in plan.inputs for place in part.positions]
+    _wrong_unless(not blocks or len(set(places)) == len(places), "a plan has a block of the grid twice")
 
 
 def _verify_input(part: Input, variants: int, blocks: int) -> None:

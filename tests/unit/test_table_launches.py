@@ -264,7 +264,7 @@ def test_what_a_plan_lacks_is_an_error_and_changes_nothing(worker: Bench):
     used = worker.process.report().memory[0].used
     good = scaled(8, 0.0)
     for make, values, error, said in [
-            (good, [np.float32(1)], PlanError, "the plan names value 2, and the request brings 1"),
+            (good, [np.float32(1)], PlanError, "the plan names value 1, and the request brings 1"),
             (good, [rows(1, 3)] * 3, ProtocolError, r"slot 0 has shape \(3,\), and a number is passed by value"),
             (lambda each: replace(good(each), arguments=(In("x"),)), [], LaunchError, "the block has no field 'x'"),
             (lambda each: replace(good(each), arguments=(In(""),)), [], LaunchError, "scaled takes 5 arguments"),
