@@ -256,7 +256,8 @@ def test_blocks_that_have_no_room_leave_it_to_others(null: Bench, monkeypatch: p
 
 def test_pieces_are_of_one_partition_that_a_plan_brings(null: Bench, sender: Sender):
     plan = plan_for(pack([1.0], seal=bytes))
-    for wrong in (replace(plan, steps=(ToDevice(),)), replace(plan, inputs=()), replace(plan, inputs=plan.inputs * 2),
+    two = (*plan.inputs, replace(plan.inputs[0], partition=1))
+    for wrong in (replace(plan, steps=(ToDevice(),)), replace(plan, inputs=()), replace(plan, inputs=two),
                   replace(plan, steps=(Fold((), "rows"),))):
         key, encoded = sealed(wrong)
         with pytest.raises(PlanError, match="in pieces"):
