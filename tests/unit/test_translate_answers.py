@@ -226,6 +226,34 @@ def test_what_the_translator_failed_at_is_refused(fn: Callable, words: str):
         translated(fn, np.ones(3))
 
 
+def _row_in_a_slice(p):
+    o = np.zeros((2, 3))
+    o[0, :] = p[None]
+    o[1:] = p
+    o[:, 1:2] = p[:1]
+    return o
+
+
+def _too_short(p):
+    o = np.zeros(3)
+    o[:] = p[:2]
+    return o
+
+
+def _too_long(p):
+    o = np.zeros(3)
+    o[:1] = p
+    return o
+
+
+def test_what_is_assigned_to_a_slice_fits_it():
+    compare(_row_in_a_slice, np.arange(6.0).reshape(2, 3))
+    for fn, shapes in ((_too_short, r"\(2,\) does not fit where one of shape \(3,\)"),
+                       (_too_long, r"\(3,\) does not fit where one of shape \(1,\)")):
+        with pytest.raises(TranslationError, match=shapes):
+            translated(fn, np.ones((2, 3)))
+
+
 HALVES = """
     import warnings
     warnings.simplefilter("error")

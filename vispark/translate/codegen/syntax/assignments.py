@@ -171,6 +171,8 @@ class Assignments(Expressions):
         if isinstance(source, Array) and source.volatile:
             source = self.materialised(source, "value")
         whole: Any = self.elementwise(lambda number: number, source)
+        if isinstance(whole, Array):
+            whole = _fitted(whole, place.shape)
         with self.over(place.shape) as indices:
             one = whole if isinstance(whole, Number) else whole.at(*stretched(whole.shape, indices))
             self.line(f"{place.element(*indices)} = {cast(one, array.type).text};")
@@ -241,3 +243,19 @@ class Assignments(Expressions):
         if isinstance(value, Array) and value.volatile:
             found = self.materialised(found, "value")
         self.copy(current, found)
+
+
+def _fitted(array: Array, shape: tuple[int, ...]) -> Array:
+    """What is assigned to a part of an array, without axes of one item before those of the part, as NumPy takes it.
+
+    Raises
+    ------
+    Refusal
+        If it does not fit there.
+    """
+    more = max(0, len(array.shape) - len(shape))
+    rest = array.shape[more:]
+    if set(array.shape[:more]) - {1} or any(extent not in (1, wanted) for extent, wanted in
+                                           zip(rest[::-1], shape[::-1], strict=False)):
+        raise Refusal(f"an array of shape {array.shape} does not fit where one of shape {shape} is assigned to")
+    return reindexed(array, rest, lambda *indices: ("0",) * more + indices) if more else array
