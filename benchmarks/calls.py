@@ -24,7 +24,7 @@ from pyspark import SparkContext
 from benchmarks import flow, heat, machine
 from benchmarks.session import context, environment
 from vispark import Grid
-from vispark.runtime.driver.pipeline import Lane, Ticket
+from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
 
 #: What ends where a call's stamps are, in their order.
 PHASES = ("recorded", "the loop's message", "sent", "the look's message", "sent too", "the loop's answer",
@@ -81,27 +81,27 @@ def cases(device: str) -> Iterator[Case]:
 @contextmanager
 def stamped(stamps: Stamps) -> Iterator[None]:
     """Take down when plans are sent and their answers are there."""
-    kept_sent, kept_take = Lane._sent, Lane._take
+    kept_sent, kept_take = Pipeline._sent, Pipeline._take
 
     @wraps(kept_sent)
-    def sent(lane: Lane, *arguments: Any) -> Ticket:
+    def sent(lane: Pipeline, *arguments: Any) -> PendingRequest:
         stamps.put()
         ticket = kept_sent(lane, *arguments)
         stamps.put()
         return ticket
 
     @wraps(kept_take)
-    def take(lane: Lane) -> None:
+    def take(lane: Pipeline) -> None:
         ticket = lane._waiting[0]
         kept_take(lane)
         stamps.put()
         stamps.devices.append(ticket.answer[0].times.total if ticket.answer else 0.0)
 
-    Lane._sent, Lane._take = sent, take                     # type: ignore[method-assign]
+    Pipeline._sent, Pipeline._take = sent, take                     # type: ignore[method-assign]
     try:
         yield
     finally:
-        Lane._sent, Lane._take = kept_sent, kept_take       # type: ignore[method-assign]
+        Pipeline._sent, Pipeline._take = kept_sent, kept_take       # type: ignore[method-assign]
 
 
 def measure(sc: SparkContext, case: Case, done: Callable[[dict], None]) -> None:

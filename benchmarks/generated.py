@@ -22,8 +22,8 @@ from vispark import stencil
 from vispark.translate import (
     Around,
     Beyond,
-    Field,
-    Part,
+    ChainPart,
+    ElementField,
     Stencil,
     StencilKernel,
     parted,
@@ -93,7 +93,7 @@ def of_stencils(device: Device, shape: tuple[int, int, int], samples: int, done:
                 ) -> Iterator[Group]:
     """Measure each stencil, a step at a time."""
     for name, function, fields, args in STENCILS:
-        part = Part(trace(function, args), tuple(Field(field, "float32") for field in fields), args)
+        part = ChainPart(trace(function, args), tuple(ElementField(field, "float32") for field in fields), args)
         kernel = specialise_stencil(part.function, part.fields, args, dims=3)
         values = kernel.values(part.function, args)
         group = _group(f"kernels, {name}", shape, samples, device)
@@ -114,7 +114,7 @@ def of_stencils(device: Device, shape: tuple[int, int, int], samples: int, done:
         yield group
 
 
-def a_cell_a_thread(part: Part, kernel: StencilKernel) -> StencilKernel:
+def a_cell_a_thread(part: ChainPart, kernel: StencilKernel) -> StencilKernel:
     """The same function of a cell, and nothing kept from one cell to the next."""
     how = March((32, 8), 1, 1, 1, False, False)
     made = specialised(part.function, part.fields, part.args, 3, None)
@@ -149,7 +149,7 @@ def _numpy(patch: Patch, function: Stencil, args: tuple, given: dict[str, Buffer
 def of_steps(device: Device, shape: tuple[int, int, int], samples: int, done: Callable[[str], None]) -> Iterator[Group]:
     """Measure three steps of heat at once against three single ones, whose cells they must have bit for bit."""
     args, steps = (heat.NUMBER,), 3
-    part = Part(trace(heat.heat, args), (Field("", "float32"),), args)
+    part = ChainPart(trace(heat.heat, args), (ElementField("", "float32"),), args)
     single = specialise_stencil(part.function, part.fields, args, dims=3)
     kernel = specialise_steps([part] * steps, Around((("", ("kept",) * 6),), (steps,) * 3))
     values, nbytes = single.values(part.function, args), 2 * int(np.prod(shape)) * 4
@@ -169,8 +169,8 @@ def of_steps(device: Device, shape: tuple[int, int, int], samples: int, done: Ca
 
 def of_chains(device: Device, shape: tuple[int, int], samples: int, done: Callable[[str], None]) -> Iterator[Group]:
     """Measure an iteration of Navier-Stokes in as few passes as are made of it, against its maps one by one."""
-    fields = tuple(Field(name, "float32") for name in flow.FIELDS)
-    parts = [Part(trace(function, args), fields, args) for function, args in flow.PHASES]
+    fields = tuple(ElementField(name, "float32") for name in flow.FIELDS)
+    parts = [ChainPart(trace(function, args), fields, args) for function, args in flow.PHASES]
     beyond = Beyond(tuple((field.name, ("0.0f",) * 4) for field in fields), (8, 8))
     singles = [specialise_stencil(part.function, fields, part.args, dims=2) for part in parts]
     values = [kernel.values(part.function, part.args) for kernel, part in zip(singles, parts, strict=True)]

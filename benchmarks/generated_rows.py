@@ -14,7 +14,7 @@ from benchmarks.results import Group
 from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.execution.tiling import deal
 from gpu_worker.protocol.messages import FieldFold
-from vispark.translate import Call, Field, Folding, Record, TableKernel, fuse, trace
+from vispark.translate import ElementField, ElementSpec, Folding, TableKernel, TracedCall, fuse, trace
 
 SINGLE = "a row a thread"
 COLUMNS, KEYS = 64, 1000
@@ -60,8 +60,8 @@ def of_rows(device: Device, rows: int, samples: int, done: Callable[[str], None]
     """Measure each function of a row."""
     noise = np.random.default_rng(0).random((_NOISE // 4 // COLUMNS, COLUMNS), np.float32)
     for each in FUNCTIONS:
-        calls = (Call(trace(each.function)),)
-        kernel = fuse(calls, Record((Field("", "<f4", (COLUMNS,)),)))
+        calls = (TracedCall(trace(each.function)),)
+        kernel = fuse(calls, ElementSpec((ElementField("", "<f4", (COLUMNS,)),)))
         output, = kernel.outputs
         width = int(np.prod(output.shape, dtype=int))
         group = _group(f"kernels, {each.name}, {rows:,} x {COLUMNS}", rows, samples, device)
@@ -96,8 +96,8 @@ def of_keys(device: Device, records: int, samples: int, done: Callable[[str], No
     """Measure a fold by key: what each work leaves of it, not joined yet; against atomic additions."""
     random = np.random.default_rng(1)
     keys, values = random.integers(0, KEYS, 1 << 20, np.int32), random.random(1 << 20, np.float32)
-    calls = (Call(trace(by_key)),)
-    kernel = fuse(calls, Record((Field("k", "<i4"), Field("v", "<f4"))),
+    calls = (TracedCall(trace(by_key)),)
+    kernel = fuse(calls, ElementSpec((ElementField("k", "<i4"), ElementField("v", "<f4"))),
                   folding=Folding((FieldFold("1", "add"),), "0", KEYS))
     group = _group(f"kernels, sums by {KEYS} keys, {records:,} records", records, samples, device)
     with Memory(device) as memory:

@@ -19,27 +19,27 @@ from benchmarks.measure import Case, Series, interleave
 from benchmarks.results import Group
 from benchmarks.solvers import a_step
 from gpu_worker.device import open_devices
-from gpu_worker.device.base import Buffer, Device, Entry, Recorded, Source
+from gpu_worker.device.base import Buffer, Device, Entry, RecordedWork, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
-from gpu_worker.execution.grid.context import Desk, Operation
-from gpu_worker.execution.grid.iterate import Kernel, Loop, Stepper
+from gpu_worker.execution.grid.context import GridContext, Operation
+from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.memory.grid.boxes import dealt
 from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, number_of
-from gpu_worker.mpi.world import World
+from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.codec import decode
-from gpu_worker.protocol.grids import Iterate, Phase
-from gpu_worker.protocol.messages import Constant, Plan
+from gpu_worker.protocol.grids import IterateStep, Phase
+from gpu_worker.protocol.messages import ArgumentValue, Plan
 from vispark import Grid
 from vispark.lower.grid import GridLowering
 from vispark.lower.stages import KEEP
 from vispark.plan import ops
 from vispark.plan.loop_call import record_loop
-from vispark.plan.ops import Cached, Node
+from vispark.plan.ops import DatasetId, PlanNode
 from vispark.records import pack
-from vispark.records.partition_schema import Content
+from vispark.records.partition_schema import PartitionSchema
 
 LOOP, WITHOUT, ALONE = "the loop", "without exchanges", "exchanges alone"
 BARE = "bare loop of its kernels"
@@ -118,9 +118,9 @@ def _note(group: Group, found: dict[str, Series], count: int) -> None:
 class Given:
     """The loop of a plan with its kernels, and the values that the request brings."""
 
-    step: Iterate
-    kernels: dict[int, Kernel]
-    values: tuple[Constant, ...]
+    step: IterateStep
+    kernels: dict[int, StencilSource]
+    values: tuple[ArgumentValue, ...]
 
 
 def lowered(solver: Solver) -> Given:
@@ -130,24 +130,25 @@ def lowered(solver: Solver) -> Given:
     grid = Grid(shape, (1,) * dims, solver.grid.halo, fields=dict(solver.grid.fields) or None)
     fields = {name: np.zeros(shape, dtype) for name, dtype in solver.grid.fields}
     packed = pack([(grid.block(*(0,) * dims), fields or np.zeros(shape, "f4"))], seal=bytes)
-    start, end = Cached(1, "before"), Cached(2, "after")
+    start, end = DatasetId(1, "before"), DatasetId(2, "after")
     spec = record_loop(solver.phases, (), solver.steps, None, 1, 0)
-    chain = Node(ops.Send()), Node(ops.ToDevice(), start), Node(ops.Iterate(spec), end)
+    chain = PlanNode(ops.Send()), PlanNode(ops.ToDevice(), start), PlanNode(ops.Iterate(spec), end)
     work = GridLowering(chain, start, KEEP, grid.description)
-    work.add(0, Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions))
+    work.add(0, PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures),
+                                packed.positions))
     work.finish()
     prepared = work.prepare()
     made: Plan = decode(prepared.encoded, Plan)
-    step, = [step for step in made.steps if isinstance(step, Iterate)]
-    kernels = {index: Kernel(launch, Source(made.modules[launch.module].source, made.modules[launch.module].file,
-                                            made.modules[launch.module].options))
+    step, = [step for step in made.steps if isinstance(step, IterateStep)]
+    kernels = {index: StencilSource(launch, Source(made.modules[launch.module].source, made.modules[launch.module].file,
+                                                   made.modules[launch.module].options))
                for index, launch in enumerate(made.stencils)}
     return Given(step, kernels, prepared.values(work.nodes).constants(0)[0])
 
 
 @contextmanager
 def loops(solver: Solver, devices: Sequence[Device],
-          world: World | None = None) -> Iterator[dict[str, Callable[[], None]]]:
+          world: JoinedWorld | None = None) -> Iterator[dict[str, Callable[[], None]]]:
     """The fields on some devices, dealt as a worker deals them, and what is measured of them.
 
     In a ``world`` it is this node's part, which all must ask for at once, and there is no bare loop.
@@ -155,7 +156,7 @@ def loops(solver: Solver, devices: Sequence[Device],
     given = lowered(solver)
     streams = Streams(StreamPool(devices), 1)
     scratch, arguments = Scratch(streams), Arguments(given.values, None)
-    desk = Desk(streams, scratch, arguments)
+    desk = GridContext(streams, scratch, arguments)
     grid = solver.grid.description.grid_shape
     nodes, rank = (1, 0) if world is None else (world.size, world.rank)
     first, lattice = rank * len(devices), lattice_of(grid)
@@ -185,7 +186,7 @@ def loops(solver: Solver, devices: Sequence[Device],
     def bare() -> None:
         """The first time the loop itself, which is noted."""
         if noted:
-            Recorded(noted).start()
+            RecordedWork(noted).start()
             wait()
             return
         with desk.noting() as entries:
@@ -221,7 +222,7 @@ def _silent(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
     return tuple(replace(phase, halos=()) for phase in phases)
 
 
-def _noise(domain: Domain, dtype: Any, desk: Desk) -> Cells:
+def _noise(domain: Domain, dtype: Any, desk: GridContext) -> Cells:
     """A field of small numbers on all patches."""
     dtype = np.dtype(dtype)
     noise = np.random.default_rng(0).random(_NOISE // dtype.itemsize, dtype).view(np.uint8)

@@ -14,7 +14,7 @@ from benchmarks.points import FEATURES, Fused, Points
 from benchmarks.regression import one_pass
 from benchmarks.results import Group
 from gpu_worker.client.connection import Client, connect
-from gpu_worker.protocol.messages import Input, Load, Plan, Report, Run
+from gpu_worker.protocol.messages import Input, LoadStep, Plan, Report, Run
 from gpu_worker.protocol.plans import sealed
 from vispark import IN, OUT, VRDD, Kernels
 from vispark.runtime.driver.session import Session
@@ -89,7 +89,7 @@ def _report(client: Client) -> None:
 def _empty_plan(client: Client, number: int, partitions: int) -> Callable[[], None]:
     """Asks for a plan that the worker knows, as a loop does."""
     inputs = tuple(Input(partition, 0, 0, 0, b"", ()) for partition in range(partitions))
-    key, encoded = sealed(Plan((Load(0),), (), (), inputs, ()))
+    key, encoded = sealed(Plan((LoadStep(0),), (), (), inputs, ()))
 
     def ask(plan: bytes = b"") -> None:
         client.request(Run(client.next_number(), client.epoch, 60.0, key, plan, (number,), ()))

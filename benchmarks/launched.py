@@ -10,7 +10,7 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device, Source
 from gpu_worker.execution.grid.stencils import REGION
 from gpu_worker.memory.grid.boxes import Box
-from gpu_worker.memory.grid.layout import LINE, Layout
+from gpu_worker.memory.grid.layout import LINE, PatchLayout
 from gpu_worker.memory.grid.patches import lifted
 from vispark.translate import StencilKernel
 
@@ -109,7 +109,7 @@ class Patch(Memory):
         super().__init__(device)
         self._shape = tuple(shape)
         cells = lifted(self._shape, 1)
-        self._layout = Layout(Box((0, 0, 0), cells), lifted([max(widths) for widths in halo], 0))
+        self._layout = PatchLayout(Box((0, 0, 0), cells), lifted([max(widths) for widths in halo], 0))
         self._region = np.array((self._layout.pitch, self._layout.plane, (0, 0, 0), cells, (0, 0, 0), cells),
                                 REGION)[()]
         self.size = int(np.prod(cells))

@@ -21,23 +21,33 @@ import numpy as np
 from benchmarks.worker import GRID, HALO, HEAT, PARTITIONS, STENCIL, fill_grid, grid_plan
 from gpu_worker.device.base import Buffer, Source, Stream
 from gpu_worker.device.null import NullDevice
-from gpu_worker.execution.grid.context import Desk
+from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.exchange import Around
-from gpu_worker.execution.grid.iterate import Kernel, Loop, Stepper
+from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of
-from gpu_worker.mpi.messages import Part
-from gpu_worker.mpi.world import Staged, World
-from gpu_worker.protocol.grids import Iterate, Phase
-from gpu_worker.protocol.messages import Constant, Input, Keep, Load, Plan, Release, Run, SessionOptions, ToDevice
+from gpu_worker.mpi.messages import SharedRange
+from gpu_worker.mpi.world import JoinedWorld, Staged
+from gpu_worker.protocol.grids import IterateStep, Phase
+from gpu_worker.protocol.messages import (
+    ArgumentValue,
+    Input,
+    KeepStep,
+    LoadStep,
+    Plan,
+    Release,
+    Run,
+    SessionOptions,
+    ToDeviceStep,
+)
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.server import handlers as workers
 from gpu_worker.system.crash_record import BlackBox
 
 PHASE = Phase("heat", (HALO,), 0)
-SHARE = Constant("<f4", (), np.float32(0.1).tobytes(), 0)
+SHARE = ArgumentValue("<f4", (), np.float32(0.1).tobytes(), 0)
 STEPS = 100
 
 
@@ -53,11 +63,11 @@ def loop(steps: int, until: float, every: int, check: int) -> Plan:
     """A plan of a loop whose result is kept."""
     inputs = tuple(Input(index, 4, 0, 0, b"", (0,) * 4, tuple(range(4 * index, 4 * index + 4)))
                    for index in range(PARTITIONS))
-    step = Iterate("iterate heat", (PHASE,), steps, 0, until, every, check)
-    return grid_plan(ToDevice(), step, Keep(1, "u", "device"), source=Load(0), inputs=inputs)
+    step = IterateStep("iterate heat", (PHASE,), steps, 0, until, every, check)
+    return grid_plan(ToDeviceStep(), step, KeepStep(1, "u", "device"), source=LoadStep(0), inputs=inputs)
 
 
-def calls(worker: workers.Worker, numbers: Iterator[int], plans: Sequence[Plan]) -> list[float]:
+def calls(worker: workers.SessionWorker, numbers: Iterator[int], plans: Sequence[Plan]) -> list[float]:
     """The processor time of calls, each on what the one before gave."""
     vrdd = next(numbers)
     fill_grid(worker, vrdd)
@@ -73,7 +83,7 @@ def calls(worker: workers.Worker, numbers: Iterator[int], plans: Sequence[Plan])
     return found
 
 
-class Alone(World):
+class Alone(JoinedWorld):
     """A world of two of which the other one gives and takes nothing, at once."""
 
     def __init__(self, other: bytes):
@@ -83,7 +93,7 @@ class Alone(World):
     def gather(self, data: bytes, deadline: float) -> tuple[bytes, ...]:
         return data, self.other
 
-    def stage(self, sends: Sequence[Part], receives: Sequence[Part], nbytes: int, device: Any) -> Staged:
+    def stage(self, sends: Sequence[SharedRange], receives: Sequence[SharedRange], nbytes: int, device: Any) -> Staged:
         return Staged(0, Payload.create(nbytes), device)
 
     def go(self, staged: Staged, ready: Any, deadline: float) -> Future:
@@ -108,10 +118,11 @@ def between_nodes(steps: int) -> Iterator[Loop]:
     domain = domain.among((domain.said(), other.said()))
     streams = Streams(StreamPool([device]), 1)
     scratch = Scratch(streams)
-    desk = Desk(streams, scratch, Arguments([SHARE], None))
+    desk = GridContext(streams, scratch, Arguments([SHARE], None))
     cells = Cells(np.dtype("f4"), tuple(desk.allocate(4 * patch.layout.elements, device) for patch in domain.patches))
     stepper = Stepper(domain, {"": cells}, desk, Around(world, time.monotonic() + 60))
-    yield Loop(Iterate("iterate heat", (PHASE,), steps, 0, -1.0, 1, 0), {0: Kernel(HEAT, Source(STENCIL))}, stepper,
+    yield Loop(IterateStep("iterate heat", (PHASE,), steps, 0, -1.0, 1, 0), {0: StencilSource(HEAT, Source(STENCIL))},
+               stepper,
                lambda: None)
     stepper.finish()
 
@@ -129,7 +140,7 @@ def main() -> None:
     numbers = itertools.count(100_000, 100_000)
     with tempfile.TemporaryDirectory() as directory:
         box = BlackBox(Path(directory, "box"), epoch=1)
-        worker = workers.Worker(SessionOptions("null", 0, 30.0, "", "info"), epoch=1, box=box)
+        worker = workers.SessionWorker(SessionOptions("null", 0, 30.0, "", "info"), epoch=1, box=box)
         cases = {"no test": (-1.0, 1, 0), "until, every step": (0.0, 1, 0), "until, every 10th": (0.0, 10, 0),
                  "until, every 100th": (0.0, 100, 0), "check, every 10th": (-1.0, 1, 10),
                  "until and check, every 10th": (0.0, 10, 10)}

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks import heat, hiding
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
-from gpu_worker.mpi.world import Staged, World, join
+from gpu_worker.mpi.world import JoinedWorld, Staged, join
 from gpu_worker.protocol.grids import World as Wanted
 
 #: Until when all must be done.
@@ -27,7 +27,7 @@ _SECONDS = 600
 class Watched:
     """A world, and how long messages were on their way in it and were waited for."""
 
-    def __init__(self, world: World):
+    def __init__(self, world: JoinedWorld):
         self._world = world
         self.travelled = self.waited = 0.0
 

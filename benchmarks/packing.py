@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.measure import Case, interleave
 from benchmarks.points import FEATURES
 from benchmarks.results import Group
-from gpu_worker.protocol.messages import Piece, Run
+from gpu_worker.protocol.messages import Chunk, Run
 from gpu_worker.protocol.payload import MARK_BYTES, Payload
 from vispark.records import Rows, pack
 from vispark.runtime.executor.chunked_upload import Pieces, room
@@ -35,7 +35,7 @@ class _Nobody:
     def next_number(self) -> int:
         return 0
 
-    def send(self, piece: Piece, descriptors: Sequence[int]) -> None:
+    def send(self, piece: Chunk, descriptors: Sequence[int]) -> None:
         """What is packed is used up at once."""
         self._memory.view(piece.mark, MARK_BYTES)[:] = 0
 

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 
 import vispark
 from benchmarks.told import Lap, Told
-from vispark.profiling.profiler import Spent
+from vispark.profiling.profiler import TaskSeconds
 
 OURS, PROFILED = "vispark", "vispark, under vispark.profile()"
 
@@ -84,7 +84,7 @@ def by_spark(sc: SparkContext, program: Callable[[int, Told], np.ndarray]) -> Wa
 def alone(program: Callable[[int, Lap], np.ndarray]) -> Way:
     """A program of one process, which tells what it does."""
     def run(iterations: int) -> Ran:
-        spent, start = Spent(), time.perf_counter()
+        spent, start = TaskSeconds(), time.perf_counter()
         result = program(iterations, spent.lap)
         seconds = time.perf_counter() - start
         return Ran(seconds, result, {**spent.seconds, "driver": max(0.0, seconds - sum(spent.seconds.values()))})

@@ -27,7 +27,7 @@ from benchmarks.regression import row_gradient
 from benchmarks.session import IN_JVM
 from benchmarks.told import Lap, Told
 from gpu_worker.device.base import Buffer, Device
-from vispark.records.text.splits import Split, splits
+from vispark.records.text.splits import TextSplit, splits
 
 SPARK_C, SPARK_G, SPARK_G_KEPT = "Spark-C", "Spark-G", "Spark-G+: blocks kept on the GPU by Python workers"
 BARE = "bare CUDA loop"
@@ -51,7 +51,7 @@ class Here:
     fused: Fused
     parsers: Executor
 
-    def read(self, found: Sequence[Split]) -> np.ndarray:
+    def read(self, found: Sequence[TextSplit]) -> np.ndarray:
         """The rows of a file, as the ways without Spark read them."""
         return np.concatenate(list(self.parsers.map(text.numbers, found)))
 

@@ -23,7 +23,7 @@ from benchmarks.heat import Cube, ours
 from benchmarks.session import context, environment
 from benchmarks.solvers import Way
 from vispark.runtime.driver.session import Session
-from vispark.runtime.driver.snapshots import Pace
+from vispark.runtime.driver.snapshots import SnapshotSchedule
 
 #: Of the time that snapshots may cost: none, as many as by default at most, and many.
 SHARES = (0.0, 0.02, 0.5)
@@ -54,7 +54,7 @@ def sample(session: Session, way: Way, steps: int, share: float, seconds_per_byt
     """A number of steps with a share of the time for snapshots, which are known to cost so much."""
     snapshots = session.snapshots
     before = snapshots.taken
-    pace = snapshots.pace = Pace(share, _TIME_TO_LOSS, seconds_per_byte=seconds_per_byte)
+    pace = snapshots.pace = SnapshotSchedule(share, _TIME_TO_LOSS, seconds_per_byte=seconds_per_byte)
     a_step = timed(way, steps)
     pace.share = 0.0
     while snapshots.is_taking():
@@ -67,7 +67,7 @@ def sample(session: Session, way: Way, steps: int, share: float, seconds_per_byt
 def measured(session: Session, way: Way, arguments: argparse.Namespace, found: dict,
              done: Callable[[], None]) -> None:
     """Find a way's figures; ``done`` is called whenever there are more."""
-    session.snapshots.pace = Pace(0.0, _TIME_TO_LOSS)
+    session.snapshots.pace = SnapshotSchedule(0.0, _TIME_TO_LOSS)
     steps = lasting(way, arguments.seconds)
     for _ in range(_FIRST):
         found["first"].append(sample(session, way, steps, SHARES[1], 0.0))

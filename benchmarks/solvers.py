@@ -22,7 +22,7 @@ from benchmarks.measure import Case, Series, interleave
 from benchmarks.regression import FLOOR, Settings
 from benchmarks.results import Group
 from gpu_worker.device import open_devices
-from gpu_worker.device.base import Buffer, Device, Kernel
+from gpu_worker.device.base import Buffer, CompiledKernel, Device
 
 OURS = "vispark: iterate"
 
@@ -203,7 +203,7 @@ class Arrays:
         self.device.copy_in(buffer, bytes_of(cells), stream=self.stream)
         self.device.synchronize(stream=self.stream)
 
-    def launch(self, kernel: Kernel, grid: tuple[int, ...], block: tuple[int, ...], names: str,
+    def launch(self, kernel: CompiledKernel, grid: tuple[int, ...], block: tuple[int, ...], names: str,
                *numbers: np.generic) -> None:
         """Launch a kernel that takes arrays, their names separated by blanks, and numbers."""
         self.device.launch(kernel, grid, block, [*(self.held[name] for name in names.split()), *numbers],

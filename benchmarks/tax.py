@@ -30,14 +30,14 @@ from benchmarks.regression import Descent, Settings
 from benchmarks.results import Group
 from benchmarks.solvers import OURS, Way, a_step
 from gpu_worker.device import open_devices
-from gpu_worker.device.base import Recorded
+from gpu_worker.device.base import RecordedWork
 from gpu_worker.protocol.codec import decode
-from gpu_worker.protocol.messages import Input, Keep, Plan, Put, Run, SessionOptions, ToDevice, Variant
+from gpu_worker.protocol.messages import Input, KeepStep, Plan, PutStep, Run, SessionOptions, ToDeviceStep, Variant
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.server.handlers import Worker
+from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.system.crash_record import BlackBox
-from vispark.lower.executable import Shipment
+from vispark.lower.executable import Invocation
 
 BARE = "bare CUDA loop of the same kernels"
 
@@ -110,19 +110,19 @@ def _measured(group: Group, name: str, ours: Callable[[], object], bare: Callabl
 
 # -- a plan on rows, without its worker -------------------------------------------------------------------------------
 
-def sent_by(run: Callable[[], object]) -> Shipment:
+def sent_by(run: Callable[[], object]) -> Invocation:
     """The last plan that the driver sends when this runs."""
-    found: list[Shipment] = []
+    found: list[Invocation] = []
     with _overheard(found):
         run()
     return found[-1]
 
 
 @contextmanager
-def _overheard(found: list[Shipment]) -> Iterator[None]:
+def _overheard(found: list[Invocation]) -> Iterator[None]:
     send = vispark.runtime.driver.worker.Worker.send
 
-    def noted(worker: vispark.runtime.driver.worker.Worker, shipment: Shipment, *others):
+    def noted(worker: vispark.runtime.driver.worker.Worker, shipment: Invocation, *others):
         found.append(shipment)
         return send(worker, shipment, *others)
 
@@ -138,8 +138,8 @@ class Alone:
 
     def __init__(self, kind: str):
         self._directory = tempfile.TemporaryDirectory()
-        self._worker = Worker(SessionOptions(kind, 0, 60.0, "", "info"), epoch=1,
-                              box=BlackBox(Path(self._directory.name, "box"), epoch=1))
+        self._worker = SessionWorker(SessionOptions(kind, 0, 60.0, "", "info"), epoch=1,
+                                     box=BlackBox(Path(self._directory.name, "box"), epoch=1))
         self._numbers = iter(range(1, 1 << 30))
 
     def __enter__(self) -> Alone:
@@ -149,14 +149,14 @@ class Alone:
         self._worker.close()
         self._directory.cleanup()
 
-    def hold(self, shipment: Shipment, block: Callable[[int], np.ndarray]) -> None:
+    def hold(self, shipment: Invocation, block: Callable[[int], np.ndarray]) -> None:
         """Hold what a plan loads, of which a partition's bytes are given by its number."""
         plan = decode(shipment.prepared.encoded, Plan)
 
         def put(part: Input) -> None:
             sizes = [block_bytes(plan.variants[variant].signature) for variant in part.blocks]
             variants = tuple(Variant(each.signature, (), (b"",), (-1,)) for each in plan.variants)
-            steps = Put(), ToDevice(), Keep(0, "records", "device")
+            steps = PutStep(), ToDeviceStep(), KeepStep(0, "records", "device")
             one = Plan(steps, (), variants, (replace(part, offset=0),), ())
             with Payload.create(aligned(part.keys) + sum(sizes)) as payload:
                 cells = bytes_of(block(part.partition))
@@ -166,7 +166,7 @@ class Alone:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(put, plan.inputs))
 
-    def passes(self, shipment: Shipment) -> Callable[[], None]:
+    def passes(self, shipment: Invocation) -> Callable[[], None]:
         """Does a pass again, as the worker noted it."""
         key = shipment.prepared.key, shipment.prepared.encoded
         for _ in range(3):      # one that comes again is noted
@@ -178,7 +178,7 @@ class Alone:
                     descriptors.append(payload.release())
             self._handle(key, shipment.vrdds, values, descriptors)
         recording, = self._worker._plans.get(*key).recordings._known.values()
-        work, streams = [Recorded(each.entries) for each in recording._work], recording._streams
+        work, streams = [RecordedWork(each.entries) for each in recording._work], recording._streams
         passages, memory = recording.passages, {}
         for slot, buffer, _ in passages.values:
             memory[slot] = recording.host(buffer.nbytes, buffer.device)

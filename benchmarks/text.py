@@ -17,7 +17,7 @@ from benchmarks.points import FEATURES, Points
 from benchmarks.results import Group
 from vispark.records.text.parsing import Format
 from vispark.records.text.reader import Reader
-from vispark.records.text.splits import Split, opened, splits
+from vispark.records.text.splits import TextSplit, opened, splits
 
 #: How the points are read: all columns, in one array.
 POINTS = Format("", "float32", FEATURES + 1, (("", tuple(range(FEATURES + 1))),))
@@ -70,7 +70,7 @@ def run(sc: SparkContext, directory: Path, nbytes: int, samples: int, done: Call
     return group
 
 
-def _read(found: Iterable[Split]) -> Iterator[int]:
+def _read(found: Iterable[TextSplit]) -> Iterator[int]:
     total = 0
     for split in found:
         with opened(split.path) as file:
@@ -82,7 +82,7 @@ def _read(found: Iterable[Split]) -> Iterator[int]:
     return iter([total])
 
 
-def _parse(split: Split) -> None:
+def _parse(split: TextSplit) -> None:
     for _ in Reader(POINTS, 0, False).pieces(split):
         pass
 
@@ -109,7 +109,7 @@ def parse(line: str) -> np.ndarray:
     return np.array([float(x) for x in line.split(" ")], np.float32)
 
 
-def numbers(split: Split) -> np.ndarray:
+def numbers(split: TextSplit) -> np.ndarray:
     """The rows of a split, each read as the stock PySpark examples do."""
     found, place = [], split.start
     with open(split.path, "rb") as file:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark import Accumulator, AccumulatorParam, SparkContext, TaskContext
 
-from vispark.profiling.profiler import Profile, Spent
+from vispark.profiling.profiler import Profile, TaskSeconds
 
 #: Says that what was done since the last time was of a kind.
 Lap = Callable[[str], Any]
@@ -39,7 +39,7 @@ class Told:
     @contextmanager
     def telling(self) -> Iterator[Lap]:
         """In a task: what is done meanwhile, lap by lap; of no kind is what is not told."""
-        spent = Spent()
+        spent = TaskSeconds()
         yield spent.lap
         if self.heard is not None:
             task = TaskContext.get()

@@ -25,13 +25,13 @@ from benchmarks.results import Group
 from benchmarks.session import IN_JVM
 from gpu_worker.client.connection import Client, machine, open_lease
 from gpu_worker.device import open_devices
-from gpu_worker.protocol.messages import Piece, Release, Report, Run
+from gpu_worker.protocol.messages import Chunk, Release, Report, Run
 from gpu_worker.protocol.payload import Payload
 from vispark.lower.lowering import Lowering
 from vispark.lower.stages import KEEP
 from vispark.options import Options
-from vispark.plan.ops import Cached, Node, Send, ToDevice
-from vispark.profiling.profiler import Spent
+from vispark.plan.ops import DatasetId, PlanNode, Send, ToDevice
+from vispark.profiling.profiler import TaskSeconds
 from vispark.records import pack
 from vispark.runtime.bridge import Credentials, content_of, forget, local_client
 from vispark.runtime.bridge import run as run_plan
@@ -116,11 +116,11 @@ def send_block(credentials: Credentials, number: int, to_device: bool, how: str 
         forget(local_client(credentials))
     client = local_client(credentials)
     client.request(Report(client.next_number()))
-    cached = Cached(number, "points")
-    chain = (Node(Send()), Node(ToDevice(), cached)) if to_device else (Node(Send(), cached),)
+    cached = DatasetId(number, "points")
+    chain = (PlanNode(Send()), PlanNode(ToDevice(), cached)) if to_device else (PlanNode(Send(), cached),)
 
     def send() -> dict[str, float]:
-        spent = Spent()
+        spent = TaskSeconds()
         packed = pack([(0, _held.block)], seal=credentials.keyring.seal)
         if how == "unwritten":
             packed.write_blocks = lambda *_: None       # type: ignore[method-assign]
@@ -146,7 +146,7 @@ def _timed(client: Client) -> Iterator[dict[str, float]]:
     spent: dict[str, float] = defaultdict(float)
     send, receive, wait_until = client.send, client.receive, client.wait_until
 
-    def timed_send(message: Piece | Run, descriptors: Sequence[int] = ()) -> None:
+    def timed_send(message: Chunk | Run, descriptors: Sequence[int] = ()) -> None:
         start = time.monotonic()
         send(message, descriptors)
         spent["messages"] += time.monotonic() - start

@@ -15,24 +15,24 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.protocol.codec import decode, encode
-from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Side, Stencil
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Side, StencilStep
 from gpu_worker.protocol.messages import (
-    Array,
-    Constant,
-    Exec,
+    Accumulators,
+    ArgumentValue,
+    ArrayArgument,
+    ExecStep,
     Field,
     FieldFold,
     In,
     Input,
-    Keep,
+    KeepStep,
     Launch,
-    Load,
-    MapFold,
+    LoadStep,
+    MapFoldStep,
     Module,
     Out,
-    Partial,
     Plan,
-    Put,
+    PutStep,
     Release,
     Reply,
     Request,
@@ -41,13 +41,13 @@ from gpu_worker.protocol.messages import (
     Signature,
     StencilLaunch,
     Step,
-    ToDevice,
+    ToDeviceStep,
     Value,
     Variant,
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.server.handlers import Worker
+from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.system.crash_record import BlackBox
 
 ROWS, COLUMNS, PARTITIONS = 64, 8, 16
@@ -72,9 +72,10 @@ extern "C" __global__ void scaled(const long long* works, void* const* ports, co
         out[row * 8 + threadIdx.x] = in[row * 8 + threadIdx.x] * w[threadIdx.x];
 }
 """
-FOLD = Launch((), (COLUMNS,), 0, (In(""), Array(0)), (Field("", "<f4", (COLUMNS,)),), kernel="sums", tile=16,
-              waves=2.0, partials=(Partial("", "add", "double", COLUMNS),))
-MAP = Launch((), (COLUMNS,), 0, (In(""), Out(""), Array(0)), SIGNATURE.fields, kernel="scaled", tile=16, waves=2.0)
+FOLD = Launch((), (COLUMNS,), 0, (In(""), ArrayArgument(0)), (Field("", "<f4", (COLUMNS,)),), kernel="sums", tile=16,
+              waves=2.0, partials=(Accumulators("", "add", "double", COLUMNS),))
+MAP = Launch((), (COLUMNS,), 0, (In(""), Out(""), ArrayArgument(0)), SIGNATURE.fields, kernel="scaled", tile=16,
+             waves=2.0)
 
 
 GRID = GridShape((64, 64, 64), (4, 4, 4), (1, 1, 1))
@@ -100,32 +101,33 @@ def plan_of(*steps: Step, launches: tuple[Launch, ...] = (), keeps: int = 0) -> 
     """A plan on the partitions of VRDD slot 0."""
     variant = Variant(SIGNATURE, launches, (b"",) * keeps, (-1,) * keeps)
     inputs = tuple(Input(index, ROWS, 0, 0, b"", (0,)) for index in range(PARTITIONS))
-    return Plan((Load(0), *steps), (Module(SOURCE, "bench.cu", (), (), ()),), (variant,), inputs, ())
+    return Plan((LoadStep(0), *steps), (Module(SOURCE, "bench.cu", (), (), ()),), (variant,), inputs, ())
 
 
 def grid_plan(*steps: Step, source: Step, inputs: tuple[Input, ...]) -> Plan:
     """A plan on a grid of 64 blocks."""
-    keeps = sum(isinstance(step, Keep) for step in steps)
+    keeps = sum(isinstance(step, KeepStep) for step in steps)
     variant = Variant(Signature((Field("", "<f4", (16, 16, 16)),)), (), (b"",) * keeps, (-1,) * keeps)
     return Plan((source, *steps), (Module(STENCIL, "heat.cu", (), (), ()),), (variant,), inputs, (), GRID, (HEAT,))
 
 
-def fill_grid(worker: Worker, vrdd: int) -> Plan:
+def fill_grid(worker: SessionWorker, vrdd: int) -> Plan:
     """Hold the blocks as a VRDD; a step of heat from slot 0 to slot 1."""
     inputs = tuple(Input(index, 4, 0, 0, b"", (0,) * 4, tuple(range(4 * index, 4 * index + 4)))
                    for index in range(PARTITIONS))
     for part in inputs:
-        plan = grid_plan(ToDevice(), Keep(0, "u", "device"), source=Put(), inputs=(part,))
+        plan = grid_plan(ToDeviceStep(), KeepStep(0, "u", "device"), source=PutStep(), inputs=(part,))
         with Payload.create(4 * 16**3 * 4) as payload:
             worker.handle(Run(1, 1, 60.0, *sealed(plan), (vrdd,), ()), [payload.release()])
-    return grid_plan(ToDevice(), Exchange("halo", (HALO,)), Stencil("heat", 0), Keep(1, "u", "device"), source=Load(0),
+    return grid_plan(ToDeviceStep(), ExchangeStep("halo", (HALO,)), StencilStep("heat", 0), KeepStep(1, "u", "device"),
+                     source=LoadStep(0),
                      inputs=inputs)
 
 
-def fill(worker: Worker) -> None:
+def fill(worker: SessionWorker) -> None:
     """Hold the partitions as VRDD 1."""
     for index in range(PARTITIONS):
-        steps = Put(), ToDevice(), Keep(0, "points", "device")
+        steps = PutStep(), ToDeviceStep(), KeepStep(0, "points", "device")
         plan = Plan(steps, (), (Variant(SIGNATURE, (), (b"",), (-1,)),), (Input(index, ROWS, 0, 0, b"", (0,)),), ())
         with Payload.create(ROWS * COLUMNS * 4) as payload:
             worker.handle(Run(1, 1, 60.0, *sealed(plan), (1,), ()), [payload.release()])
@@ -134,7 +136,7 @@ def fill(worker: Worker) -> None:
 class Passes:
     """Passes of one plan, each with the request decoded and the reply encoded as a connection would."""
 
-    def __init__(self, worker: Worker, plan: Plan, keeps: bool = False, loop: int = 0):
+    def __init__(self, worker: SessionWorker, plan: Plan, keeps: bool = False, loop: int = 0):
         self.worker = worker
         self.key, self.encoded = sealed(plan)
         self.keeps = keeps or loop > 0
@@ -144,7 +146,7 @@ class Passes:
     def __call__(self) -> None:
         self.number += 1
         shape = () if self.loop else (COLUMNS,)
-        w = Constant("<f4", shape, np.full(shape, self.number % 2, np.float32).tobytes(), 0)
+        w = ArgumentValue("<f4", shape, np.full(shape, self.number % 2, np.float32).tobytes(), 0)
         vrdds = (self.number - 1 if self.loop else 1, self.number) if self.keeps else (1,)
         request = Run(self.number, 1, 60.0, self.key, self.encoded, vrdds, (w,))
         self.encoded = b""
@@ -170,7 +172,7 @@ def measure(name: str, once: Passes, times: int = 2000) -> None:
           f"{1e6 * float(np.median(samples[20:])):.1f} us")
 
 
-def looped(worker: Worker, numbers: Iterator[int]) -> Passes:
+def looped(worker: SessionWorker, numbers: Iterator[int]) -> Passes:
     """A loop on the grid."""
     first = next(numbers)
     return Passes(worker, fill_grid(worker, first), loop=first)
@@ -181,11 +183,11 @@ def main() -> None:
     device = sys.argv[1] if len(sys.argv) > 1 else "null"
     with tempfile.TemporaryDirectory() as directory:
         box = BlackBox(Path(directory, "box"), epoch=1)
-        worker = Worker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
+        worker = SessionWorker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
         fill(worker)
         print(f"{worker.devices[0]}, {PARTITIONS} partitions: 5 %, median and 95 % in the worker, us")
-        fold = plan_of(ToDevice(), MapFold("sums", (FieldFold("", "add"),), "all"), launches=(FOLD,))
-        kept = plan_of(ToDevice(), Exec("scaled"), Keep(1, "", "device"), launches=(MAP,), keeps=1)
+        fold = plan_of(ToDeviceStep(), MapFoldStep("sums", (FieldFold("", "add"),), "all"), launches=(FOLD,))
+        kept = plan_of(ToDeviceStep(), ExecStep("scaled"), KeepStep(1, "", "device"), launches=(MAP,), keeps=1)
         loops = itertools.count(100_000, 100_000)
         cases: list[tuple[str, Callable[[], Passes]]] = [
             ("an empty plan", lambda: Passes(worker, plan_of())),

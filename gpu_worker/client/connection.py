@@ -43,7 +43,7 @@ from gpu_worker.protocol.messages import (
     Welcome,
 )
 from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload
-from gpu_worker.protocol.shared import Loan
+from gpu_worker.protocol.shared import BufferLease
 from gpu_worker.protocol.system import start_thread
 from gpu_worker.protocol.versions import answer
 from gpu_worker.protocol.wire import PATIENT_SECONDS, Connection, close_all, error_of
@@ -163,7 +163,7 @@ class Client:
             self._largest = max(size, self._largest)
         return payload
 
-    def lend(self, size: int) -> Loan | None:
+    def lend(self, size: int) -> BufferLease | None:
         """Memory of at least ``size`` bytes for what may never be sent: some that was sent before, or as large as that.
 
         There are two at most for it, so that one may be filled while somebody has what came in the other.
@@ -179,7 +179,7 @@ class Client:
                 self._spare.append(payload)
                 return None
             payload.used = True
-        return Loan(payload, self.recycle)
+        return BufferLease(payload, self.recycle)
 
     def recycle(self, payload: Payload) -> None:
         """Take a payload back that nobody uses any more; finalizers may, in any thread."""

@@ -15,7 +15,7 @@ import time
 from contextlib import ExitStack, suppress
 
 from gpu_worker.daemon.session_state import ADMIN_ROLES, check
-from gpu_worker.daemon.supervisor import Keeper
+from gpu_worker.daemon.supervisor import Supervisor
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.errors import OutOfResources, ProtocolError, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
@@ -76,7 +76,7 @@ class Daemon:
         self._worker = directory.worker
         self._started = time.monotonic()
         self._watcher = Watcher()
-        self._keeper = Keeper(directory, self._watcher, port)
+        self._keeper = Supervisor(directory, self._watcher, port)
         self._greeters = Greeters()
         self._cluster = cluster or Cluster(directory)
         self._listener: socket.socket | None = None

@@ -1,7 +1,7 @@
 """Which sessions there are, who may use them, and when they end.
 
-Pure decisions: every method of :class:`Sessions` is an event, what it returns are instructions to the daemon, and the
-only outside thing is the clock, which is injected. Nothing here knows of sockets, threads or processes.
+Pure decisions: every method of :class:`SessionStateMachine` is an event, what it returns are instructions to the
+daemon, and the only outside thing is the clock, which is injected. Nothing here knows of sockets, threads or processes.
 
 The lease. While a driver's lease connection is open, its session lives; when the last one closes, the session ends
 ``options.lease`` seconds later unless the driver leases it again. A session whose driver never leased it here (it
@@ -69,7 +69,7 @@ Instruction = Start | Watch | End
 # -- state ------------------------------------------------------------------------------------------------------------
 
 @dataclass
-class Session:
+class SessionState:
     """One application's stay. ``leased`` says that its driver has held a lease, ``lapsed`` since when none is held."""
 
     name: str
@@ -90,7 +90,7 @@ class Session:
         return self.leases > 0 if self.leased else bool(self.anchors)
 
 
-class Sessions:
+class SessionStateMachine:
     """The daemon's sessions.
 
     Parameters
@@ -104,13 +104,13 @@ class Sessions:
     def __init__(self, clock: Callable[[], float], last_epoch: int = 0):
         self._clock = clock
         self._last_epoch = last_epoch
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, SessionState] = {}
         self._empty_since: float | None = clock()
 
-    def __iter__(self) -> Iterator[Session]:
+    def __iter__(self) -> Iterator[SessionState]:
         return iter(list(self._sessions.values()))
 
-    def get(self, name: str) -> Session | None:
+    def get(self, name: str) -> SessionState | None:
         return self._sessions.get(name)
 
     # -- events -------------------------------------------------------------------------------------------------------
@@ -185,8 +185,9 @@ class Sessions:
     def adopt(self, found: Registration) -> list[Instruction]:
         """A process that an earlier daemon started is still there."""
         self._last_epoch = max(self._last_epoch, found.epoch)
-        session = self._add(Session(found.session, found.application, found.options, found.secret, found.epoch, True,
-                                    door=found.door))
+        session = self._add(SessionState(found.session, found.application, found.options, found.secret, found.epoch,
+                                         True,
+                                         door=found.door))
         return self._anchored(session, found.anchors)
 
     def expire(self) -> list[Instruction]:
@@ -219,7 +220,7 @@ class Sessions:
             return Death(True, 0, None)
         return session.deaths.get(epoch, _UNKNOWN_DEATH)
 
-    def lease_text(self, session: Session) -> str:
+    def lease_text(self, session: SessionState) -> str:
         """What keeps a session, for people."""
         if session.lapsed is not None:
             return f"ends in {max(self._expiry(session) - self._clock(), 0):.0f} s"
@@ -242,16 +243,16 @@ class Sessions:
         session = self._sessions.get(name)
         return session is not None and hmac.compare_digest(session.secret, secret)
 
-    def _authenticated(self, hello: Hello) -> Session:
+    def _authenticated(self, hello: Hello) -> SessionState:
         session = self._sessions.get(hello.session)
         if session is None:
-            return self._add(Session(hello.session, hello.application, hello.options, hello.secret,
-                                     self._last_epoch))
+            return self._add(SessionState(hello.session, hello.application, hello.options, hello.secret,
+                                          self._last_epoch))
         if not hmac.compare_digest(session.secret, hello.secret):
             raise Unauthorized(f"session {hello.session} has another secret")
         return session
 
-    def _add(self, session: Session) -> Session:
+    def _add(self, session: SessionState) -> SessionState:
         self._sessions[session.name] = session
         self._empty_since = None
         self._renew(session)
@@ -263,7 +264,7 @@ class Sessions:
             self._empty_since = self._clock()
         return End(name)
 
-    def _anchored(self, session: Session, pids: Iterable[int]) -> list[Instruction]:
+    def _anchored(self, session: SessionState, pids: Iterable[int]) -> list[Instruction]:
         new = sorted({pid for pid in pids if pid} - session.anchors)
         session.anchors.update(new)
         # A greeting counts as a sign of life even where nothing else renews the lease.
@@ -272,7 +273,7 @@ class Sessions:
         self._renew(session)
         return [Watch(session.name, pid) for pid in new]
 
-    def _started(self, session: Session) -> list[Instruction]:
+    def _started(self, session: SessionState) -> list[Instruction]:
         """What starts a session's process, where it has none."""
         if session.running:
             return []
@@ -281,13 +282,13 @@ class Sessions:
         self._last_epoch = max(self._last_epoch, session.epoch)
         return [Start(session.name, session.epoch)]
 
-    def _renew(self, session: Session) -> None:
+    def _renew(self, session: SessionState) -> None:
         if session.renewed:
             session.lapsed = None
         elif session.lapsed is None:
             session.lapsed = self._clock()
 
-    def _expiry(self, session: Session) -> float:
+    def _expiry(self, session: SessionState) -> float:
         return math.inf if session.lapsed is None else session.lapsed + session.options.lease
 
 

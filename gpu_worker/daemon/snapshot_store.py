@@ -16,7 +16,7 @@ from gpu_worker.protocol.system import system_call
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StoredSnapshot:
     """A memfd, and where in it lies what describes it."""
 
     descriptor: int
@@ -28,14 +28,14 @@ class Snapshot:
 Part = tuple[int, str]
 
 
-class Vault:
+class SnapshotStore:
     """The snapshots of a daemon's sessions. May be used by several threads."""
 
     def __init__(self) -> None:
-        self._held: defaultdict[str, dict[Part, Snapshot]] = defaultdict(dict)
+        self._held: defaultdict[str, dict[Part, StoredSnapshot]] = defaultdict(dict)
         self._lock = threading.Lock()
 
-    def put(self, session: str, part: Part, snapshot: Snapshot, needed: Collection[int] = ()) -> None:
+    def put(self, session: str, part: Part, snapshot: StoredSnapshot, needed: Collection[int] = ()) -> None:
         """Hold on to a snapshot, whose descriptor is the vault's now, and of the others to those ``needed``."""
         with self._lock:
             held = self._held[session]
@@ -43,7 +43,7 @@ class Vault:
                 os.close(held.pop(other).descriptor)
             held[part] = snapshot
 
-    def get(self, session: str, part: Part) -> Snapshot:
+    def get(self, session: str, part: Part) -> StoredSnapshot:
         """A snapshot, with a descriptor that is the caller's to close.
 
         Raises
@@ -57,7 +57,7 @@ class Vault:
                 number, owner = part
                 raise PartitionMissing(f"there is no snapshot {number} here" + (f" of {owner}" if owner else ""))
             with system_call("a descriptor of a snapshot"):
-                return Snapshot(os.dup(found.descriptor), found.offset, found.nbytes)
+                return StoredSnapshot(os.dup(found.descriptor), found.offset, found.nbytes)
 
     def discard(self, session: str, numbers: Collection[int]) -> None:
         """Let go of some of a session's snapshots."""

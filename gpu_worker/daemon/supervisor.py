@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 
 from gpu_worker.daemon.device_process import DeviceProcess
-from gpu_worker.daemon.session_state import End, Instruction, Session, Sessions, Start, Watch
-from gpu_worker.daemon.snapshot_store import Snapshot, Vault
+from gpu_worker.daemon.session_state import End, Instruction, SessionState, SessionStateMachine, Start, Watch
+from gpu_worker.daemon.snapshot_store import SnapshotStore, StoredSnapshot
 from gpu_worker.daemon.tcp_listener import Doors
 from gpu_worker.protocol.control import VISITOR, Configuration, Door, HandOver
 from gpu_worker.protocol.errors import (
@@ -57,7 +57,7 @@ _DEATH_SECONDS = 1.0
 _END_AGAIN_SECONDS = 1.0
 
 
-class Keeper:
+class Supervisor:
     """The daemon's sessions with their processes. Its methods may be called from any thread.
 
     Parameters
@@ -76,13 +76,13 @@ class Keeper:
         self._watcher = watcher
         self._worker = directory.worker
         # A clock in milliseconds outruns any count of processes.
-        self._sessions = Sessions(time.monotonic, last_epoch=int(time.time() * 1000))
+        self._sessions = SessionStateMachine(time.monotonic, last_epoch=int(time.time() * 1000))
         self._processes: dict[str, Future[DeviceProcess]] = {}
         #: Done once nothing is left of an earlier session of a name.
         self._endings: dict[str, Future[None]] = {}
         #: The ends for which the system had no thread yet.
         self._unended: deque[Callable[[], None]] = deque()
-        self._vault = Vault()
+        self._vault = SnapshotStore()
         self._anchors: dict[Watch, int] = {}
         self._lock = threading.Lock()
         self._opening = threading.Lock()
@@ -211,10 +211,12 @@ class Keeper:
                 raise Unauthorized(f"session {request.session} is not known here under this secret")
             raise ProtocolError(f"a snapshot came with {len(descriptors)} descriptors")
         self._vault.put(request.session, (request.snapshot, request.owner),
-                        Snapshot(descriptors[0], request.offset, request.nbytes), request.needed)
+                        StoredSnapshot(descriptors[0], request.offset, request.nbytes), request.needed)
 
-    def withdraw(self, request: Withdraw) -> Snapshot:
-        """A session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and :meth:`Vault.get`."""
+    def withdraw(self, request: Withdraw) -> StoredSnapshot:
+        """A session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and
+        :meth:`SnapshotStore.get`.
+        """
         self._check(request)
         return self._vault.get(request.session, (request.snapshot, request.owner))
 
@@ -331,7 +333,7 @@ class Keeper:
             process.terminate()
             self._process_ended(process)
 
-    def _start(self, session: Session, epoch: int, coming: Future[DeviceProcess]) -> None:
+    def _start(self, session: SessionState, epoch: int, coming: Future[DeviceProcess]) -> None:
         configuration = Configuration(session.name, session.secret, session.application, session.options, epoch,
                                       self._worker, str(self._directory.session_box(session.name)))
         try:
@@ -472,7 +474,7 @@ class Keeper:
         _log.info("process %d of session %s ended: signal %d, %s", found.pid, found.session, death.signal,
                   death.failure.message if death.failure else "nothing to blame")
 
-    def _status(self, session: Session, coming: Future[DeviceProcess] | None) -> SessionStatus:
+    def _status(self, session: SessionState, coming: Future[DeviceProcess] | None) -> SessionStatus:
         pid, clients, report = 0, 0, None
         if coming is not None and coming.done() and coming.exception() is None:
             pid = coming.result().found.pid

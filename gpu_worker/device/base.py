@@ -101,7 +101,7 @@ class Stream:
     def note(self, do: Callable[..., None], target: Any, source: Any) -> None:
         """Note a copy, where there is a tape."""
         if self.tape is not None:
-            self.tape.append((self, Copy(do, target, source)))
+            self.tape.append((self, BufferCopy(do, target, source)))
 
     @contextmanager
     def unnoted(self) -> Iterator[None]:
@@ -131,7 +131,7 @@ class Source:
     constants: tuple[tuple[str, bytes], ...] = ()
 
 
-class Kernel:
+class CompiledKernel:
     """A compiled kernel of one source, ready to launch on the device that compiled it."""
 
     def __init__(self, device: Device, source: Source, name: str):
@@ -158,7 +158,7 @@ Given = Buffer | np.generic | Late
 
 
 @dataclass
-class Call:
+class PackedLaunch:
     """A launch, checked and with its parameters packed."""
 
     kernel: Any
@@ -170,7 +170,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Copy:
+class BufferCopy:
     """A copy between a buffer and host bytes, or another buffer."""
 
     do: Callable[..., None]
@@ -195,15 +195,15 @@ class Act:
 
 
 #: What was noted on a tape, with the stream that it was enqueued on.
-Entry = tuple[Stream, Call | Copy | Wait | Act]
+Entry = tuple[Stream, PackedLaunch | BufferCopy | Wait | Act]
 
 
 def enqueue(entries: Sequence[Entry]) -> None:
     """Do again what was noted, in order."""
     for stream, entry in entries:
-        if isinstance(entry, Call):
+        if isinstance(entry, PackedLaunch):
             entry.kernel.device.start(entry, stream=stream)
-        elif isinstance(entry, Copy):
+        elif isinstance(entry, BufferCopy):
             entry.do(entry.target, entry.source, stream=stream)
         elif isinstance(entry, Wait):
             entry.device.order(entry.other, stream=stream, of=entry.of)
@@ -211,7 +211,7 @@ def enqueue(entries: Sequence[Entry]) -> None:
             entry.do()
 
 
-class Recorded:
+class RecordedWork:
     """Work that was enqueued once, and can be again, with other values of its :class:`Late` arguments.
 
     Parameters
@@ -222,7 +222,7 @@ class Recorded:
 
     def __init__(self, entries: Sequence[Entry]):
         self.entries = entries
-        self.late = [entry for _, entry in entries if isinstance(entry, Call)
+        self.late = [entry for _, entry in entries if isinstance(entry, PackedLaunch)
                      and any(isinstance(each, Late) for each in entry.arguments)]
         self._slots = {each.slot: each.value.tobytes() for call in self.late for each in call.arguments
                        if isinstance(each, Late)}
@@ -327,7 +327,7 @@ class Device(ABC):
     def copy_across(self, target: Buffer, source: Buffer, *, stream: Stream) -> None:
         """Copy a buffer to another of at least its size, on this device or from a device of the same kind."""
 
-    def compile(self, source: Source, name: str) -> Kernel:
+    def compile(self, source: Source, name: str) -> CompiledKernel:
         """Compile the kernel ``name`` (it may be a template's instance, such as ``"fold<float, 256>"``).
 
         Results are kept in this process and, by content, on disk.
@@ -344,10 +344,10 @@ class Device(ABC):
             self.compiling += time.monotonic() - before
 
     @abstractmethod
-    def compiled(self, source: Source, name: str) -> Kernel:
+    def compiled(self, source: Source, name: str) -> CompiledKernel:
         """What :meth:`compile` gives."""
 
-    def launch(self, kernel: Kernel, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Given], *,
+    def launch(self, kernel: CompiledKernel, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Given], *,
                shared: int = 0, stream: Stream) -> None:
         """Launch a kernel over ``grid`` blocks of ``block`` threads (1 to 3 extents each).
 
@@ -357,7 +357,7 @@ class Device(ABC):
             If an extent is not in the device's range, or the number or the sizes of the arguments are not the
             kernel's.
         """
-        call = Call(kernel, tuple(map(index, grid)), tuple(map(index, block)), index(shared), arguments, b"")
+        call = PackedLaunch(kernel, tuple(map(index, grid)), tuple(map(index, block)), index(shared), arguments, b"")
         self.check(call)
         call.packed = self.packed(kernel, arguments)
         self.start(call, stream=stream)
@@ -365,7 +365,7 @@ class Device(ABC):
             stream.tape.append((stream, call))
 
     @abstractmethod
-    def check(self, call: Call) -> None:
+    def check(self, call: PackedLaunch) -> None:
         """Raise what :meth:`launch` does where a launch is out of the kernel's or the device's range."""
 
     @abstractmethod
@@ -373,7 +373,7 @@ class Device(ABC):
         """A kernel's parameters; raises as :meth:`launch` does."""
 
     @abstractmethod
-    def start(self, call: Call, *, stream: Stream) -> None:
+    def start(self, call: PackedLaunch, *, stream: Stream) -> None:
         """Enqueue a launch that was checked."""
 
     def side_by_side(self, kernel: Any, threads: int, shared: int) -> int:
@@ -383,9 +383,9 @@ class Device(ABC):
         """
         return 0
 
-    def recorded(self, entries: Sequence[Entry], *, stream: Stream) -> Recorded:
+    def recorded(self, entries: Sequence[Entry], *, stream: Stream) -> RecordedWork:
         """What enqueues on a stream, as often as it is told, the work that was noted on a tape, all of that stream."""
-        return Recorded(entries)
+        return RecordedWork(entries)
 
     def mark(self, *, stream: Stream) -> int:
         """Put a mark behind all work enqueued so far; its number, counted from 1."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Call, Device, Given, Kernel, Late, Memory, Source, Stream
+from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, Memory, PackedLaunch, Source, Stream
 from gpu_worker.device.host.compiler import SHARED_BYTES
 from gpu_worker.protocol.errors import OutOfMemory
 from gpu_worker.protocol.payload import MARK_BYTES
@@ -78,17 +78,17 @@ class NullDevice(Device):
         self.calls.append(("copy_across", target.address, source.address))
         stream.note(self.copy_across, target, source)
 
-    def compiled(self, source: Source, name: str) -> Kernel:
+    def compiled(self, source: Source, name: str) -> CompiledKernel:
         self.calls.append(("compile", name))
-        return Kernel(self, source, name)
+        return CompiledKernel(self, source, name)
 
-    def check(self, call: Call) -> None:
+    def check(self, call: PackedLaunch) -> None:
         pass
 
-    def packed(self, kernel: Kernel, arguments: Sequence[Given]) -> bytes:
+    def packed(self, kernel: CompiledKernel, arguments: Sequence[Given]) -> bytes:
         return b"".join(each.value.tobytes() for each in arguments if isinstance(each, Late))
 
-    def start(self, call: Call, *, stream: Stream) -> None:
+    def start(self, call: PackedLaunch, *, stream: Stream) -> None:
         self.calls.append(("launch", call.kernel.name, call.grid, call.block, tuple(call.arguments), call.shared))
 
     def order(self, other: Stream, *, stream: Stream, of: Device) -> None:

@@ -14,23 +14,23 @@ import time
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
-from gpu_worker.execution.plan_cache import Prepared
+from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.memory.grid.patches import device_for
 from gpu_worker.protocol.errors import PlanError, ProtocolError, VisparkError
-from gpu_worker.protocol.messages import Input, Piece, Plan, Put, Signature
+from gpu_worker.protocol.messages import Chunk, Input, Plan, PutStep, Signature
 from gpu_worker.protocol.payload import MARK_BYTES, Data, aligned, field_bytes, field_offsets
 from gpu_worker.system.failpoints import failpoint
 
 
-class Intake:
+class ChunkedInput:
     """The blocks of the partition that a plan will start from, on their device, as far as they have come.
 
     Parameters
     ----------
     key : bytes
         The plan's digest.
-    prepared : Prepared
+    prepared : DecodedPlan
         The plan.
     pool : StreamPool
         Devices and streams.
@@ -52,9 +52,9 @@ class Intake:
         If the device has no room for the blocks.
     """
 
-    def __init__(self, key: bytes, prepared: Prepared, pool: StreamPool, memory: Data):
+    def __init__(self, key: bytes, prepared: DecodedPlan, pool: StreamPool, memory: Data):
         plan = prepared.plan
-        if not plan.steps or not isinstance(plan.steps[0], Put) or len(plan.inputs) != 1:
+        if not plan.steps or not isinstance(plan.steps[0], PutStep) or len(plan.inputs) != 1:
             raise PlanError("a plan whose records come in pieces starts with Put, and has one partition")
         self.key = key
         self.prepared = prepared
@@ -89,7 +89,7 @@ class Intake:
         """Whether all pieces have come."""
         return self._came == self._whole
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: Chunk) -> None:
         """Have a piece copied to the device, and then its mark cleared.
 
         Raises

@@ -19,46 +19,46 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gpu_worker.execution import folds
-from gpu_worker.execution.chunked_input import Intake, device_of
+from gpu_worker.execution.chunked_input import ChunkedInput, device_of
 from gpu_worker.execution.fold_results import again, folded
-from gpu_worker.execution.folds import Partial
-from gpu_worker.execution.grid.context import Desk
+from gpu_worker.execution.folds import PartitionFold
+from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.grid.steps import Blocks, GridSteps
 from gpu_worker.execution.launches import Launches
-from gpu_worker.execution.plan_cache import Prepared, label
+from gpu_worker.execution.plan_cache import DecodedPlan, label
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.replay import Answer, Recording, parted
-from gpu_worker.execution.replay_branches import Branching
+from gpu_worker.execution.replay_branches import LoopReplay
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
 from gpu_worker.execution.timing import Stopwatch
-from gpu_worker.memory.partition import Array, Block, Partition
-from gpu_worker.memory.registry import Names
-from gpu_worker.mpi.world import World
+from gpu_worker.memory.partition import Block, HeldArray, Partition
+from gpu_worker.memory.registry import Registry
+from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import KernelFault, PlanError, ProtocolError, VisparkError
-from gpu_worker.protocol.grids import Exchange, Iterate, Stencil, Window
+from gpu_worker.protocol.grids import ExchangeStep, IterateStep, StencilStep, WindowStep
 from gpu_worker.protocol.messages import (
-    Exec,
-    Fetch,
-    Fold,
-    FoldByKey,
+    ExecStep,
+    FetchStep,
+    FoldByKeyStep,
     Folded,
-    FoldInside,
+    FoldInsideStep,
+    FoldStep,
     Input,
-    Keep,
-    Keys,
-    Load,
-    MapFold,
+    KeepStep,
+    KeysStep,
+    LoadStep,
+    MapFoldStep,
     Output,
-    Put,
+    PutStep,
     Ran,
     Run,
     Signature,
     Step,
-    ToDevice,
-    ToHost,
-    Values,
+    ToDeviceStep,
+    ToHostStep,
+    ValuesStep,
 )
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload, aligned, block_bytes, field_bytes, field_offsets
 from gpu_worker.system.crash_record import BlackBox
@@ -74,11 +74,11 @@ class Execution:
     ----------
     request : Run
         What was asked.
-    plan : Prepared
+    plan : DecodedPlan
         The plan that it names.
     payload : Payload or None
         The records, keys and large array arguments that came with it.
-    names : Names
+    names : Registry
         The session's names.
     streams : Streams
         Streams and devices to work on.
@@ -88,15 +88,15 @@ class Execution:
         What the session keeps of grids.
     recording : Recording or None
         Where to note what is done, so that it can be done again.
-    world : World or None
+    world : JoinedWorld or None
         The other nodes that run the plan.
-    intake : Intake or None
+    intake : ChunkedInput or None
         The blocks that it starts from, where they came in pieces.
     """
 
-    def __init__(self, request: Run, plan: Prepared, payload: Payload | None, names: Names, streams: Streams,
-                 box: BlackBox, grids: Grids, recording: Recording | None = None, world: World | None = None,
-                 intake: Intake | None = None):
+    def __init__(self, request: Run, plan: DecodedPlan, payload: Payload | None, names: Registry, streams: Streams,
+                 box: BlackBox, grids: Grids, recording: Recording | None = None, world: JoinedWorld | None = None,
+                 intake: ChunkedInput | None = None):
         self.request = request
         self.recording = recording
         self.plan = plan
@@ -112,10 +112,10 @@ class Execution:
         self.launches = Launches(plan, self.arguments, self.scratch, streams, self.progress)
         self.grid = None if plan.plan.grid is None else GridSteps(
             grids, plan.plan.grid, plan.plan.stencils, self.launches.source,
-            Desk(streams, self.scratch, self.arguments), self.progress, world)
-        self.pending: list[tuple[Keep, Partition]] = []
+            GridContext(streams, self.scratch, self.arguments), self.progress, world)
+        self.pending: list[tuple[KeepStep, Partition]] = []
         self.fetched: list[Partition] = []
-        self.partials: list[Partial] = []
+        self.partials: list[PartitionFold] = []
         #: Every value that the plan uses, by identity.
         self.used: dict[int, Partition] = {}
         self.retained = False
@@ -169,7 +169,7 @@ class Execution:
         if self.grid is not None:
             recording.iterated, recording.has_filled = tuple(self.grid.iterated), self.grid.has_filled
             recording.joint = self.grid.joint()
-        if isinstance(recording, Branching):
+        if isinstance(recording, LoopReplay):
             recording.path = self.grid.path
         if self.pending:
             kept: dict[tuple[int, str], list[Partition]] = defaultdict(list)
@@ -184,7 +184,7 @@ class Execution:
                            self.progress.everything(), answer)
 
     def _run(self) -> None:
-        first, *steps = self.plan.plan.steps or (Keys(),)
+        first, *steps = self.plan.plan.steps or (KeysStep(),)
         values = self._each(first, self.plan.plan.inputs, self._start)
         for step in steps:
             values = self._step(step, values)
@@ -249,18 +249,18 @@ class Execution:
 
     def _vrdd_name(self) -> str:
         for step in self.plan.plan.steps:
-            if isinstance(step, Load):
+            if isinstance(step, LoadStep):
                 return self.names.called(self._vrdd(step.slot))
-            if isinstance(step, Keep):
+            if isinstance(step, KeepStep):
                 return f"{self._vrdd(step.slot)} {step.name}".strip()
         return ""
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def _start(self, step: Step, part: Input) -> Partition:
-        if isinstance(step, Put):
+        if isinstance(step, PutStep):
             return self._use(self._put(part))
-        if isinstance(step, Load):
+        if isinstance(step, LoadStep):
             partition = self._use(self.names.lookup(self._vrdd(step.slot), part.partition))
             partition.variants, partition.positions = part.blocks, part.positions
             if self.recording is not None and self.grid is not None:
@@ -274,27 +274,27 @@ class Execution:
         if self.grid is not None:
             values = self._on_grid(self.grid, step, values)
         match step:
-            case ToDevice():
+            case ToDeviceStep():
                 return self._each(step, values, self._to_device)
-            case ToHost():
+            case ToHostStep():
                 return self._together(step, values, self._to_host)
-            case Exec():
+            case ExecStep():
                 return self._exec(step, self._each(step, values, self._to_launch))
-            case Exchange() | Stencil() | Iterate() | Window() if self.grid is not None:
+            case ExchangeStep() | StencilStep() | IterateStep() | WindowStep() if self.grid is not None:
                 return self._grid_step(self.grid, step, values)
-            case Keys():
+            case KeysStep():
                 return self._each(step, values, self._keys)
-            case Values():
+            case ValuesStep():
                 return self._each(step, values, self._values)
-            case Keep():
+            case KeepStep():
                 return self._each(step, values, self._keep)
-            case FoldInside():
+            case FoldInsideStep():
                 return self._each(step, self._each(step, values, self._to_device), self._fold_inside)
-            case MapFold():
+            case MapFoldStep():
                 return self._map_fold(step, self._each(step, values, self._to_launch))
-            case Fold() | FoldByKey():
+            case FoldStep() | FoldByKeyStep():
                 return self._each(step, self._each(step, values, self._to_device), self._fold)
-            case Fetch():
+            case FetchStep():
                 return self._each(step, values, self._fetch)
         raise PlanError(f"{type(step).__name__} can only start a plan")
 
@@ -303,16 +303,16 @@ class Execution:
     def _on_grid(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
         """The values as a step takes them: windows of patches, with ghost cells around them, or contiguous."""
         match step:
-            case ToDevice() | Keys() | Values() | Window() | Keep(place="device"):
+            case ToDeviceStep() | KeysStep() | ValuesStep() | WindowStep() | KeepStep(place="device"):
                 return values
-            case Exchange() | Stencil() | Iterate() | Exec():
+            case ExchangeStep() | StencilStep() | IterateStep() | ExecStep():
                 values = self._each(step, values, self._to_device)
                 if not grid.are_windows(values):
                     values = self._with_patches(grid, step, values)
-                if not isinstance(step, Exec):
+                if not isinstance(step, ExecStep):
                     return values
         self._together(step, values, lambda _, given: grid.settle(given))
-        cut = grid.padded if isinstance(step, Exec) else grid.flattened
+        cut = grid.padded if isinstance(step, ExecStep) else grid.flattened
         return self._with_arrays(values, self._together(step, values, lambda _, given: cut(given)))
 
     def _with_patches(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
@@ -327,12 +327,12 @@ class Execution:
 
     def _grid_step(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
         match step:
-            case Exchange():
+            case ExchangeStep():
                 grid.exchange(step)
                 return values
-            case Stencil():
+            case StencilStep():
                 return self._with_blocks(values, self._together(step, values, grid.stencil))
-            case Iterate():
+            case IterateStep():
                 return self._with_blocks(values, self._together(step, values, grid.iterate))
         values = self._each(step, values, self._to_device)
         return self._with_arrays(values, self._together(step, values, grid.window))
@@ -342,7 +342,7 @@ class Execution:
                                                       for place in range(len(value.blocks))]), own=False)
                 for value in values]
 
-    def _with_arrays(self, values: Sequence[Partition], arrays: Mapping[int, Array]) -> list[Partition]:
+    def _with_arrays(self, values: Sequence[Partition], arrays: Mapping[int, HeldArray]) -> list[Partition]:
         return [self._after(value, value.replacing(arrays), own=False) for value in values] if arrays else list(values)
 
     def _use(self, value: Partition) -> Partition:
@@ -362,15 +362,15 @@ class Execution:
             before.close(lambda buffer: self.scratch.recycle(buffer, stream))
         return after
 
-    def _keys(self, step: Keys, value: Partition) -> Partition:
+    def _keys(self, step: KeysStep, value: Partition) -> Partition:
         # Of records that are no pairs the host takes the first items.
         return value if value.keys is None else self._after(value, value.with_blocks(()), own=True)
 
-    def _values(self, step: Values, value: Partition) -> Partition:
+    def _values(self, step: ValuesStep, value: Partition) -> Partition:
         value.keys = None
         return value
 
-    def _keep(self, step: Keep, value: Partition) -> Partition:
+    def _keep(self, step: KeepStep, value: Partition) -> Partition:
         missing = "buffer" if step.place == "device" else "host"
         if any(getattr(array, missing) is None for array in value.arrays):
             raise PlanError(f"the value to keep is not in {step.place} memory")
@@ -383,7 +383,7 @@ class Execution:
         self.pending.append((step, value.kept_at(step.place, layout, value.count if count < 0 else count)))
         return value
 
-    def _fetch(self, step: Fetch, value: Partition) -> Partition:
+    def _fetch(self, step: FetchStep, value: Partition) -> Partition:
         self.fetched.append(self._use(_first(step, value.share())))
         return value
 
@@ -396,7 +396,7 @@ class Execution:
             blocks = list(self._in_payload(signatures, part.offset + aligned(part.keys)))
         else:
             buffers = iter([self.scratch.adopt(buffer) for buffer in self.intake.release()])
-            blocks = [tuple([Array(described, buffer=next(buffers)) for described in signature.fields])
+            blocks = [tuple([HeldArray(described, buffer=next(buffers)) for described in signature.fields])
                       for signature in signatures]
         return Partition(part.partition, part.count, keys, part.layout, blocks,
                          device_of(self.plan.plan, part, self.streams), part.blocks, part.positions)
@@ -404,7 +404,7 @@ class Execution:
     def _in_payload(self, signatures: Sequence[Signature], start: int) -> Iterator[Block]:
         """Blocks that lie in the payload, from ``start`` on."""
         for signature in signatures:
-            yield tuple([Array(described, host=self._given(offset, field_bytes(described)))
+            yield tuple([HeldArray(described, host=self._given(offset, field_bytes(described)))
                          for described, offset in field_offsets(signature, start)])
             start += block_bytes(signature)
 
@@ -425,16 +425,16 @@ class Execution:
         for array in missing:
             buffer = self.scratch.allocate(array.nbytes, value.device, stream)
             value.device.copy_in(buffer, array.host, stream=stream)
-            copies[id(array)] = Array(array.field, host=array.host, buffer=buffer)
+            copies[id(array)] = HeldArray(array.field, host=array.host, buffer=buffer)
         return self._after(value, value.replacing(copies), own=True)
 
-    def _to_launch(self, step: Exec | MapFold, value: Partition) -> Partition:
+    def _to_launch(self, step: ExecStep | MapFoldStep, value: Partition) -> Partition:
         if len(value.variants) != len(value.blocks):
             raise PlanError(f"the plan takes the partition to have {len(value.variants)} blocks, and it has "
                             f"{len(value.blocks)}")
         return self._to_device(step, value)
 
-    def _to_host(self, step: ToHost, values: Sequence[Partition]) -> list[Partition]:
+    def _to_host(self, step: ToHostStep, values: Sequence[Partition]) -> list[Partition]:
         found, devices = [], {value.device for value in values}
         with self.progress.waiting():
             for value in values:
@@ -444,7 +444,7 @@ class Execution:
                 for array in arrays:
                     target = memory.view(offset, array.nbytes)
                     value.device.copy_out(target, array.buffer, stream=stream)
-                    copies[id(array)] = Array(array.field, host=target, buffer=array.buffer.share())
+                    copies[id(array)] = HeldArray(array.field, host=target, buffer=array.buffer.share())
                     offset += aligned(array.nbytes)
                 memory.close()
                 found.append(self._after(value, value.replacing(copies), own=False))
@@ -454,25 +454,25 @@ class Execution:
 
     # -- kernels ------------------------------------------------------------------------------------------------------
 
-    def _exec(self, step: Exec, values: list[Partition]) -> list[Partition]:
+    def _exec(self, step: ExecStep, values: list[Partition]) -> list[Partition]:
         if all(self.launches.is_raw(step, value) for value in values if value.blocks):
             return self._each(step, values, self._raw)
         return self._replaced(step, values, self._together(step, values, self.launches.table))
 
-    def _raw(self, step: Exec, value: Partition) -> Partition:
+    def _raw(self, step: ExecStep, value: Partition) -> Partition:
         after = value.with_blocks(self.launches.raw(step, value))
         if any(self.plan.launch(step, variant).keyless for variant in value.variants):
             after.keys = None
         after = self._after(value, after, own=True)
         return after if self.grid is None else self._with_arrays([after], self.grid.unpadded([after]))[0]
 
-    def _map_fold(self, step: MapFold, values: list[Partition]) -> list[Partition]:
+    def _map_fold(self, step: MapFoldStep, values: list[Partition]) -> list[Partition]:
         if step.how == "inside":
             return self._replaced(step, values, self._together(step, values, self.launches.fold_inside))
         self.partials.extend(self._together(step, values, self.launches.fold))
         return values
 
-    def _replaced(self, step: Exec | MapFold, values: Sequence[Partition], blocks: dict) -> list[Partition]:
+    def _replaced(self, step: ExecStep | MapFoldStep, values: Sequence[Partition], blocks: dict) -> list[Partition]:
         """The partitions with the blocks that a launch over all of them made."""
         found = []
         for value in values:
@@ -482,7 +482,7 @@ class Execution:
             found.append(self._after(value, after, own=False))
         return found
 
-    def _fold(self, step: Fold | FoldByKey, value: Partition) -> Partition:
+    def _fold(self, step: FoldStep | FoldByKeyStep, value: Partition) -> Partition:
         stream = self.streams.main(value.device)
         with self.progress.launching(label(step), (value.index,), value.device):
             partial = folds.enqueue(step, value, stream, self.scratch)
@@ -490,7 +490,7 @@ class Execution:
             self.partials.append(partial)
         return value
 
-    def _fold_inside(self, step: FoldInside, value: Partition) -> Partition:
+    def _fold_inside(self, step: FoldInsideStep, value: Partition) -> Partition:
         stream, results = self.streams.main(value.device), []
         with self.progress.launching(step.label, (value.index,), value.device):
             for block in value.blocks:
@@ -563,7 +563,7 @@ def _room(nbytes: int) -> Data:
     return Data(np.zeros(nbytes, np.uint8)) if nbytes <= INLINE_BYTES else Payload.create(nbytes)
 
 
-def _first(step: Fetch, value: Partition) -> Partition:
+def _first(step: FetchStep, value: Partition) -> Partition:
     """The first records of a partition, where no more are wanted and they have no keys."""
     if step.limit < 0 or value.keys is not None:
         return value

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpu_worker.execution import folds
-from gpu_worker.execution.folds import Partial
+from gpu_worker.execution.folds import PartitionFold
 from gpu_worker.execution.replay import Answer
-from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, FoldedField, MapFold, Output
+from gpu_worker.protocol.messages import FoldByKeyStep, Folded, FoldedField, FoldStep, MapFoldStep, Output
 from gpu_worker.protocol.payload import Data, aligned
 
 
-def folded(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> tuple[Folded, Data | None]:
+def folded(fold: FoldStep | FoldByKeyStep | MapFoldStep,
+           partials: Sequence[PartitionFold]) -> tuple[Folded, Data | None]:
     """What partial results that were copied out make together, and the bytes."""
     result = folds.join(fold, partials)
     if result is None:
@@ -32,7 +33,7 @@ def folded(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> tup
     return Folded(result.count, fields, -1 if result.counts is None else offsets[len(fields)]), Data(lies)
 
 
-def again(fold: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Answer:
+def again(fold: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[PartitionFold]) -> Answer:
     """Gives the same of each further pass that copies them out anew.
 
     Where they are the result as they lie, it is described once, and only their keys and guards are looked at again.

@@ -19,10 +19,10 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source, Stream
 from gpu_worker.execution.scratch import Scratch
-from gpu_worker.memory.partition import Array, Block, Partition
+from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol import messages
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside, Launch, MapFold
+from gpu_worker.protocol.messages import Field, FieldFold, FoldByKeyStep, FoldInsideStep, FoldStep, Launch, MapFoldStep
 from gpu_worker.protocol.payload import aligned
 
 SOURCE = Source((Path(__file__).parent / "fold.cu").read_text(), file="fold.cu")
@@ -68,7 +68,7 @@ class FoldedArray:
 
 
 @dataclass(frozen=True)
-class Folded:
+class FoldResult:
     """A fold's result over all partitions of a worker; ``counts`` has the records of each key, where there are keys.
 
     Where ``lies`` is given, its bytes are the reply's data, and ``offsets`` say where the fields are there, and behind
@@ -83,7 +83,7 @@ class Folded:
 
 
 @dataclass
-class Part:
+class FieldTotal:
     """One field's fold of one partition; ``values`` are accumulators, of shape (elements, 1 or 2).
 
     Those that nothing is joined with are of the field's own dtype and shape, and lie at ``offset`` of what is copied
@@ -98,7 +98,7 @@ class Part:
 
 
 @dataclass
-class Partial:
+class PartitionFold:
     """The fold of one partition, on its device until it is copied out and the stream is synchronized.
 
     Its index is -1 where it is the fold of several.
@@ -106,7 +106,7 @@ class Partial:
 
     index: int
     count: int
-    parts: list[Part]
+    parts: list[FieldTotal]
     folder: Folder
     #: The records of each key, and where they lie in what is copied out; the least and the greatest key.
     counts: np.ndarray | None = None
@@ -123,7 +123,7 @@ class Partial:
             self.folder.buffers.pop().close()
 
 
-def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, scratch: Scratch) -> Partial | None:
+def enqueue(step: FoldStep | FoldByKeyStep, value: Partition, stream: Stream, scratch: Scratch) -> PartitionFold | None:
     """Fold one partition on its device, in memory from ``scratch``; nothing where it has no records.
 
     Raises
@@ -138,8 +138,8 @@ def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, scratch: S
     if len(signatures) > 1:
         raise PlanError("blocks of different shapes or dtypes cannot be folded on the device")
     folder = Folder(value.device, stream, scratch)
-    partial = Partial(value.index, value.count, [], folder)
-    if isinstance(step, FoldByKey):
+    partial = PartitionFold(value.index, value.count, [], folder)
+    if isinstance(step, FoldByKeyStep):
         _enqueue_by_key(step, blocks[0], partial)
         return partial
     for arrays in zip(*blocks, strict=True):
@@ -151,7 +151,7 @@ def enqueue(step: Fold | FoldByKey, value: Partition, stream: Stream, scratch: S
     return partial
 
 
-def join(step: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Folded | None:
+def join(step: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[PartitionFold]) -> FoldResult | None:
     """Join the partitions' partial results, in order; None where no partition had a record.
 
     Raises
@@ -170,19 +170,19 @@ def join(step: Fold | FoldByKey | MapFold, partials: Sequence[Partial]) -> Folde
         return _as_it_lies(partials[0])
     fields = tuple(_joined(parts) for parts in zip(*[partial.parts for partial in partials], strict=True))
     counts = None if partials[0].counts is None else np.sum([partial.counts[:, 0] for partial in partials], axis=0)
-    return Folded(sum(partial.count for partial in partials), fields, counts)
+    return FoldResult(sum(partial.count for partial in partials), fields, counts)
 
 
-def _as_it_lies(partial: Partial) -> Folded:
+def _as_it_lies(partial: PartitionFold) -> FoldResult:
     """What is complete as it was copied out."""
     (host, _), = partial.folder.results
     fields = tuple([FoldedArray(part.field, part.values, *guarded([part])) for part in partial.parts])
     offsets = [part.offset for part in partial.parts]
     counts = None if partial.counts is None else partial.counts[:, 0]
-    return Folded(partial.count, fields, counts, host, (*offsets, partial.counts_at))
+    return FoldResult(partial.count, fields, counts, host, (*offsets, partial.counts_at))
 
 
-def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
+def fold_inside(step: FoldInsideStep, block: Block, device: Device, stream: Stream,
                 scratch: Scratch) -> tuple[Block, list[Buffer]]:
     """Fold each record of a block along its leading axis.
 
@@ -204,7 +204,7 @@ def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
         if len(described.shape) <= axis:
             raise PlanError(f"there is nothing to fold inside records of shape {described.shape[axis:]}")
         shape = described.shape[:axis] + described.shape[axis + 1:]
-        result = Array(replace(described, shape=shape))
+        result = HeldArray(replace(described, shape=shape))
         result.buffer = scratch.allocate(result.nbytes, device, stream)
         results.append(result)
         if result.nbytes:
@@ -212,7 +212,7 @@ def fold_inside(step: FoldInside, block: Block, device: Device, stream: Stream,
     return tuple(results), folder.buffers
 
 
-def _enqueue_by_key(step: FoldByKey, block: Block, partial: Partial) -> None:
+def _enqueue_by_key(step: FoldByKeyStep, block: Block, partial: PartitionFold) -> None:
     folder = partial.folder
     keys = next((array for array in block if array.field.name == step.key), None)
     if keys is None or len(keys.field.shape) != 1 or np.dtype(keys.field.dtype).kind not in "biu":
@@ -229,18 +229,18 @@ def _enqueue_by_key(step: FoldByKey, block: Block, partial: Partial) -> None:
                                        functools.partial(folder.by_key, keys, array, step.groups)))
 
 
-def left_by_works(step: MapFold, launch: Launch, left: Sequence[Left], folder: Folder, index: int,
-                  count: int) -> Partial:
+def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folder: Folder, index: int,
+                  count: int) -> PartitionFold:
     """The partial result that the joined accumulators of a launch's ``partials`` are, once they are copied out."""
-    found = Partial(index, count, [], folder)
+    found = PartitionFold(index, count, [], folder)
     named = {(each.field, each.guard): (each, one) for each, one in zip(launch.partials, left, strict=True)}
     for described in launch.outputs:
         each, one = named[described.name, ""]
         guard = next((guard for name, guard in named if name == described.name and guard), "")
         how = FieldFold(described.name, each.operator, guard)
         values = one.values.reshape(described.shape) if one.is_result else one.values
-        found.parts.append(Part(how, described, values, named[described.name, guard][1].values if guard else None,
-                                one.offset if one.is_result else -1))
+        found.parts.append(FieldTotal(how, described, values, named[described.name, guard][1].values if guard else None,
+                                      one.offset if one.is_result else -1))
     if step.how == "key":
         counts = named[step.key, ""][1]
         found.counts, found.counts_at = counts.values, counts.offset
@@ -254,19 +254,19 @@ def results_of(launch: Launch) -> list[str]:
     return ["" if each.guard else dtypes.get(each.field, "") for each in launch.partials]
 
 
-def is_as_it_lies(partials: Sequence[Partial]) -> bool:
+def is_as_it_lies(partials: Sequence[PartitionFold]) -> bool:
     """Whether what is copied out is the result already: :func:`join` tells the same each time, but for guards."""
     return len(partials) == 1 and all(part.offset >= 0 for part in partials[0].parts)
 
 
-def looked_at(partial: Partial) -> list[np.ndarray]:
+def looked_at(partial: PartitionFold) -> list[np.ndarray]:
     """What of a partial result is read on the host where the rest is the result as it lies."""
     return [*(partial.keys or ()), *[part.guards for part in partial.parts if part.guards is not None]]
 
 
-def check_keys(step: Fold | FoldByKey | MapFold, partial: Partial) -> None:
+def check_keys(step: FoldStep | FoldByKeyStep | MapFoldStep, partial: PartitionFold) -> None:
     """Raise PlanError where a record's key, as it was copied out, is out of range."""
-    if partial.keys is None or isinstance(step, Fold):
+    if partial.keys is None or isinstance(step, FoldStep):
         return
     groups = step.groups
     least, greatest = [int(each[0, 0]) for each in partial.keys]
@@ -325,9 +325,9 @@ def _code(dtype: np.dtype) -> str:
     return f"{dtype.kind}{dtype.itemsize}"
 
 
-def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndarray]) -> Part:
+def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndarray]) -> FieldTotal:
     operation = _operation(how, described)
-    part = Part(how, described, fold(operation), None)
+    part = FieldTotal(how, described, fold(operation), None)
     if how.guard == "overflow":
         product = operation.functor == "Multiply"
         part.guards = fold(replace(operation, functor="Multiply" if product else "Add",
@@ -337,7 +337,7 @@ def _part(how: FieldFold, described: Field, fold: Callable[[_Operation], np.ndar
     return part
 
 
-def _joined(parts: Sequence[Part]) -> FoldedArray:
+def _joined(parts: Sequence[FieldTotal]) -> FoldedArray:
     how, described = parts[0].how, parts[0].field
     ufunc = OPERATORS[how.operator][1]
     with np.errstate(all="ignore"):
@@ -351,7 +351,7 @@ def _joined(parts: Sequence[Part]) -> FoldedArray:
                        *guarded(parts))
 
 
-def guarded(parts: Sequence[Part]) -> tuple[float, bool]:
+def guarded(parts: Sequence[FieldTotal]) -> tuple[float, bool]:
     """How large an integer fold may have become on the way, and whether the data was in order."""
     how, magnitude = parts[0].how, 0.0
     if how.guard == "overflow":
@@ -394,12 +394,12 @@ class Folder:
     buffers: list[Buffer] = field(default_factory=list)
     results: list[tuple[np.ndarray, Buffer]] = field(default_factory=list)
 
-    def rows(self, array: Array, operation: _Operation) -> np.ndarray:
+    def rows(self, array: HeldArray, operation: _Operation) -> np.ndarray:
         """Fold an array along its first axis."""
         columns = math.prod(array.field.shape[1:]) * operation.parts
         return self._out(self._fold_rows(array.buffer, array.field.shape[0], columns, operation), columns, operation)
 
-    def blocks(self, arrays: Sequence[Array], operation: _Operation) -> np.ndarray:
+    def blocks(self, arrays: Sequence[HeldArray], operation: _Operation) -> np.ndarray:
         """Fold arrays of one shape, element by element."""
         size = math.prod(arrays[0].field.shape) * operation.parts
         target = self._allocate(size, operation.carried)
@@ -410,7 +410,7 @@ class Folder:
                                [array.buffer, target, np.int64(size), np.int32(index == 0)], stream=self.stream)
         return self._out(target, size, operation)
 
-    def by_key(self, keys: Array, array: Array, groups: int, operation: _Operation) -> np.ndarray:
+    def by_key(self, keys: HeldArray, array: HeldArray, groups: int, operation: _Operation) -> np.ndarray:
         """Fold the rows of an array that have the same key; the results one behind the other."""
         rows, columns = array.field.shape[0], math.prod(array.field.shape[1:]) * operation.parts
         if not columns:
@@ -430,7 +430,7 @@ class Folder:
         joined = self._fold_rows(parts, chunks * high, groups * columns, operation.onward)
         return self._out(joined, groups * columns, operation)
 
-    def axis(self, array: Array, target: Buffer, operation: _Operation, axis: int) -> None:
+    def axis(self, array: HeldArray, target: Buffer, operation: _Operation, axis: int) -> None:
         """Fold an array along its first or second axis, into its own type."""
         shape = array.field.shape
         extent, inner = shape[axis], math.prod(shape[axis + 1:]) * operation.parts
@@ -449,13 +449,13 @@ class Folder:
 
     # -- what works leave ---------------------------------------------------------------------------------------------
 
-    def accumulators(self, partial: messages.Partial, works: int) -> Buffer:
+    def accumulators(self, partial: messages.Accumulators, works: int) -> Buffer:
         """Memory for what some works leave."""
         if partial.accumulator not in _ACCUMULATORS or partial.operator not in OPERATORS:
             raise PlanError(f"no fold {partial.operator!r} in {partial.accumulator!r} on the device")
         return self._allocate(works * partial.width, partial.accumulator)
 
-    def result(self, partials: Sequence[messages.Partial], dtypes: Sequence[str]) -> tuple[list[int], list[Left]]:
+    def result(self, partials: Sequence[messages.Accumulators], dtypes: Sequence[str]) -> tuple[list[int], list[Left]]:
         """Where the joined accumulators are to be on the device, and on the host, copied out in one piece.
 
         Those with a dtype become elements of it.
@@ -473,13 +473,13 @@ class Folder:
                          Left(values.view(dtype).reshape(partial.width, width), start, False))
         return [buffer.address + start for start in offsets[:-1]], found
 
-    def join(self, partial: messages.Partial, left: Buffer, table: tuple[int, int], segments: int,
+    def join(self, partial: messages.Accumulators, left: Buffer, table: tuple[int, int], segments: int,
              dtype: str = "") -> None:
         """Join what works left of one array of accumulators.
 
         Parameters
         ----------
-        partial : Partial
+        partial : PartitionFold
             What they are.
         left : Buffer
             Where they are.

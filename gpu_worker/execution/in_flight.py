@@ -32,7 +32,7 @@ _NAP = 5e-5
 
 
 @dataclass(eq=False)
-class Flight:
+class Submission:
     """A plan all of whose work is enqueued.
 
     Attributes
@@ -65,7 +65,7 @@ class Flight:
         return all(stream.passed >= mark for _, stream, mark in self.marks)
 
 
-class Line:
+class InFlightQueue:
     """The plans under way, in order.
 
     Parameters
@@ -78,7 +78,7 @@ class Line:
         self._box = box
         self._turn = threading.RLock()
         self._lock = threading.Lock()
-        self._flights: deque[Flight] = deque()
+        self._flights: deque[Submission] = deque()
         self._streams: dict[tuple[Device, int], Stream] = {}
 
     # -- beginning ----------------------------------------------------------------------------------------------------
@@ -99,12 +99,12 @@ class Line:
                 self.wait(first)
             yield
 
-    def _nth(self, place: int) -> Flight | None:
+    def _nth(self, place: int) -> Submission | None:
         """A flight by its place, where there are so many."""
         with self._lock:
             return self._flights[place] if len(self._flights) >= -place else None
 
-    def push(self, flight: Flight) -> None:
+    def push(self, flight: Submission) -> None:
         """Take account of what was enqueued within a turn."""
         with self._lock:
             self._flights.append(flight)
@@ -131,12 +131,12 @@ class Line:
                 first.noted = self._box.begin(first.place, time.monotonic() + first.seconds, first.reply.number,
                                               partial(self._late, first))
 
-    def _late(self, flight: Flight) -> Place | None:
+    def _late(self, flight: Submission) -> Place | None:
         """Where a plan's kernels are at its deadline, if it is not complete."""
         self.settle()
         return None if flight.done else flight.place
 
-    def finish(self, flight: Flight) -> None:
+    def finish(self, flight: Submission) -> None:
         """Wait until a plan is complete, for whoever is to have its answer.
 
         Raises
@@ -148,7 +148,7 @@ class Line:
         if flight.error is not None:
             raise flight.error
 
-    def wait(self, flight: Flight) -> None:
+    def wait(self, flight: Submission) -> None:
         """Wait until a plan is complete.
 
         Raises
@@ -172,7 +172,7 @@ class Line:
         while (last := self._nth(-1)) is not None:
             self.wait(last)
 
-    def suspect(self) -> Flight | None:
+    def suspect(self) -> Submission | None:
         """The plan that the devices were working on when a kernel failed, if it was one of these."""
         with self._lock:
             return next((flight for flight in self._flights if not flight.has_passed), None)

@@ -7,18 +7,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Given, Kernel, Late, Source, Stream
+from gpu_worker.device.base import Buffer, CompiledKernel, Device, Given, Late, Source, Stream
 from gpu_worker.execution import folds
 from gpu_worker.execution import tiling as works
-from gpu_worker.execution.folds import Partial
-from gpu_worker.execution.plan_cache import Prepared
+from gpu_worker.execution.folds import PartitionFold
+from gpu_worker.execution.plan_cache import DecodedPlan
 from gpu_worker.execution.progress import Progress
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
-from gpu_worker.memory.partition import Array, Block, Partition
+from gpu_worker.memory.partition import Block, HeldArray, Partition
 from gpu_worker.protocol.errors import LaunchError, PlanError
-from gpu_worker.protocol.messages import Argument, Exec, In, Launch, MapFold, Out, Scalar, Value
-from gpu_worker.protocol.messages import Array as ArrayArgument
+from gpu_worker.protocol.messages import (
+    Argument,
+    ArrayArgument,
+    ExecStep,
+    In,
+    Launch,
+    MapFoldStep,
+    Out,
+    ScalarArgument,
+    Value,
+)
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.system.failpoints import failpoint
 
@@ -32,11 +41,11 @@ class Entry:
 
     value: Partition | None
     place: int
-    inputs: Mapping[str, Array]
-    results: Mapping[str, Array]
+    inputs: Mapping[str, HeldArray]
+    results: Mapping[str, HeldArray]
     launch: Launch
 
-    def array(self, argument: In | Out) -> Array:
+    def array(self, argument: In | Out) -> HeldArray:
         """The array that an argument stands for."""
         arrays = self.inputs if isinstance(argument, In) else self.results
         if argument.field not in arrays:
@@ -66,7 +75,7 @@ class Launches:
 
     Parameters
     ----------
-    plan : Prepared
+    plan : DecodedPlan
         The plan.
     arguments : Arguments
         What the slots of the request hold.
@@ -78,7 +87,7 @@ class Launches:
         Where it is noted.
     """
 
-    plan: Prepared
+    plan: DecodedPlan
     arguments: Arguments
     scratch: Scratch
     streams: Streams
@@ -87,11 +96,11 @@ class Launches:
 
     # -- raw kernels --------------------------------------------------------------------------------------------------
 
-    def is_raw(self, step: Exec, value: Partition) -> bool:
+    def is_raw(self, step: ExecStep, value: Partition) -> bool:
         """Whether a step launches a kernel of its own on each block of a partition."""
         return all(not self.plan.launch(step, variant).tile for variant in value.variants)
 
-    def raw(self, step: Exec, value: Partition) -> list[Block]:
+    def raw(self, step: ExecStep, value: Partition) -> list[Block]:
         """Launch on each block of a partition; the blocks after it."""
         launches = [self.plan.launch(step, variant) for variant in value.variants]
         kernels = [self._compile(launch, value.device) for launch in launches]
@@ -103,8 +112,8 @@ class Launches:
         self.progress.mark(step.label, (value.index,), value.device, stream)
         return [_after(*each) for each in made]
 
-    def _raw(self, block: Block, launch: Launch, kernel: Kernel, device: Device,
-             stream: Stream) -> tuple[Launch, Mapping[str, Array], Mapping[str, Array]]:
+    def _raw(self, block: Block, launch: Launch, kernel: CompiledKernel, device: Device,
+             stream: Stream) -> tuple[Launch, Mapping[str, HeldArray], Mapping[str, HeldArray]]:
         inputs = {array.field.name: array for array in block}
         results = self._results(launch, device, stream)
         in_place = not any(isinstance(argument, Out) for argument in launch.arguments)
@@ -138,7 +147,7 @@ class Launches:
 
     # -- table launches -----------------------------------------------------------------------------------------------
 
-    def table(self, step: Exec, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
+    def table(self, step: ExecStep, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
         """Launch on all blocks of some partitions; the blocks after it, by the partition's and the block's number."""
         after = {}
         for device, entries in self._groups(step, values):
@@ -147,7 +156,7 @@ class Launches:
                 after[entry.value.index, entry.place] = _after(entry.launch, entry.inputs, entry.results)
         return after
 
-    def fold_inside(self, step: MapFold, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
+    def fold_inside(self, step: MapFoldStep, values: Sequence[Partition]) -> dict[tuple[int, int], Block]:
         """Fold each block of some partitions to a record; as :meth:`table`."""
         after = {}
         for device, entries in self._groups(step, values):
@@ -156,7 +165,7 @@ class Launches:
                 after[entry.value.index, entry.place] = tuple(entry.results.values())
         return after
 
-    def fold(self, step: MapFold, values: Sequence[Partition]) -> list[Partial]:
+    def fold(self, step: MapFoldStep, values: Sequence[Partition]) -> list[PartitionFold]:
         """Fold all that some partitions' blocks become, on each device; partial results to be copied out."""
         found = []
         counted = [value for value in values if value.count]
@@ -168,7 +177,7 @@ class Launches:
             found.append(folds.left_by_works(step, entries[0].launch, left, folder, index, sum(partitions.values())))
         return found
 
-    def _groups(self, step: Exec | MapFold, values: Iterable[Partition],
+    def _groups(self, step: ExecStep | MapFoldStep, values: Iterable[Partition],
                 results: bool = True) -> list[tuple[Device, list[Entry]]]:
         """The blocks that share a launch."""
         groups: dict[tuple, list[Entry]] = {}
@@ -264,7 +273,7 @@ class Launches:
 
     # -- what kernels are given ---------------------------------------------------------------------------------------
 
-    def _compile(self, launch: Launch, device: Device, kernel_name: str = "") -> Kernel:
+    def _compile(self, launch: Launch, device: Device, kernel_name: str = "") -> CompiledKernel:
         return device.compile(self.source(launch.module), kernel_name or launch.kernel)
 
     def source(self, index: int) -> Source:
@@ -278,7 +287,7 @@ class Launches:
 
     def _argument(self, argument: Argument, device: Device, stream: Stream) -> Given:
         match argument:
-            case Scalar(dtype, value):
+            case ScalarArgument(dtype, value):
                 return np.frombuffer(value, np.dtype(dtype))[0]
             case Value(slot):
                 return Late(slot, self.arguments.number(slot))
@@ -286,12 +295,13 @@ class Launches:
                 return self.arguments.buffer(slot, device, stream)
         raise PlanError(f"{type(argument).__name__} is an array of a block")
 
-    def _results(self, launch: Launch, device: Device, stream: Stream) -> dict[str, Array]:
-        return {described.name: Array(described, buffer=self.scratch.allocate(field_bytes(described), device, stream))
+    def _results(self, launch: Launch, device: Device, stream: Stream) -> dict[str, HeldArray]:
+        return {described.name: HeldArray(described,
+                                          buffer=self.scratch.allocate(field_bytes(described), device, stream))
                 for described in launch.outputs}
 
 
-def _after(launch: Launch, inputs: Mapping[str, Array], results: Mapping[str, Array]) -> Block:
+def _after(launch: Launch, inputs: Mapping[str, HeldArray], results: Mapping[str, HeldArray]) -> Block:
     """A block after a launch that left these results."""
     made = dict(results)
     if launch.merge:

@@ -17,7 +17,7 @@ from gpu_worker.device.base import Buffer, Stream
 from gpu_worker.protocol.payload import Payload
 
 
-class Values(Protocol):
+class RequestValues(Protocol):
     """What the slots of a request hold."""
 
     def data(self, slot: int) -> np.ndarray: ...
@@ -57,7 +57,7 @@ class Passages:
         with stream.unnoted():
             buffer.device.copy_out(host, buffer, stream=stream)
 
-    def begin(self, values: Values) -> None:
+    def begin(self, values: RequestValues) -> None:
         """Start a pass: enqueue the copies of its values."""
         for slot, buffer, stream in self.values:
             buffer.device.copy_in(buffer, values.data(slot), stream=stream)

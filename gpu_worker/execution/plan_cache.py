@@ -10,25 +10,25 @@ from dataclasses import replace
 
 from gpu_worker.execution.replay import Recording, Recordings
 from gpu_worker.execution.verification import slots_of, verify
-from gpu_worker.memory.registry import Names
+from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.errors import PlanUnknown, ProtocolError
-from gpu_worker.protocol.grids import Exchange, Iterate, Stencil
+from gpu_worker.protocol.grids import ExchangeStep, IterateStep, StencilStep
 from gpu_worker.protocol.messages import (
-    Exec,
-    Fetch,
-    Fold,
-    FoldByKey,
-    FoldInside,
-    Keep,
+    ExecStep,
+    FetchStep,
+    FoldByKeyStep,
+    FoldInsideStep,
+    FoldStep,
+    KeepStep,
     Launch,
-    Load,
-    MapFold,
+    LoadStep,
+    MapFoldStep,
     Plan,
-    Put,
+    PutStep,
     Step,
-    ToDevice,
-    ToHost,
+    ToDeviceStep,
+    ToHostStep,
 )
 from gpu_worker.protocol.plans import KEPT_PLANS, digest
 
@@ -38,7 +38,7 @@ RESTING_BYTES = 16 << 20
 ENOUGH_BYTES = 2 << 30
 
 
-class Prepared:
+class DecodedPlan:
     """A plan, and what is worked out of it once.
 
     Attributes
@@ -47,7 +47,7 @@ class Prepared:
         As it came.
     positions : dict of int to int
         The place of each step with a launch, and of each Keep, among its like, by the step's identity.
-    fold : Fold, FoldByKey, MapFold or None
+    fold : FoldStep, FoldByKeyStep, MapFoldStep or None
         The step that folds all records into the reply.
     recordings : Recordings
         How it ran before.
@@ -67,19 +67,21 @@ class Prepared:
         verify(plan)
         self.plan = plan
         self.slots = slots_of(plan)
-        self.positions = {id(step): position for kinds in ((Exec, MapFold), (Keep,)) for position, step in enumerate(
+        self.positions = {id(step): position for kinds in ((ExecStep, MapFoldStep), (KeepStep,)) for position,
+                          step in enumerate(
             step for step in plan.steps if isinstance(step, kinds))}
-        self.fold = next((step for step in plan.steps if isinstance(step, Fold | FoldByKey)
-                          or (isinstance(step, MapFold) and step.how != "inside")), None)
-        self.keeps = keeps = any(isinstance(step, Keep) for step in plan.steps)
-        loops = any(isinstance(step, Iterate) for step in plan.steps)
+        self.fold = next((step for step in plan.steps if isinstance(step, FoldStep | FoldByKeyStep)
+                          or (isinstance(step, MapFoldStep) and step.how != "inside")), None)
+        self.keeps = keeps = any(isinstance(step, KeepStep) for step in plan.steps)
+        loops = any(isinstance(step, IterateStep) for step in plan.steps)
         self.recordings = Recordings(keeps=keeps, loops=keeps and loops)
         first = plan.steps[0] if plan.steps else None
-        self.source = first.slot if isinstance(first, Load) else -1
-        self.branches = any(isinstance(step, Iterate) and (step.until >= 0 or step.check > 0) for step in plan.steps)
+        self.source = first.slot if isinstance(first, LoadStep) else -1
+        self.branches = any(isinstance(step, IterateStep) and (step.until >= 0 or step.check > 0)
+                            for step in plan.steps)
         self.may_be_recorded = self.source >= 0 and not any(
-            isinstance(step, ToHost) or (isinstance(step, Keep) and step.place != "device")
-            or (keeps and (self.fold or isinstance(step, Fetch))) for step in plan.steps) and (
+            isinstance(step, ToHostStep) or (isinstance(step, KeepStep) and step.place != "device")
+            or (keeps and (self.fold or isinstance(step, FetchStep))) for step in plan.steps) and (
             not self.branches or _is_one_loop(plan.steps))
         self._groups: dict[tuple[int, int], int] = {}
         self._alike: dict[tuple[int, Launch], int] = {}
@@ -88,12 +90,12 @@ class Prepared:
         """What a step launches on blocks of a variant."""
         return self.plan.variants[variant].launches[self.positions[id(step)]]
 
-    def group(self, step: Exec | MapFold, variant: int) -> int:
+    def group(self, step: ExecStep | MapFoldStep, variant: int) -> int:
         """A number that those variants share whose blocks a step's kernel may run over in one launch."""
         key = id(step), variant
         if key not in self._groups:
             launch = self.launch(step, variant)
-            if isinstance(step, Exec) or step.how == "inside":
+            if isinstance(step, ExecStep) or step.how == "inside":
                 launch = replace(launch, outputs=tuple(replace(each, shape=()) for each in launch.outputs))
             self._groups[key] = self._alike.setdefault((id(step), launch), len(self._alike))
         return self._groups[key]
@@ -102,14 +104,14 @@ class Prepared:
 def label(step: Step) -> str:
     """What errors call a step."""
     match step:
-        case Exec() | FoldInside() | MapFold() | Exchange() | Stencil() | Iterate():
+        case ExecStep() | FoldInsideStep() | MapFoldStep() | ExchangeStep() | StencilStep() | IterateStep():
             return step.label
-        case Fold(fields) | FoldByKey(_, _, fields):
+        case FoldStep(fields) | FoldByKeyStep(_, _, fields):
             return " and ".join(dict.fromkeys(f"fold {each.operator}" for each in fields))
     return type(step).__name__.lower()
 
 
-class Plans:
+class DecodedPlans:
     """The plans of a session that were used last.
 
     Parameters
@@ -119,7 +121,7 @@ class Plans:
     """
 
     def __init__(self, close: Callable[[Recording], None]):
-        self._known: OrderedDict[bytes, Prepared] = OrderedDict()
+        self._known: OrderedDict[bytes, DecodedPlan] = OrderedDict()
         #: Recordings, with a version of what they read, by its number; and those of loops.
         self._reading: dict[int, set[tuple[Recordings, int]]] = {}
         self._loops: dict[int, Recordings] = {}
@@ -129,7 +131,7 @@ class Plans:
         self._close = close
         self._lock = threading.Lock()
 
-    def get(self, key: bytes, encoded: bytes) -> Prepared:
+    def get(self, key: bytes, encoded: bytes) -> DecodedPlan:
         """The plan of a digest, which ``encoded`` brings unless it is empty.
 
         Raises
@@ -150,7 +152,7 @@ class Plans:
             raise PlanUnknown("the plan is not known here, and has to be sent along")
         if digest(encoded) != key:
             raise ProtocolError("a plan came under a digest that is not its own")
-        prepared = Prepared(decode(encoded, Plan))
+        prepared = DecodedPlan(decode(encoded, Plan))
         if not _once(prepared.plan.steps):
             with self._lock:
                 prepared = self._known.setdefault(key, prepared)
@@ -161,7 +163,7 @@ class Plans:
                 self._forget_readers()
         return prepared
 
-    def keep(self, plan: Prepared, vrdd: int, recording: Recording) -> None:
+    def keep(self, plan: DecodedPlan, vrdd: int, recording: Recording) -> None:
         """Keep how a plan ran on a VRDD."""
         with self._lock:
             if recording.source is None:
@@ -172,7 +174,7 @@ class Plans:
                 self._held += recording.nbytes
         self._close_all(plan.recordings.add(recording))
 
-    def release(self, vrdds: Sequence[int], names: Names) -> None:
+    def release(self, vrdds: Sequence[int], names: Registry) -> None:
         """Forget how plans ran on VRDDs that are no more, and what loops worked in that are over."""
         if not vrdds:
             return
@@ -257,10 +259,11 @@ class Plans:
 
 def _is_one_loop(steps: Sequence[Step]) -> bool:
     """Whether a plan is a loop whose result is kept, and nothing else."""
-    kinds = [type(step) for step in steps if not isinstance(step, ToDevice)]
-    return kinds[:2] == [Load, Iterate] and len(kinds) > len((Load, Iterate)) and set(kinds[2:]) == {Keep}
+    kinds = [type(step) for step in steps if not isinstance(step, ToDeviceStep)]
+    return kinds[:2] == [LoadStep, IterateStep] and len(kinds) > len((LoadStep,
+                                                                      IterateStep)) and set(kinds[2:]) == {KeepStep}
 
 
 def _once(steps: Sequence[Step]) -> bool:
     """Whether a plan is not likely to come again: one that brings records."""
-    return not steps or isinstance(steps[0], Put) or not isinstance(steps[0], Load)
+    return not steps or isinstance(steps[0], PutStep) or not isinstance(steps[0], LoadStep)

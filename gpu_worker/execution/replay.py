@@ -3,8 +3,8 @@
 A recording holds for as long as what it reads lies where it lay, and the values in its slots have the same types. It
 keeps what the plan allocated, tables of launches among it, so addresses stay as they are. What does change from one
 pass to the next, array arguments and values, is put where the noted work finds it. What a plan keeps it writes into a
-:class:`~gpu_worker.memory.double_buffer.Room`: a loop has a recording for each room that it reads from and writes to in
-turn.
+:class:`~gpu_worker.memory.double_buffer.BufferSet`: a loop has a recording for each room that it reads from and writes
+to in turn.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Protocol
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Device, Recorded, Stream
-from gpu_worker.execution.in_flight import Flight, Line
+from gpu_worker.device.base import Buffer, Device, RecordedWork, Stream
+from gpu_worker.execution.in_flight import InFlightQueue, Submission
 from gpu_worker.execution.payload_copies import Passages
 from gpu_worker.execution.streams import MAIN, Streams
-from gpu_worker.memory.double_buffer import Room, Vessel
+from gpu_worker.memory.double_buffer import BoundBuffers, BufferSet
 from gpu_worker.memory.partition import Partition
-from gpu_worker.memory.registry import Names
-from gpu_worker.mpi.world import Joint, World
+from gpu_worker.memory.registry import Registry
+from gpu_worker.mpi.world import JoinedWorld, RecordedExchange
 from gpu_worker.protocol.errors import KernelFault, Place, VisparkError, WorldLost
 from gpu_worker.protocol.grids import Iterated
-from gpu_worker.protocol.messages import Constant, Folded, Output, Ran, Run, Times
+from gpu_worker.protocol.messages import ArgumentValue, Folded, Output, Ran, Run, Times
 from gpu_worker.protocol.payload import INLINE_BYTES, Data, Payload
 from gpu_worker.protocol.system import system_call
 from gpu_worker.system.crash_record import BlackBox
@@ -48,7 +48,7 @@ MOST_WORK = 10_000
 Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
 
 
-class Arguments(Protocol):
+class SlotValues(Protocol):
     """What the slots of a request hold."""
 
     @property
@@ -67,9 +67,9 @@ class Recording:
         The pass.
     source : int
         The slot of the VRDD that the plan reads.
-    names : Names
+    names : Registry
         Where that is held.
-    rooms : sequence of Room
+    rooms : sequence of BufferSet
         What the plan keeps is to lie here, in one where it cannot lie in another; they are held.
     lent : mapping of int to Buffer
         What other recordings of the plan work in, by the number of the allocation; the recording's to close. They are
@@ -78,7 +78,7 @@ class Recording:
         Where its passes are waited for, and what is large is copied straight from and to their payloads.
     """
 
-    def __init__(self, request: Run, source: int, names: Names, rooms: Sequence[Room] = (),
+    def __init__(self, request: Run, source: int, names: Registry, rooms: Sequence[BufferSet] = (),
                  lent: Mapping[int, Buffer] | None = None, passages: Passages | None = None):
         self.lock = threading.Lock()
         self.passages = passages
@@ -87,11 +87,11 @@ class Recording:
         #: What it reads, where that is filled again and again itself.
         self.source = names.vessel(request.vrdds[source])
         self.rooms = list(rooms)
-        self.vessels: dict[int, Vessel] = {}
+        self.vessels: dict[int, BoundBuffers] = {}
         #: What the plan works in and does not keep, by the number of the allocation; of one that keeps something.
         self.workspace: dict[int, Buffer] = {}
         #: What it does together with other nodes; None where it is alone.
-        self.joint: Joint | None = None
+        self.joint: RecordedExchange | None = None
         #: How the plan's loops ended.
         self.iterated: tuple[Iterated, ...] = ()
         self._lent = dict(lent or {})
@@ -102,13 +102,13 @@ class Recording:
         self._pinned: list[tuple[Device, np.ndarray]] = []
         self._buffers: list[Buffer] = []
         self._streams: list[tuple[Device, Stream]] = []
-        self._work: list[Recorded] = []
+        self._work: list[RecordedWork] = []
         self._place = Place()
         self._answer: Answer | None = None
         #: When it was last made or found, on the monotonic clock.
         self.used = time.monotonic()
         #: The last pass that was begun.
-        self.flight: Flight | None = None
+        self.flight: Submission | None = None
         #: How the ghost cells of what it writes were filled before: of a new room in no way that it relies on.
         self._before = {buffer: buffer.ghosts for buffer in (*self._roomy(), *self._lent.values())}
         #: The same of what it reads.
@@ -155,7 +155,7 @@ class Recording:
                 self._found[array.buffer] = array.buffer.ghosts
 
     def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
-             alike: Callable[[Vessel], Vessel]) -> None:
+             alike: Callable[[BoundBuffers], BoundBuffers]) -> None:
         """Take what the plan keeps, by slot and name, for vessels that are held from now on.
 
         ``allocated`` are the buffers that it worked in, by the number of the allocation that gave each last. ``alike``
@@ -165,7 +165,7 @@ class Recording:
                  for array in partition.arrays if array.buffer is not None}
         fresh = {place: buffer for place, buffer in allocated.items() if buffer in found and buffer.nbytes}
         if not self.rooms:
-            self.rooms.append(Room(fresh))
+            self.rooms.append(BufferSet(fresh))
             self.rooms[0].hold()
         self.has_kept_lent = any(buffer in found for buffer in self._lent.values())
         self.refused |= fresh != self.rooms[0].buffers
@@ -174,9 +174,10 @@ class Recording:
         for (slot, name), partitions in kept.items():
             self.vessels[slot] = self._vessel(name, partitions, alike)
 
-    def _vessel(self, name: str, partitions: Sequence[Partition], alike: Callable[[Vessel], Vessel]) -> Vessel:
+    def _vessel(self, name: str, partitions: Sequence[Partition],
+                alike: Callable[[BoundBuffers], BoundBuffers]) -> BoundBuffers:
         """What is kept, held from now on."""
-        vessel = Vessel(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
+        vessel = BoundBuffers(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
         vessel.hold()
         known = alike(vessel)
         known.hold()
@@ -188,7 +189,7 @@ class Recording:
         return [buffer for room in self.rooms for buffer in room.buffers.values()]
 
     @property
-    def ends(self) -> list[Vessel]:
+    def ends(self) -> list[BoundBuffers]:
         """All that it may keep."""
         return list(self.vessels.values())
 
@@ -224,17 +225,17 @@ class Recording:
 
     # -- at every further pass ----------------------------------------------------------------------------------------
 
-    def holds(self, names: Names) -> bool:
+    def holds(self, names: Registry) -> bool:
         """Whether what it reads is what it read when it was made."""
         return names.version(self._reads) == self.version
 
-    def is_of(self, world: World | None, agreed: tuple[bytes, ...]) -> bool:
+    def is_of(self, world: JoinedWorld | None, agreed: tuple[bytes, ...]) -> bool:
         """Whether the other nodes, if there are any, do their part of the same now."""
         if self.joint is None or world is None:
             return self.joint is None and world is None
         return self.joint.world is world and self.joint.holds(agreed)
 
-    def fits(self, request: Run, arguments: Arguments, names: Names) -> bool:
+    def fits(self, request: Run, arguments: SlotValues, names: Registry) -> bool:
         """Whether the plan can be done so with these values, while nothing else does; then :meth:`run` must follow, or
         :meth:`begin` where it keeps something.
         """
@@ -259,8 +260,8 @@ class Recording:
             return False
         return True
 
-    def run(self, request: Run, arguments: Arguments, box: BlackBox, names: Names,
-            line: Line) -> tuple[Ran, Payload | None]:
+    def run(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
+            line: InFlightQueue) -> tuple[Ran, Payload | None]:
         """Do it again, where the answer is what the devices find: the reply, and what is too large to be in it.
 
         Raises
@@ -295,7 +296,8 @@ class Recording:
         times = Times(time.monotonic() - started, 0.0)
         return Ran(request.number, outputs, folded, False, times, inline, placed=placed), payload
 
-    def begin(self, request: Run, arguments: Arguments, box: BlackBox, names: Names, line: Line) -> Flight:
+    def begin(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
+              line: InFlightQueue) -> Submission:
         """Begin to do it again, in a turn of the line; what it keeps is bound, and coming.
 
         Raises
@@ -339,7 +341,7 @@ class Recording:
             with suppress(VisparkError):
                 device.synchronize(stream=stream)
 
-    def _depart(self, request: Run, place: Place, names: Names) -> Flight:
+    def _depart(self, request: Run, place: Place, names: Registry) -> Submission:
         """The flight of a pass, which holds on to what it works on."""
         marks = [(device, stream, device.mark(stream=stream)) for device, stream in self._streams]
         for buffer, ghosts in self._after.items():
@@ -350,17 +352,18 @@ class Recording:
         bound = [request.vrdds[slot] for slot in self.vessels]
         borrowed = [] if self.source else [request.vrdds[self.slot]]
         reply = Ran(request.number, (), None, False, Times(0.0, 0.0), b"", self.iterated)
-        return Flight(place, request.seconds, reply, marks, partial(self._landed, names, bound, borrowed, vessels))
+        return Submission(place, request.seconds, reply, marks, partial(self._landed, names, bound, borrowed, vessels))
 
     @staticmethod
-    def _landed(names: Names, bound: Sequence[int], borrowed: Sequence[int], vessels: Sequence[Vessel]) -> None:
+    def _landed(names: Registry, bound: Sequence[int], borrowed: Sequence[int],
+                vessels: Sequence[BoundBuffers]) -> None:
         """What was bound is complete; let go of the rest."""
         names.came(bound)
         names.give_back(borrowed)
         for vessel in vessels:
             vessel.drop()
 
-    def _enqueue(self, arguments: Arguments) -> None:
+    def _enqueue(self, arguments: SlotValues) -> None:
         for slot, array in self._staged.items():
             array[:] = arguments.data(slot)
         if self.passages is not None:
@@ -403,7 +406,7 @@ def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Pa
     return beside, b"", 0
 
 
-def _shapes(values: Sequence[Constant]) -> list[tuple]:
+def _shapes(values: Sequence[ArgumentValue]) -> list[tuple]:
     """What values must have in common for a recording to do for both."""
     return [(value.dtype, value.shape) for value in values]
 
@@ -426,7 +429,7 @@ class Recordings:
         self.lock = threading.Lock()
         #: Whether the plan turned out not to be one that can be recorded.
         self.refused = False
-        self.rooms: list[Room] = []
+        self.rooms: list[BufferSet] = []
         self._keeps = keeps
         self._loops = loops
         #: When one was last made or found, on the monotonic clock.
@@ -436,13 +439,13 @@ class Recordings:
         self._known: OrderedDict[int, Recording] = OrderedDict()
         self._seen: dict[int, None] = {}
 
-    def joint(self, version: int, world: World) -> Joint | None:
+    def joint(self, version: int, world: JoinedWorld) -> RecordedExchange | None:
         """What a pass on content of a version does together with the other nodes of a world, if one is known."""
         with self.lock:
             return next((each.joint for each in self._known.values()
                          if each.version == version and each.joint and each.joint.world is world), None)
 
-    def find(self, request: Run, arguments: Arguments, names: Names, source: int, world: World | None = None,
+    def find(self, request: Run, arguments: SlotValues, names: Registry, source: int, world: JoinedWorld | None = None,
              agreed: tuple[bytes, ...] = ()) -> Recording | None:
         """The recording that a request can be done with, in a ``world`` whose ranks have ``agreed`` on it; it is
         locked, and its names are borrowed.
@@ -501,12 +504,12 @@ class Recordings:
                 del self._seen[next(iter(self._seen))]
             return False
 
-    def room(self) -> Room | None:
+    def room(self) -> BufferSet | None:
         """A room to write to, held; None where a new one is needed."""
         with self.lock:
             return next((room for room in self.rooms if room.take()), None)
 
-    def free(self) -> list[Room]:
+    def free(self) -> list[BufferSet]:
         """All rooms that may be written to, held."""
         with self.lock:
             return [room for room in self.rooms if room.take()]
@@ -517,7 +520,7 @@ class Recordings:
             found = next((each.workspace for each in self._known.values() if each.workspace), {})
             return {place: buffer.share() for place, buffer in found.items()}
 
-    def alike(self, vessel: Vessel) -> Vessel:
+    def alike(self, vessel: BoundBuffers) -> BoundBuffers:
         """The vessel that lies where another one does, if a recording has one; else that one."""
         with self.lock:
             return next((each for recording in self._known.values() for each in recording.ends
@@ -536,7 +539,7 @@ class Recordings:
                 gone.append(next(iter(self._known)))
             return [self._known.pop(number) for number in gone]
 
-    def in_use(self, names: Names) -> bool:
+    def in_use(self, names: Registry) -> bool:
         """Whether something is bound that lies in a room, or in what a recording would go on from: for a loop also what
         never lay in a room, from which it may begin with other values.
         """
@@ -545,7 +548,7 @@ class Recordings:
                 each.source.is_bound if each.source else self._loops and each.holds(names)
                 for each in self._known.values())
 
-    def reads(self, rooms: Set[Room]) -> bool:
+    def reads(self, rooms: Set[BufferSet]) -> bool:
         """Whether one reads what lies in some rooms, as it will again when that is written anew."""
         with self.lock:
             return any(room in rooms for each in self._known.values() if each.source for room in each.source.rooms)

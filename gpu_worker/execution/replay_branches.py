@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 
-from gpu_worker.device.base import Buffer, Device, Recorded, Stream
-from gpu_worker.execution.grid.loop_graph import Path, Shape, State, Stretch, reached
-from gpu_worker.execution.replay import MOST_WORK, Answer, Arguments, Recording
+from gpu_worker.device.base import Buffer, Device, RecordedWork, Stream
+from gpu_worker.execution.grid.loop_graph import LoopRoute, LoopState, Segment, SegmentShape, reached
+from gpu_worker.execution.replay import MOST_WORK, Answer, Recording, SlotValues
 from gpu_worker.execution.streams import Streams
-from gpu_worker.memory.double_buffer import Room, Vessel
-from gpu_worker.memory.partition import Array, Partition
-from gpu_worker.memory.registry import Names
+from gpu_worker.memory.double_buffer import BoundBuffers, BufferSet
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import KernelFault, NotFinite, Place
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Ran, Run, Times
@@ -28,23 +28,23 @@ from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
 
 
-class Branching(Recording):
+class LoopReplay(Recording):
     """A recording of a loop that asks its cells; parameters as for :class:`~gpu_worker.execution.replay.Recording`.
 
     Attributes
     ----------
-    path : Path or None
+    path : LoopRoute or None
         The way that the loop went when it was recorded.
     """
 
-    def __init__(self, request: Run, source: int, names: Names, rooms: Sequence[Room]):
+    def __init__(self, request: Run, source: int, names: Registry, rooms: Sequence[BufferSet]):
         super().__init__(request, source, names, rooms)
-        self.path: Path | None = None
+        self.path: LoopRoute | None = None
         self._free = [buffer for room in rooms for buffer in room.buffers.values()]
-        self._stretches: list[Stretch] = []
-        self._calls = Recorded(())
+        self._stretches: list[Segment] = []
+        self._calls = RecordedWork(())
         #: What is kept where the loop ends in another state than it did when it was recorded.
-        self._others: dict[State, dict[int, Vessel]] = {}
+        self._others: dict[LoopState, dict[int, BoundBuffers]] = {}
 
     # -- while the plan runs ------------------------------------------------------------------------------------------
 
@@ -55,13 +55,13 @@ class Branching(Recording):
         return None
 
     def keep(self, kept: Mapping[tuple[int, str], Sequence[Partition]], allocated: Mapping[int, Buffer],
-             alike: Callable[[Vessel], Vessel]) -> None:
+             alike: Callable[[BoundBuffers], BoundBuffers]) -> None:
         used = {buffer for buffer in allocated.values() if buffer.nbytes}
         for room in [room for room in self.rooms if used.isdisjoint(room.buffers.values())]:
             self.rooms.remove(room)
             room.give()
         for buffer in used.difference(*(room.buffers.values() for room in self.rooms)):
-            self.rooms.append(Room({0: buffer}))
+            self.rooms.append(BufferSet({0: buffer}))
             self.rooms[-1].hold()
         self.vessels = {slot: self._vessel(name, partitions, alike) for (slot, name), partitions in kept.items()}
 
@@ -74,7 +74,7 @@ class Branching(Recording):
             return
         for each in stretches:
             each.work = streams.recorded(each.entries)
-        self._stretches, self._calls = stretches, Recorded(list(calls.values()))
+        self._stretches, self._calls = stretches, RecordedWork(list(calls.values()))
         super().complete(streams, buffers, place, answer)
         mine = {buffer for room in self.rooms for buffer in room.buffers.values()}
         self._before = {buffer: ghosts for buffer, ghosts in self._before.items() if buffer in mine}
@@ -84,8 +84,8 @@ class Branching(Recording):
 
     # -- at every further call ----------------------------------------------------------------------------------------
 
-    def pursue(self, request: Run, arguments: Arguments, box: BlackBox, names: Names,
-               alike: Callable[[Vessel], Vessel]) -> Ran | None:
+    def pursue(self, request: Run, arguments: SlotValues, box: BlackBox, names: Registry,
+               alike: Callable[[BoundBuffers], BoundBuffers]) -> Ran | None:
         """Do it again, in a turn of the line that nobody else is in; None where it is to be done anew.
 
         Raises
@@ -118,7 +118,7 @@ class Branching(Recording):
             failpoint("bound")
         return Ran(request.number, (), None, False, Times(time.monotonic() - started, 0.0), b"", (ended,))
 
-    def _gone(self) -> tuple[Iterated | None, State]:
+    def _gone(self) -> tuple[Iterated | None, LoopState]:
         """How the loop ended, and in which state."""
         start = self.path.start
         try:
@@ -130,7 +130,7 @@ class Branching(Recording):
         for device, stream in self._streams:
             device.synchronize(stream=stream)
 
-    def _ending(self, state: State, alike: Callable[[Vessel], Vessel]) -> dict[int, Vessel]:
+    def _ending(self, state: LoopState, alike: Callable[[BoundBuffers], BoundBuffers]) -> dict[int, BoundBuffers]:
         """What is kept where the loop ends in a state."""
         end = self.path.end
         if state is end:
@@ -141,7 +141,7 @@ class Branching(Recording):
 
             def lies_there(partition: Partition) -> Partition:
                 return partition.with_blocks([tuple(
-                    Array(array.field, buffer=moved[array.buffer].share(), window=array.window) for array in block)
+                    HeldArray(array.field, buffer=moved[array.buffer].share(), window=array.window) for array in block)
                     for block in partition.blocks])
 
             self._others[state] = {
@@ -150,7 +150,7 @@ class Branching(Recording):
         return self._others[state]
 
     @property
-    def ends(self) -> list[Vessel]:
+    def ends(self) -> list[BoundBuffers]:
         return [*self.vessels.values(), *(vessel for vessels in self._others.values() for vessel in vessels.values())]
 
     def close(self, give: Callable[[Device, Stream], None]) -> None:
@@ -160,7 +160,7 @@ class Branching(Recording):
         for vessels in self._others.values():
             for vessel in vessels.values():
                 vessel.drop()
-        self._others, self._stretches, self._calls, self.path = {}, [], Recorded(()), None
+        self._others, self._stretches, self._calls, self.path = {}, [], RecordedWork(()), None
         super().close(give)
 
 
@@ -169,7 +169,7 @@ def _ghosts(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
     return {buffer: buffer.ghosts for buffer in buffers if buffer.ghosts is not None}
 
 
-def _begun(state: State, shape: Shape) -> Stretch | None:
+def _begun(state: LoopState, shape: SegmentShape) -> Segment | None:
     """Begin a stretch that is known."""
     stretch = state.stretches.get(shape)
     if stretch is not None:

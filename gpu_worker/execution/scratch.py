@@ -13,7 +13,7 @@ from gpu_worker.execution.replay import Recording
 from gpu_worker.execution.streams import Streams
 from gpu_worker.execution.verification import dtype_of, value_bytes
 from gpu_worker.protocol.errors import PlanError, ProtocolError
-from gpu_worker.protocol.messages import Constant
+from gpu_worker.protocol.messages import ArgumentValue
 from gpu_worker.protocol.payload import Payload
 
 
@@ -106,7 +106,7 @@ class Scratch:
 class Arguments:
     """The values in the slots of one request."""
 
-    def __init__(self, values: Sequence[Constant], payload: Payload | None, progress: Progress | None = None,
+    def __init__(self, values: Sequence[ArgumentValue], payload: Payload | None, progress: Progress | None = None,
                  recording: Recording | None = None):
         self._values = values
         self.payload = payload
@@ -165,7 +165,7 @@ class Arguments:
             buffer.close()
         self._buffers.clear()
 
-    def _value(self, slot: int) -> Constant:
+    def _value(self, slot: int) -> ArgumentValue:
         if not 0 <= slot < len(self._values):
             raise PlanError(f"the plan names value {slot}, and the request brings {len(self._values)}")
         return self._values[slot]

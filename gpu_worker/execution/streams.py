@@ -8,10 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from gpu_worker.device.base import Act, Device, Entry, Recorded, Stream, Wait, enqueue
+from gpu_worker.device.base import Act, Device, Entry, RecordedWork, Stream, Wait, enqueue
 from gpu_worker.device.clock import UNTIMED, Clock
 from gpu_worker.device.launch_limits import ordinals
-from gpu_worker.execution.in_flight import Line
+from gpu_worker.execution.in_flight import InFlightQueue
 from gpu_worker.protocol.errors import VisparkError
 from gpu_worker.protocol.payload import Data, Payload
 
@@ -72,13 +72,13 @@ class Streams:
         The most lanes of a device; 1 for none beside its own stream.
     record : bool
         Whether to note what is enqueued on them.
-    line : Line, optional
+    line : InFlightQueue, optional
         Whose streams to use, in one of its turns.
     timed : bool
         Whether to take down how long the devices work on them.
     """
 
-    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False, line: Line | None = None,
+    def __init__(self, pool: StreamPool, lanes: int = LANES, *, record: bool = False, line: InFlightQueue | None = None,
                  timed: bool = False):
         self._pool = pool
         self._line = line
@@ -206,10 +206,10 @@ class Streams:
         if self._tape is not None:
             self._tape.extend(entries)
 
-    def recorded(self, tape: Sequence[Entry]) -> list[Recorded]:
+    def recorded(self, tape: Sequence[Entry]) -> list[RecordedWork]:
         """What does again what was noted on a tape: apart for each stream, unless one waits for another."""
         if any(isinstance(entry, Wait | Act) for _, entry in tape):
-            return [Recorded(tape)]
+            return [RecordedWork(tape)]
         return [device.recorded([entry for entry in tape if entry[0] is stream], stream=stream)
                 for (device, _), stream in self._taken.items() if any(each is stream for each, _ in tape)]
 

@@ -7,11 +7,12 @@ from collections import defaultdict
 from dataclasses import replace
 
 from gpu_worker.execution.streams import Streams
-from gpu_worker.protocol.grids import Exchange, Iterate, Stencil
-from gpu_worker.protocol.messages import Fetch, Step, Times, ToDevice, ToHost
+from gpu_worker.protocol.grids import ExchangeStep, IterateStep, StencilStep
+from gpu_worker.protocol.messages import FetchStep, Step, Times, ToDeviceStep, ToHostStep
 
 #: What the devices' time for a step is called in Times; for all others it is in kernels.
-_KINDS: dict[type, str] = {ToDevice: "copy_in", ToHost: "copy_out", Fetch: "copy_out", Exchange: "exchange"}
+_KINDS: dict[type, str] = {ToDeviceStep: "copy_in", ToHostStep: "copy_out", FetchStep: "copy_out",
+                           ExchangeStep: "exchange"}
 
 
 class Stopwatch:
@@ -44,7 +45,7 @@ class Stopwatch:
         """What the devices did since the last lap, which is complete, was a step; or to copy out results."""
         now, compiled, busy = time.monotonic(), self.compiled, self._streams.busy()
         self._spent["copy_out" if step is None else _KINDS.get(type(step), "kernels")] += busy
-        if self._with_others and isinstance(step, Exchange | Stencil | Iterate):
+        if self._with_others and isinstance(step, ExchangeStep | StencilStep | IterateStep):
             self._spent["exchange"] += max(0.0, now - self._last - busy - (compiled - self._compiled))
         self._last, self._compiled = now, compiled
 

@@ -15,28 +15,28 @@ import numpy as np
 
 from gpu_worker.memory.grid.patches import lattice_of
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Phase, Stencil, Window
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, StencilStep, WindowStep
 from gpu_worker.protocol.messages import (
+    Accumulators,
     Argument,
-    Array,
-    Constant,
-    Exec,
-    Fetch,
+    ArgumentValue,
+    ArrayArgument,
+    ExecStep,
+    FetchStep,
     Field,
     FieldFold,
-    Fold,
-    FoldByKey,
-    FoldInside,
+    FoldByKeyStep,
+    FoldInsideStep,
+    FoldStep,
     Input,
-    Keep,
+    KeepStep,
     Launch,
-    Load,
-    MapFold,
+    LoadStep,
+    MapFoldStep,
     Out,
-    Partial,
     Plan,
     Run,
-    Scalar,
+    ScalarArgument,
     StencilLaunch,
     Step,
     Value,
@@ -96,12 +96,12 @@ def slots_of(plan: Plan) -> int:
     PlanError
         If a slot is negative.
     """
-    vrdds = [step.slot for step in plan.steps if isinstance(step, Load | Keep)]
+    vrdds = [step.slot for step in plan.steps if isinstance(step, LoadStep | KeepStep)]
     used = {launch.module for launch in _launches(plan)}
     values = [slot for number in used for slot in plan.modules[number].constants]
     values += [slot for launch in _launches(plan) for slot in _slots(launch.arguments)]
     values += [side.values for halo in _halos(plan) for side in halo.sides if side.rule == "given" and side.values >= 0]
-    values += [step.counted for step in plan.steps if isinstance(step, Iterate) and step.counted >= 0]
+    values += [step.counted for step in plan.steps if isinstance(step, IterateStep) and step.counted >= 0]
     _wrong_unless(min(vrdds, default=0) >= 0 and min(values, default=0) >= 0, "a plan names a slot below 0")
     return max(vrdds, default=-1) + 1
 
@@ -130,7 +130,7 @@ def dtype_of(text: str, *, is_argument: bool = False) -> np.dtype:
     return dtype
 
 
-def value_bytes(value: Constant) -> int:
+def value_bytes(value: ArgumentValue) -> int:
     """Return the bytes of a value, which are those that came with it, if some did.
 
     Raises
@@ -160,18 +160,18 @@ def _launches(plan: Plan) -> Iterator[Launch | StencilLaunch]:
 
 
 def _slots(arguments: Iterable[Argument]) -> list[int]:
-    return [argument.slot for argument in arguments if isinstance(argument, Value | Array)]
+    return [argument.slot for argument in arguments if isinstance(argument, Value | ArrayArgument)]
 
 
 def _phases(plan: Plan) -> Iterator[Phase]:
     for step in plan.steps:
-        if isinstance(step, Iterate):
+        if isinstance(step, IterateStep):
             yield from (*step.phases, *step.together)
 
 
 def _halos(plan: Plan) -> Iterator[Halo]:
     for step in plan.steps:
-        if isinstance(step, Exchange):
+        if isinstance(step, ExchangeStep):
             yield from step.halos
     for phase in _phases(plan):
         yield from phase.halos
@@ -181,22 +181,22 @@ def _halos(plan: Plan) -> Iterator[Halo]:
 
 def _verify_step(plan: Plan, step: Step) -> None:
     match step:
-        case Keep(place=place):
+        case KeepStep(place=place):
             _wrong_unless(place in ("host", "device"), f"a value is kept on host or device, not {place[:40]!r}")
-        case Fetch(limit=limit, over=over):
+        case FetchStep(limit=limit, over=over):
             _wrong_unless(over in _OVER or limit < 0, f"what is fetched is rows or blocks, not {over[:40]!r}")
-        case Fold(fields, over) | FoldInside(_, fields, over):
+        case FoldStep(fields, over) | FoldInsideStep(_, fields, over):
             _wrong_unless(over in _OVER, f"what is folded is rows or blocks, not {over[:40]!r}")
             _verify_folds(fields)
-        case FoldByKey(_, groups, fields):
+        case FoldByKeyStep(_, groups, fields):
             _verify_folds(fields)
             _wrong_unless(1 <= groups <= _MOST_KEYS, f"keys are folded below 1 to {_MOST_KEYS:,}, not {groups:,}")
-        case MapFold(_, fields, how, _, groups):
+        case MapFoldStep(_, fields, how, _, groups):
             _verify_folds(fields)
             _wrong_unless(how in ("inside", "all", "key"), f"a kernel folds inside, all or by key, not {how[:40]!r}")
             _wrong_unless(how != "key" or 1 <= groups <= _MOST_KEYS,
                           f"keys are folded below 1 to {_MOST_KEYS:,}, not {groups:,}")
-        case Exchange() | Stencil() | Iterate() | Window():
+        case ExchangeStep() | StencilStep() | IterateStep() | WindowStep():
             _wrong_unless(plan.grid is not None, f"{type(step).__name__} is of a grid, and the plan has none")
             _verify_grid_step(plan, plan.grid, step)
 
@@ -208,20 +208,20 @@ def _verify_folds(fields: Sequence[FieldFold]) -> None:
             dtype_of(each.result)
 
 
-def _verify_grid_step(plan: Plan, grid: GridShape, step: Exchange | Stencil | Iterate | Window) -> None:
+def _verify_grid_step(plan: Plan, grid: GridShape, step: ExchangeStep | StencilStep | IterateStep | WindowStep) -> None:
     match step:
-        case Exchange():
+        case ExchangeStep():
             _verify_halos(grid, step.halos)
-        case Stencil():
+        case StencilStep():
             _verify_stencil_number(plan, step.launch)
-        case Window():
+        case WindowStep():
             axes = len(grid.shape)
             _wrong_unless(len(step.starts) == len(step.stops) == len(step.steps) == axes,
                           f"a window has starts, stops and steps for {axes} axes")
             _wrong_unless(all(each >= 1 for each in step.steps), "a window's steps are 1 or more")
             _wrong_unless(all(0 <= start <= stop <= extent for start, stop, extent in
                               zip(step.starts, step.stops, grid.shape, strict=True)), "a window lies in its grid")
-        case Iterate():
+        case IterateStep():
             _wrong_unless(bool(step.phases), "a loop has a phase or more")
             _wrong_unless(min(step.steps, step.done, step.check, step.every - 1, step.stride - 1) >= 0,
                           "a loop's steps, and how often it looks, are no numbers below 0")
@@ -272,19 +272,19 @@ def _verify_stencil(plan: Plan, grid: GridShape, launch: StencilLaunch) -> None:
 # -- variants and launches --------------------------------------------------------------------------------------------
 
 def _verify_variant(plan: Plan, variant: Variant) -> None:
-    keeps = sum(isinstance(step, Keep) for step in plan.steps)
+    keeps = sum(isinstance(step, KeepStep) for step in plan.steps)
     _wrong_unless(min(len(variant.layouts), len(variant.counts)) >= keeps,
                   f"a variant has {len(variant.layouts)} layouts and {len(variant.counts)} counts for {keeps} values "
                   "to keep")
     _wrong_unless(min(variant.counts, default=0) >= -1, "a variant's counts are numbers of records, or -1")
     for described in variant.signature.fields:
         _verify_field(described)
-    steps = [step for step in plan.steps if isinstance(step, Exec | MapFold)]
+    steps = [step for step in plan.steps if isinstance(step, ExecStep | MapFoldStep)]
     _wrong_unless(len(variant.launches) == len(steps),
                   f"a variant has {len(variant.launches)} launches for {len(steps)} steps")
     for step, launch in zip(steps, variant.launches, strict=True):
         _verify_launch(plan, launch)
-        if isinstance(step, MapFold):
+        if isinstance(step, MapFoldStep):
             _verify_partials(step, launch)
 
 
@@ -303,7 +303,7 @@ def _verify_module(plan: Plan, number: int) -> None:
 
 def _verify_arguments(arguments: Sequence[Argument]) -> None:
     for argument in arguments:
-        if isinstance(argument, Scalar):
+        if isinstance(argument, ScalarArgument):
             size = dtype_of(argument.dtype, is_argument=True).itemsize
             _wrong_unless(len(argument.value) == size,
                           f"a scalar of {argument.dtype} has {len(argument.value)} bytes, not {size}")
@@ -329,7 +329,7 @@ def _verify_launch(plan: Plan, launch: Launch) -> None:
         _wrong_unless(1 <= partial.width <= _MOST_BYTES, f"a partial has {partial.width} accumulators")
 
 
-def _verify_partials(step: MapFold, launch: Launch) -> None:
+def _verify_partials(step: MapFoldStep, launch: Launch) -> None:
     """Verify that what a fold's kernel leaves is what its fields, and its keys, are made of."""
     there = {(partial.field, partial.guard): partial for partial in launch.partials}
     wanted = [(described.name, "") for described in launch.outputs]
@@ -341,7 +341,7 @@ def _verify_partials(step: MapFold, launch: Launch) -> None:
         _verify_partial(partial, sizes, step)
 
 
-def _verify_partial(partial: Partial, sizes: dict[str, int], step: MapFold) -> None:
+def _verify_partial(partial: Accumulators, sizes: dict[str, int], step: MapFoldStep) -> None:
     own = partial.field in sizes or (step.how == "key" and partial.field == step.key)
     _wrong_unless(own, f"a kernel leaves partials of {partial.field!r}, which is no field of its result")
     if partial.field in sizes and not partial.guard:

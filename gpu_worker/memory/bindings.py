@@ -15,7 +15,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from gpu_worker.protocol.errors import Fenced, PartitionMissing
 
 
-class Content(Protocol):
+class RefCounted(Protocol):
     """What is bound to a name: counted, and given back by its last close."""
 
     index: int
@@ -24,11 +24,11 @@ class Content(Protocol):
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Content)
+C = TypeVar("C", bound=RefCounted)
 D = TypeVar("D")
 
 
-class Vessel(Protocol[D]):
+class Binding(Protocol[D]):
     """All that is to be bound to a VRDD, in one."""
 
     name: str
@@ -80,7 +80,7 @@ class Numbers:
         self.ranges.insert(place, (start, stop))
 
 
-class State(Generic[C]):
+class Bindings(Generic[C]):
     """The names of one session on one node, in the life of one device process.
 
     Parameters
@@ -100,7 +100,7 @@ class State(Generic[C]):
         self._borrowed: dict[int, int] = {}
         self._parting: dict[int, list[Closable]] = {}
         #: Those VRDDs that are held in one; what they have in ``_held`` is the vessel's.
-        self._vessels: dict[int, Vessel[C]] = {}
+        self._vessels: dict[int, Binding[C]] = {}
 
     def admit(self, epoch: int) -> None:
         """Let a request of an epoch pass.
@@ -164,7 +164,7 @@ class State(Generic[C]):
         self._change(vrdd)
         return True
 
-    def bind_all(self, vrdd: int, vessel: Vessel[C]) -> None:
+    def bind_all(self, vrdd: int, vessel: Binding[C]) -> None:
         """Bind all that a vessel has, complete, as :meth:`bind` does one by one."""
         if vrdd in self._held or vrdd in self._only or vrdd in self._released:
             for content in vessel.contents.values():
@@ -183,7 +183,7 @@ class State(Generic[C]):
         self._change(vrdd)
         self._part(vrdd, list(gone.values()))
 
-    def vessel(self, vrdd: int) -> Vessel[C] | None:
+    def vessel(self, vrdd: int) -> Binding[C] | None:
         """What a VRDD is held in, where that is one."""
         return self._vessels.get(vrdd)
 

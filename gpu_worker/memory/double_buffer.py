@@ -1,9 +1,9 @@
 """Device memory that a plan fills again and again, and the partitions that lie in it, each time under another name.
 
 A loop that keeps its state, as in ``u = u.vmap(step).cache()``, needs the memory of two states: one is read while the
-other is written. A :class:`Room` is the memory that one recording of such a plan writes. A :class:`Vessel` is what the
-plan keeps: partitions in that room, and in those of others where a field stays as it was. A vessel is bound to a name
-as a whole, and a room may be written once no vessel that lies in it is bound and nobody else uses its memory.
+other is written. A :class:`BufferSet` is the memory that one recording of such a plan writes. A :class:`BoundBuffers`
+is what the plan keeps: partitions in that room, and in those of others where a field stays as it was. A vessel is bound
+to a name as a whole, and a room may be written once no vessel that lies in it is bound and nobody else uses its memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpu_worker.memory.partition import Partition
 _lock = threading.RLock()
 
 
-class Room:
+class BufferSet:
     """Buffers that a recording writes.
 
     Parameters
@@ -80,7 +80,7 @@ class Room:
         self.buffers = {}
 
 
-class Lent(Partition):
+class BorrowedPartition(Partition):
     """A partition in a vessel: those who share it have uses of the memory of their own."""
 
     def share(self) -> Partition:
@@ -88,7 +88,7 @@ class Lent(Partition):
         return self.with_blocks(blocks)
 
 
-class Vessel:
+class BoundBuffers:
     """Partitions that are bound to a name, and unbound, all at once.
 
     Parameters
@@ -97,7 +97,7 @@ class Vessel:
         What it is called when it is bound.
     partitions : sequence of Partition
         Complete, or complete whenever it is bound; the vessel's to close from now on.
-    rooms : iterable of Room
+    rooms : iterable of BufferSet
         Where they may lie.
 
     Attributes
@@ -105,15 +105,16 @@ class Vessel:
     contents : dict of int to Partition
         By their number.
     version : int
-        As :meth:`gpu_worker.memory.bindings.State.version`; the same each time that it is bound, as all lies where it
-        lay.
+        As :meth:`gpu_worker.memory.bindings.Bindings.version`; the same each time that it is bound, as all lies where
+        it lay.
     """
 
-    def __init__(self, name: str, partitions: Sequence[Partition], rooms: Iterable[Room]):
+    def __init__(self, name: str, partitions: Sequence[Partition], rooms: Iterable[BufferSet]):
         self.name = name
         self.contents: dict[int, Partition] = {
-            each.index: Lent(each.index, each.count, each.keys, each.layout, each.blocks, each.device, each.variants,
-                             each.positions) for each in partitions}
+            each.index: BorrowedPartition(each.index, each.count, each.keys, each.layout, each.blocks, each.device,
+                                          each.variants,
+                                          each.positions) for each in partitions}
         self.version = 0
         #: Where all of it lies; equal to another's where both lie in the same memory.
         self.place = tuple((buffer.device.name, buffer.address) for buffer in self._buffers())

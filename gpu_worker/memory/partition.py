@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device
-from gpu_worker.memory.grid.layout import Window
+from gpu_worker.memory.grid.layout import BlockWindow
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import field_bytes
@@ -24,7 +24,7 @@ _lock = threading.Lock()
 Recycle = Callable[[Buffer], None]
 
 
-class Array:
+class HeldArray:
     """One field of a block, with a copy in host memory (uint8), a copy on the device, or both.
 
     On the device it is a contiguous array, or a window of memory that other blocks of its grid share.
@@ -33,7 +33,7 @@ class Array:
     __slots__ = ("_users", "buffer", "field", "host", "window")
 
     def __init__(self, field: Field, host: np.ndarray | None = None, buffer: Buffer | None = None,
-                 window: Window | None = None):
+                 window: BlockWindow | None = None):
         self.field = field
         self.host = host
         self.buffer = buffer
@@ -44,19 +44,19 @@ class Array:
     def nbytes(self) -> int:
         return field_bytes(self.field)
 
-    def share(self) -> Array:
+    def share(self) -> HeldArray:
         """The same array for one more block, which must close it too."""
         with _lock:
             self._users += 1
         return self
 
-    def only(self, place: str) -> Array:
+    def only(self, place: str) -> HeldArray:
         """A new array with this one's copy at ``place`` ("host" or "device") alone."""
         if place == "host":
-            return Array(self.field, host=self.host)
-        return Array(self.field, buffer=self.buffer.share() if self.buffer else None, window=self.window)
+            return HeldArray(self.field, host=self.host)
+        return HeldArray(self.field, buffer=self.buffer.share() if self.buffer else None, window=self.window)
 
-    def first(self, rows: int) -> Array:
+    def first(self, rows: int) -> HeldArray:
         """This use of the array, for its first ``rows`` rows alone. Raises PlanError where it has no rows."""
         if not self.field.shape:
             raise PlanError(f"the field {self.field.name!r} is one number, which has no rows to be fetched")
@@ -64,7 +64,7 @@ class Array:
             return self
         cut = replace(self.field, shape=(rows, *self.field.shape[1:]))
         host = None if self.host is None else self.host[:field_bytes(cut)]
-        found = Array(cut, host, self.buffer.share() if self.buffer else None)
+        found = HeldArray(cut, host, self.buffer.share() if self.buffer else None)
         self.close()
         return found
 
@@ -78,7 +78,7 @@ class Array:
             self.buffer = None
 
 
-Block = tuple[Array, ...]
+Block = tuple[HeldArray, ...]
 
 
 def signature_of(block: Block) -> Signature:
@@ -118,7 +118,7 @@ class Partition:
     positions: Sequence[int] = ()
 
     @property
-    def arrays(self) -> list[Array]:
+    def arrays(self) -> list[HeldArray]:
         return [array for block in self.blocks for array in block]
 
     @property
@@ -148,7 +148,7 @@ class Partition:
         return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, self.variants,
                          self.positions)
 
-    def replacing(self, arrays: Mapping[int, Array]) -> Partition:
+    def replacing(self, arrays: Mapping[int, HeldArray]) -> Partition:
         """A partition like this one with some arrays, given by identity, exchanged for others; it shares the rest."""
         return self.with_blocks([tuple(arrays[id(array)] if id(array) in arrays else array.share() for array in block)
                                  for block in self.blocks])

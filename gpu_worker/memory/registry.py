@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from gpu_worker.memory.bindings import State
-from gpu_worker.memory.double_buffer import Vessel
+from gpu_worker.memory.bindings import Bindings
+from gpu_worker.memory.double_buffer import BoundBuffers
 from gpu_worker.memory.partition import Block, Partition, signature_of
 from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
 
 
-class Names:
-    """What :class:`~gpu_worker.memory.bindings.State` decides, one decision at a time.
+class Registry:
+    """What :class:`~gpu_worker.memory.bindings.Bindings` decides, one decision at a time.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ class Names:
     """
 
     def __init__(self, epoch: int):
-        self._state: State[Partition] = State(epoch)
+        self._state: Bindings[Partition] = Bindings(epoch)
         self._lock = threading.Lock()
         #: What is bound and not complete yet, by number: nobody sees it before it was waited for.
         self._coming: dict[int, Callable[[], None]] = {}
@@ -30,7 +30,7 @@ class Names:
         self._copied: dict[int, int] = {}
 
     def admit(self, epoch: int) -> None:
-        """As :meth:`State.admit`."""
+        """As :meth:`Bindings.admit`."""
         self._state.admit(epoch)
 
     def called(self, vrdd: int) -> str:
@@ -38,19 +38,19 @@ class Names:
         return f"{vrdd} {self._state.names.get(vrdd, '')}".strip()
 
     def lookup(self, vrdd: int, partition: int) -> Partition:
-        """As :meth:`State.lookup`."""
+        """As :meth:`Bindings.lookup`."""
         self.complete(vrdd)
         with self._lock:
             return self._state.lookup(vrdd, partition)
 
     def version(self, vrdd: int) -> int:
-        """As :meth:`State.version`."""
+        """As :meth:`Bindings.version`."""
         return self._state.version(vrdd)
 
-    def vessel(self, vrdd: int) -> Vessel | None:
-        """As :meth:`State.vessel`."""
+    def vessel(self, vrdd: int) -> BoundBuffers | None:
+        """As :meth:`Bindings.vessel`."""
         found = self._state.vessel(vrdd)
-        return found if isinstance(found, Vessel) else None
+        return found if isinstance(found, BoundBuffers) else None
 
     def lies_in_patches(self, vrdd: int) -> bool:
         """Whether the blocks of a grid are windows of patches already, and not as they came."""
@@ -87,12 +87,12 @@ class Names:
             return True
 
     def borrow(self, versions: Mapping[int, int]) -> bool:
-        """As :meth:`State.borrow`."""
+        """As :meth:`Bindings.borrow`."""
         with self._lock:
             return self._state.borrow(versions)
 
     def give_back(self, vrdds: Iterable[int]) -> None:
-        """As :meth:`State.give_back`."""
+        """As :meth:`Bindings.give_back`."""
         with self._lock:
             self._state.give_back(vrdds)
 
@@ -108,12 +108,12 @@ class Names:
             return [content.share() for content in self._state.held(vrdd)]
 
     def bind(self, vrdd: int, name: str, content: Partition) -> bool:
-        """As :meth:`State.bind`."""
+        """As :meth:`Bindings.bind`."""
         with self._lock:
             return self._state.bind(vrdd, name, content)
 
-    def bind_all(self, vrdd: int, vessel: Vessel, wait: Callable[[], None] | None = None) -> None:
-        """As :meth:`State.bind_all`; ``wait``, where it is given, returns when the content is complete."""
+    def bind_all(self, vrdd: int, vessel: BoundBuffers, wait: Callable[[], None] | None = None) -> None:
+        """As :meth:`Bindings.bind_all`; ``wait``, where it is given, returns when the content is complete."""
         with self._lock:
             if wait is not None:
                 self._coming.setdefault(vrdd, wait)
@@ -135,14 +135,14 @@ class Names:
             self._coming.pop(vrdd, None)
 
     def release(self, vrdds: Collection[int]) -> None:
-        """As :meth:`State.release`."""
+        """As :meth:`Bindings.release`."""
         with self._lock:
             self._state.release(vrdds)
             for vrdd in vrdds:
                 self._copied.pop(vrdd, None)
 
     def retain(self, vrdd: int, partitions: Iterable[int], *, only: bool = True) -> None:
-        """As :meth:`State.retain`."""
+        """As :meth:`Bindings.retain`."""
         with self._lock:
             self._state.retain(vrdd, partitions, only=only)
 

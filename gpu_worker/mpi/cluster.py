@@ -41,7 +41,7 @@ _AFTER_DEFECT_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Challenge:
+class PeerChallenge:
     """What the other side has to answer to."""
 
     nonce: bytes
@@ -177,7 +177,7 @@ class Cluster:
         try:
             with socket.create_connection(address, _SECONDS) as sock:
                 connection = Connection(sock)
-                challenge, _ = connection.receive(Challenge, cap=_CAP)
+                challenge, _ = connection.receive(PeerChallenge, cap=_CAP)
                 own = secrets.token_bytes(_NONCE_BYTES)
                 connection.send(self._signed(b"asks", encode(request, StartPrted), challenge.nonce, own), Signed)
                 reply, _ = connection.receive(Signed, cap=_CAP)
@@ -224,7 +224,7 @@ class Cluster:
 
     def _converse(self, connection: Connection) -> None:
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        connection.send(Challenge(nonce), Challenge)
+        connection.send(PeerChallenge(nonce), PeerChallenge)
         signed, _ = connection.receive(Signed, cap=_CAP)
         request = decode(self._checked(b"asks", signed, nonce), StartPrted)
         answer = self._answer(request)

@@ -15,7 +15,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SharedRange:
     """Bytes of the shared memory that go to a peer, or come from there."""
 
     peer: int
@@ -25,12 +25,12 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StagedExchange:
     """Shared memory, whose descriptor comes beside, and what is moved between it and the peers at each :class:`Go`."""
 
     number: int
-    sends: tuple[Part, ...]
-    receives: tuple[Part, ...]
+    sends: tuple[SharedRange, ...]
+    receives: tuple[SharedRange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Gather:
     data: bytes
 
 
-Order = Stage | Forget | Go | Gather
+Order = StagedExchange | Forget | Go | Gather
 
 
 @dataclass(frozen=True, slots=True)

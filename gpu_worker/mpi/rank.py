@@ -17,7 +17,7 @@ from typing import Any
 from mpi4py import MPI
 
 from gpu_worker.mpi.exit_report import LastWords
-from gpu_worker.mpi.messages import Answer, Forget, Gather, Gathered, Go, Joined, Moved, Order, Stage
+from gpu_worker.mpi.messages import Answer, Forget, Gather, Gathered, Go, Joined, Moved, Order, StagedExchange
 from gpu_worker.mpi.nodes import KEY, world_socket
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import Connection
@@ -40,7 +40,7 @@ class Rank:
 
     def answer(self, order: Order, descriptors: list[int]) -> Answer | None:
         match order:
-            case Stage():
+            case StagedExchange():
                 self._stages[order.number] = self._staged(order, Payload.receive(descriptors[0], mmap.ACCESS_WRITE))
             case Forget():
                 _, requests, _ = self._stages.pop(order.number)
@@ -71,7 +71,7 @@ class Rank:
             yield bytes(said)
         MPI.Request.Waitall(sends)
 
-    def _staged(self, stage: Stage, memory: Payload) -> tuple[Payload, list[Any], int]:
+    def _staged(self, stage: StagedExchange, memory: Payload) -> tuple[Payload, list[Any], int]:
         """The memory, requests that are started again and again, and the bytes that go out each time."""
         requests = [self._world.Recv_init([memory.view(part.offset, part.nbytes), MPI.BYTE], part.peer, part.tag)
                     for part in stage.receives]

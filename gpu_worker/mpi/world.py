@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_worker.device.base import Device
-from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, Part, Stage
+from gpu_worker.mpi.messages import Answer, Ended, Forget, Gather, Go, Joined, Order, SharedRange, StagedExchange
 from gpu_worker.mpi.nodes import mpirun, refusals, world_socket
 from gpu_worker.protocol.errors import NodeSilent, OptionError, OutOfResources, VisparkError, WorldLost
 from gpu_worker.protocol.grids import World as Wanted
@@ -49,12 +49,12 @@ class Staged:
 
 
 @dataclass(frozen=True, eq=False)
-class Joint:
+class RecordedExchange:
     """What a plan that was noted did together with the other nodes, so that it can be done again.
 
     Attributes
     ----------
-    world : World
+    world : JoinedWorld
     said : bytes
         What this rank said of its part.
     agreed : tuple of bytes
@@ -63,7 +63,7 @@ class Joint:
         What is moved.
     """
 
-    world: World
+    world: JoinedWorld
     said: bytes
     agreed: tuple[bytes, ...]
     stages: tuple[Staged, ...]
@@ -73,7 +73,7 @@ class Joint:
         return agreed == self.agreed and self.world.has(self.stages)
 
 
-class World:
+class JoinedWorld:
     """A world that this process has joined; made by :func:`join`.
 
     Attributes
@@ -116,9 +116,9 @@ class World:
             self._agreed = self.gather(said)
         return self._agreed
 
-    def joint(self, said: bytes) -> Joint:
+    def joint(self, said: bytes) -> RecordedExchange:
         """What the present plan has done together with the other nodes."""
-        return Joint(self, said, self._agreed, tuple(self._used))
+        return RecordedExchange(self, said, self._agreed, tuple(self._used))
 
     def has(self, stages: Sequence[Staged]) -> bool:
         """Whether what was staged still is; it counts as used now."""
@@ -139,13 +139,14 @@ class World:
         """
         return self.result(self._thread.submit(self._ask, Gather(data))).data
 
-    def stage(self, sends: Sequence[Part], receives: Sequence[Part], nbytes: int, device: Device) -> Staged:
+    def stage(self, sends: Sequence[SharedRange], receives: Sequence[SharedRange], nbytes: int,
+              device: Device) -> Staged:
         """Memory of so many bytes, and what is moved each time; the same for equal arguments."""
         key = tuple(sends), tuple(receives), nbytes
         if key not in self._stages:
             self._numbers += 1
             memory = Payload.create(nbytes)
-            self._tell(Stage(self._numbers, *key[:2]), memory.descriptor)
+            self._tell(StagedExchange(self._numbers, *key[:2]), memory.descriptor)
             device.pin(memory.array)
             self._stages[key] = Staged(self._numbers, memory, device)
         self._stages.move_to_end(key)
@@ -232,7 +233,7 @@ class World:
             staged.device.unpin(staged.memory.array)
 
 
-def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: False) -> World:
+def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: False) -> JoinedWorld:
     """Join a world, which the first worker starts.
 
     Raises
@@ -262,7 +263,7 @@ def join(wanted: Wanted, deadline: float, is_over: Callable[[], bool] = lambda: 
                 undo.callback(connection.close)
             finally:
                 path.unlink(missing_ok=True)
-        world = World(joined, connection, launcher)
+        world = JoinedWorld(joined, connection, launcher)
         undo.pop_all()
     _log.info("rank %d of %d of world %s has joined", joined.rank, joined.size, wanted.key.hex()[:16])
     return world

@@ -58,7 +58,7 @@ class Halo:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeStep:
     """Fill ghost cells of all blocks, edges and corners too. The values of a name do not change: ghosts are no part."""
 
     label: str
@@ -66,10 +66,10 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Stencil:
+class StencilStep:
     """Compute every cell of the grid anew, by the launch of that index among the plan's stencils.
 
-    It reads ghost cells as the last :class:`Exchange` before it left them; those of its result hold nothing.
+    It reads ghost cells as the last :class:`ExchangeStep` before it left them; those of its result hold nothing.
     """
 
     label: str
@@ -78,7 +78,7 @@ class Stencil:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One stencil of a loop, after the exchange that it needs; ``label`` is as in :class:`Stencil`."""
+    """One stencil of a loop, after the exchange that it needs; ``label`` is as in :class:`StencilStep`."""
 
     label: str
     halos: tuple[Halo, ...]
@@ -86,7 +86,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Iterate:
+class IterateStep:
     """Do the phases in order, ``steps`` times.
 
     With ``until`` at or above 0, stop after a step whose number ``every`` divides and in which no cell of a field that
@@ -111,7 +111,7 @@ class Iterate:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowStep:
     """Of each block only those cells that lie in a window of the grid: from, to (without) and every so many cells.
 
     Along each axis. The steps are 1 or more. What is left are plain blocks, some of which may have no cells.

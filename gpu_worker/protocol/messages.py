@@ -15,36 +15,36 @@ from dataclasses import dataclass
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.grids import Iterated, World
 from gpu_worker.protocol.plans import (  # noqa: F401 - plans are messages too
+    Accumulators,
     Argument,
-    Array,
-    Exec,
-    Fetch,
+    ArrayArgument,
+    ExecStep,
+    FetchStep,
     Field,
     FieldFold,
-    Fold,
-    FoldByKey,
-    FoldInside,
+    FoldByKeyStep,
+    FoldInsideStep,
+    FoldStep,
     In,
     Input,
-    Keep,
-    Keys,
+    KeepStep,
+    KeysStep,
     Launch,
-    Load,
-    MapFold,
+    LoadStep,
+    MapFoldStep,
     Module,
     Out,
-    Partial,
     Plan,
     Preparation,
-    Put,
-    Scalar,
+    PutStep,
+    ScalarArgument,
     Signature,
     StencilLaunch,
     Step,
-    ToDevice,
-    ToHost,
+    ToDeviceStep,
+    ToHostStep,
     Value,
-    Values,
+    ValuesStep,
     Variant,
 )
 from gpu_worker.protocol.version import PROTOCOL
@@ -57,7 +57,7 @@ VERSION = PROTOCOL
 
 @filled
 @dataclass(frozen=True)
-class Constant:
+class ArgumentValue:
     """The value of an argument: its bytes here, or at ``offset`` of the payload when they are many."""
 
     dtype: str
@@ -113,7 +113,7 @@ class Run:
     key: bytes
     plan: bytes
     vrdds: tuple[int, ...]
-    values: tuple[Constant, ...]
+    values: tuple[ArgumentValue, ...]
     world: World | None = None
     released: tuple[int, ...] = ()
     profile: bool = False
@@ -124,7 +124,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """A piece of the blocks of the one partition that a plan starts from, to be copied to their device.
 
     The blocks lie one behind the other as in a payload, and the pieces come in order, ``offset`` being that of the
@@ -182,7 +182,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Hold what the snapshot ``source`` has as a VRDD of a number of its own; answered by `Described`.
+    """Hold what the snapshot ``source`` has as a VRDD of a number of its own; answered by `DescribedVrdd`.
 
     Where an ``owner`` is named it is the copy of that worker's part, which this one holds.
     """
@@ -222,7 +222,7 @@ class Meet:
     workers: tuple[str, ...]
 
 
-Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Meet | Piece
+Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Abandon | Meet | Chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class FoldedField:
 @filled
 @dataclass(frozen=True)
 class Folded:
-    """The result of a :class:`Fold` or :class:`FoldByKey`. Without records it has no fields and ``count`` is 0.
+    """The result of a :class:`FoldStep` or :class:`FoldByKeyStep`. Without records it has no fields and ``count`` is 0.
 
     ``counts`` is the offset of the number of records for each key (int64), or -1.
     """
@@ -301,7 +301,7 @@ class Ran:
 
     What it fetched or folded is in ``data`` where that is small. Else it is in the reply's payload, or, where
     ``placed`` is not 0, so many bytes of it where the request's payload had a place for results. ``iterated`` has one
-    for each :class:`~gpu_worker.protocol.grids.Iterate`.
+    for each :class:`~gpu_worker.protocol.grids.IterateStep`.
     """
 
     number: int
@@ -328,7 +328,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedVrdd:
     """What is held of a VRDD."""
 
     number: int
@@ -393,7 +393,7 @@ class Reported:
     repeated: int = 0
 
 
-Reply = Ran | Described | Done | Reported | Failure
+Reply = Ran | DescribedVrdd | Done | Reported | Failure
 
 
 # -- greeting ---------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ RECYCLED_BYTES = 512 << 20
 KEPT_MEMORIES = 2
 #: For how many seconds after it sent a request a client takes it that they are still kept.
 MAPPED_SECONDS = 1.0
-#: Bytes that tell whether a piece of a partition is copied; see :class:`~gpu_worker.protocol.messages.Piece`.
+#: Bytes that tell whether a piece of a partition is copied; see :class:`~gpu_worker.protocol.messages.Chunk`.
 MARK_BYTES = 8
 #: Bytes from which an array is written rather than stored.
 WRITE_FROM = 1 << 16

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 
 from gpu_worker.protocol.codec import encode
-from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Stencil, Window
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, IterateStep, StencilStep, WindowStep
 
 DIGEST_BYTES = 16
 
@@ -40,29 +40,29 @@ class Signature:
 # -- a plan -----------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PutStep:
     """Start from the records in the request's payload, in the worker's host memory."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadStep:
     """Start from what the worker holds under the VRDD's number in a slot of the request."""
 
     slot: int
 
 
 @dataclass(frozen=True, slots=True)
-class ToDevice:
+class ToDeviceStep:
     """Copy to the device, where a copy is not there yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class ToHost:
+class ToHostStep:
     """Copy to the worker's host memory, where a copy is not there yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exec:
+class ExecStep:
     """Launch a kernel on every block: the one that its variant says. ``label`` is what errors call it."""
 
     label: str
@@ -83,7 +83,7 @@ class FieldFold:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldStep:
     """Fold all records of the worker's partitions into one.
 
     ``over`` says what a record is: "rows" of the partition's only block, or "blocks".
@@ -94,7 +94,7 @@ class Fold:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldByKey:
+class FoldByKeyStep:
     """Fold those rows of the worker's partitions that have one key: an integer below ``groups`` in field ``key``."""
 
     key: str
@@ -103,8 +103,9 @@ class FoldByKey:
 
 
 @dataclass(frozen=True, slots=True)
-class FoldInside:
-    """Fold inside each record, along its leading axis; ``over`` is as in :class:`Fold`, ``label`` as in :class:`Exec`.
+class FoldInsideStep:
+    """Fold inside each record, along its leading axis; ``over`` is as in :class:`FoldStep`, ``label`` as in
+    :class:`ExecStep`.
     """
 
     label: str
@@ -113,11 +114,12 @@ class FoldInside:
 
 
 @dataclass(frozen=True, slots=True)
-class MapFold:
+class MapFoldStep:
     """Launch a kernel on every block that folds what it computes; its variant's launch says what it leaves.
 
-    ``how`` is "inside": each block becomes its folded record; "all": as :class:`Fold`; "key": as :class:`FoldByKey`,
-    for keys below ``groups`` that the kernel calls ``key``. The kernel stands among those of :class:`Exec`.
+    ``how`` is "inside": each block becomes its folded record; "all": as :class:`FoldStep`; "key": as
+    :class:`FoldByKeyStep`, for keys below ``groups`` that the kernel calls ``key``. The kernel stands among those of
+    :class:`ExecStep`.
     """
 
     label: str
@@ -128,17 +130,17 @@ class MapFold:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class KeysStep:
     """Keep the keys alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ValuesStep:
     """Forget the keys."""
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepStep:
     """Make the value resident under the VRDD's number in a slot, once complete; ``place`` is "host" or "device"."""
 
     slot: int
@@ -147,7 +149,7 @@ class Keep:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class FetchStep:
     """Return the value in the reply's payload: its first ``limit`` records, or all where that is below 0.
 
     ``over`` says what a record is: "rows" of the partition's only block, or "blocks". Pairs are returned whole.
@@ -157,8 +159,9 @@ class Fetch:
     over: str
 
 
-Step = (Put | Load | ToDevice | ToHost | Exec | Fold | Keys | Values | Keep | Fetch | FoldByKey | FoldInside | MapFold
-        | Exchange | Stencil | Iterate | Window)
+Step = (PutStep | LoadStep | ToDeviceStep | ToHostStep | ExecStep | FoldStep | KeysStep | ValuesStep | KeepStep
+        | FetchStep | FoldByKeyStep | FoldInsideStep | MapFoldStep
+        | ExchangeStep | StencilStep | IterateStep | WindowStep)
 
 
 #: The name, in a compiler's messages, of the assertions that a client may put behind a kernel's source.
@@ -194,7 +197,7 @@ class Out:
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarArgument:
     """A scalar argument that belongs to the plan, such as an extent; little-endian bytes of its dtype."""
 
     dtype: str
@@ -209,18 +212,18 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
+class ArrayArgument:
     """The address of the value in a slot of the request."""
 
     slot: int
 
 
-Argument = In | Out | Scalar | Value | Array
+Argument = In | Out | ScalarArgument | Value | ArrayArgument
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
-    """An array of accumulators that each thread block of a :class:`MapFold`'s kernel leaves.
+class Accumulators:
+    """An array of accumulators that each thread block of a :class:`MapFoldStep`'s kernel leaves.
 
     ``operator`` joins them; ``accumulator`` is their C++ type (``fold.h``), and a block leaves ``width`` of them: an
     element's own parts (two of a complex number), by element, by key. ``guard`` is "" for the field itself, or what
@@ -264,7 +267,7 @@ class Launch:
     each multiprocessor, with 0 as many as tiles. The kernel's parameters are ``const long long* works`` (entry, first
     row and rows of each work), ``void* const* ports`` (for each entry the addresses of its :class:`In` and :class:`Out`
     arguments, in their order), an address for each of ``partials``, and the other arguments in their order. Work i
-    leaves its partial at ``[i * width]``; of a :class:`MapFold`, ``outputs`` says what the folded fields look like.
+    leaves its partial at ``[i * width]``; of a :class:`MapFoldStep`, ``outputs`` says what the folded fields look like.
     On devices with clusters, ``cluster`` neighbouring thread blocks share a work.
     With ``preparation`` there is an address between the partials and the other arguments, of what it made. A ``whole``
     launch takes each block as one row.
@@ -284,7 +287,7 @@ class Launch:
     keyless: bool = False
     tile: int = 0
     waves: float = 0.0
-    partials: tuple[Partial, ...] = ()
+    partials: tuple[Accumulators, ...] = ()
     preparation: Preparation | None = None
     cluster: int = 1
     initial: tuple[bytes, ...] = ()
@@ -320,8 +323,8 @@ class StencilLaunch:
 class Variant:
     """What a plan means for input blocks of one signature.
 
-    ``launches`` has one for each :class:`Exec` and :class:`MapFold`; ``layouts`` and ``counts`` give the layout and
-    the number of records at each :class:`Keep`, where a count of -1 means as in the input.
+    ``launches`` has one for each :class:`ExecStep` and :class:`MapFoldStep`; ``layouts`` and ``counts`` give the layout
+    and the number of records at each :class:`KeepStep`, where a count of -1 means as in the input.
     """
 
     signature: Signature
@@ -352,8 +355,8 @@ class Input:
 class Plan:
     """Run ``steps`` on each of ``inputs``. ``devices`` are the GPU addresses Spark assigned, or none.
 
-    Where the blocks are those of a ``grid``, a kernel of an :class:`Exec` gets each with its ghost cells around it, and
-    what it writes of that shape has ghost cells, too, which hold nothing; all other steps see the blocks without.
+    Where the blocks are those of a ``grid``, a kernel of an :class:`ExecStep` gets each with its ghost cells around it,
+    and what it writes of that shape has ghost cells, too, which hold nothing; all other steps see the blocks without.
     """
 
     steps: tuple[Step, ...]

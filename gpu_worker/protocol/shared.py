@@ -20,7 +20,7 @@ from gpu_worker.protocol.payload import Payload
 INLINE_BYTES = 1 << 16
 
 
-class Loan:
+class BufferLease:
     """A use of a memory. Whoever has it may rely on what he put there.
 
     Parameters
@@ -63,7 +63,7 @@ class Shared:
 
     __slots__ = ("_nbytes", "loan")
 
-    def __init__(self, loan: Loan, nbytes: int):
+    def __init__(self, loan: BufferLease, nbytes: int):
         self.loan = loan
         self._nbytes = nbytes
 
@@ -83,23 +83,23 @@ class Shared:
         return bytes, (bytes(self),)
 
 
-class Lender(Protocol):
+class BufferPool(Protocol):
     """What has memories that a worker has mapped."""
 
-    def lend(self, size: int) -> Loan | None:
+    def lend(self, size: int) -> BufferLease | None:
         """Memory of at least so many bytes, if there is some that nobody uses."""
 
 
 class _Lenders(threading.local):
     """The lender that a thread used last."""
 
-    last: Lender | None = None
+    last: BufferPool | None = None
 
 
 _lenders = _Lenders()
 
 
-def prefer(lender: Lender | None) -> None:
+def prefer(lender: BufferPool | None) -> None:
     """Let the calling thread capture into what this lender has, as it is likely to send it there."""
     _lenders.last = lender
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gpu_worker.protocol.errors import VisparkError
-from gpu_worker.protocol.messages import Piece, Request
+from gpu_worker.protocol.messages import Chunk, Request
 from gpu_worker.protocol.system import as_error, start_thread, system_call
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.server.payload_cache import KEPT_SECONDS
@@ -98,7 +98,7 @@ class Arrivals:
         asked: Asked | None
         try:
             asked = followed.connection.receive(Request)
-            if isinstance(asked[0], Piece) and asked[0].offset:
+            if isinstance(asked[0], Chunk) and asked[0].offset:
                 if followed.take(asked):
                     return
                 asked = None

@@ -25,15 +25,15 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from gpu_worker.execution.in_flight import Flight
+from gpu_worker.execution.in_flight import Submission
 from gpu_worker.protocol.codec import decode
 from gpu_worker.protocol.control import NOT_TAKEN, VISITOR, Configuration, Door, HandOver, Registration, Taken
 from gpu_worker.protocol.errors import OutOfMemory, OutOfResources, ProtocolError, VisparkError, WorkerLost
-from gpu_worker.protocol.messages import VERSION, Done, Greeting, Piece, Reply, Request, Welcome
+from gpu_worker.protocol.messages import VERSION, Chunk, Done, Greeting, Reply, Request, Welcome
 from gpu_worker.protocol.system import as_error, refused, start_thread, system_call
 from gpu_worker.protocol.wire import LINGER_SECONDS, Connection, CutOff, close_all, failure_of
 from gpu_worker.server.chunk_reader import Arrivals, Asked
-from gpu_worker.server.handlers import Worker
+from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
 from gpu_worker.server.tcp import Guard
 from gpu_worker.system import log
@@ -71,12 +71,12 @@ class Service:
     """
 
     def __init__(self, configuration: Configuration, listener: socket.socket,
-                 make_worker: Callable[..., Worker] = Worker):
+                 make_worker: Callable[..., SessionWorker] = SessionWorker):
         self._configuration = configuration
         self._listener = listener
         self._make_worker = make_worker
         self._box: BlackBox | None = None
-        self._worker: Future[Worker] = Future()
+        self._worker: Future[SessionWorker] = Future()
         self._watcher = Watcher()
         self._lock = threading.Lock()
         #: Where the next request is looked for: one thread at a time, and none while another begins with a request.
@@ -113,7 +113,7 @@ class Service:
             self._watcher.wait(patience)
         return self._drain(_DRAIN_SECONDS) and self._close()
 
-    def _opened(self) -> Worker:
+    def _opened(self) -> SessionWorker:
         mine = self._configuration
         with system_call("the record of what a device process does"):
             self._box = BlackBox(Path(mine.box), epoch=mine.epoch)
@@ -321,7 +321,7 @@ class Service:
             connection.send(self._welcome(worker, message), Greeting)
             of = Reply
             failpoint("welcomed")
-            with contextlib.closing(worker.payloads()) as payloads, Ahead(connection, worker) as ahead:
+            with contextlib.closing(worker.payloads()) as payloads, UnansweredPlans(connection, worker) as ahead:
                 def served(asked: Asked) -> bool:
                     """Answer a request; whether further pieces are to come that are only to be enqueued."""
                     _answer(connection, asked, worker, payloads, ahead)
@@ -351,20 +351,20 @@ class Service:
                 connection.send(failure_of(as_error(error)), of)
             raise
 
-    def _welcome(self, worker: Worker, message: HandOver) -> Welcome:
+    def _welcome(self, worker: SessionWorker, message: HandOver) -> Welcome:
         return Welcome(VERSION, self._configuration.worker, self._configuration.epoch, os.getpid(), worker.devices,
                        worker.room, message.door.reach if message.door else None)
 
 
-class Ahead:
+class UnansweredPlans:
     """The plans of a connection that were begun and not answered, in order."""
 
-    def __init__(self, connection: Connection, worker: Worker):
+    def __init__(self, connection: Connection, worker: SessionWorker):
         self._connection = connection
         self._worker = worker
-        self._flights: deque[Flight] = deque()
+        self._flights: deque[Submission] = deque()
 
-    def add(self, flight: Flight) -> None:
+    def add(self, flight: Submission) -> None:
         self._flights.append(flight)
 
     def answer_until_input(self) -> None:
@@ -377,7 +377,7 @@ class Ahead:
         while self._flights:
             self._answer_first()
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> UnansweredPlans:
         return self
 
     def __exit__(self, *_) -> None:
@@ -391,16 +391,17 @@ class Ahead:
         _reply(self._connection, handling)
 
 
-def _answer(connection: Connection, asked: Asked, worker: Worker, payloads: Payloads, ahead: Ahead) -> None:
+def _answer(connection: Connection, asked: Asked, worker: SessionWorker, payloads: Payloads,
+            ahead: UnansweredPlans) -> None:
     """Answer one request, after those before it, unless it is only begun."""
     request, descriptors = asked
     with _Handling(request.number) as handling:
         failpoint("request-received")
-        if isinstance(request, Piece):
+        if isinstance(request, Chunk):
             worker.take(request, descriptors, payloads)
             return
         begun = worker.begin(request, descriptors, payloads)
-        if isinstance(begun, Flight):
+        if isinstance(begun, Submission):
             ahead.add(begun)
             return
         handling.reply, handling.results = begun

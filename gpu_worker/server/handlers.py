@@ -1,6 +1,7 @@
 """The requests of a device process: what is asked of the session's partitions, and the answers.
 
-One :class:`Worker` per device process. Each connection calls :meth:`Worker.handle` from a thread of its own.
+One :class:`SessionWorker` per device process. Each connection calls :meth:`SessionWorker.handle` from a thread of its
+own.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from functools import partial
 from typing import NoReturn
 
 from gpu_worker.device import open_devices
-from gpu_worker.execution.chunked_input import Intake
+from gpu_worker.execution.chunked_input import ChunkedInput
 from gpu_worker.execution.executor import Execution
 from gpu_worker.execution.grid.state import Grids
-from gpu_worker.execution.in_flight import Flight, Line
+from gpu_worker.execution.in_flight import InFlightQueue, Submission
 from gpu_worker.execution.payload_copies import Passages
-from gpu_worker.execution.plan_cache import Plans, Prepared
+from gpu_worker.execution.plan_cache import DecodedPlan, DecodedPlans
 from gpu_worker.execution.replay import Recording
-from gpu_worker.execution.replay_branches import Branching
+from gpu_worker.execution.replay_branches import LoopReplay
 from gpu_worker.execution.scratch import Arguments
 from gpu_worker.execution.streams import LANES, StreamPool, Streams
 from gpu_worker.execution.verification import verify_request
-from gpu_worker.memory.registry import Names
-from gpu_worker.mpi.world import World, check_nodes
+from gpu_worker.memory.registry import Registry
+from gpu_worker.mpi.world import JoinedWorld, check_nodes
 from gpu_worker.protocol.errors import (
     KernelFault,
     NodeSilent,
@@ -39,14 +40,14 @@ from gpu_worker.protocol.errors import (
 )
 from gpu_worker.protocol.messages import (
     Abandon,
+    Chunk,
     Describe,
-    Described,
+    DescribedVrdd,
     DeviceMemory,
     Done,
     HoldCopy,
-    Load,
+    LoadStep,
     Meet,
-    Piece,
     Ran,
     Release,
     Reply,
@@ -63,7 +64,7 @@ from gpu_worker.protocol.messages import (
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.wire import close_all, failure_of
 from gpu_worker.server.payload_cache import KEPT_SECONDS, Payloads
-from gpu_worker.server.snapshots import Snapshots
+from gpu_worker.server.snapshots import ProcessSnapshots
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.failpoints import failpoint
 
@@ -79,7 +80,7 @@ Answer = tuple[Reply, list[int]]
 POISONED = 70
 
 
-class Worker:
+class SessionWorker:
     """One session's partitions on one node.
 
     Parameters
@@ -105,12 +106,12 @@ class Worker:
         self.devices = tuple(device.name for device in devices)
         self.room = min(device.room for device in devices)
         self._pool = StreamPool(devices)
-        self._names = Names(epoch)
-        self._plans = Plans(self._close_recording)
+        self._names = Registry(epoch)
+        self._plans = DecodedPlans(self._close_recording)
         self._grids = Grids()
-        self._snapshots = Snapshots(session, secret, options, self._names, self._pool)
+        self._snapshots = ProcessSnapshots(session, secret, options, self._names, self._pool)
         self._box = box
-        self._line = Line(box)
+        self._line = InFlightQueue(box)
         self._requests = self._repeated = 0
         #: The numbers of the plans that are under way.
         self._running: set[int] = set()
@@ -125,9 +126,9 @@ class Worker:
     def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer:
         """Answer one request, as :meth:`begin` and :meth:`finish` do."""
         begun = self.begin(request, descriptors, payloads)
-        return self.finish(begun) if isinstance(begun, Flight) else begun
+        return self.finish(begun) if isinstance(begun, Submission) else begun
 
-    def begin(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer | Flight:
+    def begin(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer | Submission:
         """Answer one request, or begin with it, for :meth:`finish` to give the answer.
 
         ``descriptors`` become the worker's; those returned are to be sent with the reply and closed by the caller.
@@ -156,7 +157,7 @@ class Worker:
         finally:
             self._running.discard(request.number)
 
-    def take(self, piece: Piece, descriptors: list[int], payloads: Payloads) -> None:
+    def take(self, piece: Chunk, descriptors: list[int], payloads: Payloads) -> None:
         """Have a piece copied to its device; there is no answer. What came of the partition goes where one cannot be.
 
         Arguments and errors are those of :meth:`begin`.
@@ -173,12 +174,12 @@ class Worker:
             payloads.drop()
             raise
 
-    def _served(self, request: Run, descriptors: list[int], payloads: Payloads) -> Answer | Flight:
+    def _served(self, request: Run, descriptors: list[int], payloads: Payloads) -> Answer | Submission:
         self._running.add(request.number)
         with self._box.serving(request.number):
             return self._run(request, payloads, *descriptors)
 
-    def finish(self, flight: Flight) -> Answer:
+    def finish(self, flight: Submission) -> Answer:
         """The answer to a request that was begun. Raises as :meth:`begin` does."""
         try:
             self._line.finish(flight)
@@ -188,7 +189,7 @@ class Worker:
         log.debug("plan %d: %.6f s", flight.reply.number, total)
         return self._told(replace(flight.reply, times=Times(total, 0.0))), []
 
-    def is_done(self, flight: Flight) -> bool:
+    def is_done(self, flight: Submission) -> bool:
         """Whether a request that was begun can be answered at once."""
         self._line.settle()
         return flight.done
@@ -243,11 +244,11 @@ class Worker:
 
     # -- one method per request ---------------------------------------------------------------------------------------
 
-    def _intake(self, piece: Piece, memory: Payload) -> Intake:
+    def _intake(self, piece: Chunk, memory: Payload) -> ChunkedInput:
         self._names.admit(piece.epoch)
-        return Intake(piece.key, self._plans.get(piece.key, piece.plan), self._pool, memory)
+        return ChunkedInput(piece.key, self._plans.get(piece.key, piece.plan), self._pool, memory)
 
-    def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Flight:
+    def _run(self, request: Run, payloads: Payloads, descriptor: int | None = None) -> Answer | Submission:
         number = request.memory
         payload = payloads.find(number) if descriptor is None else payloads.receive(descriptor, number)
         again = False
@@ -271,7 +272,7 @@ class Worker:
                     raise WorldLost("a plan begins anew on all nodes, as memory that others worked in was given back "
                                     f"for it: {error.message}", error.place) from error
                 found = self._anew(request, plan, payload)
-            again = isinstance(found, Flight) or not found[0].retained
+            again = isinstance(found, Submission) or not found[0].retained
             if request.save is not None:
                 self._save(request.save, found)
         except VisparkError as error:
@@ -282,15 +283,15 @@ class Worker:
             payloads.drop()
             if payload is not None:
                 payloads.done(again=again)
-        if isinstance(found, Flight):
+        if isinstance(found, Submission):
             return found
         reply, fetched = found
         log.debug("plan %d: %d partitions, %.6f s", request.number, len(plan.plan.inputs), reply.times.total)
         return self._told(reply), [] if fetched is None else [fetched.release()]
 
-    def _save(self, save: Save, found: tuple[Ran, Payload | None] | Flight) -> None:
+    def _save(self, save: Save, found: tuple[Ran, Payload | None] | Submission) -> None:
         """Take a snapshot of what a plan keeps, which is bound once the plan is complete."""
-        if isinstance(found, Flight):
+        if isinstance(found, Submission):
             self._line.finish(found)
         self._snapshots.begin(save)
 
@@ -298,8 +299,8 @@ class Worker:
         """A reply that says which snapshots are complete."""
         return replace(reply, saved=self._snapshots.saved) if self._snapshots.saved else reply
 
-    def _again(self, request: Run, plan: Prepared,
-               payload: Payload | None) -> tuple[Ran, Payload | None] | Flight | None:
+    def _again(self, request: Run, plan: DecodedPlan,
+               payload: Payload | None) -> tuple[Ran, Payload | None] | Submission | None:
         """The answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled."""
         if request.profile or not 0 <= plan.source < len(request.vrdds):
             return None
@@ -323,7 +324,7 @@ class Worker:
                 return None
             started = time.monotonic()
             try:
-                if not isinstance(recording, Branching):
+                if not isinstance(recording, LoopReplay):
                     flight = recording.begin(request, arguments, self._box, self._names, self._line)
                     self._grids.turn_done(request.world)
                     self._repeated += 1
@@ -338,7 +339,7 @@ class Worker:
                 self._close_recording(each)
         return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
 
-    def _agreed(self, request: Run, plan: Prepared) -> tuple[World | None, tuple[bytes, ...]] | None:
+    def _agreed(self, request: Run, plan: DecodedPlan) -> tuple[JoinedWorld | None, tuple[bytes, ...]] | None:
         """The world of a plan, and what its ranks say of it; nothing where the plan was not noted in that world.
 
         One rank may do again what another one does anew: both ask the others once, and then exchange the same cells.
@@ -350,8 +351,8 @@ class Worker:
         joint = None if world is None else plan.recordings.joint(version, world)
         return None if joint is None else (joint.world, joint.world.agree(joint.said))
 
-    def _anew(self, request: Run, plan: Prepared, payload: Payload | None,
-              intake: Intake | None = None) -> tuple[Ran, Payload | None]:
+    def _anew(self, request: Run, plan: DecodedPlan, payload: Payload | None,
+              intake: ChunkedInput | None = None) -> tuple[Ran, Payload | None]:
         with ExitStack() as stack:
             self._grids.await_turn(request.world, time.monotonic() + request.seconds, _WORLD_SECONDS)
             stack.enter_context(self._grids.turns(plan.plan))
@@ -364,15 +365,15 @@ class Worker:
             self._grids.turn_done(request.world)
             return answer
 
-    def _recording(self, request: Run, plan: Prepared) -> Recording:
+    def _recording(self, request: Run, plan: DecodedPlan) -> Recording:
         """Where to note how a plan runs."""
         if plan.branches:
-            return Branching(request, plan.source, self._names, plan.recordings.free())
+            return LoopReplay(request, plan.source, self._names, plan.recordings.free())
         room = plan.recordings.room()
         return Recording(request, plan.source, self._names, () if room is None else (room,), plan.recordings.lent(),
                          None if plan.keeps else Passages())
 
-    def _done_anew(self, request: Run, plan: Prepared, payload: Payload | None, intake: Intake | None,
+    def _done_anew(self, request: Run, plan: DecodedPlan, payload: Payload | None, intake: ChunkedInput | None,
                    recording: Recording | None) -> tuple[Ran, Payload | None]:
         lanes = 1 if recording else min(LANES, len(plan.plan.inputs))
         streams = Streams(self._pool, lanes, record=recording is not None,
@@ -386,7 +387,7 @@ class Worker:
             if recording is not None:
                 self._keep(request, plan, recording)
 
-    def _may_record(self, request: Run, plan: Prepared) -> bool:
+    def _may_record(self, request: Run, plan: DecodedPlan) -> bool:
         """Whether to note how a plan runs, as it is likely to come again."""
         if request.profile or not plan.may_be_recorded or plan.source >= len(request.vrdds):
             return False
@@ -397,21 +398,21 @@ class Worker:
         return (plan.plan.grid is None or self._names.lies_in_patches(source)) \
             and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self._plans.has_room)
 
-    def _has_tried_patches(self, request: Run, plan: Prepared) -> bool:
+    def _has_tried_patches(self, request: Run, plan: DecodedPlan) -> bool:
         """Whether a plan may have wanted memory to leave patches in place of what it read, as it does once."""
         return request.world is None and 0 <= plan.source < len(request.vrdds) and \
             self._names.has_tried_patches(request.vrdds[plan.source])
 
-    def _joined(self, request: Run, plan: Prepared) -> World | None:
+    def _joined(self, request: Run, plan: DecodedPlan) -> JoinedWorld | None:
         """The MPI world that a plan wants, which is joined if need be."""
         wanted, first = request.world, plan.plan.steps[0] if plan.plan.steps else None
-        if wanted is not None and not self._grids.is_joined(wanted) and isinstance(first, Load):
+        if wanted is not None and not self._grids.is_joined(wanted) and isinstance(first, LoadStep):
             # A process that lacks the data need not come, and the others need not wait until it did.
             self._names.require(request.vrdds[first.slot], [part.partition for part in plan.plan.inputs])
         now = time.monotonic()
         return self._grids.world(wanted, now + request.seconds, now + min(request.seconds, _WORLD_SECONDS))
 
-    def _keep(self, request: Run, plan: Prepared, recording: Recording) -> None:
+    def _keep(self, request: Run, plan: DecodedPlan, recording: Recording) -> None:
         """Keep a recording, if it became one that is of use."""
         plan.recordings.refused |= recording.refused
         if recording.has_kept_lent:
@@ -437,7 +438,7 @@ class Worker:
 
     def _describe(self, request: Describe) -> tuple[Reply, list[int]]:
         signatures, held = self._names.describe(request.vrdd, request.partitions)
-        return Described(request.number, signatures, held), []
+        return DescribedVrdd(request.number, signatures, held), []
 
     def _release(self, request: Release) -> tuple[Reply, list[int]]:
         self._forget(request.vrdds)

@@ -9,10 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from gpu_worker.device.base import Device
-from gpu_worker.execution.chunked_input import Intake
+from gpu_worker.execution.chunked_input import ChunkedInput
 from gpu_worker.execution.streams import PIN_FROM
 from gpu_worker.protocol.errors import ProtocolError
-from gpu_worker.protocol.messages import Piece, Run
+from gpu_worker.protocol.messages import Chunk, Run
 from gpu_worker.protocol.payload import KEPT_MEMORIES, RECYCLED_BYTES, Payload, identity
 
 #: How long a connection may be silent before its memory is let go of, in seconds.
@@ -36,7 +36,7 @@ class Payloads:
         self._current: tuple[Hashable, Payload] | None = None
         #: By number, or by what descriptors of it have in common; the one that was used last is the last.
         self._kept: OrderedDict[Hashable, Payload] = OrderedDict()
-        self._intake: Intake | None = None
+        self._intake: ChunkedInput | None = None
 
     def receive(self, descriptor: int, number: int = 0) -> Payload:
         """The memory of a descriptor, mapped, and pinned where it is large; :meth:`done` must follow.
@@ -109,7 +109,7 @@ class Payloads:
         """Whether one does whose copies go on by themselves."""
         return self._intake is not None and self._intake.device.asynchronous
 
-    def begin(self, descriptor: int, begun: Callable[[Payload], Intake]) -> None:
+    def begin(self, descriptor: int, begun: Callable[[Payload], ChunkedInput]) -> None:
         """Have the pieces of a partition come, which lie in this memory.
 
         Raises
@@ -124,7 +124,7 @@ class Payloads:
         finally:
             self.done(again=True)
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: Chunk) -> None:
         """Add a piece to the blocks that come so.
 
         Raises
@@ -136,7 +136,7 @@ class Payloads:
             raise ProtocolError(f"a piece came from byte {piece.offset} on without those before it")
         self._intake.take(piece)
 
-    def blocks(self, request: Run) -> Intake | None:
+    def blocks(self, request: Run) -> ChunkedInput | None:
         """The blocks that a plan starts from, where they came in pieces, all copied; others go.
 
         Raises

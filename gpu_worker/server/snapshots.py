@@ -21,9 +21,9 @@ from gpu_worker.client.connection import connect
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.execution.streams import StreamPool
 from gpu_worker.memory.grid.boxes import Box, Triple
-from gpu_worker.memory.grid.layout import Layout, PackedLayout, Window
-from gpu_worker.memory.partition import Array, Partition
-from gpu_worker.memory.registry import Names
+from gpu_worker.memory.grid.layout import BlockWindow, PackedLayout, PatchLayout
+from gpu_worker.memory.partition import HeldArray, Partition
+from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
 from gpu_worker.protocol.messages import (
@@ -65,7 +65,7 @@ class SavedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class SavedWindow:
-    """As :class:`~gpu_worker.memory.grid.layout.Window`: the cells of patch and block, and the patch's ghosts.
+    """As :class:`~gpu_worker.memory.grid.layout.BlockWindow`: the cells of patch and block, and the patch's ghosts.
 
     ``packed`` says that it is laid out as kernels of others take it.
     """
@@ -102,7 +102,7 @@ class SavedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class SnapshotDescription:
     """What lies in a snapshot."""
 
     buffers: tuple[SavedBuffer, ...]
@@ -120,7 +120,7 @@ class Kept:
 
 
 @dataclass
-class Snapshots:
+class ProcessSnapshots:
     """The snapshots of a device process.
 
     Parameters
@@ -129,14 +129,14 @@ class Snapshots:
     secret : bytes
         What daemons know the session by.
     options : SessionOptions
-    names : Names
+    names : Registry
     pool : StreamPool
     """
 
     session: str
     secret: bytes
     options: SessionOptions
-    names: Names
+    names: Registry
     pool: StreamPool
     #: Complete ones, and the one that is being taken.
     _memory: dict[int, Kept] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class Snapshots:
             if not partitions:
                 raise PartitionMissing(f"nothing is held of VRDD {save.vrdd}")
             described, buffers, size = self._described(partitions)
-            text = encode(described, Description)
+            text = encode(described, SnapshotDescription)
             memory = self._room(size + aligned(len(text)), save.needed)
             with self._lock:
                 self._memory[save.number] = Kept(memory, size, len(text))
@@ -292,7 +292,7 @@ class Snapshots:
             for copy in copies.values():
                 copy.memory.close()
 
-    def _described(self, partitions: Sequence[Partition]) -> tuple[Description, list[Buffer], int]:
+    def _described(self, partitions: Sequence[Partition]) -> tuple[SnapshotDescription, list[Buffer], int]:
         """What to copy to where, and the bytes of it all."""
         places: dict[int, int] = {}
         buffers: list[Buffer] = []
@@ -316,7 +316,7 @@ class Snapshots:
             found.append(SavedPartition(partition.index, partition.count, keys, size, partition.layout,
                                         self._number(partition.device), tuple(partition.positions), tuple(blocks)))
             size += aligned(max(keys, 0))
-        return Description(tuple(saved), tuple(found)), buffers, size
+        return SnapshotDescription(tuple(saved), tuple(found)), buffers, size
 
     def _number(self, device: Device) -> int:
         return self.pool.devices.index(device)
@@ -426,7 +426,7 @@ class Snapshots:
             self._let_go(before.memory)
 
     def _restore(self, kept: Kept, vrdd: int, name: str) -> None:
-        described = decode(bytes(kept.memory.view(kept.offset, kept.nbytes)), Description)
+        described = decode(bytes(kept.memory.view(kept.offset, kept.nbytes)), SnapshotDescription)
         buffers = self._filled(kept.memory, described.buffers)
         for saved in described.partitions:
             self.names.bind(vrdd, name, self._partition(saved, buffers, kept.memory))
@@ -457,7 +457,7 @@ class Snapshots:
 
     def _partition(self, saved: SavedPartition, buffers: Sequence[Buffer], memory: Payload) -> Partition:
         keys = None if saved.keys < 0 else memory.view(saved.offset, saved.keys).copy()
-        blocks = [tuple(Array(array.field, buffer=buffers[array.buffer].share(), window=_window(array.window))
+        blocks = [tuple(HeldArray(array.field, buffer=buffers[array.buffer].share(), window=_window(array.window))
                         for array in block) for block in saved.blocks]
         return Partition(saved.index, saved.count, keys, saved.layout, blocks, self._device(saved.device),
                          positions=saved.positions)
@@ -483,7 +483,7 @@ def _persist(leave: Callable[[], None], until: float) -> None:
             time.sleep(_AGAIN_SECONDS)
 
 
-def _saved(window: Window | None) -> SavedWindow | None:
+def _saved(window: BlockWindow | None) -> SavedWindow | None:
     if window is None:
         return None
     layout = window.layout
@@ -491,8 +491,8 @@ def _saved(window: Window | None) -> SavedWindow | None:
                        isinstance(layout, PackedLayout))
 
 
-def _window(saved: SavedWindow | None) -> Window | None:
+def _window(saved: SavedWindow | None) -> BlockWindow | None:
     if saved is None:
         return None
-    layout = (PackedLayout if saved.packed else Layout)(Box(saved.patch_low, saved.patch_high), saved.ghosts)
-    return Window(layout, Box(saved.low, saved.high))
+    layout = (PackedLayout if saved.packed else PatchLayout)(Box(saved.patch_low, saved.patch_high), saved.ghosts)
+    return BlockWindow(layout, Box(saved.low, saved.high))

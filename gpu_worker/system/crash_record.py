@@ -216,14 +216,14 @@ class _Serving:
 # -- the daemon's side ------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class Record:
+class CrashRecord:
     """What a black box says: the process's epoch, and what it is to blame on, if anything."""
 
     epoch: int
     failure: Failure | None
 
 
-def read(path: Path, death_signal: int = 0) -> Record | None:
+def read(path: Path, death_signal: int = 0) -> CrashRecord | None:
     """Read the black box of a process that has died of ``death_signal``; ``None`` where there is none."""
     try:
         data = path.read_bytes()
@@ -232,7 +232,7 @@ def read(path: Path, death_signal: int = 0) -> Record | None:
     if len(data) != _SIZE:
         return None
     magic, epoch = _HEADER.unpack_from(data)
-    return Record(epoch, _verdict(data) or _suspect(data, death_signal)) if magic == _MAGIC else None
+    return CrashRecord(epoch, _verdict(data) or _suspect(data, death_signal)) if magic == _MAGIC else None
 
 
 def _verdict(data: bytes) -> Failure | None:

@@ -21,7 +21,7 @@ from gpu_worker.protocol.messages import Field, Signature
 from tests.golden.harness import record_of
 from vispark.plan.cuda_source import Kernels
 from vispark.plan.exec_call import IN, OUT, compiler_checks, record_exec
-from vispark.translate import Call, fuse, trace
+from vispark.translate import TracedCall, fuse, trace
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURES = ("sm_80", "sm_90")
@@ -112,7 +112,7 @@ def test_nothing_of_16_bits_is_negated_in_16(dtype: str):
     # The assembler of CUDA 13.0 gives 32768 for -32768.
     sums, numbers, rows = _sums if dtype == "int16" else _sums_unsigned, np.zeros(3, dtype), np.zeros((3, 5), dtype)
     for fn, data in ((sums, {"a": numbers, "b": numbers, "n": np.zeros(3, int)}), (_of_rows, {"p": rows, "q": rows})):
-        text = _assembly(fuse((Call(trace(fn)),), record_of(data)).source)
+        text = _assembly(fuse((TracedCall(trace(fn)),), record_of(data)).source)
         assert ".s16" in text and not re.search(r"(neg|sub)\.s16", text)
 
 
@@ -126,7 +126,7 @@ def _sizes(a, b):
 def test_no_size_is_taken_for_never_negative(dtype: str):
     # The assembler takes what abs gives for that, and that of the least integer is negative.
     numbers = np.zeros(3, dtype)
-    text = _assembly(fuse((Call(trace(_sizes)),), record_of({"a": numbers, "b": numbers.astype("int32")})).source)
+    text = _assembly(fuse((TracedCall(trace(_sizes)),), record_of({"a": numbers, "b": numbers.astype("int32")})).source)
     assert not re.search(r"abs\.s\d", text)
     assert re.search(r"neg\.s64" if dtype == "int64" else r"inverse, 1;", text)
 
@@ -140,13 +140,13 @@ def test_nothing_is_chosen_as_the_assembler_chooses_wrongly():
     # that it is at least -1 where no other size is less. The compiler makes min(b, 0) of b if b < 0 else 0.
     whole = record_of({"a": np.zeros(3, "int32"), "b": np.zeros(3, "int32"), "s": np.zeros(3, "int16"),
                        "t": np.zeros(3, "int16")})
-    text = _assembly(fuse((Call(trace(_beyond)),), whole).source)
+    text = _assembly(fuse((TracedCall(trace(_beyond)),), whole).source)
     assert not re.search(r"max\.[su]16|min\.[su]16|neg\.s(16|32)", text)
     for kind, letters in (("float32", "f32"), ("float64", "f64")):
         data = record_of({"a": np.zeros(3, "int32"), "b": np.zeros(3, kind)})
-        text = _assembly(fuse((Call(trace(_of_floats)),), data).source)
+        text = _assembly(fuse((TracedCall(trace(_of_floats)),), data).source)
         assert not re.search(rf"(min|max)\.{letters}", text)
-    text = _assembly(fuse((Call(trace(_size)),), record_of(np.zeros(3, "float32"))).source)
+    text = _assembly(fuse((TracedCall(trace(_size)),), record_of(np.zeros(3, "float32"))).source)
     assert re.search(r"setp\.(num|nan)\.f32", text)
 
 

@@ -10,7 +10,7 @@ from numpy import dot, exp
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.case import Data, rows
 from tests.golden.harness import record_of
-from vispark.translate import Call, Folding, TableKernel, fuse, trace
+from vispark.translate import Folding, TableKernel, TracedCall, fuse, trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +18,7 @@ class Fused:
     """A chain of calls on data, and the fold behind it; ``wanted`` are the outputs asked for."""
 
     shows: str
-    calls: tuple[Call, ...]
+    calls: tuple[TracedCall, ...]
     data: Data
     folding: Folding | None = None
     wanted: frozenset[str] | None = None
@@ -57,8 +57,8 @@ def sums(p, z):
     return np.sum(p), np.dot(p, p), np.sum(z)
 
 
-def _calls(*pairs) -> tuple[Call, ...]:
-    return tuple(Call(trace(function, args), args) for function, *args in pairs for args in [tuple(args)])
+def _calls(*pairs) -> tuple[TracedCall, ...]:
+    return tuple(TracedCall(trace(function, args), args) for function, *args in pairs for args in [tuple(args)])
 
 
 W = rows(1, 40, seed=7)[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source
 from tests.golden.harness import host
-from vispark.translate import Field, Stencil, StencilKernel, specialise_stencil, trace
+from vispark.translate import ElementField, Stencil, StencilKernel, specialise_stencil, trace
 
 REGION = np.dtype([("pitch", "i8"), ("plane", "i8"), ("low", "i4", 3), ("high", "i4", 3), ("origin", "i8", 3),
                    ("shape", "i8", 3)])
@@ -143,7 +143,7 @@ def translated(fn: Callable[..., Any], fields: Mapping[str, np.ndarray], ghost: 
 
 def kernel_of(fn: Callable[..., Any], fields: Mapping[str, np.ndarray], dims: int, *args: Any) -> StencilKernel:
     """The kernel of a function for fields."""
-    described = [Field(name, array.dtype.str) for name, array in fields.items()]
+    described = [ElementField(name, array.dtype.str) for name, array in fields.items()]
     return specialise_stencil(trace(fn, args), described, args, dims=dims)
 
 

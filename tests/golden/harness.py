@@ -18,7 +18,13 @@ from gpu_worker.device.host.compiler import Compiler
 from gpu_worker.device.host.device import HostDevice, HostKernel
 from tests.property.differential.units import LIGHT
 from vispark.translate import trace
-from vispark.translate.codegen.scalar.interface import Call, Field, Record, Structure, TableKernel
+from vispark.translate.codegen.scalar.interface import (
+    ElementField,
+    ElementSpec,
+    ResultStructure,
+    TableKernel,
+    TracedCall,
+)
 from vispark.translate.fusion import fuse
 
 #: Makes the host take the way through shared memory that a GPU takes, and what Hopper has for it.
@@ -57,10 +63,10 @@ def host() -> HostDevice:
     return _Host()
 
 
-def record_of(data: Data) -> Record:
+def record_of(data: Data) -> ElementSpec:
     """What one element of arrays is."""
     fields = data if isinstance(data, Mapping) else {"": data}
-    return Record(tuple(Field(name, array.dtype.str, array.shape[1:]) for name, array in fields.items()))
+    return ElementSpec(tuple(ElementField(name, array.dtype.str, array.shape[1:]) for name, array in fields.items()))
 
 
 def translated(fn: Callable[..., Any], data: Data, *args: Any, staged: bool = False, exact: bool = True) -> list[Any]:
@@ -68,7 +74,7 @@ def translated(fn: Callable[..., Any], data: Data, *args: Any, staged: bool = Fa
 
     ``exact`` keeps multiplication and addition apart, as Python does; ``staged`` takes the way of a GPU.
     """
-    calls = (Call(trace(fn, args), args),)
+    calls = (TracedCall(trace(fn, args), args),)
     kernel = fuse(calls, record_of(data))
     options = (("-fmad=false",) if exact else ()) + (AS_ON_GPU if staged else ())
     blocks = (data,) if staged else parted(data)
@@ -93,7 +99,7 @@ def parted(data: Data) -> tuple[Data, ...]:
     return tuple(data[a:b] for a, b in itertools.pairwise(cuts))
 
 
-def launch(kernel: TableKernel, calls: Sequence[Call], blocks: Sequence[Data], *, options: tuple[str, ...] = (),
+def launch(kernel: TableKernel, calls: Sequence[TracedCall], blocks: Sequence[Data], *, options: tuple[str, ...] = (),
            tiles: int = 1, on: Device | None = None) -> list[dict[str, np.ndarray]]:
     """The outputs of one launch over some blocks, for each block by name; of a fold instead the partials in one dict
     for each work, named by field and guard.
@@ -166,7 +172,7 @@ def _dtype(accumulator: str) -> np.dtype:
                      "int": "i4", "unsigned int": "u4", "long long": "i8", "unsigned long long": "u8"}[accumulator])
 
 
-def build(kernel: TableKernel, structure: Structure, values: Sequence[Any]) -> Any:
+def build(kernel: TableKernel, structure: ResultStructure, values: Sequence[Any]) -> Any:
     """One result out of the outputs' values."""
     if structure.kind == "tuple":
         return tuple(build(kernel, item, values) for item in structure.items)

@@ -11,7 +11,7 @@ import pytest
 from gpu_worker.device.cuda.device import CudaDevice
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import launch, record_of
-from vispark.translate import Call, Folding, fuse, trace
+from vispark.translate import Folding, TracedCall, fuse, trace
 
 RECORDS = 400_000
 
@@ -36,7 +36,7 @@ def test_sums_are_exact_and_the_same_each_time(device: CudaDevice, dtype: str, g
     random = np.random.default_rng(groups)
     numbers = random.integers(0, groups, RECORDS) if keys == "random" else np.full(RECORDS, groups - 1)
     data = {"k": numbers.astype("int32"), "v": _values(spread, dtype)}
-    calls = (Call(trace(_pair)),)
+    calls = (TracedCall(trace(_pair)),)
     kernel = fuse(calls, record_of(data), folding=Folding((FieldFold("1", "add"),), "0", groups))
     runs = [launch(kernel, calls, (data,), tiles=tiles, on=device) for tiles in (1, 1, 4)]
     order, ends = np.argsort(numbers, kind="stable"), np.searchsorted(np.sort(numbers), np.arange(groups + 1))

@@ -15,19 +15,19 @@ from gpu_worker.device.cuda import device as cuda
 from gpu_worker.protocol.messages import (
     Field,
     Input,
-    Keep,
+    KeepStep,
     Plan,
-    Put,
+    PutStep,
     Run,
     SessionOptions,
     Signature,
     Status,
-    ToDevice,
+    ToDeviceStep,
     Variant,
 )
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.server.handlers import Worker
+from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.system.crash_record import BlackBox
 from tests.system.fixtures import local, no_leaks, pytest_runtest_makereport
 from tests.system.topology import Topology
@@ -69,8 +69,8 @@ def test_only_the_assigned_gpus_are_used(devices: list[cuda.CudaDevice], address
     if int(address) >= len(devices):
         pytest.skip("too few GPUs here")
     options = SessionOptions("cuda", 0, 10.0, str(tmp_path), "info")
-    worker = Worker(options, epoch=1, box=BlackBox(tmp_path / "box", epoch=1))
-    steps = Put(), ToDevice(), Keep(0, "x", "device")
+    worker = SessionWorker(options, epoch=1, box=BlackBox(tmp_path / "box", epoch=1))
+    steps = PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")
     inputs = tuple(Input(index, 8, 0, 0, b"", (0,)) for index in range(8))
     variant = Variant(Signature((Field("", "<f8", (8,)),)), (), (b"",), (-1,))
     with Payload.create(64) as payload:

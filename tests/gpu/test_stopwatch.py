@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.protocol.messages import Exec, Field, In, Launch, Out, Times, Value
+from gpu_worker.protocol.messages import ExecStep, Field, In, Launch, Out, Times, Value
 from tests.unit.plans import Bench, bench
 
 SOURCE = """
@@ -30,7 +30,7 @@ def spun(worker: Bench, partitions: int, launches: int, seconds: float) -> Times
     """What it takes to launch a kernel so many times, one after the other, for each partition."""
     worker.put(1, [[{"": np.ones(1, "f4")}]] * partitions)
     launch = Launch((1,), (1,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (1,)),), kernel="spin")
-    plan = worker.plan(1, [Exec(f"spin {number}") for number in range(launches)], [launch] * launches, SOURCE)
+    plan = worker.plan(1, [ExecStep(f"spin {number}") for number in range(launches)], [launch] * launches, SOURCE)
     request = worker.request(plan, (1,), [np.int64(1e9 * seconds)])
     for _ in range(2):          # the first one compiles
         times = worker.process.handle(replace(request, profile=True), [])[0].times

@@ -22,19 +22,19 @@ from gpu_worker.client.connection import Client, connect
 from gpu_worker.memory.grid.boxes import whole
 from gpu_worker.mpi.nodes import KEY
 from gpu_worker.protocol.errors import NotFinite, VisparkError, WorkerError
-from gpu_worker.protocol.grids import Iterate, Phase, World
+from gpu_worker.protocol.grids import IterateStep, Phase, World
 from gpu_worker.protocol.messages import (
     Abandon,
-    Constant,
+    ArgumentValue,
     CopyTo,
-    Fetch,
+    FetchStep,
     Field,
     Input,
-    Keep,
-    Load,
+    KeepStep,
+    LoadStep,
     Module,
     Plan,
-    Put,
+    PutStep,
     Ran,
     Release,
     Report,
@@ -45,7 +45,7 @@ from gpu_worker.protocol.messages import (
     Saved,
     Signature,
     Step,
-    ToDevice,
+    ToDeviceStep,
     Variant,
 )
 from gpu_worker.protocol.payload import Data, Payload, aligned, results
@@ -150,7 +150,7 @@ class Application:
                 for block in blocks:
                     payload.put(offset, block)
                     offset += aligned(block.nbytes)
-                self._ask(rank, self._plan(rank, Put(), ToDevice(), Keep(0, "u", "device")), (vrdd,), None,
+                self._ask(rank, self._plan(rank, PutStep(), ToDeviceStep(), KeepStep(0, "u", "device")), (vrdd,), None,
                           [payload.release()])
 
     def run(self, vrdds: Sequence[int], *steps: Step, key: bytes | None = None, seconds: float = 30.0,
@@ -165,7 +165,7 @@ class Application:
         def one(rank: int) -> tuple[Ran, Data]:
             world = World(key, rank, workers, turn)
             try:
-                return self._ask(rank, self._plan(rank, Load(0), *steps), vrdds, world, seconds=seconds,
+                return self._ask(rank, self._plan(rank, LoadStep(0), *steps), vrdds, world, seconds=seconds,
                                  save=self._copied(save, rank))
             except VisparkError as error:
                 if not isinstance(error, alike):
@@ -193,7 +193,7 @@ class Application:
 
     def alone(self, rank: int, vrdds: Sequence[int], *steps: Step) -> Ran:
         """Run steps on one node that has all blocks."""
-        return self._ask(rank, self._plan(range(len(self.nodes)), Load(0), *steps), vrdds, None)[0]
+        return self._ask(rank, self._plan(range(len(self.nodes)), LoadStep(0), *steps), vrdds, None)[0]
 
     def save(self, vrdd: int, number: int, needed: tuple[int, ...] = (), copy: CopyTo | None = None,
              rank: int = 0) -> Saved:
@@ -201,7 +201,7 @@ class Application:
         save: Save | None = Save(vrdd, number, needed, copy)
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
-            ran, _ = self._ask(rank, self._plan(rank, Load(0)), (vrdd,), None, save=save)
+            ran, _ = self._ask(rank, self._plan(rank, LoadStep(0)), (vrdd,), None, save=save)
             for saved in ran.saved:
                 if saved.snapshot == number:
                     return saved
@@ -209,15 +209,16 @@ class Application:
             time.sleep(0.005)
         raise AssertionError(f"snapshot {number} was not complete in {SECONDS} s")
 
-    def loop(self, steps: int, **changes) -> Iterate:
-        return replace(Iterate("loop", (Phase("around", (halo(self.case, False),), 0),), steps, 0, -1.0, 1, 0),
+    def loop(self, steps: int, **changes) -> IterateStep:
+        return replace(IterateStep("loop", (Phase("around", (halo(self.case, False),), 0),), steps, 0, -1.0, 1, 0),
                        **changes)
 
     def fetch(self, vrdd: int, at: int | None = None) -> np.ndarray:
         """The whole field; all of it from one node, where that is named."""
         full = np.full(self.case.lattice.shape, np.nan)
         for rank, numbers in enumerate(self.numbers):
-            reply, data = self._ask(rank if at is None else at, self._plan(rank, Load(0), Fetch(-1, "blocks")), (vrdd,),
+            reply, data = self._ask(rank if at is None else at, self._plan(rank, LoadStep(0), FetchStep(-1, "blocks")),
+                                    (vrdd,),
                                     None)
             offset = reply.outputs[0].offset
             for number in numbers:
@@ -257,7 +258,7 @@ class Application:
 
     def _plan(self, ranks: int | Sequence[int], *steps: Step) -> Plan:
         """A plan for the partitions of some nodes."""
-        keeps, variants, given = sum(isinstance(step, Keep) for step in steps), [], []
+        keeps, variants, given = sum(isinstance(step, KeepStep) for step in steps), [], []
         for rank in [ranks] if isinstance(ranks, int) else ranks:
             numbers, first = self.numbers[rank], len(variants)
             variants += [Variant(Signature((Field("u", "<f8", self.boxes[number].shape),)), (), (b"",) * keeps,
@@ -271,7 +272,7 @@ class Application:
         client = self.clients[rank]
         key, encoded = sealed(plan)
         widths = np.array(self.case.widths, "i4")
-        values = (Constant("<i4", (3,), widths.tobytes(), 0),)
+        values = (ArgumentValue("<i4", (3,), widths.tobytes(), 0),)
         request = Run(client.next_number(), client.epoch, seconds, key, encoded, tuple(vrdds), values, world,
                       save=save)
         reply, given = client.request(request, list(descriptors))
@@ -308,7 +309,7 @@ class Survivor:
             try:
                 after = next(self._numbers)
                 count = min(part, steps - done)
-                answers = self.app.run((vrdd, after), self.app.loop(count, done=done), Keep(1, "u", "device"),
+                answers = self.app.run((vrdd, after), self.app.loop(count, done=done), KeepStep(1, "u", "device"),
                                        save=self._save(after, done + count))
                 self._release(vrdd)
                 vrdd, done = after, done + count

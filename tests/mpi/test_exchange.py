@@ -16,23 +16,23 @@ import pytest
 
 from gpu_worker.client.connection import Client
 from gpu_worker.protocol.errors import WorkerError
-from gpu_worker.protocol.grids import Exchange, Stencil, World
+from gpu_worker.protocol.grids import ExchangeStep, StencilStep, World
 from gpu_worker.protocol.messages import (
-    Array,
-    Fetch,
+    ArrayArgument,
+    FetchStep,
     Field,
     Input,
-    Keep,
-    Load,
+    KeepStep,
+    LoadStep,
     Module,
     Plan,
-    Put,
+    PutStep,
     Release,
     Report,
     Run,
     Signature,
     StencilLaunch,
-    ToDevice,
+    ToDeviceStep,
     Variant,
 )
 from gpu_worker.protocol.payload import Payload, aligned, results
@@ -44,7 +44,7 @@ from tests.unit.test_patches_steps import REGION, stepped
 from vispark import Grid
 from vispark.lower.grid_stencils import Ghosts
 from vispark.plan.cuda_source import ArrayValue
-from vispark.plan.slots import SlotTable, Values
+from vispark.plan.slots import BoundArguments, SlotTable
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(240)]
 
@@ -166,12 +166,12 @@ class Exchanges:
         widths = slots.slot(ArrayValue.of(np.array((0,) * (3 - len(case.halo)) + case.halo, "i4"), "widths"))
         halos = Ghosts(grid.description, slots).everything(signatures[0])
         launch = StencilLaunch(0, f"seen{FIELDS.index(case.dtypes)}", tuple(fields), (Field("seen", "<u8", ()),),
-                               (Array(widths),), case.halo, case.halo, (32, 1, 1), (32, 1, 1), 0, False)
-        constants, _ = Values(slots.origins()).constants(0)
+                               (ArrayArgument(widths),), case.halo, case.halo, (32, 1, 1), (32, 1, 1), 0, False)
+        constants, _ = BoundArguments(slots.origins()).constants(0)
         numbers = tuple(key.number for key in keys)
 
         def ask(steps: tuple, vrdds: tuple[int, ...], world: World | None = None, descriptors=()):
-            keeps = sum(isinstance(step, Keep) for step in steps)
+            keeps = sum(isinstance(step, KeepStep) for step in steps)
             variants = tuple(Variant(each, (), (b"",) * keeps, (-1,) * keeps) for each in signatures)
             given = Input(rank, len(keys), 0, 0, b"", tuple(range(len(keys))), numbers)
             plan = Plan(steps, (SOURCE,), variants, (given,), (), grid.description.grid_shape, (launch,))
@@ -186,10 +186,10 @@ class Exchanges:
                                     blocks, strict=False):
                 payload.put(start, block)
             descriptor = payload.release()
-            ask((Put(), ToDevice(), Keep(0, "u", "device")), (self._vrdd,), None, [descriptor])
+            ask((PutStep(), ToDeviceStep(), KeepStep(0, "u", "device")), (self._vrdd,), None, [descriptor])
             os.close(descriptor)
         world = World(self._key, rank, tuple(each.worker for each in self.clients))
-        steps = Load(0), Exchange("exchange", halos), Stencil("seen", 0), Fetch(-1, "blocks")
+        steps = LoadStep(0), ExchangeStep("exchange", halos), StencilStep("seen", 0), FetchStep(-1, "blocks")
         reply, data = ask(steps, (self._vrdd,), world)
         client.request(Release(client.next_number(), (self._vrdd,)))
         starts = itertools.accumulate((aligned(8 * int(np.prod(key.shape))) for key in keys),
@@ -232,7 +232,7 @@ def test_a_loop_over_64_blocks_on_four_nodes_has_the_bits_of_one_block(four: lis
         full = np.random.default_rng(0).random(case.lattice.shape)
         with Application(f"bits-{count}", four[:count], case) as app:
             app.put(1, full)
-            app.run((1, 2), app.loop(12), Keep(1, "u", "device"))
+            app.run((1, 2), app.loop(12), KeepStep(1, "u", "device"))
             found.append(app.fetch(2))
             assert all(app.sent()) == (count > 1)
     np.testing.assert_array_equal(*found)

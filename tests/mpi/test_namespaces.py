@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.client.connection import administer, connect
-from gpu_worker.protocol.messages import CopyTo, Keep, Restore, Status
+from gpu_worker.protocol.messages import CopyTo, KeepStep, Restore, Status
 from tests.mpi.nodes import Application, nodes
 from tests.mpi.test_world import case_of, field
 from tests.system.worker_tools import hello
@@ -81,9 +81,9 @@ def test_halos_and_copies_of_snapshots_travel_between_two_hosts(tmp_path: Path):
         within = [("nsenter", "-t", str(holder), "-n") for holder in holders]
         with nodes(tmp_path, 2, started, within) as found, Application("app", found, case) as app:
             app.put(1, full)
-            app.run((1, 2), app.loop(5), Keep(1, "u", "device"))
+            app.run((1, 2), app.loop(5), KeepStep(1, "u", "device"))
             before = [received(holder) for holder in holders]
-            app.run((2, 3), app.loop(5), Keep(1, "u", "device"))
+            app.run((2, 3), app.loop(5), KeepStep(1, "u", "device"))
             expected = app.fetch(3)
             np.testing.assert_allclose(expected, stepped(full, case, 10), rtol=1e-10)
             came = [received(holder) - each for holder, each in zip(holders, before, strict=True)]
@@ -100,6 +100,6 @@ def test_halos_and_copies_of_snapshots_travel_between_two_hosts(tmp_path: Path):
             client = app.clients[1]
             for owner in ("", "first"):
                 client.request(Restore(client.next_number(), 11, 4, "u", owner))
-            app.alone(1, (4, 5), app.loop(5), Keep(1, "u", "device"))
+            app.alone(1, (4, 5), app.loop(5), KeepStep(1, "u", "device"))
             np.testing.assert_array_equal(app.fetch(5, at=1), expected)
             found[0].start(*started[0])         # to clear away what the lost one left

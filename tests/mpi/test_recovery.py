@@ -17,7 +17,7 @@ import pytest
 
 from gpu_worker.client.connection import administer, connect, exchange_descriptors, finish
 from gpu_worker.protocol.errors import PartitionMissing, Unauthorized, VisparkError, WorldLost
-from gpu_worker.protocol.messages import CopyTo, Keep, Release, Restore, Status, Withdraw
+from gpu_worker.protocol.messages import CopyTo, KeepStep, Release, Restore, Status, Withdraw
 from gpu_worker.protocol.wire import close_all
 from tests.chaos.arena import eventually
 from tests.mpi.nodes import Application, Node, Survivor, nodes
@@ -83,7 +83,7 @@ def undisturbed(found: list[Node], full: np.ndarray, steps: int) -> np.ndarray:
     """What the loop gives where nothing happens."""
     with Application(f"undisturbed-{steps}", found, case_of(len(found)), WEIGHT) as app:
         app.put(1, full)
-        app.run((1, 2), app.loop(steps), Keep(1, "u", "device"), seconds=120.0)
+        app.run((1, 2), app.loop(steps), KeepStep(1, "u", "device"), seconds=120.0)
         return app.fetch(2)
 
 
@@ -97,7 +97,7 @@ def test_a_snapshot_outlives_the_process_that_took_it(one: list[Node]):
     full = field(case)
     with Application("outlives", one, case) as app:
         app.put(1, full)
-        app.run((1, 2), app.loop(3), Keep(1, "u", "device"))
+        app.run((1, 2), app.loop(3), KeepStep(1, "u", "device"))
         for vrdd in (1, 2):                                             # blocks that lie alone, and windows of a patch
             saved = app.save(vrdd, vrdd + 20, (21,))
             assert saved.nbytes >= full.nbytes and saved.seconds > 0
@@ -108,7 +108,7 @@ def test_a_snapshot_outlives_the_process_that_took_it(one: list[Node]):
             described = ask(app, Restore, vrdd + 20, vrdd + 10, "u")
             assert [held.positions for held in described.held] == [tuple(range(12))]
             np.testing.assert_array_equal(app.fetch(vrdd + 10), expected)
-        app.run((12, 13), app.loop(2), Keep(1, "u", "device"))
+        app.run((12, 13), app.loop(2), KeepStep(1, "u", "device"))
         np.testing.assert_allclose(app.fetch(13), stepped(full, case, 5), rtol=1e-12)
 
 
@@ -239,7 +239,7 @@ def test_whoever_waits_for_a_world_that_is_abandoned_is_told_at_once(two: list[N
     with Application("abandoned", two, case) as app:
         app.put(1, field(case), ranks=[1])                              # so that the first one refuses, and starts none
         with pytest.raises(ExceptionGroup) as raised:
-            app.run((1, 2), app.loop(1), Keep(1, "u", "device"), seconds=600.0)
+            app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"), seconds=600.0)
         told = {type(error): str(error) for error in raised.value.exceptions}
         assert set(told) == {PartitionMissing, WorldLost}
         assert "lost" in told[WorldLost] and "deadline" not in told[WorldLost]

@@ -19,8 +19,8 @@ from gpu_worker.memory.grid.boxes import Lattice
 from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
 from gpu_worker.mpi.world import KEPT
 from gpu_worker.protocol.errors import NodeSilent, NotFinite, OptionError, PartitionMissing, WorldLost
-from gpu_worker.protocol.grids import Exchange, Phase, Stencil
-from gpu_worker.protocol.messages import Keep, Release, Step
+from gpu_worker.protocol.grids import ExchangeStep, Phase, StencilStep
+from gpu_worker.protocol.messages import KeepStep, Release, Step
 from tests.mpi.nodes import Application, Node, nodes
 from tests.unit.grids import AXES, Case
 from tests.unit.test_patches_steps import halo, stepped
@@ -52,11 +52,12 @@ def test_steps_and_loops_over_two_nodes(two: list[Node]):
     full = field(case)
     with Application("app", two, case) as app:
         app.put(1, full)
-        app.run((1, 2), Exchange("exchange", (halo(case, False),)), Stencil("around", 0), Keep(1, "u", "device"))
+        app.run((1, 2), ExchangeStep("exchange", (halo(case, False),)), StencilStep("around", 0),
+                KeepStep(1, "u", "device"))
         np.testing.assert_allclose(app.fetch(2), stepped(full, case, 1), rtol=1e-12)
         once = app.sent()
         assert all(once)                                                # the cells went through MPI
-        app.run((2, 3), app.loop(9), Keep(1, "u", "device"))
+        app.run((2, 3), app.loop(9), KeepStep(1, "u", "device"))
         np.testing.assert_allclose(app.fetch(3), stepped(full, case, 10), rtol=1e-11)
         assert app.sent() == [10 * sent for sent in once]
 
@@ -70,8 +71,8 @@ def test_a_loop_with_more_exchanges_than_are_kept(two: list[Node]):
     assert len(phases) > KEPT
     with Application("many", two, case, weight=0.001) as app:
         app.put(1, field(case))
-        app.run((1, 2), app.loop(3, phases=phases), Keep(1, "u", "device"))
-        app.run((1, 3), app.loop(3 * len(phases)), Keep(1, "u", "device"))
+        app.run((1, 2), app.loop(3, phases=phases), KeepStep(1, "u", "device"))
+        app.run((1, 3), app.loop(3 * len(phases)), KeepStep(1, "u", "device"))
         np.testing.assert_array_equal(app.fetch(2), app.fetch(3))
 
 
@@ -80,7 +81,7 @@ def test_widths_and_boundaries(two: list[Node], widths: tuple[int, ...], rule: s
     case = case_of(2, widths=widths, rules=((rule, rule),) * 3, splits=(3, 2, 2), shape=(13, 7, 8))
     with Application(f"widths-{rule}-{sum(widths)}", two, case) as app:
         app.put(1, field(case))
-        app.run((1, 2), app.loop(3), Keep(1, "u", "device"))
+        app.run((1, 2), app.loop(3), KeepStep(1, "u", "device"))
         np.testing.assert_allclose(app.fetch(2), stepped(field(case), case, 3), rtol=1e-11, atol=1e-9)
 
 
@@ -90,7 +91,7 @@ def test_a_loop_ends_on_all_nodes_at_once(two: list[Node]):
     changes = [np.abs(stepped(full, case, step) - stepped(full, case, step - 1)).max() for step in range(1, 9)]
     with Application("until", two, case) as app:
         app.put(1, full)
-        replies = app.run((1, 2), app.loop(20, until=changes[5] * 1.0001, every=2), Keep(1, "u", "device"))
+        replies = app.run((1, 2), app.loop(20, until=changes[5] * 1.0001, every=2), KeepStep(1, "u", "device"))
         assert [reply.iterated[0].steps for reply, _ in replies] == [6, 6]
         assert [reply.iterated[0].change for reply, _ in replies] == pytest.approx([changes[5]] * 2)
 
@@ -102,13 +103,13 @@ def test_a_world_goes_on_after_what_all_its_nodes_raise(two: list[Node]):
         app.put(1, np.where(np.arange(full.size).reshape(full.shape) == 7, np.inf, full))
         app.put(2, full)
         with pytest.raises(ExceptionGroup) as failed:
-            app.run((1, 3), app.loop(4, check=1), Keep(1, "u", "device"))
+            app.run((1, 3), app.loop(4, check=1), KeepStep(1, "u", "device"))
         assert [type(error) for error in failed.value.exceptions] == [NotFinite] * 2
         ranks = app.ranks()
         with pytest.raises(ExceptionGroup) as failed:       # which was sent before that was known
-            app.run((3, 4), app.loop(4, check=1), Keep(1, "u", "device"), turn=1, alike=PartitionMissing)
+            app.run((3, 4), app.loop(4, check=1), KeepStep(1, "u", "device"), turn=1, alike=PartitionMissing)
         assert [type(error) for error in failed.value.exceptions] == [PartitionMissing] * 2
-        app.run((2, 3), app.loop(2), Keep(1, "u", "device"), turn=2)
+        app.run((2, 3), app.loop(2), KeepStep(1, "u", "device"), turn=2)
         assert app.ranks() == ranks
         np.testing.assert_allclose(app.fetch(3), stepped(full, case, 2), rtol=1e-11)
 
@@ -122,7 +123,7 @@ def test_two_applications_at_once_neither_wait_for_nor_mix_with_each_other(two: 
             full = field(case, order + 5)
             app.put(1, full)
             for vrdd in range(1, 15):
-                app.run((vrdd, vrdd + 1), app.loop(3), Keep(1, "u", "device"))
+                app.run((vrdd, vrdd + 1), app.loop(3), KeepStep(1, "u", "device"))
             np.testing.assert_allclose(app.fetch(15), stepped(full, case, 42), rtol=1e-9)
 
     with ThreadPoolExecutor(2) as pool:
@@ -138,7 +139,7 @@ def called(app: Application, first: int, *steps: Step, late: int = 0) -> tuple[n
     app.put(first, field(app.case))
     before = [report.repeated for report in app.reports()]
     for number in range(12):
-        done, vrdds = (*steps, Keep(1, "u", "device")), (first + number, first + number + 1)
+        done, vrdds = (*steps, KeepStep(1, "u", "device")), (first + number, first + number + 1)
         app.run(vrdds, *done) if len(app.clients) > 1 else app.alone(0, vrdds, *done)
         for rank, client in enumerate(app.clients):
             gone = number - late * (number > 5 and rank == 1)
@@ -150,7 +151,8 @@ def called(app: Application, first: int, *steps: Step, late: int = 0) -> tuple[n
 def test_calls_that_come_again_are_done_again_as_on_one_node(two: list[Node]):
     with Application("alone", two[:1], case_of(1)) as alone, Application("both", two, case_of(2)) as both:
         for first, count, steps in ((0, 3, (both.loop(3),)),
-                                    (100, 1, (Exchange("exchange", (halo(both.case, False),)), Stencil("around", 0)))):
+                                    (100, 1,
+                                     (ExchangeStep("exchange", (halo(both.case, False),)), StencilStep("around", 0)))):
             field_alone, (repeated,) = called(alone, first, *steps)
             assert repeated >= 5
             np.testing.assert_allclose(field_alone, stepped(field(both.case), both.case, 12 * count), rtol=1e-9)
@@ -172,10 +174,10 @@ def test_calls_are_noted_anew_in_another_world(two: list[Node]):
                 before = [report.repeated for report in app.reports()]
                 os.kill(app.ranks()[0], signal.SIGKILL)
                 with pytest.raises(ExceptionGroup) as failed:       # in the middle of what it does again
-                    app.run((vrdd, vrdd + 1), app.loop(3), Keep(1, "u", "device"), turn=vrdd - 1)
+                    app.run((vrdd, vrdd + 1), app.loop(3), KeepStep(1, "u", "device"), turn=vrdd - 1)
                 assert {type(error) for error in failed.value.exceptions} == {WorldLost}
                 app.key = b"another world..."
-            app.run((vrdd, vrdd + 1), app.loop(3), Keep(1, "u", "device"), turn=(vrdd - 1) % 8)
+            app.run((vrdd, vrdd + 1), app.loop(3), KeepStep(1, "u", "device"), turn=(vrdd - 1) % 8)
             for client in app.clients:
                 client.request(Release(client.next_number(), (vrdd,)))
         assert all(report.repeated > repeated > 0 for report, repeated in zip(app.reports(), before, strict=True))
@@ -188,20 +190,20 @@ def test_the_survivor_notices_at_once_and_goes_on(two: list[Node], whom: str):
     full = field(case)
     with Application(f"kill-{whom}", two, case) as app:
         app.put(1, full)
-        app.run((1, 2), app.loop(5), Keep(1, "u", "device"))
+        app.run((1, 2), app.loop(5), KeepStep(1, "u", "device"))
         survivor = app.clients[0]
         victim = app.clients[1].pid if whom == "process" else app.ranks()[0]
         killer = threading.Timer(0.3, os.kill, (victim, signal.SIGKILL))
         killer.start()
         with pytest.raises(ExceptionGroup) as failed:
-            app.run((2, 3), app.loop(10**8), Keep(1, "u", "device"), seconds=30.0)
+            app.run((2, 3), app.loop(10**8), KeepStep(1, "u", "device"), seconds=30.0)
         killer.join()
         noticed = time.monotonic()
         assert any(isinstance(error, WorldLost) for error in failed.value.exceptions)
         if whom == "process":
             app.again(1)
             app.put(2, stepped(full, case, 5), [1])
-        app.run((2, 3), app.loop(5), Keep(1, "u", "device"), key=b"another world...")
+        app.run((2, 3), app.loop(5), KeepStep(1, "u", "device"), key=b"another world...")
         assert time.monotonic() - noticed < 20
         np.testing.assert_allclose(app.fetch(3), stepped(full, case, 10), rtol=1e-11)
         assert app.clients[0] is survivor and survivor.pid
@@ -211,15 +213,15 @@ def test_a_rank_that_stops_is_given_up_at_the_deadline(two: list[Node]):
     case = case_of(2)
     with Application("stopped", two, case) as app:
         app.put(1, field(case))
-        app.run((1, 2), app.loop(5), Keep(1, "u", "device"))
+        app.run((1, 2), app.loop(5), KeepStep(1, "u", "device"))
         stopped = app.ranks()
         os.kill(stopped[0], signal.SIGSTOP)
         started = time.monotonic()
         with pytest.raises(ExceptionGroup) as failed:
-            app.run((2, 3), app.loop(50), Keep(1, "u", "device"), seconds=4.0)
+            app.run((2, 3), app.loop(50), KeepStep(1, "u", "device"), seconds=4.0)
         assert 2 < time.monotonic() - started < 8
         assert all(isinstance(error, WorldLost) for error in failed.value.exceptions)
-        app.run((2, 3), app.loop(5), Keep(1, "u", "device"), key=b"another world...")
+        app.run((2, 3), app.loop(5), KeepStep(1, "u", "device"), key=b"another world...")
 
 
 @pytest.mark.parametrize(("hosts", "said"), [
@@ -233,7 +235,7 @@ def test_a_node_that_nobody_knows_or_that_does_not_answer(tmp_path: Path, hosts:
         with Application("strangers", strangers, case) as app:
             app.put(1, field(case))
             with pytest.raises(ExceptionGroup) as failed:
-                app.run((1, 2), app.loop(1), Keep(1, "u", "device"), seconds=10.0)
+                app.run((1, 2), app.loop(1), KeepStep(1, "u", "device"), seconds=10.0)
             kinds = {type(error) for error in failed.value.exceptions}
             assert kinds == {WorldLost, NodeSilent if hosts else OptionError}      # nothing is repeated after the last
             assert any(said in str(error) for error in failed.value.exceptions)

@@ -15,39 +15,39 @@ import numpy as np
 import pytest
 
 from gpu_worker.protocol.errors import PlanError, VisparkError
-from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Phase, Side, Stencil, Window
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, Side, StencilStep, WindowStep
 from gpu_worker.protocol.messages import (
-    Array,
-    Constant,
-    Exec,
-    Fetch,
+    Accumulators,
+    ArgumentValue,
+    ArrayArgument,
+    ExecStep,
+    FetchStep,
     Field,
     FieldFold,
-    Fold,
-    FoldByKey,
-    FoldInside,
+    FoldByKeyStep,
+    FoldInsideStep,
+    FoldStep,
     In,
     Input,
-    Keep,
-    Keys,
+    KeepStep,
+    KeysStep,
     Launch,
-    Load,
-    MapFold,
+    LoadStep,
+    MapFoldStep,
     Module,
     Out,
-    Partial,
     Plan,
     Preparation,
-    Put,
+    PutStep,
     Run,
-    Scalar,
+    ScalarArgument,
     Signature,
     StencilLaunch,
     Step,
-    ToDevice,
-    ToHost,
+    ToDeviceStep,
+    ToHostStep,
     Value,
-    Values,
+    ValuesStep,
     Variant,
 )
 from gpu_worker.protocol.payload import Payload
@@ -72,14 +72,15 @@ class Asked:
 
     plan: Plan
     vrdds: tuple[int, ...]
-    values: tuple[Constant, ...]
+    values: tuple[ArgumentValue, ...]
     results: int = -1
     profile: bool = False
     payload: int = 0
 
 
 def launch(*arguments, **changes) -> Launch:
-    given = Launch((2,), (64,), 0, arguments or (In("u"), Out("v"), Value(0), Array(1), Scalar("<i4", b"\1\0\0\0")),
+    given = Launch((2,), (64,), 0, arguments
+                   or (In("u"), Out("v"), Value(0), ArrayArgument(1), ScalarArgument("<i4", b"\1\0\0\0")),
                    (Field("v", "<f4", (6, 4)),), kernel="k")
     return replace(given, **changes)
 
@@ -92,44 +93,52 @@ def plan(steps: typing.Sequence[Step], signature: Signature = ROWS, launches=(),
     return Plan(tuple(steps), (SOURCE,), (variant,), inputs, (), grid, stencils)
 
 
-VALUES = (Constant("<f4", (), np.float32(2).tobytes(), 0), Constant("<f8", (3,), np.arange(3.0).tobytes(), 0))
+VALUES = (ArgumentValue("<f4", (), np.float32(2).tobytes(), 0), ArgumentValue("<f8", (3,), np.arange(3.0).tobytes(), 0))
 SUM = (FieldFold("u", "add"),)
 TABLE = launch(In("u"), Out("v"), Value(0), tile=2, waves=1.5, grid=())
-PARTIALS = (Partial("u", "add", "double", 4), Partial("u", "add", "double", 4, "nan"))
+PARTIALS = (Accumulators("u", "add", "double", 4), Accumulators("u", "add", "double", 4, "nan"))
 FOLDED = launch(In("u"), tile=2, grid=(), partials=PARTIALS, outputs=(Field("u", "<f4", (4,)),),
                 preparation=Preparation("k", 64, (1,), (32,)))
 KEYED = launch(In("u"), tile=2, grid=(), outputs=(Field("u", "<f4", (3, 4)),),
-               partials=(Partial("u", "add", "double", 12), Partial("k", "add", "long long", 3),
-                         Partial("k", "minimum", "long long", 1, "least"),
-                         Partial("k", "maximum", "long long", 1, "greatest")))
-LOOP = Iterate("loop", (Phase("s", HALOS, 0),), 3, 0, -1.0, 1, 0)
+               partials=(Accumulators("u", "add", "double", 12), Accumulators("k", "add", "long long", 3),
+                         Accumulators("k", "minimum", "long long", 1, "least"),
+                         Accumulators("k", "maximum", "long long", 1, "greatest")))
+LOOP = IterateStep("loop", (Phase("s", HALOS, 0),), 3, 0, -1.0, 1, 0)
 
 #: Plans that a worker runs; 1 has rows, 2 arrays without names, 3 is a grid.
 ASKED = {
-    "put": Asked(plan((Put(), ToDevice(), Keep(0, "x", "device"))), (9,), (), payload=2 * 768),
-    "put on the host": Asked(plan((Put(), Keep(0, "x", "host"))), (9,), (), payload=2 * 768),
-    "fetch": Asked(plan((Load(0), ToHost(), Fetch(2, "rows"))), (1,), ()),
-    "fetch blocks": Asked(plan((Load(0), Keys(), Fetch(-1, "blocks")), count=1), (1,), (), profile=True),
-    "exec": Asked(plan((Load(0), Exec("e"), Keep(1, "y", "device")), launches=[launch()]), (1, 9), VALUES),
-    "table": Asked(plan((Load(0), Exec("e"), Values(), Keep(1, "y", "device")), launches=[TABLE]), (1, 9), VALUES),
-    "fold": Asked(plan((Load(0), Fold((FieldFold("", "add", "overflow"),), "rows")), ONE), (2,), (), results=0),
-    "fold blocks": Asked(plan((Load(0), Values(), Fold((FieldFold("", "maximum", "nan"),), "blocks"))), (1,), ()),
-    "by key": Asked(plan((Load(0), FoldByKey("k", 3, SUM))), (1,), ()),
-    "inside": Asked(plan((Load(0), FoldInside("i", (FieldFold("", "minimum"),), "blocks"), Fetch(-1, "rows"))), (1,),
+    "put": Asked(plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device"))), (9,), (), payload=2 * 768),
+    "put on the host": Asked(plan((PutStep(), KeepStep(0, "x", "host"))), (9,), (), payload=2 * 768),
+    "fetch": Asked(plan((LoadStep(0), ToHostStep(), FetchStep(2, "rows"))), (1,), ()),
+    "fetch blocks": Asked(plan((LoadStep(0), KeysStep(), FetchStep(-1, "blocks")), count=1), (1,), (), profile=True),
+    "exec": Asked(plan((LoadStep(0), ExecStep("e"), KeepStep(1, "y", "device")), launches=[launch()]), (1, 9), VALUES),
+    "table": Asked(plan((LoadStep(0), ExecStep("e"), ValuesStep(), KeepStep(1, "y", "device")), launches=[TABLE]),
+                   (1, 9), VALUES),
+    "fold": Asked(plan((LoadStep(0), FoldStep((FieldFold("", "add", "overflow"),), "rows")), ONE), (2,), (), results=0),
+    "fold blocks": Asked(plan((LoadStep(0), ValuesStep(), FoldStep((FieldFold("", "maximum", "nan"),), "blocks"))),
+                         (1,), ()),
+    "by key": Asked(plan((LoadStep(0), FoldByKeyStep("k", 3, SUM))), (1,), ()),
+    "inside": Asked(plan((LoadStep(0), FoldInsideStep("i", (FieldFold("", "minimum"),), "blocks"),
+                          FetchStep(-1, "rows"))), (1,),
                     ()),
-    "map, fold": Asked(plan((Load(0), MapFold("m", SUM, "all")), launches=[FOLDED]), (1,), VALUES),
-    "map, fold by key": Asked(plan((Load(0), MapFold("m", SUM, "key", "k", 3)), launches=[KEYED]), (1,), VALUES),
-    "map, fold inside": Asked(plan((Load(0), MapFold("m", SUM, "inside"), Fetch(-1, "rows")), launches=[FOLDED]), (1,),
+    "map, fold": Asked(plan((LoadStep(0), MapFoldStep("m", SUM, "all")), launches=[FOLDED]), (1,), VALUES),
+    "map, fold by key": Asked(plan((LoadStep(0), MapFoldStep("m", SUM, "key", "k", 3)), launches=[KEYED]), (1,),
                               VALUES),
-    "exchange": Asked(plan((Load(0), Exchange("x", HALOS), Stencil("s", 0), Keep(1, "y", "device")), CELLS, grid=GRID,
+    "map, fold inside": Asked(plan((LoadStep(0), MapFoldStep("m", SUM, "inside"), FetchStep(-1, "rows")),
+                                   launches=[FOLDED]), (1,),
+                              VALUES),
+    "exchange": Asked(plan((LoadStep(0), ExchangeStep("x", HALOS), StencilStep("s", 0), KeepStep(1, "y", "device")),
+                           CELLS, grid=GRID,
                            stencils=(STENCIL,), count=1), (3, 9), VALUES),
-    "loop": Asked(plan((Load(0), ToDevice(), LOOP, Keep(1, "y", "device")), CELLS, grid=GRID, stencils=(STENCIL,),
+    "loop": Asked(plan((LoadStep(0), ToDeviceStep(), LOOP, KeepStep(1, "y", "device")), CELLS, grid=GRID,
+                       stencils=(STENCIL,),
                        count=1), (3, 9), VALUES),
-    "loop until": Asked(plan((Load(0), replace(LOOP, until=0.5, every=2), Keep(1, "y", "device")), CELLS,
+    "loop until": Asked(plan((LoadStep(0), replace(LOOP, until=0.5, every=2), KeepStep(1, "y", "device")), CELLS,
                              grid=GRID, stencils=(STENCIL,), count=1), (3, 9), VALUES),
-    "window": Asked(plan((Load(0), Window((0, 1), (8, 5), (2, 1)), Fetch(-1, "blocks")), CELLS, grid=GRID, count=1),
+    "window": Asked(plan((LoadStep(0), WindowStep((0, 1), (8, 5), (2, 1)), FetchStep(-1, "blocks")), CELLS, grid=GRID,
+                         count=1),
                     (3,), ()),
-    "grid exec": Asked(plan((Load(0), Exec("e"), Keep(1, "y", "device")), CELLS, grid=GRID, count=1,
+    "grid exec": Asked(plan((LoadStep(0), ExecStep("e"), KeepStep(1, "y", "device")), CELLS, grid=GRID, count=1,
                             launches=[launch(In("p"), Out("p"), outputs=CELLS.fields)]), (3, 9), VALUES),
 }
 
@@ -204,7 +213,7 @@ def changed(value: Any, of: Any, source: random.Random) -> Any:
 
 def bounded(asked: Asked) -> Asked:
     """The same without the loops that would merely take long."""
-    steps = tuple(replace(step, steps=min(step.steps, 5)) if isinstance(step, Iterate) else step
+    steps = tuple(replace(step, steps=min(step.steps, 5)) if isinstance(step, IterateStep) else step
                   for step in asked.plan.steps)
     return replace(asked, plan=replace(asked.plan, steps=steps))
 
@@ -213,7 +222,7 @@ def bounded(asked: Asked) -> Asked:
 def worker(tmp_path: Path) -> Iterator[Bench]:
     with bench(tmp_path, "null") as found:
         for number, signature, grid, count in ((1, ROWS, None, 6), (2, ONE, None, 6), (3, CELLS, GRID, 1)):
-            put = plan((Put(), ToDevice(), Keep(0, "x", "device")), signature, count=count)
+            put = plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), signature, count=count)
             inputs = tuple(replace(each, positions=(each.partition,) if grid else ()) for each in put.inputs)
             run(found, Asked(replace(put, inputs=inputs), (number,), (), payload=4096))
         yield found

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_offsets
-from vispark.records import Keyring, Layout, pack, unpack
+from vispark.records import Keyring, RecordLayout, pack, unpack
 
 RING = Keyring(b"the secret of one session")
 
@@ -91,7 +91,7 @@ def transfer(records):
     assert offset == packed.nbytes
     keys = received.view(0, len(packed.keys)).tobytes()
     received.close()
-    layout = Layout.decode(packed.layout.encode())
+    layout = RecordLayout.decode(packed.layout.encode())
     return list(unpack(layout, packed.count, keys, blocks, open=RING.open))
 
 

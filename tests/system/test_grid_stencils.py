@@ -15,7 +15,7 @@ from tests.grid_reference import applied, numbered
 from tests.system.topology import Topology
 from tests.system.vrdd_tools import cost, host_context, report
 from vispark import Grid, NotFinite, PlanError, TranslationError, coordinate, extent, stencil
-from vispark.runtime.driver.loop_pacing import Loop
+from vispark.runtime.driver.loop_pacing import EndedLoop
 from vispark.runtime.driver.session import Session
 
 
@@ -263,7 +263,7 @@ def test_a_loop_ends_where_it_converges(sc: SparkContext):
     np.testing.assert_allclose(Grid.gather(found), expected, rtol=1e-12)
     assert blocks.iterate(smooth, steps=17).iterated.steps == 17
     none = blocks.iterate(smooth, steps=3).iterate(smooth, steps=0)
-    assert none.iterated == Loop(0, None) and Grid.gather(none).shape == array.shape
+    assert none.iterated == EndedLoop(0, None) and Grid.gather(none).shape == array.shape
     np.testing.assert_array_equal(Grid.gather(blocks.iterate(smooth, steps=0)), array)
     array[4] = np.nan
     found = Grid(30, 4, 1).scatter(sc, array).cache("GPU").iterate(smooth, steps=20, until=1e-3).iterated
@@ -306,7 +306,7 @@ def test_a_call_that_comes_again_and_a_look_at_a_cell_are_two_plans_that_are_kno
         made.append(session.plans.made)
         assert Grid.gather(blocks, np.s_[7, 9]) == expected[7, 9]
     assert np.diff(sent)[1:].tolist() == [2, 2] and made[2:] == [made[2]] * 2
-    assert blocks.iterated == Loop(1, None)
+    assert blocks.iterated == EndedLoop(1, None)
 
 
 def test_actions_on_parts_of_a_result_and_spark_jobs_see_all_of_it(sc: SparkContext):

@@ -19,9 +19,9 @@ from gpu_worker.daemon import daemon as daemon_module
 from gpu_worker.daemon import device_process, service, supervisor
 from gpu_worker.daemon.daemon import Daemon
 from gpu_worker.daemon.device_process import DeviceProcess
-from gpu_worker.daemon.session_state import Sessions
-from gpu_worker.daemon.snapshot_store import Vault
-from gpu_worker.daemon.supervisor import Keeper
+from gpu_worker.daemon.session_state import SessionStateMachine
+from gpu_worker.daemon.snapshot_store import SnapshotStore
+from gpu_worker.daemon.supervisor import Supervisor
 from gpu_worker.daemon.tcp_listener import Doors
 from gpu_worker.protocol.errors import OutOfResources, VisparkError
 from gpu_worker.protocol.messages import Status
@@ -92,10 +92,12 @@ def tried(session: str) -> None:
 
 
 @pytest.mark.parametrize("where", [
-    (Keeper, "expire"), (Greeters, "sweep"), (Doors, "sweep"), (Greeters, "add"), (Greeters, "remove"),
-    (daemon_module, "start_thread"), (daemon_module, "check_peer"), (daemon_module, "check"), (Keeper, "lease"),
-    (Keeper, "lease_closed"), (Keeper, "hand_over"), (Keeper, "status"), (Keeper, "_admit"), (Keeper, "_carry_out"),
-    (Keeper, "_watch_anchor"), (Keeper, "_handed_over"), (Sessions, "greet"), (Sessions, "expire"), (Watcher, "watch"),
+    (Supervisor, "expire"), (Greeters, "sweep"), (Doors, "sweep"), (Greeters, "add"), (Greeters, "remove"),
+    (daemon_module, "start_thread"), (daemon_module, "check_peer"), (daemon_module, "check"), (Supervisor, "lease"),
+    (Supervisor, "lease_closed"), (Supervisor, "hand_over"), (Supervisor, "status"), (Supervisor, "_admit"),
+                                   (Supervisor, "_carry_out"),
+    (Supervisor, "_watch_anchor"), (Supervisor, "_handed_over"), (SessionStateMachine, "greet"),
+                                   (SessionStateMachine, "expire"), (Watcher, "watch"),
     (supervisor, "_report")], ids=lambda where: where[1])
 @pytest.mark.parametrize("defect", [DEFECTS[0], EMFILE], ids=named)
 def test_a_daemon_outlives_a_defect(daemon: Daemon, monkeypatch, where, defect):
@@ -112,7 +114,7 @@ def test_a_daemon_outlives_a_defect(daemon: Daemon, monkeypatch, where, defect):
 
 @pytest.mark.parametrize("where", [
     (device_process, "_spawn"), (device_process, "_configure"), (device_process, "_controlled"),
-    (log, "open_for_output"), (os, "pidfd_open"), (Keeper, "_watch_process"), (DeviceProcess, "start")],
+    (log, "open_for_output"), (os, "pidfd_open"), (Supervisor, "_watch_process"), (DeviceProcess, "start")],
     ids=lambda where: where[1])
 @pytest.mark.parametrize("defect", [DEFECTS[0], EMFILE, NO_THREAD], ids=named)
 def test_who_waits_for_a_device_process_that_cannot_be_started_hears_why(daemon: Daemon, monkeypatch, where, defect):
@@ -140,7 +142,8 @@ def test_who_waits_for_a_device_process_that_cannot_be_started_hears_why(daemon:
     end(daemon, session)
 
 
-@pytest.mark.parametrize("where", [(Vault, "drop"), (Keeper, "_remove_files"), (Keeper, "_process_ended")],
+@pytest.mark.parametrize("where", [(SnapshotStore, "drop"), (Supervisor, "_remove_files"),
+                                   (Supervisor, "_process_ended")],
                          ids=lambda where: where[1])
 def test_a_session_ends_whatever_fails_of_it(daemon: Daemon, monkeypatch, where):
     with monkeypatch.context() as patch:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpu_worker.memory.grid.boxes import AXES, Lattice, Triple, covered, whole
 from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, Filled, Rules, ghosts, slab_box
-from gpu_worker.memory.grid.layout import Copy, Layout, tables
+from gpu_worker.memory.grid.layout import Copy, PatchLayout, tables
 
 __all__ = ["AXES", "Case", "cases", "coordinates", "padded", "run_tables", "triples"]
 
@@ -35,12 +35,12 @@ class Case:
     owners: tuple[int, ...]
 
     @cached_property
-    def layouts(self) -> list[Layout]:
+    def layouts(self) -> list[PatchLayout]:
         """The patches, owner by owner."""
         held: dict[int, list[Triple]] = {}
         for position, owner in zip(whole(self.lattice.splits), self.owners, strict=True):
             held.setdefault(owner, []).append(position)
-        return [Layout(self.lattice.cells(box), self.widths)
+        return [PatchLayout(self.lattice.cells(box), self.widths)
                 for _, positions in sorted(held.items()) for box in covered(positions)]
 
     def given(self, axis: int, side: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.device.base import Buffer, Call, Device, Stream
+from gpu_worker.device.base import Buffer, Device, PackedLaunch, Stream
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import KernelFault
@@ -72,11 +72,11 @@ class LateDevice(HostDevice):
     def _untaped(copy: Callable[..., None], target, source) -> None:
         copy(target, source, stream=Stream())
 
-    def start(self, call: Call, *, stream: LateStream) -> None:
+    def start(self, call: PackedLaunch, *, stream: LateStream) -> None:
         if call.kernel.name == "fails":
             stream.put(self._fail)
         else:
-            late = Call(call.kernel, call.grid, call.block, call.shared, call.arguments, call.packed)
+            late = PackedLaunch(call.kernel, call.grid, call.block, call.shared, call.arguments, call.packed)
             stream.put(partial(super().start, late, stream=Stream()))
 
     def _fail(self) -> None:

@@ -10,27 +10,27 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.protocol.messages import (
-    Constant,
-    Fetch,
+    ArgumentValue,
+    FetchStep,
     Field,
     Input,
-    Keep,
+    KeepStep,
     Launch,
-    Load,
+    LoadStep,
     Module,
     Plan,
-    Put,
+    PutStep,
     Ran,
     Run,
     SessionOptions,
     Signature,
     Step,
-    ToDevice,
+    ToDeviceStep,
     Variant,
 )
 from gpu_worker.protocol.payload import Data, Payload, aligned, block_bytes, field_offsets, results
 from gpu_worker.protocol.plans import sealed
-from gpu_worker.server.handlers import Worker
+from gpu_worker.server.handlers import SessionWorker
 from gpu_worker.system.crash_record import BlackBox
 
 Blocks = Sequence[dict[str, np.ndarray]]
@@ -41,11 +41,11 @@ class Bench:
 
     Parameters
     ----------
-    worker : Worker
+    worker : SessionWorker
         The worker.
     """
 
-    def __init__(self, worker: Worker):
+    def __init__(self, worker: SessionWorker):
         self.process = worker
         self._numbers = itertools.count(1)
         self._contents: dict[int, list[Blocks]] = {}
@@ -55,7 +55,7 @@ class Bench:
         for index, blocks in enumerate(partitions):
             variants = tuple(Variant(_signature(block), (), (b"",), (-1,)) for block in blocks)
             given = Input(index, _count(blocks), 0, 0, b"", tuple(range(len(blocks))))
-            plan = Plan((Put(), ToDevice(), Keep(0, "x", "device")), (), variants, (given,), ())
+            plan = Plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), (), variants, (given,), ())
             arrays = [array for block in blocks for array in block.values()]
             with Payload.create(sum(aligned(array.nbytes) for array in arrays)) as payload:
                 offset = 0
@@ -73,14 +73,14 @@ class Bench:
                                  (b"",) * outputs, (-1,) * outputs) for each in signatures)
         inputs = tuple(Input(index, _count(blocks), 0, 0, b"", tuple(signatures.index(_signature(b)) for b in blocks))
                        for index, blocks in enumerate(self._contents[vrdd]))
-        return Plan((Load(0), *steps), (Module(source, "test.cu", (), (), ()),), variants, inputs, ())
+        return Plan((LoadStep(0), *steps), (Module(source, "test.cu", (), (), ()),), variants, inputs, ())
 
     def request(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *,
                 known: bool = False) -> Run:
         """The request for a plan."""
         key, encoded = sealed(plan)
         arrays = [np.asarray(value) for value in values]
-        constants = tuple(Constant(array.dtype.str, array.shape, array.tobytes(), 0) for array in arrays)
+        constants = tuple(ArgumentValue(array.dtype.str, array.shape, array.tobytes(), 0) for array in arrays)
         return Run(next(self._numbers), 1, 30.0, key, b"" if known else encoded, tuple(vrdds), constants)
 
     def run(self, plan: Plan, vrdds: Sequence[int], values: Sequence[np.ndarray] = (), *, known: bool = False,
@@ -98,7 +98,7 @@ class Bench:
         """The blocks of each partition held under a number."""
         signatures, held = self.process._names.describe(vrdd, ())
         inputs = tuple(Input(each.partition, each.count, 0, 0, b"", ()) for each in held)
-        reply, data = self.run(Plan((Load(0), Fetch(-1, "")), (), (), inputs, ()), (vrdd,))
+        reply, data = self.run(Plan((LoadStep(0), FetchStep(-1, "")), (), (), inputs, ()), (vrdd,))
         found = []
         for output, each in zip(reply.outputs, held, strict=True):
             offset, blocks = output.offset, []
@@ -123,7 +123,7 @@ def _count(blocks: Blocks) -> int:
 def bench(path: Path, device: str) -> Iterator[Bench]:
     """A worker with a device of some kind; all that it held is given back at the end."""
     box = BlackBox(path / "box", epoch=1)
-    worker = Worker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
+    worker = SessionWorker(SessionOptions(device, 0, 30.0, "", "info"), epoch=1, box=box)
     yield Bench(worker)
     worker._names.close()
     worker._plans.forget()

@@ -10,7 +10,7 @@ import pytest
 
 from vispark.fold.aggregation import Aggregation, aggregation_of, parts_of, total
 from vispark.fold.reading import Leaf
-from vispark.translate import Field, Record, specialise
+from vispark.translate import ElementField, ElementSpec, specialise
 from vispark.translate.ir import nodes
 
 RATE = 0.5
@@ -56,7 +56,7 @@ def test_what_is_lowered(step: Callable, combine: Callable, leaves: tuple[Leaf, 
     found = aggregation_of(step, combine)
     assert isinstance(found, Aggregation) and found.fold.leaves == leaves
     # What is computed of a record can be a kernel.
-    kernel = specialise(found.mapped, Record((Field("", "float32"),)))
+    kernel = specialise(found.mapped, ElementSpec((ElementField("", "float32"),)))
     assert [output.name for output in kernel.outputs] == [leaf.place for leaf in leaves]
 
 

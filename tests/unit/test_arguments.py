@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpu_worker.protocol.errors import LaunchError
-from gpu_worker.protocol.messages import Scalar, Value
+from gpu_worker.protocol.messages import ScalarArgument, Value
 from tests.unit.test_launch import K, block, f4, i4, launch_of, record
 from vispark.plan.cuda_source import Kernels
 from vispark.plan.exec_call import IN, OUT
@@ -73,8 +73,8 @@ def test_python_numbers_are_of_the_parameters_types():
     assert [np.frombuffer(one.value, one.dtype)[0] for one in spec.arguments[1:]] == list(numbers)
     for value in (3, 0.5, float("inf"), float("-inf")):
         argument = record(K.scalars, *GOOD[:9], value).arguments[9]
-        assert argument == Scalar("<f8", np.float64(value).tobytes())
-    assert record(K.open, IN, 1, 2.0, True).arguments[1:] == (i4(1), f4(2), Scalar("|b1", b"\1"))
+        assert argument == ScalarArgument("<f8", np.float64(value).tobytes())
+    assert record(K.open, IN, 1, 2.0, True).arguments[1:] == (i4(1), f4(2), ScalarArgument("|b1", b"\1"))
 
 
 def test_extents_are_of_the_parameters_types():
@@ -82,7 +82,7 @@ def test_extents_are_of_the_parameters_types():
                             (9, "<f8")):
         arguments = (*GOOD[:position], IN.shape[0], *GOOD[position + 1:])
         extent = launch_of(record(K.scalars, *arguments)).arguments[position]
-        assert extent == Scalar(np.dtype(dtype).str, np.dtype(dtype).type(100).tobytes())
+        assert extent == ScalarArgument(np.dtype(dtype).str, np.dtype(dtype).type(100).tobytes())
         arguments = (*GOOD[:position], lambda b: b.shape[0], *GOOD[position + 1:])
         assert launch_of(record(K.scalars, *arguments)).arguments[position] == extent
 
@@ -99,12 +99,12 @@ PAR = np.dtype([("n", "i4"), ("scale", "f8")], align=True)
 
 def test_structures_by_value():
     value = np.array([(3, 0.5)], PAR)[0]
-    expected = Scalar("|V16", value.tobytes())
+    expected = ScalarArgument("|V16", value.tobytes())
     for structure in (value, value.tobytes(), np.void(value.tobytes())):
         spec = record(S.par, IN, OUT, structure)
         assert spec.arguments[2] == expected and launch_of(spec).arguments[2] == Value(0)
     assert launch_of(record(S.par, IN, OUT, lambda b: value)).arguments[2] == expected
-    assert record(S.opaque, IN, OUT, np.void(b"1234")).arguments[2] == Scalar("|V4", b"1234")
+    assert record(S.opaque, IN, OUT, np.void(b"1234")).arguments[2] == ScalarArgument("|V4", b"1234")
     assert record(S.vector, IN, OUT, np.complex64(1j)).arguments[2].dtype == "<c8"
 
 

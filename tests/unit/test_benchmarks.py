@@ -39,8 +39,8 @@ from gpu_worker.device import open_devices
 from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cuda.nvrtc import compile_cubin
 from vispark.records.text.reader import Reader
-from vispark.records.text.splits import Split
-from vispark.translate import Field, specialise_stencil, trace
+from vispark.records.text.splits import TextSplit
+from vispark.translate import ElementField, specialise_stencil, trace
 
 pytestmark = pytest.mark.slow
 
@@ -250,7 +250,7 @@ def test_steps_of_blocks_with_what_others_give_are_those_of_the_whole(shape, hal
 
 
 def test_an_iteration_of_the_flow_is_24_maps_that_few_passes_do():
-    fields = [Field(name, dtype) for name, dtype in flow.FIELDS.items()]
+    fields = [ElementField(name, dtype) for name, dtype in flow.FIELDS.items()]
     maps = [specialise_stencil(trace(function, args), fields, args, dims=2) for function, args in flow.PHASES]
     assert len(maps) == 24 and sum(len(each.fields) + len(each.outputs) for each in maps) == flow.STEP_FIELDS
     given = hiding.lowered(flow.solver(flow.Plane((64, 64), (2, 2), 1)))
@@ -351,10 +351,10 @@ def test_what_tasks_say_of_their_time_is_kept_by_kind():
 
 def test_the_text_that_is_measured_is_what_the_reader_reads(tmp_path):
     nbytes = text.write(tmp_path / "points.txt", 1)
-    split = Split(str(tmp_path / "points.txt"), 0, nbytes)
+    split = TextSplit(str(tmp_path / "points.txt"), 0, nbytes)
     points, = Reader(text.POINTS, 0, True)([split])
     np.testing.assert_allclose(points, Points(4000, 1).block(0), rtol=1e-6)
     assert list(text._read([split])) == [nbytes]
-    cut = [Split(split.path, start, min(start + 50_000, nbytes)) for start in range(0, nbytes, 50_000)]
+    cut = [TextSplit(split.path, start, min(start + 50_000, nbytes)) for start in range(0, nbytes, 50_000)]
     np.testing.assert_array_equal(np.concatenate([text.numbers(each) for each in cut]), text.numbers(split))
     np.testing.assert_allclose(text.numbers(split), points, rtol=1e-6)

@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "app.box"
 
 
-def die(path: Path, code: str) -> tuple[int, crash_record.Record]:
+def die(path: Path, code: str) -> tuple[int, crash_record.CrashRecord]:
     """The status and the black box of a process that runs ``code`` with ``box`` and ``place``."""
     program = ("import ctypes, os, signal, sys, threading, time\nfrom gpu_worker.system.crash_record import *\n"
                "from gpu_worker.protocol.errors import *\nfrom gpu_worker.protocol.wire import failure_of\n"
@@ -158,6 +158,6 @@ def test_a_new_box_replaces_the_old_one_s_file(path):
     old = BlackBox(path, epoch=1)
     new = BlackBox(path, epoch=2)
     with old.running(PLACE, None):
-        assert crash_record.read(path, signal.SIGSEGV) == crash_record.Record(2, None)
+        assert crash_record.read(path, signal.SIGSEGV) == crash_record.CrashRecord(2, None)
     old.close()
     new.close()

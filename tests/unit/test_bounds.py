@@ -22,7 +22,7 @@ def _recording(version: int, used: float) -> SimpleNamespace:
 
 def test_a_vrdd_that_stays_keeps_no_recordings_that_are_gone(monkeypatch: pytest.MonkeyPatch):
     closed: list[object] = []
-    plans = worker_plans.Plans(closed.append)
+    plans = worker_plans.DecodedPlans(closed.append)
     for number in range(20):
         prepared = SimpleNamespace(recordings=Recordings(keeps=False))
         plans._known[bytes([number])] = prepared
@@ -37,12 +37,12 @@ def test_plans_that_are_used_stay_while_others_come(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(driver_plans, "_PLANS", 4)
     made: list[str] = []
 
-    def make(self: driver_plans.Plans, chain, start, shape, *_: object) -> driver_plans.Ready:
+    def make(self: driver_plans.PlanCache, chain, start, shape, *_: object) -> driver_plans.DistributedExecutable:
         made.append(shape)
-        return driver_plans.Ready((), None, "", ())
+        return driver_plans.DistributedExecutable((), None, "", ())
 
-    monkeypatch.setattr(driver_plans.Plans, "_made", make)
-    plans = driver_plans.Plans()
+    monkeypatch.setattr(driver_plans.PlanCache, "_made", make)
+    plans = driver_plans.PlanCache()
 
     def ready(shape: str) -> None:
         plans.ready((), None, (), shape, "fetch", range(1), 0)

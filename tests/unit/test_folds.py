@@ -16,14 +16,14 @@ from gpu_worker.device.host.device import HostDevice
 from gpu_worker.execution import folds
 from gpu_worker.execution.scratch import Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
-from gpu_worker.memory.partition import Array, Partition
+from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, FoldInside, Signature
+from gpu_worker.protocol.messages import Field, FieldFold, FoldByKeyStep, FoldInsideStep, FoldStep, Signature
 from vispark.fold import FoldSpec, Leaf, fold_for_kernel, fold_of
 from vispark.fold.lowering import ByKey
-from vispark.records import Layout
-from vispark.records.layout import Part
-from vispark.records.partition_schema import Content
+from vispark.records import RecordLayout
+from vispark.records.layout import RecordPart
+from vispark.records.partition_schema import PartitionSchema
 
 pytestmark = pytest.mark.slow
 
@@ -115,10 +115,11 @@ def test_what_is_no_fold_says_why(function: Callable, why: str):
     (1 << 15, 1, ""), (10**6, 10**6, ""), (10**9, 500, "table of 15,259 MiB, and 2,048 MiB is the most"),
     (10**9, 10**9, "table of 15,259 MiB"), (10**6, 500, "many more than the 500 records")])
 def test_tables_for_more_keys_than_fit_or_pay_are_a_spark_job(keys: int, records: int, why: str):
-    layout = Layout("elements", False, (Part("0", "number", ("int",)), Part("1", "number", ("float",))), tupled=True)
+    layout = RecordLayout("elements", False,
+                          (RecordPart("0", "number", ("int",)), RecordPart("1", "number", ("float",))), tupled=True)
     fields = tuple(Field(name, dtype, (records,)) for name, dtype in (("0", "<i8"), ("1", "<f8")))
-    found = ByKey(fold_of(operator.add), keys).lower([Content(records, 0, layout, (Signature(fields),))])
-    assert (why and why in found) or found == FoldByKey("0", keys, (FieldFold("1", "add"),))
+    found = ByKey(fold_of(operator.add), keys).lower([PartitionSchema(records, 0, layout, (Signature(fields),))])
+    assert (why and why in found) or found == FoldByKeyStep("0", keys, (FieldFold("1", "add"),))
 
 
 def test_a_name_that_changes_is_read_again(monkeypatch: pytest.MonkeyPatch):
@@ -146,12 +147,12 @@ def resident(device: Device, arrays: dict[str, np.ndarray], kind: str = "element
     for name, array in arrays.items():
         buffer = device.allocate(array.nbytes, stream=device.stream())
         device.copy_in(buffer, np.ascontiguousarray(array).reshape(-1).view("u1"), stream=device.stream())
-        block.append(Array(Field(name, array.dtype.str, array.shape), buffer=buffer))
+        block.append(HeldArray(Field(name, array.dtype.str, array.shape), buffer=buffer))
     count = len(next(iter(arrays.values()))) if kind == "elements" else 1
     return Partition(3, count, None, b"", [tuple(block)], device)
 
 
-def folded(device: Device, step: Fold | FoldByKey, *parts: dict[str, np.ndarray]) -> folds.Folded:
+def folded(device: Device, step: FoldStep | FoldByKeyStep, *parts: dict[str, np.ndarray]) -> folds.FoldResult:
     streams = Streams(StreamPool([device]))
     scratch, stream = Scratch(streams), streams.main(device)
     partitions = [resident(device, arrays) for arrays in parts]
@@ -173,7 +174,7 @@ def test_sums_by_key_of_any_extent(device: HostDevice, rows: int, columns: int, 
     rng = np.random.default_rng(rows)
     parts = [{"0": rng.integers(0, groups, rows, dtype="i4"), "1": rng.normal(size=(rows, columns)),
               "2": rng.integers(-9, 9, rows)} for _ in range(2)]
-    step = FoldByKey("0", groups, (FieldFold("1", "add"), FieldFold("2", "maximum")))
+    step = FoldByKeyStep("0", groups, (FieldFold("1", "add"), FieldFold("2", "maximum")))
     found = folded(device, step, *parts)
     keys = np.concatenate([part["0"] for part in parts])
     values, numbers = (np.concatenate([part[name] for part in parts]) for name in ("1", "2"))
@@ -191,7 +192,7 @@ def test_sums_by_key_of_any_extent(device: HostDevice, rows: int, columns: int, 
 def test_a_key_out_of_range(device: HostDevice, key: int):
     arrays = {"0": np.int64([0, key, 6]), "1": np.zeros(3)}
     with pytest.raises(PlanError, match=f"a record of partition 3 has the key {key}, and numKeys=7"):
-        folded(device, FoldByKey("0", 7, (FieldFold("1", "add"),)), arrays)
+        folded(device, FoldByKeyStep("0", 7, (FieldFold("1", "add"),)), arrays)
 
 
 ELEMENTS = {"?": "unsigned char", "i1": "signed char", "i2": "short", "i4": "int", "i8": "long long",
@@ -210,7 +211,7 @@ def extremes_of(dtype: str) -> np.ndarray:
 def test_keys_that_do_not_occur_hold_the_identity(device: HostDevice, by: str, dtype: str):
     """So extreme values survive a fold that starts from it."""
     given = extremes_of(dtype)
-    found, = folded(device, FoldByKey("0", 2, (FieldFold("1", by),)), {"0": np.int32([0, 1]), "1": given}).fields
+    found, = folded(device, FoldByKeyStep("0", 2, (FieldFold("1", by),)), {"0": np.int32([0, 1]), "1": given}).fields
     assert found.values.dtype == given.dtype and found.values.tolist() == given.tolist()
 
 
@@ -229,11 +230,12 @@ def test_extreme_values_survive_each_identity_in_each_type(device: HostDevice):
 
 
 def test_guards(device: HostDevice):
-    by_key = FoldByKey("0", 2, (FieldFold("1", "add", "overflow"), FieldFold("2", "minimum", "nan")))
+    by_key = FoldByKeyStep("0", 2, (FieldFold("1", "add", "overflow"), FieldFold("2", "minimum", "nan")))
     sums, least = folded(device, by_key, {"0": np.int32([0, 1, 1]), "1": np.int64([2**62, -2**62, 3]),
                                           "2": np.array([1.0, np.nan, 2.0])}).fields
     assert sums.magnitude == 2.0**62 and sums.ordered and not least.ordered
-    product, = folded(device, Fold((FieldFold("", "multiply", "overflow"),), "rows"), {"": np.int64([7, 0, -3])}).fields
+    product, = folded(device, FoldStep((FieldFold("", "multiply", "overflow"),), "rows"),
+                      {"": np.int64([7, 0, -3])}).fields
     assert product.values == 0 and product.magnitude == 21
 
 
@@ -244,12 +246,12 @@ def test_folds_inside_blocks_and_rows(device: HostDevice, shape: tuple[int, ...]
     array = np.random.default_rng(1).integers(-50, 50, shape).astype(dtype)
     rows = np.stack([array, array[::-1]])
     for over, given, expected in (("blocks", array, ufunc.reduce(array)), ("rows", rows, ufunc.reduce(rows, axis=1))):
-        found = inside(device, FoldInside("vreduce", (FieldFold("", by),), over), given)
+        found = inside(device, FoldInsideStep("vreduce", (FieldFold("", by),), over), given)
         assert found.dtype == given.dtype and found.shape == expected.shape
         np.testing.assert_array_equal(found, expected)
 
 
-def inside(device: Device, step: FoldInside, array: np.ndarray) -> np.ndarray:
+def inside(device: Device, step: FoldInsideStep, array: np.ndarray) -> np.ndarray:
     streams, given = Streams(StreamPool([device])), resident(device, {"": array}, "blocks")
     stream = streams.main(device)
     (result,), buffers = folds.fold_inside(step, given.blocks[0], device, stream, Scratch(streams))
@@ -265,10 +267,10 @@ def inside(device: Device, step: FoldInside, array: np.ndarray) -> np.ndarray:
 def test_what_has_no_kernel(device: HostDevice):
     for array, by in ((np.zeros((2, 2), "f2"), "add"), (np.zeros((2, 2), "c8"), "multiply"), (np.zeros((2, 2)), "or")):
         with pytest.raises(PlanError, match=f"no fold {by} for {array.dtype}"):
-            folded(device, Fold((FieldFold("", by),), "rows"), {"": array})
+            folded(device, FoldStep((FieldFold("", by),), "rows"), {"": array})
     with pytest.raises(PlanError, match="no fold 'sub'; there are add, "):
-        folded(device, Fold((FieldFold("", "sub"),), "rows"), {"": np.zeros(2)})
+        folded(device, FoldStep((FieldFold("", "sub"),), "rows"), {"": np.zeros(2)})
     with pytest.raises(PlanError, match="does not say how to fold field 'y'"):
-        folded(device, Fold((FieldFold("x", "add"),), "rows"), {"y": np.zeros(2)})
+        folded(device, FoldStep((FieldFold("x", "add"),), "rows"), {"y": np.zeros(2)})
     with pytest.raises(PlanError, match="keys to fold by are integers in a field 'k'"):
-        folded(device, FoldByKey("k", 2, (FieldFold("", "add"),)), {"k": np.zeros(2), "v": np.zeros(2)})
+        folded(device, FoldByKeyStep("k", 2, (FieldFold("", "add"),)), {"k": np.zeros(2), "v": np.zeros(2)})

@@ -15,12 +15,12 @@ from pyspark import cloudpickle
 from gpu_worker.protocol.errors import PlanError, RecordError
 from tests.grid_reference import padded
 from vispark import BlockKey, Grid
-from vispark.api.gather import Cells
+from vispark.api.gather import CellSelection
 from vispark.api.scatter import boxes
 from vispark.grid import npy
 from vispark.grid.boundary import boundary_values, number_for
 from vispark.grid.spec import Edge
-from vispark.records import Layout, pack
+from vispark.records import RecordLayout, pack
 
 
 @st.composite
@@ -213,7 +213,7 @@ def test_an_index_means_the_cells_that_it_means_for_the_whole_array(data):
         low = data.draw(st.integers(0, len(items)))
         items[low:data.draw(st.integers(low, len(items)))] = [...]
     array = np.arange(np.prod(grid.shape)).reshape(grid.shape)
-    cells = Cells.of(tuple(items), grid.shape)
+    cells = CellSelection.of(tuple(items), grid.shape)
     found = np.full(cells.shape, -1)
     for key in grid.blocks():
         inside, target = cells.within(key)
@@ -226,7 +226,7 @@ def test_an_index_means_the_cells_that_it_means_for_the_whole_array(data):
 def test_an_index_that_means_no_cells_of_the_grid_is_refused():
     for index in (4, -5, True, (0, 0), slice(None, None, -1), [0, 1], "x", None, (..., ...), 1.0, np.ones(4, bool)):
         with pytest.raises(PlanError, match="cells="):
-            Cells.of(index, (4,))
+            CellSelection.of(index, (4,))
 
 
 def test_records_under_keys_of_blocks_are_a_grid():
@@ -235,7 +235,7 @@ def test_records_under_keys_of_blocks_are_a_grid():
     packed = pack(blocks, seal=bytes)
     assert packed.layout.kind == "grid" and packed.layout.grid == grid.description
     assert packed.positions == (0, 1, 2, 3) and packed.count == 4
-    assert Layout.decode(packed.layout.encode()) == packed.layout
+    assert RecordLayout.decode(packed.layout.encode()) == packed.layout
     line = Grid(6, 3)
     assert pack([(key, np.zeros(2)) for key in line.blocks()], seal=bytes).layout.kind == "grid"
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from gpu_worker.protocol.grids import Exchange, Iterate, Iterated, Stencil, Window
-from gpu_worker.protocol.messages import Exec, Fetch, Keep, Load, ToDevice, Values
+from gpu_worker.protocol.grids import ExchangeStep, Iterated, IterateStep, StencilStep, WindowStep
+from gpu_worker.protocol.messages import ExecStep, FetchStep, KeepStep, LoadStep, ToDeviceStep, ValuesStep
 from vispark import IN, OUT, Grid, Kernels, PlanError, TranslationError, stencil
 from vispark.lower.grid import GridLowering, lowering
 from vispark.lower.lowering import Lowering
@@ -17,14 +17,14 @@ from vispark.plan import ops
 from vispark.plan.exec_call import record_exec
 from vispark.plan.loop_call import record_loop
 from vispark.plan.map_call import record_map
-from vispark.plan.ops import Cached, Node
-from vispark.plan.slots import Given
+from vispark.plan.ops import DatasetId, PlanNode
+from vispark.plan.slots import ArgumentRef
 from vispark.records import pack
-from vispark.records.partition_schema import Content
-from vispark.runtime.driver.loop_pacing import Loop, Pace, progress, run_parts
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.driver.loop_pacing import ChunkController, EndedLoop, progress, run_parts
 from vispark.translate.codegen.scalar.interface import ROOM
 
-START, END = Cached(1, "start"), Cached(2, "end")
+START, END = DatasetId(1, "start"), DatasetId(2, "end")
 APPEND = ops.HaloAppend()
 
 
@@ -46,16 +46,17 @@ def push(u, v):
 ONE = np.float32(1)
 
 
-def content(grid: Grid, value=ONE, positions=None) -> Content:
+def content(grid: Grid, value=ONE, positions=None) -> PartitionSchema:
     keys = [key for key in grid.blocks() if positions is None or key.number in positions]
     fields = dict(grid.fields)
     packed = pack([(key, {name: np.zeros(key.shape, dtype) for name, dtype in fields.items()} if fields
                     else np.full(key.shape, value)) for key in keys], seal=bytes)
-    return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
+    return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
 def lowered(grid: Grid, *operations: ops.Op, goal=KEEP, room: int = ROOM, **given) -> GridLowering:
-    chain = (Node(ops.Send()), Node(ops.ToDevice(), START), *map(Node, operations[:-1]), Node(operations[-1], END))
+    chain = (PlanNode(ops.Send()), PlanNode(ops.ToDevice(), START), *map(PlanNode, operations[:-1]),
+             PlanNode(operations[-1], END))
     first = content(grid, **given)
     work = lowering(chain, START, goal, [first], room)
     assert isinstance(work, GridLowering)
@@ -79,7 +80,7 @@ VARIED = Grid((10, 12), (3, 2), 1, {"u": lambda y, x: x}, {"u": "f8", "v": "f8"}
 def test_a_stencil_is_an_exchange_as_wide_as_it_reads_and_a_launch():
     work = lowered(GRID, APPEND, vmap(smooth, 0.5))
     load, device, exchange, step, keep = work.steps
-    assert (type(load), type(device), type(step), type(keep)) == (Load, ToDevice, Stencil, Keep)
+    assert (type(load), type(device), type(step), type(keep)) == (LoadStep, ToDeviceStep, StencilStep, KeepStep)
     halo, = exchange.halos
     assert (halo.field, halo.below, halo.above) == ("", (1, 0), (0, 2))
     assert [side.rule for side in halo.sides] == ["periodic", "periodic", "given", "mirrored"]
@@ -94,13 +95,13 @@ def test_a_stencil_is_an_exchange_as_wide_as_it_reads_and_a_launch():
 def test_of_fields_what_is_read_by_offsets_is_exchanged_and_nothing_twice():
     work = lowered(FIELDS, APPEND, vmap(drift), APPEND, vmap(push), vmap(lambda v: {"v": v + 1}))
     exchanges = [[(halo.field, halo.below, halo.above) for halo in step.halos] for step in work.steps
-                 if isinstance(step, Exchange)]
+                 if isinstance(step, ExchangeStep)]
     assert exchanges == [[("u", (0, 0), (0, 1))], [("u", (0, 1), (0, 0)), ("v", (0, 0), (1, 0))]]
     assert [launch.inputs for launch in work.stencils] == [("u", "v"), ("u", "v"), ("v",)]
-    assert [step.label for step in work.steps if isinstance(step, Stencil)] == ["vmap drift", "vmap push",
+    assert [step.label for step in work.steps if isinstance(step, StencilStep)] == ["vmap drift", "vmap push",
                                                                                "vmap lambda"]
     twice = lowered(FIELDS, APPEND, vmap(lambda v: {"v": v + 1}), APPEND, vmap(drift), APPEND, vmap(push))
-    assert sum(isinstance(step, Exchange) for step in twice.steps) == 2
+    assert sum(isinstance(step, ExchangeStep) for step in twice.steps) == 2
 
 
 def test_what_lies_outside_has_the_fields_dtype():
@@ -125,7 +126,7 @@ def test_what_lies_outside_has_the_fields_dtype():
 def test_a_loop_is_one_step_whose_phases_exchange_what_they_read():
     spec = record_loop([(drift, ()), (push, ()), smooth_v], (), 40, 1e-3, 5, True)
     work = lowered(VARIED, ops.Iterate(spec.part(30, 10)))
-    step, = [step for step in work.steps if isinstance(step, Iterate)]
+    step, = [step for step in work.steps if isinstance(step, IterateStep)]
     assert (step.steps, step.done, step.until, step.every, step.check) == (30, 10, 1e-3, 5, 100)
     assert [[halo.field for halo in phase.halos] for phase in step.phases] == [["u"], ["u", "v"], []]
     assert [phase.launch for phase in step.phases] == [0, 1, 2]
@@ -134,7 +135,7 @@ def test_a_loop_is_one_step_whose_phases_exchange_what_they_read():
 
 def test_stencils_of_a_step_are_one_pass_that_reads_as_far_as_all_of_them():
     spec = record_loop([(drift, ()), (push, ()), smooth_v, push], (), 40, 1e-3, 1, True)
-    step, = [step for step in lowered(FIELDS, ops.Iterate(spec)).steps if isinstance(step, Iterate)]
+    step, = [step for step in lowered(FIELDS, ops.Iterate(spec)).steps if isinstance(step, IterateStep)]
     phase, = step.phases
     assert (phase.label, step.together, step.stride) == ("vmap drift, push, smooth_v, push", (), 1)
     assert [(halo.field, halo.below, halo.above) for halo in phase.halos] == [
@@ -153,7 +154,7 @@ def test_steps_are_joined_where_nothing_is_asked_between(halo, boundary, asked, 
 
     spec = record_loop(heat, (0.1,), 10, asked.get("until"), asked.get("every", 1), asked.get("check", 0))
     work = lowered(Grid((30, 30, 30), (1, 1, 2), halo, boundary, {"u": "f4"}), ops.Iterate(spec))
-    step, = [step for step in work.steps if isinstance(step, Iterate)]
+    step, = [step for step in work.steps if isinstance(step, IterateStep)]
     assert step.stride == stride and len(step.phases) == 1 and len(step.together) == (stride > 1)
     if stride > 1:
         together, = step.together
@@ -206,7 +207,7 @@ def fill(u, v, k):
 def test_stencils_of_three_axes_are_joined_two_fields_at_a_time(phases, fields, passes, together, reason):
     spec = record_loop(phases, (), 9, None, 1, 0)
     work = lowered(Grid((9, 9, 20), (1, 1, 2), 1, "mirrored", fields), ops.Iterate(spec))
-    step, = [step for step in work.steps if isinstance(step, Iterate)]
+    step, = [step for step in work.steps if isinstance(step, IterateStep)]
     assert (len(step.phases), len(step.together)) == (passes, together)
     given = [np.frombuffer(spec.value(work.slots.origins()[argument.slot]).data, "f8")[0] for phase in step.phases
              for argument in work.stencils[phase.launch].arguments]
@@ -222,7 +223,8 @@ def test_arguments_of_phases_are_told_apart():
 
     spec = record_loop([(scaled, (2.0,)), (scaled, (3.0,)), (scaled, (2.0,))], (), 4, None, 1, 0)
     work = lowered(FIELDS, ops.Iterate(spec))
-    launch, = {work.stencils[phase.launch] for step in work.steps if isinstance(step, Iterate) for phase in step.phases}
+    launch, = {work.stencils[phase.launch] for step in work.steps if isinstance(step, IterateStep)
+               for phase in step.phases}
     given = [work.slots.origins()[argument.slot] for argument in launch.arguments]
     assert [np.frombuffer(spec.value(each).data, "f8")[0] for each in given] == [2.0, 3.0, 2.0]
 
@@ -264,9 +266,9 @@ def copying(**named) -> ops.Exec:
 
 def test_a_kernel_gets_blocks_with_their_halos_and_everything_is_exchanged():
     work = lowered(GRID, APPEND, copying(), goal=FETCH)
-    exchange = next(step for step in work.steps if isinstance(step, Exchange))
+    exchange = next(step for step in work.steps if isinstance(step, ExchangeStep))
     assert [(halo.below, halo.above) for halo in exchange.halos] == [((2, 2), (2, 2))]
-    assert [type(step) for step in work.steps] == [Load, ToDevice, Exchange, Exec, Keep, Fetch]
+    assert [type(step) for step in work.steps] == [LoadStep, ToDeviceStep, ExchangeStep, ExecStep, KeepStep, FetchStep]
     shapes = {launches[0].outputs[0].shape for launches in work.launches}
     assert shapes == {(8, 10), (7, 10)}
     result = work.results()[0]
@@ -304,7 +306,7 @@ def test_what_a_stencil_cannot_be_on_this_grid_is_said():
 def test_a_window_has_the_cells_that_numpy_gives():
     whole = np.arange(120).reshape(10, 12)
     work = lowered(GRID, ops.Window((1, 3), (9, 12), (2, 4)), goal=FETCH)
-    assert isinstance(work.steps[1], Window)
+    assert isinstance(work.steps[1], WindowStep)
     result = work.results()[0]
     found = [each.fields[0].shape for each in result.signatures]
     cells = set(whole[1:9:2, 3:12:4].ravel())
@@ -318,26 +320,27 @@ def test_a_window_has_the_cells_that_numpy_gives():
 
 def test_without_their_keys_blocks_are_plain_ones():
     work = lowered(GRID, vmap(lambda u: u + 1), ops.Values(), vmap(lambda row: row * 2), goal=FETCH)
-    assert [type(step) for step in work.steps] == [Load, ToDevice, Stencil, Values, ToDevice, Exec, Keep, Fetch]
+    assert [type(step) for step in work.steps] == [LoadStep, ToDeviceStep, StencilStep, ValuesStep, ToDeviceStep,
+                                                   ExecStep, KeepStep, FetchStep]
     assert work.results()[0].layout.kind == "blocks"
-    plain = Lowering((Node(ops.Send()), Node(ops.ToDevice(), START), Node(APPEND)), START, KEEP)
+    plain = Lowering((PlanNode(ops.Send()), PlanNode(ops.ToDevice(), START), PlanNode(APPEND)), START, KEEP)
     packed = pack([np.zeros((3, 3))], seal=bytes)
     with pytest.raises(PlanError, match="needs the blocks of a Grid"):
-        plain.add(0, Content(1, 0, packed.layout, tuple(packed.signatures)))
+        plain.add(0, PartitionSchema(1, 0, packed.layout, tuple(packed.signatures)))
 
 
 def test_what_needs_neighbours_is_known():
     def chain(*operations):
-        return (Node(ops.Send()), Node(ops.ToDevice(), START), *map(Node, operations))
+        return (PlanNode(ops.Send()), PlanNode(ops.ToDevice(), START), *map(PlanNode, operations))
 
     loop = ops.Iterate(record_loop(smooth, (1.0,), 4, None, 1, 0))
     for operations, needed in [((APPEND, vmap(smooth, 1.0)), True), ((vmap(lambda u: u),), False), ((loop,), True),
                                ((APPEND, copying()), True), ((copying(),), False), ((APPEND,), False)]:
         assert ops.together(chain(*operations), START) == needed
         assert ops.together(chain(*operations), None) == needed
-    done = (*chain(APPEND), Node(vmap(smooth, 1.0), END), Node(vmap(lambda u: u)))
+    done = (*chain(APPEND), PlanNode(vmap(smooth, 1.0), END), PlanNode(vmap(lambda u: u)))
     assert ops.together(done, START) and not ops.together(done, END)
-    assert ops.loops((*chain(loop), Node(vmap(lambda u: u)))) and not ops.loops(done)
+    assert ops.loops((*chain(loop), PlanNode(vmap(lambda u: u)))) and not ops.loops(done)
 
 
 def test_a_long_loop_is_run_in_parts_of_half_a_second():
@@ -348,25 +351,25 @@ def test_a_long_loop_is_run_in_parts_of_half_a_second():
         pace.learn(count, count * 1e-3)
         return Iterated(count, -1.0)
 
-    shown, pace = [], Pace()
-    assert run_parts(2500, -1.0, run, lambda done, change: shown.append(done), pace) == Loop(2500, None)
+    shown, pace = [], ChunkController()
+    assert run_parts(2500, -1.0, run, lambda done, change: shown.append(done), pace) == EndedLoop(2500, None)
     assert [count for count, _ in parts] == [12, 96, 492, 492, 492, 492, 424]
     assert shown == [sum(count for count, _ in parts[:number + 1]) for number in range(len(parts))]
     assert [done for _, done in parts] == [0, *shown[:-1]]
 
 
 def test_a_loop_ends_where_its_change_is_small_enough():
-    ends, pace = iter([Iterated(12, -1.0), Iterated(96, 0.5), Iterated(20, 0.01)]), Pace()
+    ends, pace = iter([Iterated(12, -1.0), Iterated(96, 0.5), Iterated(20, 0.01)]), ChunkController()
 
     def run(count, done):
         pace.learn(count, 1e-3)
         return next(ends)
 
-    assert run_parts(5000, 0.1, run, lambda done, change: None, pace) == Loop(128, 0.01)
+    assert run_parts(5000, 0.1, run, lambda done, change: None, pace) == EndedLoop(128, 0.01)
 
 
 def test_parts_of_a_loop_that_asks_its_cells_are_one_plan():
-    parts, pace = [], Pace()
+    parts, pace = [], ChunkController()
 
     def run(count, done):
         parts.append((count, done))
@@ -378,17 +381,18 @@ def test_parts_of_a_loop_that_asks_its_cells_are_one_plan():
     assert parts == [(12, 0), (78, 12), (480, 90), (480, 570), (480, 1050), (480, 1530), (490, 2010)]
     keys = {loop.part(*part).shape_key() for part in parts[2:-1]}
     assert len(keys) == 1 and loop.part(480, 100).shape_key() not in keys
-    assert loop.part(480, 570).value(Given(0, "done", 0)).data == np.int64(570).tobytes()
+    assert loop.part(480, 570).value(ArgumentRef(0, "done", 0)).data == np.int64(570).tobytes()
 
 
 def test_a_change_that_is_nan_ends_no_loop_and_is_told(caplog):
-    found = run_parts(20, 0.1, lambda count, done: Iterated(count, math.nan), lambda done, change: None, Pace(), "this")
+    found = run_parts(20, 0.1, lambda count, done: Iterated(count, math.nan), lambda done, change: None,
+                      ChunkController(), "this")
     assert found.steps == 20 and math.isnan(found.change)
     assert "this: by step 12 the change of a cell is NaN" in caplog.messages[0] and len(caplog.messages) == 1
 
 
 def test_parts_of_loops_that_come_again_are_alike():
-    parts, pace = [], Pace()
+    parts, pace = [], ChunkController()
 
     def run(count, done):
         parts.append(count)

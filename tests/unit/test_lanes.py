@@ -22,11 +22,11 @@ from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import KEPT_PLANS
 from gpu_worker.protocol.shared import Shared, captured
 from gpu_worker.protocol.wire import Connection, close_all, failure_of
-from vispark.lower.executable import Prepared, Shipment
+from vispark.lower.executable import Executable, Invocation
 from vispark.plan.cuda_source import ArrayValue
-from vispark.plan.slots import Values
+from vispark.plan.slots import BoundArguments
 from vispark.runtime.driver import pipeline
-from vispark.runtime.driver.pipeline import Lane, Ticket
+from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
 
 
 class Watched(Client):
@@ -35,7 +35,7 @@ class Watched(Client):
     Where ``interrupted`` says so, Ctrl-C is pressed before or after it has sent or received something.
     """
 
-    lane: Lane
+    lane: Pipeline
     interrupted = ""
 
     def __init__(self, *arguments) -> None:
@@ -70,17 +70,17 @@ class NotWatched:
 
 
 @pytest.fixture
-def lane() -> Iterator[tuple[Lane, Connection]]:
+def lane() -> Iterator[tuple[Pipeline, Connection]]:
     """A lane, and the worker's end of its connection."""
     ours, theirs = socket.socketpair()
     with Connection(theirs) as worker, Watched(Connection(ours), Welcome(2, "w", 1, 1, (), 0), "") as client:
-        client.lane = Lane(client, 30.0, blame=lambda *_: None, heard=lambda *_: None, awaited=NotWatched())
+        client.lane = Pipeline(client, 30.0, blame=lambda *_: None, heard=lambda *_: None, awaited=NotWatched())
         yield client.lane, worker
 
 
-def shipment(*values: np.ndarray) -> Shipment:
+def shipment(*values: np.ndarray) -> Invocation:
     given = tuple(ArrayValue(value.dtype.str, value.shape, value.tobytes()) for value in values)
-    return Shipment(Prepared(b"k" * 16, b"plan", (), (), (), {}, (), -1), (7, 8), Values(given))
+    return Invocation(Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1), (7, 8), BoundArguments(given))
 
 
 def answer(worker: Connection) -> tuple[int, int]:
@@ -92,7 +92,7 @@ def answer(worker: Connection) -> tuple[int, int]:
     return (status[0].st_ino, status[0].st_size) if status else (0, 0)
 
 
-def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(lane: tuple[Lane, Connection]):
+def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(lane: tuple[Pipeline, Connection]):
     sending, worker = lane
     tickets = [sending.send(shipment()) for _ in range(2)]
     for _ in tickets:
@@ -103,7 +103,7 @@ def test_what_a_plan_starts_from_is_in_use_until_its_answer_was_taken(lane: tupl
     assert sending.client.used == [True, True] and not sending.uses(7) and sending.idle
 
 
-def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way(lane: tuple[Lane, Connection]):
+def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way(lane: tuple[Pipeline, Connection]):
     sending, worker = lane
     sending.release((7,))                                   # as the keeper's thread does
     with ThreadPoolExecutor(1) as pool:
@@ -116,7 +116,7 @@ def test_a_small_request_gets_its_own_answer_behind_a_release_that_is_on_its_way
         assert asked.result(10).number == numbers[1] and sending.idle
 
 
-def test_large_values_travel_in_the_same_memory_once_it_is_free(lane: tuple[Lane, Connection]):
+def test_large_values_travel_in_the_same_memory_once_it_is_free(lane: tuple[Pipeline, Connection]):
     sending, worker = lane
     large = np.zeros(100_000)
     first, second = sending.send(shipment(large)), sending.send(shipment(large))
@@ -129,7 +129,7 @@ def test_large_values_travel_in_the_same_memory_once_it_is_free(lane: tuple[Lane
         sending.wait(ticket)
 
 
-def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple[Lane, Connection]):
+def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple[Pipeline, Connection]):
     sending, worker = lane
     large, found, folded = np.ones(100_000), np.arange(200_000, dtype="u1"), Folded(1, (), -1)
     kept: list[np.ndarray] = []
@@ -162,13 +162,13 @@ def test_large_folds_come_back_in_the_memory_that_the_values_went_in(lane: tuple
     assert (kept[0] == found + 3).all()
 
 
-def test_what_is_captured_into_a_workers_memory_is_sent_from_there(lane: tuple[Lane, Connection]):
+def test_what_is_captured_into_a_workers_memory_is_sent_from_there(lane: tuple[Pipeline, Connection]):
     sending, worker = lane
 
     def passed(data: bytes | Shared, expected: np.ndarray, known: dict[int, Payload]) -> int:
         """The number of the memory that a value came in."""
         given = shipment(expected)
-        given = replace(given, values=Values((replace(given.values.values[0], data=data),)))
+        given = replace(given, values=BoundArguments((replace(given.values.values[0], data=data),)))
         ticket = sending.send(given)
         request, descriptors = worker.receive(Request)
         for descriptor in descriptors:
@@ -196,14 +196,14 @@ def test_what_is_captured_into_a_workers_memory_is_sent_from_there(lane: tuple[L
     assert passed(one, kept, known) == first
 
 
-def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(lane: tuple[Lane, Connection]):
+def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(lane: tuple[Pipeline, Connection]):
     sending, worker = lane
     large = np.ones(100_000)
     ticket = sending.send(shipment(large))
     answer(worker)
     sending.wait(ticket)
     data = captured(large)
-    given = Shipment(shipment().prepared, (7, 8), Values((ArrayValue("<f8", large.shape, data),)))
+    given = Invocation(shipment().prepared, (7, 8), BoundArguments((ArrayValue("<f8", large.shape, data),)))
     ticket = sending.send(given)
     request, _ = worker.receive(Request)
     worker.send(failure_of(PlanError("no"), request.number), Reply)
@@ -221,7 +221,7 @@ def test_memory_whose_reader_is_not_known_to_be_done_is_not_filled_again(lane: t
     assert payload.descriptor < 0 and payload not in sending.client._spare
 
 
-def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(lane: tuple[Lane, Connection]):
+def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(lane: tuple[Pipeline, Connection]):
     sending, worker = lane
     large = np.ones(100_000)
     sent = sending.send(shipment(large))
@@ -243,9 +243,9 @@ def test_memory_that_a_worker_has_no_more_is_sent_again_with_the_plan(lane: tupl
 
 @pytest.mark.parametrize("when", ["before send", "after send", "before receive", "after receive"])
 @pytest.mark.parametrize("what", ["a plan", "a question"])
-def test_what_is_interrupted_is_lost_with_its_connection(lane: tuple[Lane, Connection], when: str, what: str):
+def test_what_is_interrupted_is_lost_with_its_connection(lane: tuple[Pipeline, Connection], when: str, what: str):
     sending, worker = lane
-    heard: list[Ticket] = []
+    heard: list[PendingRequest] = []
     sending.heard = heard.append
     tickets = [sending.send(shipment(), released=(number,)) for number in (4, 5)]
     answer(worker)
@@ -266,7 +266,7 @@ def test_what_is_interrupted_is_lost_with_its_connection(lane: tuple[Lane, Conne
             sending.wait(ticket)
 
 
-def test_a_plan_is_sent_again_behind_many_others(lane: tuple[Lane, Connection]):
+def test_a_plan_is_sent_again_behind_many_others(lane: tuple[Pipeline, Connection]):
     """The worker may have it no more, and others that start from its result would be on their way when it says so."""
     sending, worker = lane
     brought = []
@@ -280,7 +280,7 @@ def test_a_plan_is_sent_again_behind_many_others(lane: tuple[Lane, Connection]):
     assert brought == [True, False, False] + [True] * KEPT_PLANS + [False]
 
 
-def test_how_long_a_worker_has_memory_counts_from_when_it_was_sent(lane: tuple[Lane, Connection],
+def test_how_long_a_worker_has_memory_counts_from_when_it_was_sent(lane: tuple[Pipeline, Connection],
                                                                    monkeypatch: pytest.MonkeyPatch):
     sending, worker = lane
     monkeypatch.setattr(pipeline, "MAPPED_SECONDS", 0.2)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import LaunchError, PlanError
-from gpu_worker.protocol.messages import Array, Field, In, Launch, Out, Scalar, Signature, Value
+from gpu_worker.protocol.messages import ArrayArgument, Field, In, Launch, Out, ScalarArgument, Signature, Value
 from vispark._utils.closures import capture
 from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.exec_call import IN, OUT, BlockView, record_exec, resolve
-from vispark.plan.slots import Given, SlotTable
+from vispark.plan.slots import ArgumentRef, SlotTable
 
 K = Kernels("""
 __global__ void gradient(const float* points, float* out, const double* w, int n) {}
@@ -53,11 +53,11 @@ def launch_of(spec, signature=POINTS) -> Launch:
 
 
 def f4(value):
-    return Scalar("<f4", np.float32(value).tobytes())
+    return ScalarArgument("<f4", np.float32(value).tobytes())
 
 
 def i4(value):
-    return Scalar("<i4", np.int32(value).tobytes())
+    return ScalarArgument("<i4", np.int32(value).tobytes())
 
 
 # -- symbols ----------------------------------------------------------------------------------------------------------
@@ -137,12 +137,13 @@ def test_the_listing_of_the_design():
     second = record(lr.local_reduce, IN, OUT, IN.shape[0], out=lambda b: ((40,), "f4"), grid=40, block=256)
     table = SlotTable()
     launch, middle, merge = resolve(first, POINTS, table)
-    assert launch == Launch((1,), (128,), 0, (In(""), Out(""), Array(0), i4(100)), (Field("", "<f4", (100, 40)),))
+    assert launch == Launch((1,), (128,), 0, (In(""), Out(""), ArrayArgument(0), i4(100)),
+                            (Field("", "<f4", (100, 40)),))
     assert (middle, merge) == (block(((100, 40), "<f4")), False)
     launch, after, _ = resolve(second, middle, table)
     assert launch == Launch((40,), (256,), 0, (In(""), Out(""), i4(100)), (Field("", "<f4", (40,)),))
     assert after == block(((40,), "<f4"))
-    assert table.origins() == (Given(0, "argument", 2),) and first.value(2).data == w.tobytes()
+    assert table.origins() == (ArgumentRef(0, "argument", 2),) and first.value(2).data == w.tobytes()
     assert (first.label, second.label) == ("exec gradient", "exec local_reduce")
     assert codec.decode(codec.encode(launch, Launch), Launch) == launch
 
@@ -346,10 +347,10 @@ def test_functions_among_the_arguments():
     table = SlotTable()
     spec = record(K.gradient, IN, OUT, lambda b: np.full(3, b.shape[1], ">f8"), lambda b: b.size)
     launch, _, _ = resolve(spec, POINTS, table)
-    assert launch.arguments[2:] == (Array(0), i4(4100))
+    assert launch.arguments[2:] == (ArrayArgument(0), i4(4100))
     assert table.origins() == (ArrayValue.of(np.full(3, 41.0), "w"),)
     big = launch_of(record(K["any<float*>"], IN, lambda b: np.int64(b.size)), block(((3, 10**9), "<f4")))
-    assert big.arguments[1] == Scalar("<i8", np.int64(3 * 10**9).tobytes())
+    assert big.arguments[1] == ScalarArgument("<i8", np.int64(3 * 10**9).tobytes())
 
 
 @pytest.mark.parametrize("shape, grid", [((0, 41), ()), ((0,), ())])
@@ -403,8 +404,8 @@ def test_values_belong_to_the_call_and_not_to_the_launch():
         spec = gradient_call(np.full(3, value), int(value))
         launch, _, _ = resolve(spec, POINTS, table, 4)
         launches.add(launch)
-        assert launch.arguments[2:] == (Array(0), Value(1))
-        assert table.origins() == (Given(4, "argument", 2), Given(4, "argument", 3))
+        assert launch.arguments[2:] == (ArrayArgument(0), Value(1))
+        assert table.origins() == (ArgumentRef(4, "argument", 2), ArgumentRef(4, "argument", 3))
         assert spec.value(2).data == np.full(3, value).tobytes()
         assert (spec.value(3).dtype, spec.value(3).data) == ("<i4", np.int32(value).tobytes())
     assert len(launches) == 1

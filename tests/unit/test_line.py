@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpu_worker.execution.in_flight import AHEAD, Flight
+from gpu_worker.execution.in_flight import AHEAD, Submission
 from gpu_worker.protocol.errors import KernelFault
-from gpu_worker.protocol.messages import FieldFold, Fold, Plan, Release, Run, Values
+from gpu_worker.protocol.messages import FieldFold, FoldStep, Plan, Release, Run, ValuesStep
 from gpu_worker.system.crash_record import read
 from tests.unit.late import late_bench
 from tests.unit.plans import Bench
@@ -46,18 +46,18 @@ class Ahead(Bench):
     def __init__(self, worker: Bench):
         super().__init__(worker.process)
         self._numbers, self._contents = worker._numbers, worker._contents
-        self.flights: list[Flight] = []
+        self.flights: list[Submission] = []
 
     def begin(self, plan: Plan, vrdds: tuple[int, ...], k: np.float32 = ONE, released: tuple[int, ...] = ()) -> Run:
         given = self.request(plan, vrdds, [k])
         request = Run(given.number, 1, given.seconds, given.key, given.plan, given.vrdds, given.values,
                       released=released)
         begun = self.process.begin(request, [])
-        if isinstance(begun, Flight):
+        if isinstance(begun, Submission):
             self.flights.append(begun)
         return request
 
-    def under_way(self) -> list[Flight]:
+    def under_way(self) -> list[Submission]:
         return [flight for flight in self.flights if not flight.done]
 
 
@@ -94,7 +94,7 @@ def test_plans_are_begun_behind_each_other_and_bounded(host: Ahead):
 
 def test_a_fold_waits_for_what_it_folds_on_the_device(host: Ahead):
     state, plan = put(host, 1), kept(host, "moved", "u")
-    fold = host.plan(1, (Values(), Fold((FieldFold("", "add"),), "rows")), [], SOURCE)
+    fold = host.plan(1, (ValuesStep(), FoldStep((FieldFold("", "add"),), "rows")), [], SOURCE)
     for vrdd in range(1, 20):
         host.begin(plan, (vrdd, vrdd + 1), released=(vrdd - 1,))
         state = moved(state, ONE)

@@ -16,7 +16,7 @@ from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, Data, build, difference, launch, plain, promoted, record_of
 from tests.unit.test_translate_nearest import CENTRES, COLUMNS, by_argmin, by_key, exact, nearest, points
 from vispark.translate import trace
-from vispark.translate.codegen.scalar.interface import Call, TableKernel
+from vispark.translate.codegen.scalar.interface import TableKernel, TracedCall
 from vispark.translate.fusion import fuse
 from vispark.translate.ir.folding import Folding
 from vispark.translate.nearest.two_pass import why_by_rows
@@ -51,12 +51,13 @@ def on_one_side(p, c):
 
 
 def made(function: Callable, centres: np.ndarray, data: Data, folding: Folding | None = None,
-         *more: Callable) -> tuple[TableKernel, Sequence[Call]]:
-    calls = (Call(trace(function, (centres,)), (centres,)), *(Call(trace(each)) for each in more))
+         *more: Callable) -> tuple[TableKernel, Sequence[TracedCall]]:
+    calls = (TracedCall(trace(function, (centres,)), (centres,)), *(TracedCall(trace(each)) for each in more))
     return fuse(calls, record_of(data), folding=folding), calls
 
 
-def given_by(kernel: TableKernel, calls: Sequence[Call], data: Data, options: tuple[str, ...] = ()) -> list[object]:
+def given_by(kernel: TableKernel, calls: Sequence[TracedCall], data: Data,
+             options: tuple[str, ...] = ()) -> list[object]:
     (outputs,) = launch(kernel, calls, [data], options=("-fmad=false", *options), tiles=9)
     return [build(kernel, kernel.structure, [outputs[each.name][i] for each in kernel.outputs])
             for i in range(len(next(iter(outputs.values()))))]

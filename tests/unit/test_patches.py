@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpu_worker.memory.grid.boxes import Box, Lattice, bisected, covered, cuts, dealt, shells, whole
 from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Copied, ghosts
-from gpu_worker.memory.grid.layout import Copy, Layout, packed, tables
+from gpu_worker.memory.grid.layout import Copy, PatchLayout, packed, tables
 from tests.unit.grids import AXES, Case, cases, coordinates, padded, run_tables, triples
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,8 @@ def test_shells_are_what_the_interior_is_not(shape, below, above):
 @_SETTINGS
 @given(triples(1, 70), triples(0, 3))
 def test_rows_of_a_patch_start_on_lines(shape, widths):
-    layout = Layout(Box((5, 6, 7), tuple(at + extent for at, extent in zip((5, 6, 7), shape, strict=True))), widths)
+    layout = PatchLayout(Box((5, 6, 7), tuple(at + extent for at, extent in zip((5, 6, 7), shape, strict=True))),
+                         widths)
     assert layout.pitch % 32 == layout.plane % 32 == layout.origin % 32 == 0
     memory = np.zeros(layout.elements, "i4")
     layout.view(memory, ghosts=True)[...] += 1

@@ -16,7 +16,7 @@ from gpu_worker.device.base import Device, Source
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.device import HostDevice
 from gpu_worker.device.null import NullDevice
-from gpu_worker.execution.grid.context import Desk
+from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.grid.stencils import MOST_BLOCKS, grid_of, launched
 from gpu_worker.execution.grid.steps import GridSteps
@@ -26,11 +26,10 @@ from gpu_worker.execution.streams import StreamPool, Streams
 from gpu_worker.memory.grid.boxes import Box, Lattice, whole
 from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC
 from gpu_worker.memory.grid.patches import lattice_of, number_of
-from gpu_worker.memory.partition import Array, Partition
+from gpu_worker.memory.partition import HeldArray, Partition
 from gpu_worker.protocol.errors import NotFinite, PlanError
-from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Phase, Side, Stencil, Window
-from gpu_worker.protocol.messages import Array as ArrayArgument
-from gpu_worker.protocol.messages import Constant, Field, Scalar, StencilLaunch
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, Side, StencilStep, WindowStep
+from gpu_worker.protocol.messages import ArgumentValue, ArrayArgument, Field, ScalarArgument, StencilLaunch
 from gpu_worker.system.crash_record import BlackBox
 from tests.unit.grids import AXES, Case, cases, padded, triples
 
@@ -58,7 +57,8 @@ extern "C" __global__ void around(const double* u, double* out, const vp_region 
 
 def launch(case: Case, weight: float) -> StencilLaunch:
     return StencilLaunch(0, "around", ("u",), (Field("u", "<f8", ()),),
-                         (ArrayArgument(0), Scalar("<f8", np.float64(weight).tobytes())), case.widths, case.widths,
+                         (ArrayArgument(0), ScalarArgument("<f8", np.float64(weight).tobytes())), case.widths,
+                         case.widths,
                          (32, 1, 1), (32, 1, 1), 0, True)
 
 
@@ -71,12 +71,12 @@ class Machine:
         self.streams = Streams(StreamPool(devices), 1)
         self.scratch = Scratch(self.streams)
         progress = Progress(box, "test", 1e12)
-        constants = [Constant(value.dtype.str, value.shape, value.tobytes(), 0)
+        constants = [ArgumentValue(value.dtype.str, value.shape, value.tobytes(), 0)
                      for value in (np.array(case.widths, "i4"), *values)]
         self.arguments = Arguments(constants, None, progress)
         self.grid = GridShape(case.lattice.shape, case.lattice.splits, case.widths)
         self.steps = GridSteps(Grids(), self.grid, [launch(case, 0.01)], lambda module: SOURCE,
-                               Desk(self.streams, self.scratch, self.arguments), progress)
+                               GridContext(self.streams, self.scratch, self.arguments), progress)
         self.values: list[Partition] = []
 
     def put(self, full: np.ndarray) -> None:
@@ -87,7 +87,7 @@ class Machine:
             cells = np.ascontiguousarray(full[tuple(map(slice, box.low, box.high))])
             buffer = device.allocate(cells.nbytes, stream=device.stream())
             device.copy_in(buffer, cells.reshape(-1).view("u1"), stream=device.stream())
-            block = (Array(Field("u", full.dtype.str, cells.shape), buffer=buffer),)
+            block = (HeldArray(Field("u", full.dtype.str, cells.shape), buffer=buffer),)
             self.values.append(Partition(number, 1, None, b"", [block], device, positions=(number,)))
 
     def become(self, blocks) -> None:
@@ -209,12 +209,12 @@ def test_steps_are_those_of_numpy(devices, box, case: Case, count: int, steps: i
     machine.become(machine.steps.assembled(machine.values))
     if looped:
         phase = Phase("around", (halo(case, case.varied),), 0)
-        machine.become(machine.steps.iterate(Iterate("loop", (phase,), steps, 0, -1.0, 1, 0), machine.values))
+        machine.become(machine.steps.iterate(IterateStep("loop", (phase,), steps, 0, -1.0, 1, 0), machine.values))
         assert machine.steps.iterated[0].steps == steps
     else:
         for _ in range(steps):
-            machine.steps.exchange(Exchange("exchange", (halo(case, case.varied),)))
-            machine.become(machine.steps.stencil(Stencil("around", 0), machine.values))
+            machine.steps.exchange(ExchangeStep("exchange", (halo(case, case.varied),)))
+            machine.become(machine.steps.stencil(StencilStep("around", 0), machine.values))
     assert_stepped(machine.get(), full, case, steps)
     machine.close()
 
@@ -225,8 +225,8 @@ def test_more_rows_than_a_launch_has_thread_blocks(devices, box):
     full = np.random.default_rng(3).random(case.lattice.shape)
     machine.put(full)
     machine.become(machine.steps.assembled(machine.values))
-    machine.steps.exchange(Exchange("exchange", (halo(case, False),)))
-    machine.become(machine.steps.stencil(Stencil("around", 0), machine.values))
+    machine.steps.exchange(ExchangeStep("exchange", (halo(case, False),)))
+    machine.become(machine.steps.stencil(StencilStep("around", 0), machine.values))
     assert_stepped(machine.get(), full, case, 1)
     machine.close()
 
@@ -254,8 +254,8 @@ CASE = Case(Lattice((12, 9, 10), (2, 3, 2)), (2, 1, 3), ((PERIODIC,) * 2, (MIRRO
             tuple((-10 - axis, -20 - axis) for axis in AXES), False, tuple(range(12)))
 
 
-def loop(case: Case, steps: int, *, until: float = -1.0, every: int = 1, done: int = 0, check: int = 0) -> Iterate:
-    return Iterate("loop", (Phase("around", (halo(case, False),), 0),), steps, done, until, every, check)
+def loop(case: Case, steps: int, *, until: float = -1.0, every: int = 1, done: int = 0, check: int = 0) -> IterateStep:
+    return IterateStep("loop", (Phase("around", (halo(case, False),), 0),), steps, done, until, every, check)
 
 
 def test_devices_without_access_to_each_other(box):
@@ -362,7 +362,7 @@ def test_windows_are_slices(devices, box, data: st.DataObject):
     machine.put(full)
     if data.draw(st.booleans()):
         machine.become(machine.steps.assembled(machine.values))
-    machine.values = machine.over(machine.steps.window(Window(*zip(*cut, strict=True)), machine.values))
+    machine.values = machine.over(machine.steps.window(WindowStep(*zip(*cut, strict=True)), machine.values))
     for value, at in zip(machine.values, whole(CASE.lattice.splits), strict=True):
         box_of = CASE.lattice.block(at)
         chosen = [np.intersect1d(np.arange(*one), np.arange(low, high))
@@ -376,7 +376,7 @@ def test_kernels_of_others_get_blocks_with_their_ghosts(devices, box):
     machine = Machine(devices, box, CASE)
     machine.put(full)
     machine.become(machine.steps.assembled(machine.values))
-    machine.steps.exchange(Exchange("exchange", (halo(CASE, False),)))
+    machine.steps.exchange(ExchangeStep("exchange", (halo(CASE, False),)))
     machine.steps.settle(machine.values)
     machine.values = machine.over(machine.steps.padded(machine.values))
     ghosts = padded(full, CASE)
@@ -399,7 +399,7 @@ def test_bad_grids_are_refused(devices, box):
     machine.put(np.zeros(CASE.lattice.shape))
     wide = replace(halo(CASE, False), below=(3, 1, 3))
     machine.become(machine.steps.assembled(machine.values))
-    machine.steps.exchange(Exchange("exchange", (wide,)))
+    machine.steps.exchange(ExchangeStep("exchange", (wide,)))
     with pytest.raises(PlanError, match="more than the grid's halo"):
         machine.steps.settle(machine.values)
     machine.values[0].positions = (5,)

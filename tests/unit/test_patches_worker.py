@@ -9,27 +9,27 @@ import pytest
 
 from gpu_worker.memory.grid.boxes import Lattice, whole
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Phase, Side, Stencil, Window
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, IterateStep, Phase, Side, StencilStep, WindowStep
 from gpu_worker.protocol.messages import (
-    Exec,
-    Fetch,
+    ExecStep,
+    FetchStep,
     Field,
     In,
     Input,
-    Keep,
+    KeepStep,
     Launch,
-    Load,
+    LoadStep,
     Module,
     Out,
     Plan,
-    Put,
+    PutStep,
     Release,
-    Scalar,
+    ScalarArgument,
     Signature,
     StencilLaunch,
     Step,
-    ToDevice,
-    ToHost,
+    ToDeviceStep,
+    ToHostStep,
     Variant,
 )
 from gpu_worker.protocol.payload import Payload, aligned
@@ -57,7 +57,8 @@ extern "C" __global__ void raw(const float* in, float* out, int rows, int column
 
 HALO = Halo("", (1, 1), (1, 1), (Side("given", np.float32(5).tobytes(), -1), Side("mirrored", b"", -1),
                                  Side("periodic", b"", -1), Side("periodic", b"", -1)))
-SPREAD = StencilLaunch(0, "spread", ("",), (Field("", "<f4", ()),), (Scalar("<f4", np.float32(0.1).tobytes()),), (1, 1),
+SPREAD = StencilLaunch(0, "spread", ("",), (Field("", "<f4", ()),), (ScalarArgument("<f4", np.float32(0.1).tobytes()),),
+                       (1, 1),
                        (1, 1), (32, 1, 1), (32, 1, 1), 0, True)
 
 
@@ -78,7 +79,8 @@ class GridBench:
             variants = [Variant(Signature((Field("", block.dtype.str, block.shape),)), (), (b"",), (-1,))
                         for block in blocks]
             given = Input(partition, 2, 0, 0, b"", (0, 1), positions)
-            plan = Plan((Put(), ToDevice(), Keep(0, "u", "device")), (), tuple(variants), (given,), (), grid=GRID)
+            plan = Plan((PutStep(), ToDeviceStep(), KeepStep(0, "u", "device")), (), tuple(variants), (given,), (),
+                        grid=GRID)
             with Payload.create(sum(aligned(block.nbytes) for block in blocks)) as payload:
                 payload.put(0, blocks[0])
                 payload.put(aligned(blocks[0].nbytes), blocks[1])
@@ -86,17 +88,18 @@ class GridBench:
 
     def plan(self, *steps: Step, launches: Sequence[Launch] = ()) -> Plan:
         """A plan from what is held on, with a launch for each block where it has one."""
-        keeps = sum(isinstance(step, Keep) for step in steps)
+        keeps = sum(isinstance(step, KeepStep) for step in steps)
         shapes = [block.shape for partition in range(3) for block in self.blocks(np.zeros((7, 10), "f4"), partition)]
         variants = tuple(Variant(Signature((Field("", "<f4", shape),)), tuple(launches[number:number + 1]),
                                  (b"",) * keeps, (-1,) * keeps) for number, shape in enumerate(shapes))
         inputs = tuple(Input(partition, 2, 0, 0, b"", (2 * partition, 2 * partition + 1), positions)
                        for partition, positions in enumerate(self.positions))
-        return Plan((Load(0), *steps), (Module(SOURCE, "test.cu", (), (), ()),), variants, inputs, (), GRID, (SPREAD,))
+        return Plan((LoadStep(0), *steps), (Module(SOURCE, "test.cu", (), (), ()),), variants, inputs, (), GRID,
+                    (SPREAD,))
 
     def fetch(self, vrdd: int, *steps: Step, launches: Sequence[Launch] = ()) -> np.ndarray:
         """The whole field behind some steps."""
-        reply, data = self.worker.run(self.plan(*steps, Fetch(-1, "blocks"), launches=launches), (vrdd,))
+        reply, data = self.worker.run(self.plan(*steps, FetchStep(-1, "blocks"), launches=launches), (vrdd,))
         full = np.full((7, 10), -1, "f4")
         for output in reply.outputs:
             offset = output.offset
@@ -136,7 +139,8 @@ def spread(full: np.ndarray, steps: int = 1) -> np.ndarray:
 def test_a_step_is_kept_and_the_one_before_does_not_change(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
     for vrdd in range(1, 5):
-        grid.worker.run(grid.plan(Exchange("exchange", (HALO,)), Stencil("spread", 0), Keep(1, "u", "device")),
+        grid.worker.run(grid.plan(ExchangeStep("exchange", (HALO,)), StencilStep("spread", 0),
+                                  KeepStep(1, "u", "device")),
                         (vrdd, vrdd + 1))
     for vrdd in range(1, 6):
         np.testing.assert_allclose(grid.fetch(vrdd), spread(full, vrdd - 1), rtol=1e-6)
@@ -144,17 +148,17 @@ def test_a_step_is_kept_and_the_one_before_does_not_change(grid: GridBench, full
 
 def test_several_steps_in_a_plan_and_a_loop(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
-    step = Exchange("exchange", (HALO,)), Stencil("spread", 0)
+    step = ExchangeStep("exchange", (HALO,)), StencilStep("spread", 0)
     np.testing.assert_allclose(grid.fetch(1, *step, *step, *step), spread(full, 3), rtol=1e-6)
-    loop = Iterate("loop", (Phase("spread", (HALO,), 0),), 50, 0, -1.0, 1, 0)
+    loop = IterateStep("loop", (Phase("spread", (HALO,), 0),), 50, 0, -1.0, 1, 0)
     np.testing.assert_allclose(grid.fetch(1, loop), spread(full, 50), rtol=1e-5)
     np.testing.assert_array_equal(grid.fetch(1), full)
 
 
 def test_a_loop_tells_how_it_ended(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
-    loop = Iterate("loop", (Phase("spread", (HALO,), 0),), 500, 0, 0.01, 10, 0)
-    reply, _ = grid.worker.run(grid.plan(loop, Keep(1, "u", "device")), (1, 2))
+    loop = IterateStep("loop", (Phase("spread", (HALO,), 0),), 500, 0, 0.01, 10, 0)
+    reply, _ = grid.worker.run(grid.plan(loop, KeepStep(1, "u", "device")), (1, 2))
     ended, = reply.iterated
     assert ended.steps % 10 == 0 and 0 < ended.steps < 500 and ended.change <= 0.01
     np.testing.assert_allclose(grid.fetch(2), spread(full, ended.steps), rtol=1e-4)
@@ -168,17 +172,19 @@ def test_several_steps_at_once_end_where_something_is_asked(grid: GridBench, ful
                                                             every, check, sweeps):
     phase = Phase("spread", (HALO,), 0)
     # Three sweeps that count as two steps tell how often they were done.
-    loop = Iterate("loop", (phase,), steps, done, until, every, check, (phase,) * 3, 2)
+    loop = IterateStep("loop", (phase,), steps, done, until, every, check, (phase,) * 3, 2)
     grid.put(1, full)
     np.testing.assert_allclose(grid.fetch(1, loop), spread(full, sweeps), rtol=1e-5)
 
 
 def test_results_go_to_host_memory(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
-    grid.worker.run(grid.plan(Exchange("exchange", (HALO,)), Stencil("spread", 0), ToHost(), Keep(1, "u", "host")),
+    grid.worker.run(grid.plan(ExchangeStep("exchange", (HALO,)), StencilStep("spread", 0), ToHostStep(),
+                              KeepStep(1, "u", "host")),
                     (1, 2))
     np.testing.assert_allclose(grid.fetch(2), spread(full), rtol=1e-6)
-    np.testing.assert_allclose(grid.fetch(2, Exchange("exchange", (HALO,)), Stencil("spread", 0)), spread(full, 2),
+    np.testing.assert_allclose(grid.fetch(2, ExchangeStep("exchange", (HALO,)), StencilStep("spread", 0)),
+                               spread(full, 2),
                                rtol=1e-6)
 
 
@@ -189,20 +195,22 @@ def test_kernels_of_others_see_ghosts_and_write_none(grid: GridBench, full: np.n
         for block in grid.blocks(full, partition):
             rows, columns = (extent + 2 for extent in block.shape)
             launches.append(Launch((rows - 2,), (32,), 0, (
-                In(""), Out(""), Scalar("<i4", np.int32(rows).tobytes()), Scalar("<i4", np.int32(columns).tobytes())),
+                In(""), Out(""), ScalarArgument("<i4", np.int32(rows).tobytes()),
+                                                           ScalarArgument("<i4", np.int32(columns).tobytes())),
                 (Field("", "<f4", (rows, columns)),), kernel="raw"))
     u = around(full)
     expected = u[:-2, 1:-1] + u[1:-1, 2:]
-    exchange = Exchange("exchange", (HALO,))
-    np.testing.assert_allclose(grid.fetch(1, exchange, Exec("raw"), launches=launches), expected, rtol=1e-6)
+    exchange = ExchangeStep("exchange", (HALO,))
+    np.testing.assert_allclose(grid.fetch(1, exchange, ExecStep("raw"), launches=launches), expected, rtol=1e-6)
     np.testing.assert_allclose(
-        grid.fetch(1, exchange, Exec("raw"), exchange, Stencil("spread", 0), launches=launches), spread(expected),
+        grid.fetch(1, exchange, ExecStep("raw"), exchange, StencilStep("spread", 0), launches=launches),
+                               spread(expected),
         rtol=1e-5)
 
 
 def test_a_window_is_plain_blocks(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
-    plan = grid.plan(Window((1, 0), (6, 10), (2, 3)), Fetch(-1, "blocks"))
+    plan = grid.plan(WindowStep((1, 0), (6, 10), (2, 3)), FetchStep(-1, "blocks"))
     reply, data = grid.worker.run(plan, (1,))
     found = []
     for output in reply.outputs:
@@ -222,7 +230,8 @@ def test_memory_of_a_loop_of_plans_stays_what_it_is(grid: GridBench, full: np.nd
     grid.put(1, full)
     used = []
     for vrdd in range(1, 40):
-        grid.worker.run(grid.plan(Exchange("exchange", (HALO,)), Stencil("spread", 0), Keep(1, "u", "device")),
+        grid.worker.run(grid.plan(ExchangeStep("exchange", (HALO,)), StencilStep("spread", 0),
+                                  KeepStep(1, "u", "device")),
                         (vrdd, vrdd + 1))
         grid.worker.process.handle(Release(0, (vrdd,)), [])
         used.append(grid.worker.process.report().memory[0].used)
@@ -235,10 +244,10 @@ def test_memory_of_a_loop_of_plans_stays_what_it_is(grid: GridBench, full: np.nd
 
 def test_what_fails_leaves_all_as_it_was(grid: GridBench, full: np.ndarray):
     grid.put(1, full)
-    exchange = Exchange("exchange", (HALO,))
-    np.testing.assert_allclose(grid.fetch(1, exchange, Stencil("spread", 0)), spread(full), rtol=1e-6)
+    exchange = ExchangeStep("exchange", (HALO,))
+    np.testing.assert_allclose(grid.fetch(1, exchange, StencilStep("spread", 0)), spread(full), rtol=1e-6)
     used = grid.worker.process.report().memory[0].used
     with pytest.raises(PlanError, match="stencil 7"):
-        grid.worker.run(grid.plan(exchange, Stencil("spread", 7)), (1,))
+        grid.worker.run(grid.plan(exchange, StencilStep("spread", 7)), (1,))
     assert grid.worker.process.report().memory[0].used == used
-    np.testing.assert_allclose(grid.fetch(1, exchange, Stencil("spread", 0)), spread(full), rtol=1e-6)
+    np.testing.assert_allclose(grid.fetch(1, exchange, StencilStep("spread", 0)), spread(full), rtol=1e-6)

@@ -15,7 +15,18 @@ import pytest
 from gpu_worker.client.connection import Client
 from gpu_worker.device.null import NullDevice
 from gpu_worker.protocol.errors import PlanUnknown
-from gpu_worker.protocol.messages import Field, Input, Keep, Plan, Put, Run, Signature, ToDevice, Variant, Welcome
+from gpu_worker.protocol.messages import (
+    Field,
+    Input,
+    KeepStep,
+    Plan,
+    PutStep,
+    Run,
+    Signature,
+    ToDeviceStep,
+    Variant,
+    Welcome,
+)
 from gpu_worker.protocol.payload import Payload
 from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import Connection
@@ -142,7 +153,8 @@ def host(tmp_path: Path) -> Iterator[Bench]:
 
 def put(place: str, vrdd: int, index: int) -> Run:
     variant = Variant(Signature((Field("", "<f8", (8,)),)), (), (b"",), (-1,))
-    steps = (Put(), ToDevice(), Keep(0, "x", place)) if place == "device" else (Put(), Keep(0, "x", place))
+    steps = (PutStep(), ToDeviceStep(), KeepStep(0, "x", place)) if place == "device" else (PutStep(),
+                                                                                            KeepStep(0, "x", place))
     return Run(1, 1, 30.0, *sealed(Plan(steps, (), (variant,), (Input(index, 8, 0, 0, b"", (0,)),), ())), (vrdd,), ())
 
 

@@ -17,16 +17,16 @@ from gpu_worker.client.connection import Client
 from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import KernelFault, OutOfMemory, PlanError, ProtocolError, WorkerLost
 from gpu_worker.protocol.messages import (
-    Fold,
+    Chunk,
+    FoldStep,
     Input,
-    Keep,
-    Piece,
+    KeepStep,
     Plan,
-    Put,
+    PutStep,
     Report,
     Request,
     Run,
-    ToDevice,
+    ToDeviceStep,
     Variant,
     Welcome,
 )
@@ -35,8 +35,8 @@ from gpu_worker.protocol.plans import sealed
 from gpu_worker.protocol.wire import Connection
 from gpu_worker.server import chunk_reader
 from gpu_worker.server.chunk_reader import Arrivals, Asked
-from gpu_worker.server.device_process import Ahead, _answer
-from gpu_worker.server.handlers import Worker
+from gpu_worker.server.device_process import UnansweredPlans, _answer
+from gpu_worker.server.handlers import SessionWorker
 from tests.system.worker_tools import eventually
 from tests.unit.plans import Bench, bench
 from vispark.records import Packed, pack
@@ -71,13 +71,13 @@ def arriving() -> Iterator[Arrivals]:
 
 
 @contextlib.contextmanager
-def connected(worker: Worker, arriving: Arrivals) -> Iterator[Client]:
+def connected(worker: SessionWorker, arriving: Arrivals) -> Iterator[Client]:
     """A client, whose requests a thread answers as that of a device process does."""
     left, right = socket.socketpair()
 
     def serve() -> None:
         with Connection(right) as connection, contextlib.closing(worker.payloads()) as kept, \
-                Ahead(connection, worker) as ahead, contextlib.suppress(WorkerLost):
+                UnansweredPlans(connection, worker) as ahead, contextlib.suppress(WorkerLost):
             def served(asked: Asked) -> bool:
                 _answer(connection, asked, worker, kept, ahead)
                 return kept.in_pieces_aside
@@ -100,7 +100,7 @@ def plan_for(packed: Packed) -> Plan:
     """Puts a partition on the device and keeps it there."""
     variants = tuple(Variant(each, (), (b"",), (-1,)) for each in packed.signatures)
     given = Input(0, packed.count, len(packed.keys), 0, b"", tuple(range(len(variants))))
-    return Plan((Put(), ToDevice(), Keep(0, "x", "device")), (), variants, (given,), ())
+    return Plan((PutStep(), ToDeviceStep(), KeepStep(0, "x", "device")), (), variants, (given,), ())
 
 
 def request_for(packed: Packed, vrdd: int = 1) -> Run:
@@ -143,7 +143,7 @@ def test_it_is_what_was_packed(host: Bench, arriving: Arrivals, monkeypatch: pyt
 def test_a_client_that_goes_or_is_refused_leaves_the_pieces_of_others_alone(null: Bench, arriving: Arrivals):
     packed = pack([np.zeros((3 * PIECE // 8, 1))], seal=bytes)
     request = request_for(packed)
-    first = Piece(1, 1, request.key, request.plan, 0, PIECE, 0, 2 * PIECE)
+    first = Chunk(1, 1, request.key, request.plan, 0, PIECE, 0, 2 * PIECE)
     second, third = (replace(first, number=number, plan=b"", offset=offset)
                      for number, offset in ((2, PIECE), (3, 2 * PIECE)))
     with Payload.create(room(0)[1]) as memory, connected(null.process, arriving) as staying:
@@ -185,7 +185,7 @@ class Sender:
         self.memory = Payload.create(2 * PIECE + MARK_BYTES)
 
     def send(self, offset: int, **changes) -> None:
-        piece = Piece(1, 1, self.request.key, self.request.plan, offset, PIECE, 0, 2 * PIECE)
+        piece = Chunk(1, 1, self.request.key, self.request.plan, offset, PIECE, 0, 2 * PIECE)
         self.process.take(replace(piece, **changes), [] if offset else [os.dup(self.memory.descriptor)], self.kept)
 
     def run(self) -> None:
@@ -257,8 +257,8 @@ def test_blocks_that_have_no_room_leave_it_to_others(null: Bench, monkeypatch: p
 def test_pieces_are_of_one_partition_that_a_plan_brings(null: Bench, sender: Sender):
     plan = plan_for(pack([1.0], seal=bytes))
     two = (*plan.inputs, replace(plan.inputs[0], partition=1))
-    for wrong in (replace(plan, steps=(ToDevice(),)), replace(plan, inputs=()), replace(plan, inputs=two),
-                  replace(plan, steps=(Fold((), "rows"),))):
+    for wrong in (replace(plan, steps=(ToDeviceStep(),)), replace(plan, inputs=()), replace(plan, inputs=two),
+                  replace(plan, steps=(FoldStep((), "rows"),))):
         key, encoded = sealed(wrong)
         with pytest.raises(PlanError, match="in pieces"):
             sender.send(0, key=key, plan=encoded)

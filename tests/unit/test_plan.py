@@ -14,7 +14,7 @@ from vispark.plan import ops as plan
 from vispark.plan.exec_call import record_exec
 from vispark.plan.loop_call import record_loop
 from vispark.plan.map_call import record_map
-from vispark.plan.ops import Cached, Lineage, Node, place_of, verify
+from vispark.plan.ops import DatasetId, Lineage, PlanNode, place_of, verify
 
 K = Kernels("__global__ void scale(float* x, float by, const float* w) {}")
 
@@ -31,8 +31,8 @@ def executed(by, w, grid=1) -> plan.Exec:
     return plan.Exec(record_exec(K.scale, (IN, by, w), grid=grid, block=32))
 
 
-def chain(*ops, kept=()) -> plan.Chain:
-    return tuple(Node(op, Cached(number, "x") if number in kept else None) for number, op in enumerate(ops))
+def chain(*ops, kept=()) -> plan.LogicalPlan:
+    return tuple(PlanNode(op, DatasetId(number, "x") if number in kept else None) for number, op in enumerate(ops))
 
 
 @pytest.mark.parametrize("one, other, alike", [
@@ -69,7 +69,7 @@ def test_chains_that_cannot_be_run(ops: tuple[plan.Op, ...], words: str):
 
 
 def test_two_results_under_one_number():
-    twice = tuple(Node(op, Cached(7, "x")) for op in (plan.Send(), plan.ToDevice()))
+    twice = tuple(PlanNode(op, DatasetId(7, "x")) for op in (plan.Send(), plan.ToDevice()))
     with pytest.raises(PlanError, match="the same number"):
         verify(twice)
 
@@ -99,7 +99,7 @@ def test_lineage_of_a_loop_with_snapshots_stays_short():
     step, there = (mapped(2.0),), {0}
     link = Lineage((plan.Send(), plan.ToDevice()))
     for number in range(1, 10_001):
-        saved = Cached(number, "a snapshot") if number % 10 == 0 else None
+        saved = DatasetId(number, "a snapshot") if number % 10 == 0 else None
         if saved:
             there.clear()
             there.update((number - 10, number))
@@ -120,7 +120,7 @@ def test_parts_of_a_loop_are_one_link():
     link, done, count = Lineage((plan.Send(),)), 0, 0
     while done < 1000:
         count = min(count + 7, 1000 - done)
-        saved = Cached(done, "a snapshot") if count % 5 == 0 else None
+        saved = DatasetId(done, "a snapshot") if count % 5 == 0 else None
         link = link.then((plan.Iterate(spec.part(count, done)),), saved, lambda saved: False)
         done += count
     steps = [node.op.spec.steps for node in link.nodes() if isinstance(node.op, plan.Iterate)]
@@ -139,7 +139,7 @@ def test_a_lineage_in_short_is_all_of_its_operations():
     for value in (1.0, 1.0, 1.0, 2.0, 1.0):
         link = link.then((plan.ToHost(), mapped(value)))
     assert not link.reaches
-    link = link.then((plan.HaloAppend(),), Cached(1, "a snapshot")).then((mapped(3.0),))
+    link = link.then((plan.HaloAppend(),), DatasetId(1, "a snapshot")).then((mapped(3.0),))
     assert link.reaches and link.before.reaches and len(link.past()) == 6
     told = [node.op for nodes, times in link.past() for _ in range(times) for node in nodes]
     assert told[::-1] == list(link.backwards())

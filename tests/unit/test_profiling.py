@@ -16,7 +16,7 @@ from vispark import PlanError, TranslationError
 from vispark.profiling import profiler as profiling
 from vispark.profiling.attribution import shares
 from vispark.profiling.profiler import KINDS, Profile, parts_of, profile
-from vispark.profiling.spark_jobs import Job, Stage, Task, parts_of_task
+from vispark.profiling.spark_jobs import Job, SparkStage, Task, parts_of_task
 
 TIMES = Times(1.0, 0.125, copy_in=0.25, kernels=0.5, exchange=0.0, copy_out=0.0625, scheduling=0.0625)
 
@@ -71,8 +71,8 @@ def test_jobs_of_spark_are_broken_down(tmp_path: Path):
     found.add("plan", {"kernel": 1.0}, found.started + 1, "worker")
     tasks = (task(1000, 4, executorRunTime=4000, executorCpuTime=1e9),
              task(1001, 2, executorRunTime=1500, jvmGcTime=1500, delay=0.5))
-    found.jobs.append(Job(0, "sum", 999.5, 1005, (Stage(0, "map", 1000, 1004, tasks),)))
-    found.jobs.append(Job(1, "count", 1004.5, float("inf"), (Stage(1, "map", 1009, 1011, (task(1009, 2),)),)))
+    found.jobs.append(Job(0, "sum", 999.5, 1005, (SparkStage(0, "map", 1000, 1004, tasks),)))
+    found.jobs.append(Job(1, "count", 1004.5, float("inf"), (SparkStage(1, "map", 1009, 1011, (task(1009, 2),)),)))
     # The first task has its first second, and half of the one after the plan, whose own is the second.
     assert found.seconds == pytest.approx(dict.fromkeys(KINDS, 0.0) | {
         "kernel": 1.0, "jvm": 2.5 / 4, "python": 3 * 2.5 / 4 + 1.0, "gc": 0.5 * 0.75, "scheduling": 0.5 * 0.25 + 5.0})

@@ -25,16 +25,16 @@ from gpu_worker.protocol.errors import Place, ProtocolError, VisparkError, Worke
 from gpu_worker.protocol.messages import (
     AdminReply,
     AdminRequest,
-    Constant,
+    ArgumentValue,
     Done,
     Failure,
     Field,
     Greeting,
     Hello,
     Input,
-    Keep,
+    KeepStep,
     Plan,
-    Put,
+    PutStep,
     Release,
     Reply,
     Report,
@@ -433,10 +433,10 @@ def test_a_flood_of_objects_is_refused_before_they_are_made(monkeypatch, unit, s
 
 def test_long_messages_are_looked_over_and_taken():
     inputs = tuple(Input(index, 1 << 40, 0, 256 * index, b"x" * 300, (index % 3, 0), (-1,)) for index in range(20_000))
-    plan = Plan((Put(), Keep(0, "x", "device")), (), (), inputs, ("cuda:0",))
+    plan = Plan((PutStep(), KeepStep(0, "x", "device")), (), (), inputs, ("cuda:0",))
     assert decode(encode(plan, Plan), Plan) == plan
     for request in (Release(1, tuple(range(100_000))), Release(1, (7,) * 100_000),
-                    Run(1, 1, 0.5, b"k" * 16, b"p" * 100_000, (1, -5), (Constant("<f4", (2, 3), b"d" * 24, 0),))):
+                    Run(1, 1, 0.5, b"k" * 16, b"p" * 100_000, (1, -5), (ArgumentValue("<f4", (2, 3), b"d" * 24, 0),))):
         assert decode(encode(request, Request), Request) == request
 
 

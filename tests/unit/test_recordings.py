@@ -14,19 +14,19 @@ import pytest
 from gpu_worker.execution import plan_cache
 from gpu_worker.protocol.errors import OutOfMemory, PartitionMissing
 from gpu_worker.protocol.messages import (
-    Array,
-    Exec,
-    Fetch,
+    Accumulators,
+    ArrayArgument,
+    ExecStep,
+    FetchStep,
     Field,
     FieldFold,
-    Fold,
+    FoldStep,
     In,
     Launch,
-    Load,
-    MapFold,
+    LoadStep,
+    MapFoldStep,
     Module,
     Out,
-    Partial,
     Plan,
     Release,
     Retain,
@@ -70,9 +70,9 @@ def null(tmp_path: Path) -> Iterator[Bench]:
 
 def summing(bench: Bench) -> Plan:
     """Sums of all rows; slot 0 scales, slot 1 is an array, slot 2 a constant of the module."""
-    launch = Launch((), (1,), 0, (In(""), Value(0), Array(1)), (Field("", "<f4", ()),), kernel="sum", tile=4,
-                    partials=(Partial("", "add", "double", 1),))
-    plan = bench.plan(1, (MapFold("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
+    launch = Launch((), (1,), 0, (In(""), Value(0), ArrayArgument(1)), (Field("", "<f4", ()),), kernel="sum", tile=4,
+                    partials=(Accumulators("", "add", "double", 1),))
+    plan = bench.plan(1, (MapFoldStep("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
     return replace(plan, modules=(Module(SOURCE, "test.cu", (), (2,), ("offset",)),))
 
 
@@ -107,8 +107,8 @@ def test_a_further_pass_uploads_no_tables_and_allocates_nothing(null: Bench):
 def test_what_is_too_large_for_a_reply_goes_beside_it_in_each_pass(null: Bench):
     wide = INLINE_BYTES
     launch = Launch((), (1,), 0, (In(""),), (Field("", "<f4", (wide,)),), kernel="sum", tile=4,
-                    partials=(Partial("", "add", "double", wide),))
-    plan = null.plan(1, (MapFold("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
+                    partials=(Accumulators("", "add", "double", wide),))
+    plan = null.plan(1, (MapFoldStep("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
     for _ in range(4):
         reply, data = null.run(plan, (1,))
         assert isinstance(data, Payload) and data.size >= 4 * wide and not reply.data
@@ -117,9 +117,9 @@ def test_what_is_too_large_for_a_reply_goes_beside_it_in_each_pass(null: Bench):
 
 def test_a_large_fold_is_joined_on_the_device_and_put_where_the_request_says(null: Bench):
     width = 30_000
-    launch = Launch((), (1,), 0, (In(""), Array(0)), (Field("", "<f4", (width,)),), kernel="sum", tile=4,
-                    partials=(Partial("", "add", "double", width),))
-    plan = null.plan(1, (MapFold("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
+    launch = Launch((), (1,), 0, (In(""), ArrayArgument(0)), (Field("", "<f4", (width,)),), kernel="sum", tile=4,
+                    partials=(Accumulators("", "add", "double", width),))
+    plan = null.plan(1, (MapFoldStep("vmap sum", (FieldFold("", "add"),), "all"),), [launch], SOURCE)
     device, w = null.process._pool.devices[0], np.ones(width, "f4")
     payloads = null.process.payloads()
     with Payload.create(2 * aligned(4 * width)) as payload:
@@ -151,9 +151,10 @@ def test_large_values_and_results_go_straight_between_device_and_payload(worker:
             sums[20000ll * blockIdx.x + c] = sizes[20000ll * blockIdx.x + c] = added;
         }
     }"""
-    launch = Launch((), (1,), 0, (In(""), Array(0)), (Field("", "<f4", (width,)),), kernel="wide", tile=64,
-                    partials=(Partial("", "add", "double", width), Partial("", "add", "double", width, "overflow")))
-    plan = worker.plan(1, (MapFold("vmap wide", (FieldFold("", "add", "overflow"),), "all"),), [launch], source)
+    launch = Launch((), (1,), 0, (In(""), ArrayArgument(0)), (Field("", "<f4", (width,)),), kernel="wide", tile=64,
+                    partials=(Accumulators("", "add", "double", width),
+                              Accumulators("", "add", "double", width, "overflow")))
+    plan = worker.plan(1, (MapFoldStep("vmap wide", (FieldFold("", "add", "overflow"),), "all"),), [launch], source)
     at, payloads, before = aligned(4 * width), worker.process.payloads(), None
     with Payload.create(4 * at) as one, Payload.create(4 * at + 512) as other:
         for number, payload in enumerate((one, one, other, one, other, other), 1):
@@ -202,7 +203,7 @@ def test_values_of_other_types_are_not_taken_for_the_same(worker: Bench):
 
 def test_raw_kernels_and_folds_of_their_own_are_recorded(worker: Bench):
     launch = Launch((1,), (9,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (9,)),), kernel="raw")
-    plan = worker.plan(1, (Exec("exec raw"), Fold((FieldFold("", "add"),), "rows")), [launch], SOURCE)
+    plan = worker.plan(1, (ExecStep("exec raw"), FoldStep((FieldFold("", "add"),), "rows")), [launch], SOURCE)
     for scale in (1, 1, 2, 3):
         assert worker.folded(plan, (1,), [np.float32(scale)])[0] == 2 * scale * ROWS[:9].sum()
     assert recorded(worker) == 1
@@ -210,7 +211,7 @@ def test_raw_kernels_and_folds_of_their_own_are_recorded(worker: Bench):
 
 def test_fetched_records_are_those_of_each_pass(worker: Bench):
     launch = Launch((1,), (9,), 0, (In(""), Out(""), Value(0)), (Field("", "<f4", (9,)),), kernel="raw")
-    plan = worker.plan(1, (Exec("exec raw"), Fetch(-1, "")), [launch], SOURCE)
+    plan = worker.plan(1, (ExecStep("exec raw"), FetchStep(-1, "")), [launch], SOURCE)
     kept = []
     for scale in (1, 2, 3, 4):
         reply, data = worker.run(plan, (1,), [np.float32(scale)])
@@ -223,7 +224,7 @@ def test_fetched_records_are_those_of_each_pass(worker: Bench):
 
 def test_large_results_are_not_recorded(worker: Bench):
     worker.put(3, [[{"": np.zeros(20_000)}]])
-    plan = worker.plan(3, (Fetch(-1, ""),), [], "")
+    plan = worker.plan(3, (FetchStep(-1, ""),), [], "")
     for _ in range(4):
         reply, data = worker.run(plan, (3,))
         assert not reply.data and data.size == 160_000
@@ -267,7 +268,7 @@ def test_an_empty_plan(null: Bench):
     for _ in range(4):
         reply, data = null.run(plan, (1,))
         assert (reply.outputs, reply.folded, data.size) == ((), None, 0)
-    assert plan.steps == (Load(0),) and recorded(null) == 1
+    assert plan.steps == (LoadStep(0),) and recorded(null) == 1
 
 
 def of_lengths(bench: Bench, *lengths: int) -> list[tuple[Plan, list[np.ndarray]]]:

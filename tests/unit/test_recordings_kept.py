@@ -12,19 +12,19 @@ import pytest
 from gpu_worker.execution.replay import Recordings
 from gpu_worker.protocol.errors import PartitionMissing
 from gpu_worker.protocol.messages import (
-    Exec,
+    ExecStep,
     Field,
     FieldFold,
-    Fold,
+    FoldStep,
     In,
-    Keep,
+    KeepStep,
     Launch,
     Out,
     Plan,
     Release,
     Retain,
     Value,
-    Values,
+    ValuesStep,
 )
 from tests.unit.plans import Bench, bench
 
@@ -61,8 +61,8 @@ def kept(worker: Bench, kernel: str, written: str, *, twice: bool = False, base:
     """A plan that computes one field anew, and keeps both: once, and with ``twice`` after a second launch too."""
     launch = Launch((1,), (CELLS,), 0, (In("u"), In("v"), Out(written), Value(0)), (Field(written, "<f4", (CELLS,)),),
                     kernel=kernel, merge=True)
-    more = (Exec(kernel), Keep(2, "again", "device")) if twice else ()
-    return worker.plan(base, (Exec(kernel), Keep(1, kernel, "device"), *more), [launch] * (1 + twice), SOURCE,
+    more = (ExecStep(kernel), KeepStep(2, "again", "device")) if twice else ()
+    return worker.plan(base, (ExecStep(kernel), KeepStep(1, kernel, "device"), *more), [launch] * (1 + twice), SOURCE,
                        outputs=1 + twice)
 
 
@@ -124,7 +124,8 @@ def test_a_loop_with_two_states(host: Bench):
 
 def test_a_fold_of_each_state(host: Bench):
     state, plan = put(host, 1), kept(host, "moved", "u")
-    fold = host.plan(1, (Values(), Fold((FieldFold("u", "add"), FieldFold("v", "maximum")), "rows")), [], SOURCE)
+    fold = host.plan(1, (ValuesStep(), FoldStep((FieldFold("u", "add"), FieldFold("v", "maximum")), "rows")), [],
+                     SOURCE)
     for vrdd in range(1, 16):
         host.run(plan, (vrdd, vrdd + 1), [np.float32(0.25)])
         host.process.handle(Release(1, (vrdd,)), [])

@@ -13,11 +13,11 @@ import pytest
 from gpu_worker.device.base import Buffer, Stream
 from gpu_worker.device.null import TOTAL, NullDevice
 from gpu_worker.execution.replay import Recordings
-from gpu_worker.execution.replay_branches import Branching
-from gpu_worker.memory.registry import Names
+from gpu_worker.execution.replay_branches import LoopReplay
+from gpu_worker.memory.registry import Registry
 from gpu_worker.protocol.errors import NotFinite
-from gpu_worker.protocol.grids import Exchange, Iterate, Phase, Stencil, Window
-from gpu_worker.protocol.messages import Fetch, Keep, Plan, Release, ToDevice, Value
+from gpu_worker.protocol.grids import ExchangeStep, IterateStep, Phase, StencilStep, WindowStep
+from gpu_worker.protocol.messages import FetchStep, KeepStep, Plan, Release, ToDeviceStep, Value
 from tests.unit.late import late_bench
 from tests.unit.plans import bench
 from tests.unit.test_patches_worker import HALO, SPREAD, GridBench
@@ -63,8 +63,8 @@ def plain(device: str, tmp_path: Path) -> Iterator[GridBench]:
 
 def loop(grid: GridBench, steps: int = 3, until: float = -1.0, every: int = 1000, check: int = 0) -> Plan:
     """A plan that does so many steps and keeps what they give."""
-    step = Iterate("iterate spread", (PHASE,), steps, 0, until, every, check, counted=1 if check else -1)
-    return replace(grid.plan(ToDevice(), step, Keep(1, "u", "device")),
+    step = IterateStep("iterate spread", (PHASE,), steps, 0, until, every, check, counted=1 if check else -1)
+    return replace(grid.plan(ToDeviceStep(), step, KeepStep(1, "u", "device")),
                    stencils=(replace(SPREAD, arguments=(Value(0),)),))
 
 
@@ -146,7 +146,8 @@ def test_where_there_is_no_room_a_start_stays_as_it_came(null: GridBench, monkey
 
 def test_steps_one_by_one_fill_what_sides_give_once(null: GridBench):
     null.put(1, FULL)
-    plan = null.plan(ToDevice(), Exchange("halo_append", (HALO,)), Stencil("spread", 0), Keep(1, "u", "device"))
+    plan = null.plan(ToDeviceStep(), ExchangeStep("halo_append", (HALO,)), StencilStep("spread", 0),
+                     KeepStep(1, "u", "device"))
     device, found = null.worker.process._pool.devices[0], []
     for vrdd in range(1, 16):
         device.calls.clear()
@@ -159,7 +160,7 @@ def test_steps_one_by_one_fill_what_sides_give_once(null: GridBench):
 def test_what_is_kept_where_others_would_work_stays_as_it_is(real: GridBench, plain: GridBench,
                                                              monkeypatch: pytest.MonkeyPatch):
     """Blocks that are no patches yet are copied first, so that what is allocated third is the result, or not."""
-    monkeypatch.setattr(Names, "lies_in_patches", lambda names, vrdd: True)
+    monkeypatch.setattr(Registry, "lies_in_patches", lambda names, vrdd: True)
     plan = loop(real)
     for first in (100, 200):
         for grid in (real, plain):
@@ -173,7 +174,7 @@ def test_what_is_kept_where_others_would_work_stays_as_it_is(real: GridBench, pl
 
 def test_a_look_at_each_result_is_noted_for_each_room(null: GridBench):
     null.put(1, FULL)
-    window = null.plan(ToDevice(), Window((0, 0), (1, 1), (1, 1)), Fetch(-1, "blocks"))
+    window = null.plan(ToDeviceStep(), WindowStep((0, 0), (1, 1), (1, 1)), FetchStep(-1, "blocks"))
     device = null.worker.process._pool.devices[0]
     for vrdd in range(1, 12):
         null.worker.run(loop(null), (vrdd, vrdd + 1), [np.float32(0.1)])
@@ -249,13 +250,13 @@ def test_loops_that_end_where_their_values_say_end_as_if_they_came_once(
         plain: GridBench, late: GridBench, seed: int, monkeypatch: pytest.MonkeyPatch):
     """They end after one test or many, in any of the buffers, or not at all; or a cell is not finite."""
     monkeypatch.setattr(Recordings, "PATIENCE", 1000)
-    chance, again, pursue = random.Random(seed), [], Branching.pursue
+    chance, again, pursue = random.Random(seed), [], LoopReplay.pursue
 
     def noted(*arguments):
         again.append(pursue(*arguments))
         return again[-1]
 
-    monkeypatch.setattr(Branching, "pursue", noted)
+    monkeypatch.setattr(LoopReplay, "pursue", noted)
     for grid in (late, plain):
         grid.put(1, FULL)
     held, newest, failed, ends = [1], 1, 0, set()

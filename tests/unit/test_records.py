@@ -19,7 +19,7 @@ import pytest
 from gpu_worker.protocol.errors import PlanError, ProtocolError, RecordError, Unauthorized
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import Payload, aligned, block_bytes, field_offsets
-from vispark.records import Keyring, Layout, Part, pack, unpack, unpack_keys
+from vispark.records import Keyring, RecordLayout, RecordPart, pack, unpack, unpack_keys
 
 RING = Keyring(b"the secret of one session")
 NUMERIC = [np.dtype(char) for char in "?bhilqBHILQefdgFDG"]
@@ -40,7 +40,7 @@ def transfer(records, offset=512):
     with received:
         keys = received.view(offset, len(packed.keys)).tobytes()
         blocks = list(blocks_of(received, packed.signatures, offset + aligned(len(keys))))
-    layout = Layout.decode(packed.layout.encode())
+    layout = RecordLayout.decode(packed.layout.encode())
     assert layout == packed.layout and hash(layout) == hash(packed.layout)
     return list(unpack(layout, packed.count, keys, blocks, open=RING.open)), packed
 
@@ -189,19 +189,19 @@ class TestBlocks:
         array = np.arange(6.0).reshape(2, 3)
         array.flags.writeable = False
         for kind, blocks in (("elements", [{"": array}]), ("blocks", [{"": array}, {"": array}])):
-            layout = Layout(kind, False, (Part("", "array", ("<f8",)),))
+            layout = RecordLayout(kind, False, (RecordPart("", "array", ("<f8",)),))
             for back in unpack(layout, 2, b"", blocks, open=RING.open):
                 back += 1
         assert array[0, 0] == 0
 
     def test_blocks_in_another_order_are_copied(self):
         array = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-        layout = Layout("blocks", False, (Part("", "array", ("<f8",)),))
+        layout = RecordLayout("blocks", False, (RecordPart("", "array", ("<f8",)),))
         assert same(*unpack(layout, 1, b"", [{"": array}], open=RING.open), array)
 
     def test_writable_blocks_are_not(self):
         array = np.zeros((2, 3))
-        layout = Layout("elements", False, (Part("", "array", ("<f8",)),))
+        layout = RecordLayout("elements", False, (RecordPart("", "array", ("<f8",)),))
         assert all(np.shares_memory(row, array) for row in unpack(layout, 2, b"", [{"": array}], open=RING.open))
 
 
@@ -410,15 +410,16 @@ class TestLayout:
         assert len(layout_of([("k", {"x": ROW, "y": 1.0})]).encode()) < 64
 
     @pytest.mark.parametrize("data", [
-        b"", b"x", Layout("grid", False, ()).encode(), Layout("blocks", False, (Part("", "list", ("int",)),)).encode(),
-        Layout("blocks", False, (Part("", "array", ("O",)),)).encode(),
-        Layout("blocks", False, (Part("", "array", ("nonsense",)),)).encode(),
-        Layout("blocks", False, (Part("", "array", ()),)).encode(),
-        Layout("blocks", False, (Part("a", "array", ("<f4",)),) * 2).encode(),
+        b"", b"x", RecordLayout("grid", False, ()).encode(),
+                                      RecordLayout("blocks", False, (RecordPart("", "list", ("int",)),)).encode(),
+        RecordLayout("blocks", False, (RecordPart("", "array", ("O",)),)).encode(),
+        RecordLayout("blocks", False, (RecordPart("", "array", ("nonsense",)),)).encode(),
+        RecordLayout("blocks", False, (RecordPart("", "array", ()),)).encode(),
+        RecordLayout("blocks", False, (RecordPart("a", "array", ("<f4",)),) * 2).encode(),
     ])
     def test_what_is_no_layout(self, data):
         with pytest.raises(ProtocolError):
-            Layout.decode(data)
+            RecordLayout.decode(data)
 
     def test_after_a_kernel_without_out(self):
         for records in ([1.0], [ROW], [(1, 2, 3)], [{"a": 1, "b": np.ones((2, 2))}], [("k", np.zeros(2, ">f4"))]):
@@ -427,22 +428,26 @@ class TestLayout:
         mixed = after([(1, 2.0, True)], Field("", "<f8", (1, 3)), as_input=True)
         assert list(unpack(mixed, 1, b"", [{"": np.array([[0.5, 1, 2]])}], open=RING.open)) == [(0.5, 1.0, 2.0)]
         narrow = after([(np.int8(1), np.float16(2), np.int8(3))], Field("", "<f2", (1, 3)), as_input=True)
-        assert narrow.parts == (Part("", "tuple", ("<f2",)),)
+        assert narrow.parts == (RecordPart("", "tuple", ("<f2",)),)
 
     def test_after_a_kernel_with_out(self):
         one = Field("", "f4", (1,))
-        assert after([1.0], one).parts == (Part("", "number", ("<f4",)),)
-        assert after([(1, 2, 3)], Field("", "f4", (1, 3))).parts == (Part("", "array", ("<f4",)),)
-        assert after([1.0], Field("", "f4", (1, 3, 4))) == Layout("elements", False, (Part("", "array", ("<f4",)),))
-        assert after([("k", np.ones((2, 2)))], one) == Layout("blocks", True, (Part("", "array", ("<f4",)),))
-        assert after([np.ones((2, 2))], Field("", "f4", ())) == Layout("blocks", False, (Part("", "number", ("<f4",)),))
+        assert after([1.0], one).parts == (RecordPart("", "number", ("<f4",)),)
+        assert after([(1, 2, 3)], Field("", "f4", (1, 3))).parts == (RecordPart("", "array", ("<f4",)),)
+        assert after([1.0], Field("", "f4", (1, 3, 4))) == RecordLayout("elements", False,
+                                                                        (RecordPart("", "array", ("<f4",)),))
+        assert after([("k", np.ones((2, 2)))], one) == RecordLayout("blocks", True,
+                                                                    (RecordPart("", "array", ("<f4",)),))
+        assert after([np.ones((2, 2))], Field("", "f4", ())) == RecordLayout("blocks", False,
+                                                                             (RecordPart("", "number", ("<f4",)),))
 
     def test_after_a_kernel_that_writes_fields(self):
         records = [{"x": ROW, "y": 1.0}]
         y, z = Field("y", "f4", (1,)), Field("z", "i4", (1, 2))
         kept = after(records, y, z, merge=True)
-        assert kept.parts == (Part("x", "array", ("<f8",)), Part("y", "number", ("<f4",)), Part("z", "array", ("<i4",)))
-        assert after(records, y).parts == (Part("y", "number", ("<f4",)),)
+        assert kept.parts == (RecordPart("x", "array", ("<f8",)), RecordPart("y", "number", ("<f4",)),
+                              RecordPart("z", "array", ("<i4",)))
+        assert after(records, y).parts == (RecordPart("y", "number", ("<f4",)),)
         assert not after(records, Field("", "f4", (1,)), merge=True).named
         assert after([1.0], y, merge=True).named
         with pytest.raises(PlanError, match="without a name"):

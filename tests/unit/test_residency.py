@@ -6,20 +6,20 @@ import sys
 import threading
 from types import SimpleNamespace
 
-from vispark.plan.ops import Cached
-from vispark.runtime.bridge import Home
+from vispark.plan.ops import DatasetId
+from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.worker import Worker
 
-HOMES = [Home(f"/rt{number}", "m") for number in range(2)]
+HOMES = [WorkerAddress(f"/rt{number}", "m") for number in range(2)]
 
 
 def test_places_change_while_others_go_over_them():
-    residency, over, wrong = Residency(Released(), Cached(1, "x")), threading.Event(), []
+    residency, over, wrong = Residency(Released(), DatasetId(1, "x")), threading.Event(), []
     plans = SimpleNamespace(shape=lambda homes, contents: (len(homes), len(contents)))
 
-    def change(home: Home) -> None:
+    def change(home: WorkerAddress) -> None:
         while not over.is_set():
             residency.bind(home, 1, dict.fromkeys(range(200), "content"))
             residency.lose(range(100))
@@ -50,7 +50,7 @@ def test_places_change_while_others_go_over_them():
 
 
 def test_a_shape_that_is_of_places_before_is_not_remembered():
-    residency = Residency(Released(), Cached(1, "x"))
+    residency = Residency(Released(), DatasetId(1, "x"))
     residency.bind(HOMES[0], 1, {0: "a", 1: "b"})
 
     def shape(homes, contents):

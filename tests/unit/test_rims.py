@@ -8,7 +8,7 @@ import pytest
 from benchmarks import flow, heat, hiding
 from benchmarks.hiding import Solver
 from gpu_worker.device.cache import KernelCache
-from gpu_worker.execution.grid.context import Desk
+from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.execution.grid.iterate import Loop, Stepper
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import StreamPool, Streams
@@ -35,7 +35,7 @@ def run(solver: Solver, count: int) -> dict[str, np.ndarray]:
     given, shape = hiding.lowered(solver), solver.grid.description.grid_shape
     lattice, streams = lattice_of(shape), Streams(StreamPool(devices), 1)
     scratch, arguments = Scratch(streams), Arguments(given.values, None)
-    desk = Desk(streams, scratch, arguments)
+    desk = GridContext(streams, scratch, arguments)
     domain = Domain.of(shape, {number_of(lattice, at): devices[owner] for at, owner in dealt(lattice, count).items()})
     rng, content = np.random.default_rng(5), {}
     for name, _ in solver.grid.fields or (("", ""),):

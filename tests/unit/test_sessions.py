@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from gpu_worker.daemon.session_state import End, Sessions, Start, Watch
+from gpu_worker.daemon.session_state import End, SessionStateMachine, Start, Watch
 from gpu_worker.protocol.control import Registration
 from gpu_worker.protocol.errors import OptionError, ProtocolError, Unauthorized
 from gpu_worker.protocol.messages import VERSION, Death, Hello, SessionOptions
@@ -30,7 +30,7 @@ def clock():
 
 @pytest.fixture
 def sessions(clock):
-    sessions = Sessions(clock)
+    sessions = SessionStateMachine(clock)
     yield sessions
     sessions.validate()
 
@@ -79,7 +79,7 @@ def test_epochs_are_not_used_again_by_a_session_of_the_same_name(sessions):
 
 
 def test_epochs_start_above_those_of_earlier_daemons(clock):
-    assert Start("app", 501) in Sessions(clock, last_epoch=500).greet(EXECUTOR)
+    assert Start("app", 501) in SessionStateMachine(clock, last_epoch=500).greet(EXECUTOR)
 
 
 def test_autopsies_are_kept_by_epoch(sessions):

@@ -18,12 +18,12 @@ from tests.golden.harness import AS_ON_GPU, launch, record_of
 from tests.unit.test_translate_nearest import assign, by_key, points
 from tests.unit.test_translate_stencil_steps import FIXED, MIXED, apart, around, filled, heat, values, wave
 from vispark.translate import (
-    Call,
-    Field,
+    ChainPart,
+    ElementField,
     Folding,
-    Part,
     StencilKernel,
     TableKernel,
+    TracedCall,
     fuse,
     specialise_steps,
     stepped,
@@ -48,8 +48,8 @@ def layers(p, m, n):
     return np.maximum(p @ m, 0) @ n
 
 
-def called(fn, *args) -> tuple[Call, ...]:
-    return (Call(trace(fn, args), args),)
+def called(fn, *args) -> tuple[TracedCall, ...]:
+    return (TracedCall(trace(fn, args), args),)
 
 
 def twice(p):
@@ -123,8 +123,8 @@ def test_why_centres_are_found_row_by_row():
 # -- stencils ---------------------------------------------------------------------------------------------------------
 
 def steps_of(fn, names: tuple[str, ...], steps: int, rims, room: int) -> StencilKernel:
-    fields = tuple(Field(name, "<f4") for name in names)
-    return specialise_steps([Part(trace(fn, (0.1,)), fields, (0.1,))] * steps,
+    fields = tuple(ElementField(name, "<f4") for name in names)
+    return specialise_steps([ChainPart(trace(fn, (0.1,)), fields, (0.1,))] * steps,
                             around(dict.fromkeys(names), rims), room)
 
 
@@ -132,7 +132,7 @@ def steps_of(fn, names: tuple[str, ...], steps: int, rims, room: int) -> Stencil
                                                   (ADA, (3, 3), (2,)), (AMPERE, (3, 3), (2,))])
 def test_as_many_steps_at_once_as_fit(room: int, one: tuple[int, ...], two: tuple[int, ...]):
     for fn, names, counts in ((heat, ("",), one), (wave, ("u", "before"), two)):
-        part = Part(trace(fn, (0.1,)), tuple(Field(name, "<f4") for name in names), (0.1,))
+        part = ChainPart(trace(fn, (0.1,)), tuple(ElementField(name, "<f4") for name in names), (0.1,))
         beyond = around(dict.fromkeys(names), FIXED)
         assert stepped([part] * sum(counts), beyond, room)[0] == counts
         for count in set(counts) - {1}:

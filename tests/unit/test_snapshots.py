@@ -11,18 +11,18 @@ import pytest
 
 from gpu_worker.protocol.messages import Save, Saved
 from tests.unit.plans import bench
-from vispark.plan.ops import Cached
-from vispark.runtime.bridge import Home
+from vispark.plan.ops import DatasetId
+from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.residency import Released, Residency
 from vispark.runtime.driver.snapshot_replicas import holders
-from vispark.runtime.driver.snapshots import Pace, Snapshots
+from vispark.runtime.driver.snapshots import Snapshots, SnapshotSchedule
 
 GIGABYTE = 10 ** 9
 
 
-def measured(seconds: float, *, share: float = 0.02, time_to_loss: float = 3600.0) -> Pace:
+def measured(seconds: float, *, share: float = 0.02, time_to_loss: float = 3600.0) -> SnapshotSchedule:
     """A pace that has seen one snapshot of a gigabyte."""
-    pace = Pace(share, time_to_loss)
+    pace = SnapshotSchedule(share, time_to_loss)
     pace.ended(pace.begun(GIGABYTE), seconds, GIGABYTE)
     return pace
 
@@ -41,12 +41,12 @@ def test_the_step_nearest_to_the_interval_is_taken(step: float, since: float, du
 
 
 def test_without_a_share_none_is_due():
-    assert not Pace(0.0, 1e-9).due(1e9, 1e9, 0.0, 1)
+    assert not SnapshotSchedule(0.0, 1e-9).due(1e9, 1e9, 0.0, 1)
 
 
 @pytest.mark.parametrize("step", [0.01, 0.3, 20.0])
 def test_no_more_than_their_share_is_spent_whatever_they_turn_out_to_cost(step: float):
-    pace, choice = Pace(0.02, 1.0), random.Random(3)
+    pace, choice = SnapshotSchedule(0.02, 1.0), random.Random(3)
     now = last = spent = 0.0
     for _ in range(20_000):
         now += step
@@ -67,7 +67,7 @@ class Loops:
 
     def __init__(self) -> None:
         self.released = Released()
-        self.homes = Home("/a", "m"), Home("/b", "m")
+        self.homes = WorkerAddress("/a", "m"), WorkerAddress("/b", "m")
         self.epochs = dict.fromkeys(self.homes, 1)
         self.snapshots = Snapshots(0.99, 1e-9)
         self.snapshots.pace.spent = -1e9
@@ -76,7 +76,7 @@ class Loops:
         """Begin a snapshot, if one is due; what workers are told."""
         if not self.snapshots.wanted(loader, 1, self.epochs):
             return None
-        residency = Residency(self.released, Cached(number, "a snapshot"))
+        residency = Residency(self.released, DatasetId(number, "a snapshot"))
         return self.snapshots.begin(loader, residency, number + 100, dict(enumerate(self.homes)), 1, self.epochs)
 
     def complete(self, number: int, homes=None) -> None:
@@ -84,7 +84,7 @@ class Loops:
             self.snapshots.learn(home, (Saved(number, 1, 0.001),))
 
     def is_found(self, number: int) -> bool:
-        return self.snapshots.find(Cached(number, "a snapshot")) is not None
+        return self.snapshots.find(DatasetId(number, "a snapshot")) is not None
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_loops_have_their_own_snapshots_until_they_are_forgotten(loops: Loops):
     ("a1 b1", "a1 b1", ""),
 ])
 def test_the_next_node_that_can_be_reached_holds_the_copy(known: str, walls: str, expected: str):
-    homes = {name: Home(name, name[0]) for name in known.split()}
+    homes = {name: WorkerAddress(name, name[0]) for name in known.split()}
     found = holders(homes.values(), [], lambda home, other: other.runtime_dir not in walls.split())
     assert {f"{home.runtime_dir}-{holder.runtime_dir}" for home, holder in found.items()} == set(expected.split())
 
@@ -150,7 +150,7 @@ def test_a_snapshot_is_taken_at_once_where_a_copy_may_be_lost(loops: Loops):
     one, other = loops.homes
     loader = Loader()
     loops.begin(loader, 1)
-    loops.snapshots.begin(loader, Residency(loops.released, Cached(2, "a snapshot")), 1, {0: one}, 1, loops.epochs,
+    loops.snapshots.begin(loader, Residency(loops.released, DatasetId(2, "a snapshot")), 1, {0: one}, 1, loops.epochs,
                           {one: other})
     loops.snapshots.learn(one, (Saved(2, 1, 0.001, True),))
     loops.snapshots.pace.share = 0.0                     # none is due
@@ -164,12 +164,12 @@ def test_a_snapshot_is_copied_where_every_node_has_given_its_part_to_another(loo
     loader = Loader()
     for number, copied in ((2, True), (3, False)):
         loops.begin(loader, 1)
-        residency = Residency(loops.released, Cached(number, "a snapshot"))
+        residency = Residency(loops.released, DatasetId(number, "a snapshot"))
         loops.snapshots.begin(loader, residency, 1, dict(enumerate(loops.homes)), 1, loops.epochs,
                               {one: other, other: one})
         loops.snapshots.learn(one, (Saved(number, 1, 0.001, True),))
         loops.snapshots.learn(other, (Saved(number, 1, 0.001, copied),))
-        snapshot = loops.snapshots.find(Cached(number, "a snapshot"))
+        snapshot = loops.snapshots.find(DatasetId(number, "a snapshot"))
         assert snapshot.is_copied == copied and snapshot.holders[one] == other
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_worker.memory.bindings import Numbers, State
+from gpu_worker.memory.bindings import Bindings, Numbers
 
 
 class Content:
@@ -22,7 +22,7 @@ class Content:
 
 
 def test_what_is_borrowed_is_closed_after_its_last_use():
-    state: State[Content] = State(1)
+    state: Bindings[Content] = Bindings(1)
     first, second = Content(0), Content(1)
     assert state.version(5) == 0 and not state.borrow({5: 1})
     state.bind(5, "x", first)
@@ -49,7 +49,7 @@ def test_ranges_hold_the_numbers_that_were_added(added: list[int]):
 
 
 def test_a_long_loop_leaves_nothing_behind():
-    state: State[Content] = State(1)
+    state: Bindings[Content] = Bindings(1)
     for number in range(10_000):
         state.bind(number, "", Content(0))
         state.release([number - 2] if number > 1 else [])

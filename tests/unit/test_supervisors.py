@@ -19,16 +19,16 @@ from types import SimpleNamespace
 import pytest
 
 from gpu_worker.client.connection import Lease
-from gpu_worker.execution.in_flight import Flight, Line
+from gpu_worker.execution.in_flight import InFlightQueue, Submission
 from gpu_worker.mpi import cluster as cluster_module
 from gpu_worker.mpi.cluster import Cluster
 from gpu_worker.protocol.control import Configuration, HandOver, Registration, Taken
 from gpu_worker.protocol.errors import OptionError, OutOfResources, Place, VisparkError, WorkerLost
 from gpu_worker.protocol.messages import (
     VERSION,
+    Chunk,
     Greeting,
     Hello,
-    Piece,
     Ran,
     Release,
     Reply,
@@ -44,8 +44,8 @@ from gpu_worker.protocol.wire import Connection, CutOff, error_of
 from gpu_worker.server import chunk_reader, device_process
 from gpu_worker.server.chunk_reader import Arrivals
 from gpu_worker.server.device_process import Service
-from gpu_worker.server.handlers import Worker
-from gpu_worker.server.snapshots import Snapshots
+from gpu_worker.server.handlers import SessionWorker
+from gpu_worker.server.snapshots import ProcessSnapshots
 from gpu_worker.system import crash_record
 from gpu_worker.system.crash_record import BlackBox
 from gpu_worker.system.paths import locate
@@ -53,7 +53,7 @@ from gpu_worker.system.watcher import Watcher
 from tests.policy import rules
 from tests.system.worker_tools import eventually
 from vispark.runtime.driver import garbage_collector
-from vispark.runtime.driver.garbage_collector import Errands
+from vispark.runtime.driver.garbage_collector import GarbageCollector
 from vispark.runtime.driver.release_queue import Released
 
 DEFECTS = [KeyError("a defect"), OSError(errno.EMFILE, "Too many open files"), OSError(errno.ENOSPC, "No space left"),
@@ -267,13 +267,13 @@ def test_a_client_hears_of_a_defect_and_the_next_is_served(process: FakeDaemon, 
     monkeypatch.setattr(device_process, "KEPT_SECONDS", 0.01)
     process.start()
     assert process.asked().memory
-    raised = fail_once(monkeypatch, Worker, where, defect)
+    raised = fail_once(monkeypatch, SessionWorker, where, defect)
     with process.hand_over() as client:
         message, _ = client.receive(Greeting)
         if where == "payloads":
             message, _ = client.receive(Reply)
         if where in ("begin", "take"):
-            client.send(Report(7) if where == "begin" else Piece(7, 1, b"k", b"", 1, 1, 0, 1), Request)
+            client.send(Report(7) if where == "begin" else Chunk(7, 1, b"k", b"", 1, 1, 0, 1), Request)
             message, _ = client.receive(Reply)
             assert message.number == 7
         if raised:
@@ -384,8 +384,8 @@ def test_a_plan_whose_results_cannot_be_kept_is_complete_and_its_client_hears_of
 
     landed: list[int] = []
     box = BlackBox(tmp_path / "box", epoch=1)
-    line = Line(box)
-    flights = [Flight(Place(), 10.0, Ran(number, (), None, False, Times(0.0, 0.0), b""), [], done)
+    line = InFlightQueue(box)
+    flights = [Submission(Place(), 10.0, Ran(number, (), None, False, Times(0.0, 0.0), b""), [], done)
                for number, done in ((1, fail), (2, lambda: landed.append(2)))]
     for flight in flights:
         line.push(flight)
@@ -437,7 +437,7 @@ def test_a_defect_in_taking_a_piece_is_told_and_others_go_on(arrivals: Arrivals,
         raise type(defect)(*defect.args)
 
     with bringing(arrivals, take) as (client, result), bringing(arrivals) as (other, others):
-        client.send(Piece(1, 1, b"", b"", 8, 8, 0, 0), Request)
+        client.send(Chunk(1, 1, b"", b"", 8, 8, 0, 0), Request)
         with pytest.raises(VisparkError):
             result.result(SECONDS)
         other.send(Release(2, ()), Request)
@@ -489,7 +489,8 @@ def test_the_thread_of_snapshots_logs_a_defect_and_goes_on(caplog, defect):
     def fail() -> None:
         raise type(defect)(*defect.args)
 
-    snapshots = Snapshots("s", b"", SessionOptions("null", 0, 1.0, "", "info"), SimpleNamespace(), SimpleNamespace())
+    snapshots = ProcessSnapshots("s", b"", SessionOptions("null", 0, 1.0, "", "info"), SimpleNamespace(),
+                                 SimpleNamespace())
     done = threading.Event()
     snapshots._later(fail)
     snapshots._later(done.set)
@@ -498,7 +499,8 @@ def test_the_thread_of_snapshots_logs_a_defect_and_goes_on(caplog, defect):
 
 
 def test_a_snapshot_for_which_there_is_no_thread_is_taken_later(monkeypatch):
-    snapshots = Snapshots("s", b"", SessionOptions("null", 0, 1.0, "", "info"), SimpleNamespace(), SimpleNamespace())
+    snapshots = ProcessSnapshots("s", b"", SessionOptions("null", 0, 1.0, "", "info"), SimpleNamespace(),
+                                 SimpleNamespace())
     first, second = threading.Event(), threading.Event()
     with monkeypatch.context() as patch:
         fail_once(patch, threading.Thread, "start", RuntimeError("can't start new thread"))
@@ -579,8 +581,8 @@ def test_the_collector_goes_on_after_a_defect(monkeypatch, caplog, where, defect
     if target is not None:
         raised = fail_once(monkeypatch, target, where, defect)
     else:
-        raised = fail_once(monkeypatch, Errands, where, type(defect)(*defect.args))
-    errands = Errands(context, None, workers, released, {})
+        raised = fail_once(monkeypatch, GarbageCollector, where, type(defect)(*defect.args))
+    errands = GarbageCollector(context, None, workers, released, {})
     released.put(1, 2)
     assert eventually(lambda: workers.released == [1, 2]) and eventually(lambda: bool(raised))
     released.put(3)

@@ -12,16 +12,16 @@ import pytest
 
 from gpu_worker.protocol.errors import LaunchError, PlanError, PlanUnknown, ProtocolError
 from gpu_worker.protocol.messages import (
-    Array,
-    Exec,
+    Accumulators,
+    ArrayArgument,
+    ExecStep,
     Field,
     FieldFold,
     In,
-    Keep,
+    KeepStep,
     Launch,
-    MapFold,
+    MapFoldStep,
     Out,
-    Partial,
     Plan,
     Signature,
     Value,
@@ -126,14 +126,14 @@ def rows(seed: int, *shape: int, dtype: str = "f4") -> np.ndarray:
 PARTS = [[{"": rows(1, 1000, 5)}], [{"": rows(2, 0, 5)}], [{"": rows(3, 37, 5)}], [{"": rows(4, 1, 5)}]]
 
 
-def planned(bench: Bench, step: Exec | MapFold, make: Callable[[Signature], Launch], *keeps: Keep) -> Plan:
+def planned(bench: Bench, step: ExecStep | MapFoldStep, make: Callable[[Signature], Launch], *keeps: KeepStep) -> Plan:
     """A plan of one step on what is held as VRDD 1."""
     signatures, _ = bench.process._names.describe(1, ())
     return bench.plan(1, (step, *keeps), {each: (make(each),) for each in signatures}, SOURCE, outputs=len(keeps))
 
 
 def scaled(tile: int, waves: float) -> Callable[[Signature], Launch]:
-    arguments = In(""), Value(0), Out(""), Array(1), Value(2)
+    arguments = In(""), Value(0), Out(""), ArrayArgument(1), Value(2)
     return lambda each: Launch((), (32,), 0, arguments, (Field("", "<f8", each.fields[0].shape),), kernel="scaled",
                                tile=tile, waves=waves)
 
@@ -142,7 +142,7 @@ def scaled(tile: int, waves: float) -> Callable[[Signature], Launch]:
 def test_a_map_runs_over_all_blocks(worker: Bench, tile: int, waves: float):
     worker.put(1, PARTS)
     w = rows(5, 5, dtype="f8")
-    plan = planned(worker, Exec("vmap scaled"), scaled(tile, waves), Keep(1, "y", "device"))
+    plan = planned(worker, ExecStep("vmap scaled"), scaled(tile, waves), KeepStep(1, "y", "device"))
     for number, scale in ((2, 2.0), (3, -1.5)):
         worker.run(plan, (1, number), [np.float32(scale), w, np.int32(5)], known=number == 3)
         for found, (block,) in zip(worker.fetched(number), PARTS, strict=True):
@@ -155,15 +155,15 @@ def test_blocks_that_differ_in_their_leading_extent_share_a_launch(tmp_path: Pat
         null.put(1, [*PARTS, [{"": rows(1, 8, 5)}, {"": rows(1, 9, 5)}]])
         calls = null.process._pool.devices[0].calls
         calls.clear()
-        null.run(planned(null, Exec("vmap scaled"), scaled(4, 0.0)), (1,), [np.float32(1), rows(1, 5), np.int32(5)])
+        null.run(planned(null, ExecStep("vmap scaled"), scaled(4, 0.0)), (1,), [np.float32(1), rows(1, 5), np.int32(5)])
         launches = [call for call in calls if call[0] == "launch"]
         assert [call[1:4] for call in launches] == [("scaled", (250 + 10 + 1 + 2 + 3,), (32,))]
         assert sum(call[0] == "synchronize" for call in calls) == 1
 
 
 def columns(how: str, tile: int, shape: Callable[[Signature], tuple[int, ...]]) -> Callable[[Signature], Launch]:
-    partials = (Partial("sum", "add", "double", 5), Partial("most", "maximum", "double", 5),
-                Partial("most", "add", "double", 5, "nan"))
+    partials = (Accumulators("sum", "add", "double", 5), Accumulators("most", "maximum", "double", 5),
+                Accumulators("most", "add", "double", 5, "nan"))
     guarded = how == "all"
     return lambda each: Launch((), (8,), 0, (In(""), Value(0)), (
         Field("sum", "<f4", shape(each)), Field("most", "<f4", shape(each))), tile=tile, waves=2.0,
@@ -175,7 +175,7 @@ FOLDS = FieldFold("sum", "add"), FieldFold("most", "maximum", "nan")
 
 def test_all_rows_are_folded_to_one_record(worker: Bench):
     worker.put(1, PARTS)
-    plan = planned(worker, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
+    plan = planned(worker, MapFoldStep("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
     every = np.concatenate([block[""] for block, in PARTS])
     for known in (False, True, True):
         reply, data = worker.run(plan, (1,), [np.int32(5)], known=known)
@@ -189,25 +189,25 @@ def test_all_rows_are_folded_to_one_record(worker: Bench):
 
 def test_nan_makes_an_order_of_no_use(worker: Bench):
     worker.put(1, [[{"": np.full((3, 5), np.nan, "f4")}], *PARTS])
-    plan = planned(worker, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
+    plan = planned(worker, MapFoldStep("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
     reply, _ = worker.run(plan, (1,), [np.int32(5)])
     assert [each.ordered for each in reply.folded.fields] == [True, False]
 
 
 def test_nothing_is_folded_to_nothing(worker: Bench):
     worker.put(1, [[{"": rows(1, 0, 5)}], [{"": rows(1, 0, 5)}]])
-    plan = planned(worker, MapFold("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
+    plan = planned(worker, MapFoldStep("vmap columns", FOLDS, "all"), columns("all", 8, lambda _: (5,)))
     reply, _ = worker.run(plan, (1,), [np.int32(5)])
     assert reply.folded.count == 0 and not reply.folded.fields
 
 
-EXACT = (Partial("", "add", "Twofold", 1),)
+EXACT = (Accumulators("", "add", "Twofold", 1),)
 
 
 def test_sums_of_doubles_lose_nothing_and_are_the_same_each_time(worker: Bench):
     numbers = np.random.default_rng(0).normal(size=20_000) * 10.0 ** np.arange(20_000).__mod__(30)
     worker.put(1, [[{"": each.reshape(-1, 1)}] for each in np.split(numbers, [7, 1000, 15_000])])
-    plan = planned(worker, MapFold("vmap exact", (FieldFold("", "add"),), "all"), lambda _: Launch(
+    plan = planned(worker, MapFoldStep("vmap exact", (FieldFold("", "add"),), "all"), lambda _: Launch(
         (), (1,), 0, (In(""),), (Field("", "<f8", (1,)),), kernel="exact", tile=16, partials=EXACT))
     found, again = (worker.folded(plan, (1,)) for _ in range(2))
     assert found[0].tolist() == [math.fsum(numbers)]
@@ -217,8 +217,8 @@ def test_sums_of_doubles_lose_nothing_and_are_the_same_each_time(worker: Bench):
 def test_each_block_is_folded_to_a_record(worker: Bench):
     blocks = [[{"": rows(1, 300, 5)}, {"": rows(2, 1, 5)}, {"": rows(3, 0, 5)}], [{"": rows(4, 77, 5)}]]
     worker.put(1, blocks)
-    step = MapFold("vreduce", (FieldFold("sum", "add"), FieldFold("most", "maximum")), "inside")
-    plan = planned(worker, step, columns("inside", 8, lambda _: (5,)), Keep(1, "y", "device"))
+    step = MapFoldStep("vreduce", (FieldFold("sum", "add"), FieldFold("most", "maximum")), "inside")
+    plan = planned(worker, step, columns("inside", 8, lambda _: (5,)), KeepStep(1, "y", "device"))
     worker.run(plan, (1, 2), [np.int32(5)])
     for found, given in zip(worker.fetched(2), blocks, strict=True):
         for record, block in zip(found, given, strict=True):
@@ -226,13 +226,13 @@ def test_each_block_is_folded_to_a_record(worker: Bench):
             assert record["most"].tolist() == block[""].max(0, initial=-np.inf).tolist()
 
 
-BY_KEY = (Partial("1", "add", "long long", 4), Partial("1", "add", "double", 4, "overflow"),
-          Partial("0", "add", "long long", 4), Partial("0", "minimum", "int", 1, "least"),
-          Partial("0", "maximum", "int", 1, "greatest"))
+BY_KEY = (Accumulators("1", "add", "long long", 4), Accumulators("1", "add", "double", 4, "overflow"),
+          Accumulators("0", "add", "long long", 4), Accumulators("0", "minimum", "int", 1, "least"),
+          Accumulators("0", "maximum", "int", 1, "greatest"))
 
 
 def by_key(bench: Bench) -> Plan:
-    step = MapFold("vmap by_key", (FieldFold("1", "add", "overflow"),), "key", "0", 4)
+    step = MapFoldStep("vmap by_key", (FieldFold("1", "add", "overflow"),), "key", "0", 4)
     return planned(bench, step, lambda _: Launch((), (32,), 0, (In("0"), In("1"), Value(0)), (
         Field("1", "<i8", (4,)),), kernel="by_key", tile=5, waves=3.0, partials=BY_KEY))
 
@@ -271,14 +271,14 @@ def test_what_a_plan_lacks_is_an_error_and_changes_nothing(worker: Bench):
             (lambda each: replace(good(each), tile=8 * (each.fields[0].shape[0] > 1), grid=(1,)),
              [np.float32(1), rows(1, 5), np.int32(5)], PlanError, "by themselves and on others together")]:
         with pytest.raises(error, match=said) as caught:
-            worker.run(planned(worker, Exec("vmap scaled"), make, Keep(1, "y", "device")), (1, 2), values)
+            worker.run(planned(worker, ExecStep("vmap scaled"), make, KeepStep(1, "y", "device")), (1, 2), values)
         assert caught.value.place.operation == "vmap scaled" and caught.value.place.vrdd.startswith("1")
         assert worker.process.report().memory[0].used == used
 
 
 def test_plans_are_sent_once(worker: Bench):
     worker.put(1, PARTS)
-    plan = planned(worker, Exec("vmap scaled"), scaled(8, 0.0), Keep(1, "y", "device"))
+    plan = planned(worker, ExecStep("vmap scaled"), scaled(8, 0.0), KeepStep(1, "y", "device"))
     values = np.float32(1), rows(1, 5, dtype="f8"), np.int32(5)
     with pytest.raises(PlanUnknown):
         worker.run(plan, (1, 2), values, known=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_worker.protocol.payload import ALIGNMENT, Payload
 from vispark.plan.cuda_source import ArrayValue, Kernels
-from vispark.plan.slots import Given, ModuleTable, SlotTable, Values
+from vispark.plan.slots import ArgumentRef, BoundArguments, ModuleTable, SlotTable
 
 K = Kernels("""
 __global__ void gradient(const float* points, float* out, const double* w, int n) {}
@@ -33,13 +33,13 @@ def values_of(*sizes):
 def test_equal_origins_have_one_slot():
     table = SlotTable()
     first, second = values_of(3, 4)
-    assert [table.slot(origin) for origin in (first, second, Given(0, "argument", 1), first)] == [0, 1, 2, 0]
-    assert table.slot(Given(0, "capture", 1)) == 3
-    assert table.origins() == (first, second, Given(0, "argument", 1), Given(0, "capture", 1))
+    assert [table.slot(origin) for origin in (first, second, ArgumentRef(0, "argument", 1), first)] == [0, 1, 2, 0]
+    assert table.slot(ArgumentRef(0, "capture", 1)) == 3
+    assert table.origins() == (first, second, ArgumentRef(0, "argument", 1), ArgumentRef(0, "capture", 1))
 
 
 def test_small_values_are_in_the_message():
-    constants, nbytes = Values(tuple(values_of(3, 0, 4))).constants(100)
+    constants, nbytes = BoundArguments(tuple(values_of(3, 0, 4))).constants(100)
     assert nbytes == 0
     assert [(constant.dtype, constant.shape, constant.data) for constant in constants] == [
         ("|u1", (3,), bytes(3)), ("|u1", (0,), b""), ("|u1", (4,), bytes([2] * 4))]
@@ -48,7 +48,7 @@ def test_small_values_are_in_the_message():
 @pytest.mark.parametrize("offset", [0, 1, 512, 1000])
 def test_large_values_go_into_the_payload(offset):
     given_values = values_of(70_000, 60_000, 0, 5_000, 500, 300)
-    values = Values(tuple(given_values))
+    values = BoundArguments(tuple(given_values))
     constants, nbytes = values.constants(offset)
     inline = [bool(constant.data) or not value.data for constant, value in zip(constants, given_values, strict=True)]
     assert inline == [False, False, True, True, True, True]
@@ -65,7 +65,7 @@ def test_large_values_go_into_the_payload(offset):
 
 @given(st.lists(st.integers(0, 30_000), max_size=8))
 def test_what_is_inline_stays_small(sizes):
-    constants, nbytes = Values(tuple(values_of(*sizes))).constants(0)
+    constants, nbytes = BoundArguments(tuple(values_of(*sizes))).constants(0)
     assert sum(len(constant.data) for constant in constants) <= 64 * 1024
     assert bool(nbytes) == (sum(sizes) > 64 * 1024)
 

@@ -17,7 +17,7 @@ from vispark.records import Rows, pack
 from vispark.records.text import reader
 from vispark.records.text.parsing import Format
 from vispark.records.text.reader import Reader
-from vispark.records.text.splits import Split, splits
+from vispark.records.text.splits import TextSplit, splits
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def test_every_line_is_in_one_split(tmp_path: Path, monkeypatch, text, piece):
             found = []
             for split in splits(str(path), parts):
                 with path.open("rb") as file:
-                    for start, data in reader.lines(reader.Text(file), split, skip):
+                    for start, data in reader.lines(reader.TextFile(file), split, skip):
                         assert text[start:start + len(data)] == data
                         found += data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n")
             assert found == (text.removesuffix(b"\n").split(b"\n")[skip:] if text.strip() else found)
@@ -75,7 +75,7 @@ def test_files_are_found_and_cut(tmp_path: Path):
     # A split is a sixth of all, and at most a tenth of one more is left to the last.
     assert found == [("a.txt", 0, 45), ("b.txt", 0, 57), ("b.txt", 57, 100), ("c.txt.gz", 0, 200)]
     assert [split.end for split in splits(f"{tmp_path}/a.txt, {tmp_path}/b*", 1)] == [45, 100]
-    assert splits(f"file://{tmp_path}/a.txt", 1) == [Split(f"file://{tmp_path}/a.txt", 0, 45)]
+    assert splits(f"file://{tmp_path}/a.txt", 1) == [TextSplit(f"file://{tmp_path}/a.txt", 0, 45)]
     assert splits(f"file://{tmp_path}", 1)[1].path == f"file://{tmp_path}/b.txt"
     block, = Reader(ONE, 0, True)(splits(f"file://{tmp_path}/a.txt", 1))
     assert block.tolist() == [1] * 22 + [2]

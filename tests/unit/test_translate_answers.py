@@ -258,10 +258,10 @@ HALVES = """
     import warnings
     warnings.simplefilter("error")
     import numpy as np
-    from vispark.translate import Call, fuse, trace
+    from vispark.translate import TracedCall, fuse, trace
     from tests.golden.harness import record_of
     from {module} import below
-    fuse((Call(trace(below)),), record_of(np.ones(3, "float16")))
+    fuse((TracedCall(trace(below)),), record_of(np.ones(3, "float16")))
 """
 
 

@@ -15,7 +15,7 @@ from tests.golden.case import CASES, Case
 from tests.golden.harness import build, difference, plain, promoted, record_of
 from tests.property.differential.units import Launch, runner
 from vispark.translate import TranslationError, trace
-from vispark.translate.codegen.scalar.interface import Call
+from vispark.translate.codegen.scalar.interface import TracedCall
 from vispark.translate.fusion import fuse
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def _unit(number: int) -> dict[Case, list[Any] | TranslationError]:
     for case in CASES[number * UNIT:(number + 1) * UNIT]:
         fields = case.data if isinstance(case.data, dict) else {"": case.data}
         try:
-            call = Call(trace(case.fn, case.args), case.args)
+            call = TracedCall(trace(case.fn, case.args), case.args)
             launches[case] = Launch(fuse((call,), record_of(case.data)), call, fields)
         except TranslationError as error:
             found[case] = error

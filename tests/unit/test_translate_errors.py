@@ -20,7 +20,7 @@ from gpu_worker.protocol.errors import PlanError
 from tests.golden.case import rows
 from tests.golden.harness import record_of
 from vispark.api.explain import translate
-from vispark.translate import Field, Record, TranslationError, specialise, stencil, trace
+from vispark.translate import ElementField, ElementSpec, TranslationError, specialise, stencil, trace
 
 NUMBERS = np.float32([1, 2])
 HALF = np.int64(1)
@@ -530,12 +530,12 @@ def test_what_the_types_forbid(fn: Callable[..., Any], data: Any, args: tuple[An
 
 def test_an_unknown_dtype():
     with pytest.raises(TranslationError, match="the element has dtype datetime64"):
-        specialise(trace(lambda x: x), Record((Field("", "M8[s]"),)))
+        specialise(trace(lambda x: x), ElementSpec((ElementField("", "M8[s]"),)))
 
 
 def test_what_stands_for_a_function_of_numpys_is_told_of_at_the_users_line():
     with pytest.raises(TranslationError, match="float32 has no items") as caught:
-        specialise(trace(lambda x: np.trapezoid(x)), Record((Field("", "f4"),)))
+        specialise(trace(lambda x: np.trapezoid(x)), ElementSpec((ElementField("", "f4"),)))
     assert caught.value.file == __file__ and "np.trapezoid(x)" in str(caught.value)
 
 
@@ -549,7 +549,7 @@ def test_a_function_without_an_element_and_a_place_where_there_is_no_data():
 
 def test_too_many_arguments():
     with pytest.raises(TranslationError, match="takes 1 arguments beside the element, and 2 are given"):
-        specialise(trace(lambda x, k: x, (1,)), Record((Field("", "f4"),)), (1, 2))
+        specialise(trace(lambda x, k: x, (1,)), ElementSpec((ElementField("", "f4"),)), (1, 2))
 
 
 def test_stencils():
@@ -560,7 +560,7 @@ def test_stencils():
     function = trace(heat, (0.1,))
     assert function.definition.halo == ((2, 1), (0, 1))
     with pytest.raises(TranslationError, match="needs a Grid"):
-        specialise(function, Record((Field("", "f4"),)), (0.1,))
+        specialise(function, ElementSpec((ElementField("", "f4"),)), (0.1,))
 
     @stencil
     def uneven(u):

@@ -14,10 +14,20 @@ from gpu_worker.device.base import Source
 from gpu_worker.device.cuda.nvrtc import compile_cubin
 from tests.golden.case import F32, rows
 from tests.golden.harness import difference, launch, plain, translated
-from vispark.translate import Call, Field, Function, Record, fuse, specialise, stencil, trace, translate
+from vispark.translate import (
+    ElementField,
+    ElementSpec,
+    Function,
+    TracedCall,
+    fuse,
+    specialise,
+    stencil,
+    trace,
+    translate,
+)
 from vispark.translate.ir.errors import TranslationError
 
-FLOAT = Record((Field("", "float32"),))
+FLOAT = ElementSpec((ElementField("", "float32"),))
 
 
 def closure(step, table):
@@ -68,7 +78,7 @@ def test_captures_are_copied_when_the_function_is_traced():
     table = np.float32([1, 2])
     function = trace(closure(2.0, table))
     table[0] = 100
-    calls = (Call(function),)
+    calls = (TracedCall(function),)
     found, = launch(fuse(calls, FLOAT), calls, (F32[:3],))
     assert found[""].tolist() == [1, 1, 3]
 
@@ -96,7 +106,7 @@ def test_an_int_that_an_expression_makes_a_length_of_is_compiled_in_and_no_other
     def moved(p, w):
         return p[w + 1] * (w if w > 1 else w - 1)
 
-    row = Record((Field("", "f4", (8,)),))
+    row = ElementSpec((ElementField("", "f4", (8,)),))
     kernels = {args: specialise(trace(shortened, args), row, args) for args in ((4, 7), (4, 9), (6, 7))}
     assert kernels[4, 7] == kernels[4, 9] != kernels[6, 7]
     assert [(each.kind, each.number) for each in kernels[4, 7].parameters[2:]] == [("capture", 0), ("argument", 1)]
@@ -111,12 +121,12 @@ def test_a_length_that_data_changed_is_an_error_at_its_place(changed: str, tmp_p
     path.write_text(source)
     function = runpy.run_path(str(path))["f"]
     with pytest.raises(TranslationError, match="the shape of an array must be known") as caught:
-        specialise(trace(function, (2,)), Record((Field("", "f4", (8,)),)), (2,))
+        specialise(trace(function, (2,)), ElementSpec((ElementField("", "f4", (8,)),)), (2,))
     assert (caught.value.line, caught.value.column) == (7, 12) and "NumPy integer" not in str(caught.value)
 
 
 def test_the_parameters_order_and_the_values_for_them():
-    record = Record((Field("x", "f8", (3,)), Field("y", "i4"), Field("unused", "f4")))
+    record = ElementSpec((ElementField("x", "f8", (3,)), ElementField("y", "i4"), ElementField("unused", "f4")))
     step = np.float32(4)
     args = (2.5, np.arange(3), 7)
     function = trace(lambda y, k, x, w, dead: {"x": x * k + w * step, "z": y}, args)
@@ -126,7 +136,7 @@ def test_the_parameters_order_and_the_values_for_them():
         ("output", "x", 0, "float64", (3,), True), ("output", "z", 0, "int32", (), True),
         ("capture", "", 0, "float32", (), False), ("argument", "", 0, "float64", (), False),
         ("argument", "", 1, "int64", (3,), True)]
-    capture, scalar, array = kernel.values((Call(function, args),))
+    capture, scalar, array = kernel.values((TracedCall(function, args),))
     assert (capture, scalar, array.tolist()) == (step, 2.5, [0, 1, 2])
     assert capture.dtype == np.float32 and scalar.dtype == np.float64
     assert [(output.name, output.dtype, output.shape) for output in kernel.outputs] == [
@@ -141,7 +151,7 @@ def test_outputs_say_which_python_numbers_they_are():
 
 
 def test_blocks_are_seen_without_their_leading_axis():
-    record = Record((Field("", "float64", (4,)),), kind="blocks")
+    record = ElementSpec((ElementField("", "float64", (4,)),), kind="blocks")
     assert specialise(trace(lambda p: p[1:]), record).outputs[0].shape == (3,)
 
 
@@ -164,7 +174,7 @@ def test_rows_of_all_sizes_through_shared_memory(dtype: str, length: int):
 
 
 def test_an_index_outside_ends_the_kernel():
-    source = translate(lambda p, i: p[i], 3, record=Record((Field("", "f4", (4,)),)))
+    source = translate(lambda p, i: p[i], 3, record=ElementSpec((ElementField("", "f4", (4,)),)))
     assert "checked_index<4>(i_1, 0x" in source and "__trap()" in source
     # What a worker fills in, so that the kernel says which subscript it was.
     for arch in ("sm_80", "sm_90a"):

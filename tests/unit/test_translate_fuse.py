@@ -15,7 +15,7 @@ from tests.golden.harness import AS_ON_GPU, difference, launch, parted, record_o
 from vispark.fold import fold_for_kernel
 from vispark.fold.row_folds import along
 from vispark.translate import TranslationError, trace
-from vispark.translate.codegen.scalar.interface import Call
+from vispark.translate.codegen.scalar.interface import TracedCall
 from vispark.translate.fusion import fuse
 from vispark.translate.ir.folding import Folding
 
@@ -26,10 +26,10 @@ UFUNCS = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximu
           "or": np.bitwise_or, "xor": np.bitwise_xor}
 
 
-def calls_of(*functions) -> tuple[Call, ...]:
+def calls_of(*functions) -> tuple[TracedCall, ...]:
     """A chain of functions, each with its arguments behind it in a tuple where it has some."""
     pairs = [function if isinstance(function, tuple) else (function,) for function in functions]
-    return tuple(Call(trace(function, args), args) for function, *args in pairs for args in [tuple(args)])
+    return tuple(TracedCall(trace(function, args), args) for function, *args in pairs for args in [tuple(args)])
 
 
 def chained(*functions, data, options=(), wanted=None) -> dict[str, np.ndarray]:

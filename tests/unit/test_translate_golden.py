@@ -17,7 +17,7 @@ from tests.golden import cases_calls, cases_control, cases_lists, cases_numbers,
 from tests.golden.case import CASES, Case
 from tests.golden.fused import FUSED
 from tests.golden.harness import build, difference, launch, plain, promoted, record_of, translated
-from vispark.translate import Call, fuse, trace
+from vispark.translate import TracedCall, fuse, trace
 
 FOLDER = Path(__file__).parents[1] / "golden"
 UPDATE = os.environ.get("VISPARK_UPDATE_GOLDEN") == "1"
@@ -26,7 +26,7 @@ GOLDEN = [case for case in CASES if case.golden]
 
 def source_of(case: Case) -> str:
     """A case's source as it is kept."""
-    kernel = fuse((Call(trace(case.fn, case.args), case.args),), record_of(case.data))
+    kernel = fuse((TracedCall(trace(case.fn, case.args), case.args),), record_of(case.data))
     return f"// kernels: {kernel.name}\n// {case.construct}\n{kernel.source}"
 
 
@@ -77,7 +77,7 @@ def test_a_size_that_is_the_greatest_float_is_finite_where_hypot_is_rounded_up(d
     most = float(np.finfo(dtype).max)
     data = np.array([complex(most, 13), complex(-2, -most), complex(-most, 0), complex(most, most), complex(np.inf, 1),
                      complex(np.nan, -np.inf), complex(0.75 * most, most / 2), 3 + 4j, 0], dtype)
-    call = Call(trace(_sizes))
+    call = TracedCall(trace(_sizes))
     kernel = fuse((call,), record_of(data))
     include, _, rest = kernel.source.partition("\n")
     outputs, = launch(replace(kernel, source=f"{include}{POOR}{rest}"), (call,), (data,))

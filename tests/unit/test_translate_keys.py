@@ -10,7 +10,7 @@ import pytest
 
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, launch, record_of
-from vispark.translate import Call, Folding, TableKernel, fuse, trace
+from vispark.translate import Folding, TableKernel, TracedCall, fuse, trace
 
 FLOATS = np.float32([0.0, -0.0, 1e-45, -1e-45, 3e38, -3e38, 3e38, 1e-30, 1.5, -2.25e-20, 7e20, -7e20, 1 / 3, -1e-38])
 
@@ -32,11 +32,11 @@ def _data(keys: int) -> dict[str, np.ndarray]:
 
 
 def _kernel(data: dict[str, np.ndarray], groups: int) -> TableKernel:
-    return fuse((Call(trace(_pair)),), record_of(data), folding=_folding(groups))
+    return fuse((TracedCall(trace(_pair)),), record_of(data), folding=_folding(groups))
 
 
 def _left(data: dict[str, np.ndarray], groups: int, tiles: int) -> list[dict[str, np.ndarray]]:
-    return launch(_kernel(data, groups), (Call(trace(_pair)),), (data,), options=AS_ON_GPU, tiles=tiles)
+    return launch(_kernel(data, groups), (TracedCall(trace(_pair)),), (data,), options=AS_ON_GPU, tiles=tiles)
 
 
 @pytest.mark.parametrize(("groups", "place"), [(1000, "block"), (9000, "device")])
@@ -71,7 +71,7 @@ def _number(sums: np.ndarray) -> np.ndarray:
 
 def _exact_sums(data: dict[str, np.ndarray], kernel: TableKernel, tiles: int, allowed: float = 1e-15) -> None:
     """That each key's numbers are counted, and their sum is that of whole numbers, rounded once."""
-    left = launch(kernel, (Call(trace(_two)),), (data,), options=AS_ON_GPU, tiles=tiles)
+    left = launch(kernel, (TracedCall(trace(_two)),), (data,), options=AS_ON_GPU, tiles=tiles)
     counts, sums = sum(one["0"] for one in left), sum(_number(one["1"]) for one in left)
     assert counts.sum() == len(data["k"])
     for key in np.unique(data["k"]):
@@ -80,7 +80,7 @@ def _exact_sums(data: dict[str, np.ndarray], kernel: TableKernel, tiles: int, al
 
 
 def _two_kernel(data: dict[str, np.ndarray], groups: int) -> TableKernel:
-    return fuse((Call(trace(_two)),), record_of(data), folding=Folding((FieldFold("1", "add"),), "0", groups))
+    return fuse((TracedCall(trace(_two)),), record_of(data), folding=Folding((FieldFold("1", "add"),), "0", groups))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -104,7 +104,7 @@ def test_the_least_and_the_greatest_numbers_add_up_exactly():
     for groups in (100, 3000):
         _exact_sums(data, _two_kernel(data, groups), 1, 0.0)
     data = data | {"v": np.float64([huge, huge, huge, np.inf, -np.inf, 1, np.nan, 1, -np.inf, 1, np.inf, 1])}
-    left, = launch(_two_kernel(data, 3000), (Call(trace(_two)),), (data,), options=AS_ON_GPU)
+    left, = launch(_two_kernel(data, 3000), (TracedCall(trace(_two)),), (data,), options=AS_ON_GPU)
     sums = _number(left["1"])
     assert sums[1] == np.inf and np.isnan(sums[2:4]).all() and sums[4] == -np.inf and sums[5] == np.inf
 

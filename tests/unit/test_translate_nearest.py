@@ -14,7 +14,7 @@ from gpu_worker.device.cuda.nvrtc import compile_cubin
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.harness import AS_ON_GPU, launch
 from vispark.translate import trace
-from vispark.translate.codegen.scalar.interface import ROOM, Call, Field, Record, TableKernel
+from vispark.translate.codegen.scalar.interface import ROOM, ElementField, ElementSpec, TableKernel, TracedCall
 from vispark.translate.fusion import fuse
 from vispark.translate.ir.folding import Folding
 from vispark.translate.nearest.recognise import Nearest
@@ -116,8 +116,8 @@ SUMS = (FieldFold("1.0", "add"), FieldFold("1.1", "add", "overflow"))
 
 
 def made(function, *arguments, columns=COLUMNS, dtype="float32", folding=None):
-    calls = (Call(trace(function, arguments), arguments),)
-    return fuse(calls, Record((Field("", dtype, (columns,)),)), folding=folding), calls
+    calls = (TracedCall(trace(function, arguments), arguments),)
+    return fuse(calls, ElementSpec((ElementField("", dtype, (columns,)),)), folding=folding), calls
 
 
 def by_key(groups, fields=SUMS):
@@ -189,19 +189,19 @@ def test_lengths_may_be_plain_ints():
 
 def test_the_row_may_be_the_one_field_of_a_record_that_is_read():
     centres = points(CENTRES, seed=1)
-    record = Record((Field("w", "float64", ()), Field("p", "float32", (COLUMNS,))))
-    call = Call(trace(by_argmin, (centres,)), (centres,))
+    record = ElementSpec((ElementField("w", "float64", ()), ElementField("p", "float32", (COLUMNS,))))
+    call = TracedCall(trace(by_argmin, (centres,)), (centres,))
     kernel = fuse((call,), record)
     assert kernel.source == made(by_argmin, centres)[0].source
     assert [each.name for each in kernel.parameters if each.kind == "input"] == ["p"]
-    both = Call(trace(lambda p, w, c: (by_argmin(p, c), (p, w)), (centres,)), (centres,))
+    both = TracedCall(trace(lambda p, w, c: (by_argmin(p, c), (p, w)), (centres,)), (centres,))
     assert fuse((both,), record).name == "lambda_kernel"
     assert "of the fields w, p the function reads more" in why_by_rows(both, record)
 
 
 def test_nothing_is_said_of_functions_that_look_for_no_nearest_centre():
-    centres, record = points(CENTRES, seed=1), Record((Field("", "float32", (COLUMNS,)),))
-    assert why_by_rows(Call(trace(farthest, (centres,)), (centres,)), record) == ""
+    centres, record = points(CENTRES, seed=1), ElementSpec((ElementField("", "float32", (COLUMNS,)),))
+    assert why_by_rows(TracedCall(trace(farthest, (centres,)), (centres,)), record) == ""
 
 
 def test_centres_may_be_a_list_as_takeSample_gives_them():
@@ -223,8 +223,8 @@ def test_centres_may_be_a_list_as_takeSample_gives_them():
 ])
 def test_it_is_said_why_there_is_none(columns, dtype, why):
     centres = points(CENTRES, columns, seed=1)
-    call = Call(trace(assign, (centres,)), (centres,))
-    assert re.search(why, why_by_rows(call, Record((Field("", dtype, (columns,)),))))
+    call = TracedCall(trace(assign, (centres,)), (centres,))
+    assert re.search(why, why_by_rows(call, ElementSpec((ElementField("", dtype, (columns,)),))))
 
 
 def from_a_number(p, c):
@@ -255,7 +255,8 @@ def how_many_are_near(p, c):
 
 def test_a_search_that_goes_another_way_is_told_of():
     def told(function):
-        return why_by_rows(Call(trace(function, (centres,)), (centres,)), Record((Field("", "float32", (COLUMNS,)),)))
+        return why_by_rows(TracedCall(trace(function, (centres,)), (centres,)),
+                           ElementSpec((ElementField("", "float32", (COLUMNS,)),)))
 
     centres = points(CENTRES, seed=1)
     assert all("does not begin with the label 0 and infinity" in told(each) for each in (

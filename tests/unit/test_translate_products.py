@@ -11,7 +11,7 @@ import pytest
 from gpu_worker.protocol.messages import FieldFold
 from tests.golden.case import rows
 from tests.golden.harness import difference, launch, plain, record_of, translated
-from vispark.translate import Call, Folding, fuse, trace
+from vispark.translate import Folding, TracedCall, fuse, trace
 
 ROWS, MATRIX = rows(70, 12), rows(12, 10, seed=2)
 ACROSS = np.ascontiguousarray(MATRIX.T)
@@ -59,7 +59,7 @@ def _loops(p, m):
 
 
 def _kernel(fn: Callable[..., Any], data: np.ndarray, *args: Any, folding: Folding | None = None) -> Any:
-    return fuse((Call(trace(fn, args), args),), record_of(data), folding=folding)
+    return fuse((TracedCall(trace(fn, args), args),), record_of(data), folding=folding)
 
 
 @pytest.mark.parametrize(("spellings", "matrix"), [(DOWN, MATRIX), (OVER, ACROSS)])
@@ -110,7 +110,7 @@ def test_rows_are_folded_by_the_greatest_item(staged: bool):
     folding = Folding((FieldFold("1.0", "add"), FieldFold("1.1", "add")), "0", 10)
     kernel = _kernel(_class, ROWS, MATRIX, folding=folding)
     assert "rows::Multiply" in kernel.source
-    left = launch(kernel, (Call(trace(_class, (MATRIX,)), (MATRIX,)),), (ROWS,),
+    left = launch(kernel, (TracedCall(trace(_class, (MATRIX,)), (MATRIX,)),), (ROWS,),
                   options=("-DVISPARK_AS_ON_GPU",) if staged else ())
     labels = np.argmax(ROWS @ MATRIX, axis=1)
     counts = sum(one["1.1"] for one in left)

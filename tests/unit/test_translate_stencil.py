@@ -14,7 +14,15 @@ import pytest
 from tests.golden import grids
 from tests.golden.cases_stencils import CASES, GridCase, values, walls
 from tests.golden.harness import AS_ON_GPU
-from vispark.translate import Field, Record, TranslationError, specialise, specialise_stencil, stencil, trace
+from vispark.translate import (
+    ElementField,
+    ElementSpec,
+    TranslationError,
+    specialise,
+    specialise_stencil,
+    stencil,
+    trace,
+)
 from vispark.translate.language.stencil import coordinate, extent
 
 pytestmark = pytest.mark.slow
@@ -154,7 +162,7 @@ def test_what_a_kernel_tells_of_itself():
     def moved(u, v, shift):
         return {"u": u[-2, 1] + shift, "w": v[0, 0]}
 
-    fields = [Field("u", "float32"), Field("v", "float64"), Field("unread", "int8")]
+    fields = [ElementField("u", "float32"), ElementField("v", "float64"), ElementField("unread", "int8")]
     kernel = specialise_stencil(trace(moved, (1.5,)), fields, (1.5,), dims=2)
     assert kernel.fields == ("u", "v") and kernel.halo == ((2, 0), (0, 1)) and kernel.options == ("-fmad=false",)
     assert [(one.name, one.dtype) for one in kernel.outputs] == [("u", "float32"), ("w", "float64")]
@@ -315,7 +323,7 @@ def test_arrays_beside_the_fields_are_indexed_as_captured_ones():
 
 # -- what is refused --------------------------------------------------------------------------------------------------
 
-U = (Field("", "float32"),)
+U = (ElementField("", "float32"),)
 
 
 def refused(fn, fields=U, args=(), dims=1, halo=None) -> str:
@@ -354,7 +362,7 @@ def test_offsets_that_do_not_fit_the_grid():
     assert "a stencil's offsets are whole numbers written out" in message
     assert "is captured, or an argument behind the grid's fields" in message
     assert "the grid has 2 axes, and 1 offsets are given" in refused(
-        weighted, (Field("u", "f4"), Field("w", "f4")), (0,), dims=2)
+        weighted, (ElementField("u", "f4"), ElementField("w", "f4")), (0,), dims=2)
 
 
 def test_a_field_is_read_at_offsets_only():
@@ -375,10 +383,10 @@ def test_parameters_and_fields():
     def takes(u, k):
         return u[0] * k
 
-    named = (Field("p", "float32"), Field("q", "float32"))
+    named = (ElementField("p", "float32"), ElementField("q", "float32"))
     assert "no parameter of takes is named after a field; the grid's fields are p, q" in refused(takes, named, (1.0,))
     assert "no value is given for the parameter k of takes" in refused(takes)
-    rows = (Field("u", "float32", (3,)),)
+    rows = (ElementField("u", "float32", (3,)),)
     assert "a grid's cell is one number for each field" in refused(takes, rows, (1.0,))
 
 
@@ -410,7 +418,7 @@ def test_places_are_known_on_grids_only():
         return u[0] + coordinate(1)
 
     with pytest.raises(TranslationError, match="coordinate is known only on a Grid"):
-        specialise(trace(placed), Record(U))
+        specialise(trace(placed), ElementSpec(U))
     assert "the grid has 1 axes, and no axis 1" in refused(beyond)
     with pytest.raises(RuntimeError, match=r"coordinate\(0\) has a value only"):
         coordinate(0)

@@ -15,8 +15,8 @@ from tests.golden.cases_stencils import values
 from tests.golden.harness import AS_ON_GPU
 from vispark.translate import (
     Beyond,
-    Field,
-    Part,
+    ChainPart,
+    ElementField,
     TranslationError,
     coordinate,
     extent,
@@ -70,9 +70,9 @@ ROUND = ("periodic", "periodic", "mirrored", "mirrored")
 MIXED = ("mirrored", "0x1p-2f", "-0x2p0f", "mirrored")
 
 
-def parts(chain, dtype: str = "float32") -> list[Part]:
-    fields = tuple(Field(name, dtype) for name in NAMES)
-    return [Part(trace(fn, args), fields, args) for fn, args in chain]
+def parts(chain, dtype: str = "float32") -> list[ChainPart]:
+    fields = tuple(ElementField(name, dtype) for name in NAMES)
+    return [ChainPart(trace(fn, args), fields, args) for fn, args in chain]
 
 
 def beyond(sides, ghost: int = 8) -> Beyond:

@@ -15,8 +15,8 @@ from tests.golden.cases_stencils import CASES, heat, values
 from tests.golden.harness import AS_ON_GPU
 from vispark.translate import (
     Around,
-    Field,
-    Part,
+    ChainPart,
+    ElementField,
     StencilKernel,
     TranslationError,
     coordinate,
@@ -62,8 +62,8 @@ def leaning(u, k):
     return u[0, 1, -1] / 7 + k * (u[0, -1, 1] - u[1, 0, 0]) + coordinate(2) * 0.01 + coordinate(0)
 
 
-def described(fields: Fields) -> list[Field]:
-    return [Field(name, array.dtype.str) for name, array in fields.items()]
+def described(fields: Fields) -> list[ElementField]:
+    return [ElementField(name, array.dtype.str) for name, array in fields.items()]
 
 
 Rims = tuple[str, ...]
@@ -108,11 +108,11 @@ def around(fields: Fields, rims: Rims, ghost: int = 3) -> Around:
 
 
 def at_once(fn, fields: Fields, args: tuple, steps: int, rims: Rims) -> StencilKernel:
-    return specialise_steps([Part(trace(fn, args), tuple(described(fields)), args)] * steps, around(fields, rims))
+    return specialise_steps([ChainPart(trace(fn, args), tuple(described(fields)), args)] * steps, around(fields, rims))
 
 
 def chained(chain: Chain, fields: Fields, rims: Rims) -> StencilKernel:
-    return specialise_steps([Part(trace(fn, args), tuple(described(fields)), args) for fn, args in chain],
+    return specialise_steps([ChainPart(trace(fn, args), tuple(described(fields)), args) for fn, args in chain],
                             around(fields, rims))
 
 
@@ -205,7 +205,7 @@ def test_the_source_is_the_one_that_is_kept(name: str, kernel):
 
 def test_which_stencils_steps_can_be_done_at_once():
     def most(fn, names=("",), dtype="float32", args=(0.1,)):
-        return longest(fn, [Field(name, dtype) for name in names], args)
+        return longest(fn, [ElementField(name, dtype) for name in names], args)
 
     assert most(heat) == 3 and most(heat, dtype="float64") == 3 and most(wave, names=("u", "before")) == 2
     by_name = {case.name: case for case in CASES}
@@ -217,15 +217,15 @@ def test_which_stencils_steps_can_be_done_at_once():
 
 def longest(fn, fields, args) -> int:
     """The most steps that are one pass."""
-    parts = [Part(trace(fn, args), tuple(fields), args)]
+    parts = [ChainPart(trace(fn, args), tuple(fields), args)]
     rims = Around(tuple((each.name, FIXED) for each in fields), (3, 3, 3))
     return max((steps for steps in (2, 3) if not why_not_stepped(parts * steps, rims)), default=1)
 
 
 def test_sequences_are_parted_where_that_moves_least():
     def counts(steps: int, ghost: int = 3, names=("",), fn=heat) -> tuple[int, ...]:
-        fields = tuple(Field(name, "float32") for name in names)
-        parts = [Part(trace(fn, (0.1,)), fields, (0.1,))] * steps
+        fields = tuple(ElementField(name, "float32") for name in names)
+        parts = [ChainPart(trace(fn, (0.1,)), fields, (0.1,))] * steps
         return stepped(parts, around(dict.fromkeys(names), PERIODIC, ghost))[0]
 
     assert counts(6) == (3, 3) and sorted(counts(4)) in ([1, 3], [2, 2]) and counts(3, ghost=1) == (1, 1, 1)
@@ -236,13 +236,13 @@ def test_sequences_are_parted_where_that_moves_least():
     ("box", "reads diagonally across planes"), ("wide", "reads further than the next cells")])
 def test_why_steps_are_done_apart(name: str, reason: str):
     case = next(case for case in CASES if case.name == name)
-    part = Part(trace(case.fn, case.args), tuple(described(case.fields)), case.args)
+    part = ChainPart(trace(case.fn, case.args), tuple(described(case.fields)), case.args)
     with pytest.raises(TranslationError, match=reason):
         specialise_steps([part, part], around(case.fields, PERIODIC))
 
 
 def test_which_boundaries_keep_steps_apart():
-    part = Part(trace(spread, (0.1,)), (Field("u", "float32"), Field("d", "float32")), (0.1,))
+    part = ChainPart(trace(spread, (0.1,)), (ElementField("u", "float32"), ElementField("d", "float32")), (0.1,))
     for u, d, reason in [(PERIODIC, MIRRORED, "periodic along an axis, and some are not"), (MIRRORED, FIXED, "")]:
         found = why_not_stepped([part, part], Around((("u", u), ("d", d)), (3, 3, 3)))
         assert reason in found if reason else not found

@@ -13,7 +13,7 @@ import pytest
 
 from gpu_worker.system.fault_report import REPORT, reported
 from vispark.errors import KernelFault, Place
-from vispark.translate import Field, Record, TranslationError, trace, translate
+from vispark.translate import ElementField, ElementSpec, TranslationError, trace, translate
 from vispark.translate.frontend import index_faults
 
 
@@ -173,7 +173,7 @@ def test_a_kernels_fault_tells_the_subscript_that_the_kernel_reported():
     definition = trace(_twice).definition
     index_faults.remember("vmap _twice", definition)
     numbers = [int(text, 16) for text in re.findall(r"checked_index<\d+>\(.*?, (0x[0-9a-f]+)\)", translate(
-        _twice, record=Record((Field("", "f8", (4,)),))))]
+        _twice, record=ElementSpec((ElementField("", "f8", (4,)),))))]
     assert len(set(numbers)) == 3
     columns = []
     for number in numbers:

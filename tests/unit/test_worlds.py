@@ -16,8 +16,8 @@ from gpu_worker.execution.grid.state import Grids
 from gpu_worker.protocol.errors import WorldLost
 from gpu_worker.protocol.grids import World
 from gpu_worker.system.paths import machine
-from vispark.lower.executable import Prepared, Shipment, Values
-from vispark.runtime.bridge import Home
+from vispark.lower.executable import BoundArguments, Executable, Invocation
+from vispark.runtime.bridge import WorkerAddress
 
 
 def world(turn: int, key: bytes = b"k" * 16) -> World:
@@ -62,9 +62,9 @@ def test_once_a_world_has_begun_its_plans_wait_for_each_other():
 
 def test_a_plan_of_a_world_is_for_the_process_that_is_in_it():
     """Another one refuses it, whoever brings it there."""
-    prepared = Prepared(b"k" * 16, b"plan", (), (), (), {}, (), -1)
+    prepared = Executable(b"k" * 16, b"plan", (), (), (), {}, (), -1)
     for found, epoch in ((world(0), 4), (None, 5)):
-        shipment = Shipment(prepared, (7, 8), Values(()), world=found, epoch=4)
+        shipment = Invocation(prepared, (7, 8), BoundArguments(()), world=found, epoch=4)
         request, _ = shipment.request(1, 5, 600.0, known=True)
         assert request.epoch == epoch
 
@@ -79,4 +79,4 @@ def test_a_container_is_a_machine_of_its_own():
         pytest.skip("no mount namespaces here")
     other = subprocess.run([*apart, sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert other.partition(".")[0] == machine().partition(".")[0]
-    assert Home(str(Path.cwd()), machine()).here and not Home(str(Path.cwd()), other.strip()).here
+    assert WorkerAddress(str(Path.cwd()), machine()).here and not WorkerAddress(str(Path.cwd()), other.strip()).here

@@ -5,12 +5,12 @@ from __future__ import annotations
 import html
 from abc import abstractmethod
 
-from vispark.api.lineage_walk import History
+from vispark.api.lineage_walk import LineageWalk
 from vispark.errors import VisparkError
 from vispark.lower.grid import lowering
 from vispark.lower.stages import FETCH
 from vispark.plan import ops
-from vispark.records.partition_schema import Content
+from vispark.records.partition_schema import PartitionSchema
 from vispark.records.summary import size, summary
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
@@ -19,7 +19,7 @@ from vispark.runtime.driver.session import Session
 _MOST = 64
 
 
-class Appearance(History):
+class Appearance(LineageWalk):
     """The texts of a VRDD for people."""
 
     @abstractmethod
@@ -35,7 +35,7 @@ class Appearance(History):
 
     def _facts(self) -> list[tuple[str, str]]:
         """What is known, as label and text."""
-        nearest: History | None = self
+        nearest: LineageWalk | None = self
         while nearest is not None and nearest._residency is None:
             nearest = nearest._before
         residency = None if nearest is None else nearest._residency
@@ -51,7 +51,7 @@ class Appearance(History):
             return "of a SparkContext that was stopped"
         return f"{number} partition" + "s" * (number != 1)
 
-    def _foreseen(self, residency: Residency | None) -> list[Content] | None:
+    def _foreseen(self, residency: Residency | None) -> list[PartitionSchema] | None:
         """What the partitions look like, where that follows from what is known of those that are cached."""
         if residency is None or self.ctx._jsc is None or len(residency.contents) < self.getNumPartitions():
             return None

@@ -7,18 +7,18 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 
-from vispark.api.lineage_walk import History
+from vispark.api.lineage_walk import LineageWalk
 from vispark.errors import VisparkError
 from vispark.plan import ops
-from vispark.plan.ops import Node
-from vispark.records.partition_schema import Content
+from vispark.plan.ops import PlanNode
+from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.session import BATCH, Session
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED
 
 log = logging.getLogger(__name__)
 
 
-class Ahead(History):
+class EagerExecution(LineageWalk):
     """A VRDD whose content workers begin with where it is to be kept.
 
     Where they hold what it is made of, that is at once. Otherwise results are taken note of, up to as many as may be
@@ -44,7 +44,7 @@ class Ahead(History):
         if self._before is None or not self._before._is_held():
             return
         assert self._residency is not None
-        chain = (*self._before._recent(), Node(self._op, self._residency.cached))
+        chain = (*self._before._recent(), PlanNode(self._op, self._residency.cached))
         if ops.loops(chain):
             return
         session, partitions = Session.of(self.ctx), range(self.getNumPartitions())
@@ -59,7 +59,7 @@ class Ahead(History):
         session = Session.of(self.ctx)
         assert self._before is not None and self._residency is not None
         if self._before._is_held() and not session.relays:
-            chain = (*self._before._recent(), Node(self._op, self._residency.cached))
+            chain = (*self._before._recent(), PlanNode(self._op, self._residency.cached))
             session.submit(self._loader, chain, range(self.getNumPartitions()), self._chain)
 
     def _load_ahead(self) -> None:
@@ -67,7 +67,7 @@ class Ahead(History):
 
         Whatever is wrong with it is told by the first action that needs it, and until then it is not tried again.
         """
-        waiting: list[Ahead] = []
+        waiting: list[EagerExecution] = []
         for each in self._kept():
             if each._is_complete():
                 if each._residency is not None and each._residency.has_failed:
@@ -90,9 +90,9 @@ class Ahead(History):
                 each._behind = -math.inf
             log.debug("not loaded before it is needed: %s", error)
 
-    def _kept(self) -> Iterator[Ahead]:
+    def _kept(self) -> Iterator[EagerExecution]:
         """What is kept, or was and waited, from here back."""
-        each: Ahead | None = self
+        each: EagerExecution | None = self
         while each is not None:
             if each._residency is not None or each._behind:
                 yield each
@@ -106,7 +106,7 @@ class Ahead(History):
     def _is_held(self) -> bool: ...
 
     @abstractmethod
-    def _contents(self) -> dict[int, Content]: ...
+    def _contents(self) -> dict[int, PartitionSchema]: ...
 
     @abstractmethod
     def _let_go_of_inputs(self) -> None: ...

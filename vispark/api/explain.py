@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Launch, Signature, Step
+from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldStep, Launch, Signature, Step
 from vispark.api.boundary import brief
 from vispark.errors import PlanError
 from vispark.fold.lowering import ByKey, FoldRequest
@@ -18,16 +18,15 @@ from vispark.lower import stages
 from vispark.lower.grid import GridLowering
 from vispark.lower.grid import lowering as lowering_for
 from vispark.lower.lowering import Lowering
-from vispark.lower.stages import FETCH, Goal
+from vispark.lower.stages import FETCH, RequestedOutput
 from vispark.plan import ops
 from vispark.plan.map_call import record_map
-from vispark.plan.ops import Cached, Chain
-from vispark.records import Layout
-from vispark.records.layout import Part
-from vispark.records.partition_schema import Content
+from vispark.plan.ops import DatasetId, LogicalPlan
+from vispark.records import RecordLayout
+from vispark.records.layout import RecordPart
+from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.driver.session import Session
-from vispark.translate import Field as Cell
-from vispark.translate import TranslationError, specialise_stencil
+from vispark.translate import ElementField, TranslationError, specialise_stencil
 from vispark.translate.ir.folding import ACCUMULATOR_BYTES
 from vispark.translate.nearest.two_pass import is_matrix_work
 
@@ -43,13 +42,13 @@ class Explained:
 
     Attributes
     ----------
-    chain : Chain
+    chain : LogicalPlan
         From the send.
     partitions : int
         Their number.
     folds : mapping
         The fold that each action ran last, or why it was a Spark job.
-    schema : Content or None
+    schema : PartitionSchema or None
         What a partition looks like, where that is not known yet.
     sources : bool
         Whether to show the kernels' sources.
@@ -59,10 +58,10 @@ class Explained:
         What was asked for by each action whose fold ran in the workers.
     """
 
-    chain: Chain
+    chain: LogicalPlan
     partitions: int
-    folds: Mapping[str, Fold | FoldByKey | str]
-    schema: Content | None = None
+    folds: Mapping[str, FoldStep | FoldByKeyStep | str]
+    schema: PartitionSchema | None = None
     sources: bool = False
     by_key: ByKey | str = ""
     requests: Mapping[str, FoldRequest[Any]] = field(default_factory=dict)
@@ -71,18 +70,18 @@ class Explained:
 def explain(session: Session, wanted: Explained) -> str:
     """The text that ``VRDD.explain`` prints, and ``ReducedRDD.explain``."""
     chain, goal = wanted.chain, FETCH
-    folds: dict[str, Fold | FoldByKey | str | None] = dict(wanted.folds)
+    folds: dict[str, FoldStep | FoldByKeyStep | str | None] = dict(wanted.folds)
     start = next((node.cached for node in reversed(chain) if node.cached), None)
     contents = _contents(session, start, wanted)
     if wanted.by_key:
         request = "nothing is cached" if start is None else wanted.by_key
-        goal = FETCH if isinstance(request, str) else Goal(fold=request)
+        goal = FETCH if isinstance(request, str) else RequestedOutput(fold=request)
     lowering = _lowered(chain, start, goal, contents, session.workers.room)
     if wanted.by_key:
         found: Any = lowering.fold if lowering and goal.fold else request
         if isinstance(found, str):
             lowering, goal = _lowered(chain, start, FETCH, contents, session.workers.room), FETCH
-        folds["reduceByKey"] = found if isinstance(found, str | FoldByKey) else None
+        folds["reduceByKey"] = found if isinstance(found, str | FoldByKeyStep) else None
     return "\n".join([
         "== Plan ==", ops.describe(chain),
         "== Rewritten plan ==", *_rewritten(chain, start, goal, lowering),
@@ -90,7 +89,8 @@ def explain(session: Session, wanted: Explained) -> str:
         *(["== Stencils ==", *_stencils(lowering, wanted)] if isinstance(lowering, GridLowering) and lowering.stencils
           else _stencils_to_come(chain, start) if lowering is None else []),
         *(line for action, request in wanted.requests.items()
-          for line in _kernels_of(action, _lowered(chain, start, Goal(fold=request), contents, session.workers.room),
+          for line in _kernels_of(action,
+                                  _lowered(chain, start, RequestedOutput(fold=request), contents, session.workers.room),
                                   wanted)),
         f"== Data: {wanted.partitions} partitions ==", *_held(session, chain),
         *_moved(chain, start, lowering, contents),
@@ -99,7 +99,7 @@ def explain(session: Session, wanted: Explained) -> str:
     ])
 
 
-def content_of(schema: Any) -> Content:
+def content_of(schema: Any) -> PartitionSchema:
     """What one partition looks like, of its records' shape and dtype; None where nothing is said of it.
 
     Parameters
@@ -126,10 +126,10 @@ def content_of(schema: Any) -> Content:
         raise PlanError(f"schema= is (shape, dtype), or a dict of them by field, not {schema!r}; of a number it is "
                         "((), \"float32\")") from error
     blocks = any(len(field.shape) > 1 for field in fields)
-    parts = tuple([Part(field.name, "array" if field.shape else "number", (field.dtype,)) for field in fields])
+    parts = tuple([RecordPart(field.name, "array" if field.shape else "number", (field.dtype,)) for field in fields])
     if not blocks:
         fields = tuple([Field(field.name, field.dtype, (1, *field.shape)) for field in fields])
-    return Content(1, 0, Layout("blocks" if blocks else "elements", False, parts), (Signature(fields),))
+    return PartitionSchema(1, 0, RecordLayout("blocks" if blocks else "elements", False, parts), (Signature(fields),))
 
 
 @brief
@@ -171,9 +171,9 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | Non
         if not 1 <= dims <= 3:
             raise PlanError("a stencil's schema= is that of a grid's block, which has 1 to 3 axes, as in "
                             "schema=((64, 64), \"float32\")")
-        cells = [Cell(field.name, field.dtype) for field in fields]
+        cells = [ElementField(field.name, field.dtype) for field in fields]
         return specialise_stencil(spec.function, cells, spec.values, dims=dims).source
-    lowering = Lowering((ops.Node(ops.Send()), ops.Node(ops.Map(spec))), None, FETCH)
+    lowering = Lowering((ops.PlanNode(ops.Send()), ops.PlanNode(ops.Map(spec))), None, FETCH)
     try:
         lowering.add(0, content)
     except TranslationError as error:
@@ -185,7 +185,7 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | Non
 
 # -- the plan ---------------------------------------------------------------------------------------------------------
 
-def _contents(session: Session, start: Cached | None, wanted: Explained) -> dict[int, Content]:
+def _contents(session: Session, start: DatasetId | None, wanted: Explained) -> dict[int, PartitionSchema]:
     """What the partitions look like that the plan would start from, as far as that is known."""
     residency = session.residencies.get(start.number) if start else None
     if residency is not None and residency.places:
@@ -193,7 +193,8 @@ def _contents(session: Session, start: Cached | None, wanted: Explained) -> dict
     return {} if wanted.schema is None else {0: wanted.schema}
 
 
-def _lowered(chain: Chain, start: Cached | None, goal: Goal, contents: Mapping[int, Content],
+def _lowered(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
+             contents: Mapping[int, PartitionSchema],
              room: int) -> Lowering | None:
     if not contents:
         return None
@@ -204,7 +205,8 @@ def _lowered(chain: Chain, start: Cached | None, goal: Goal, contents: Mapping[i
     return work
 
 
-def _rewritten(chain: Chain, start: Cached | None, goal: Goal, lowering: Lowering | None) -> Iterator[str]:
+def _rewritten(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, lowering: Lowering
+               | None) -> Iterator[str]:
     """The protocol's steps; without content only what becomes one step."""
     if lowering is not None:
         numbers = lowering.numbers()
@@ -223,7 +225,7 @@ def _details(step: Step, numbers: Sequence[int]) -> str:
     return f"({', '.join(shown)})" if shown else ""
 
 
-def _stencils_to_come(chain: Chain, start: Cached | None) -> list[str]:
+def _stencils_to_come(chain: LogicalPlan, start: DatasetId | None) -> list[str]:
     """How to learn of stencils whose grid nobody knows yet."""
     first = len(chain) - len(stages.after_start(chain, start))
     if not any(ops.needs_neighbours(chain, position) for position in range(first, len(chain))):
@@ -293,7 +295,7 @@ def _geometry(launch: Launch, blocks: int) -> str:
 
 # -- data -------------------------------------------------------------------------------------------------------------
 
-def _held(session: Session, chain: Chain) -> Iterator[str]:
+def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
     found = False
     for position, node in enumerate(chain):
         residency = session.residencies.get(node.cached.number) if node.cached else None
@@ -312,15 +314,15 @@ def _held(session: Session, chain: Chain) -> Iterator[str]:
         yield "nothing is cached; every action sends the records"
 
 
-def _moved(chain: Chain, start: Cached | None, lowering: Lowering | None,
-           contents: Mapping[int, Content]) -> Iterator[str]:
+def _moved(chain: LogicalPlan, start: DatasetId | None, lowering: Lowering | None,
+           contents: Mapping[int, PartitionSchema]) -> Iterator[str]:
     """The bytes that go between host and device, and to the driver."""
     if lowering is None:
         return
     position = next((index for index, node in enumerate(chain) if start and node.cached == start), 0)
     if ops.place_of(chain[:position + 1]) == "host" and any(lowering.launches):
         yield f"to the device: {sum(content.nbytes for content in contents.values())} bytes"
-    if isinstance(lowering.fold, FoldByKey):
+    if isinstance(lowering.fold, FoldByKeyStep):
         yield f"each worker sends {lowering.folded_bytes(lowering.fold)} bytes to the driver"
     else:
         yield f"collect() brings {sum(content.nbytes for content in lowering.results().values())} bytes to the driver"
@@ -328,7 +330,7 @@ def _moved(chain: Chain, start: Cached | None, lowering: Lowering | None,
 
 # -- folds, and the way -----------------------------------------------------------------------------------------------
 
-def _fold(action: str, fold: Fold | FoldByKey | str | None) -> str:
+def _fold(action: str, fold: FoldStep | FoldByKeyStep | str | None) -> str:
     if fold is None:
         return f"{action}: in the workers, unless the records turn out not to allow it"
     if isinstance(fold, str):
@@ -336,11 +338,11 @@ def _fold(action: str, fold: Fold | FoldByKey | str | None) -> str:
             return f"{action}: in the driver, which the records were brought to"
         return f"{action}: a Spark job over recv(), as {fold}"
     folds = ", ".join(f"{each.operator} of {each.field!r}" if each.field else each.operator for each in fold.fields)
-    over = f", over {fold.groups} keys from field {fold.key!r}" if isinstance(fold, FoldByKey) else ""
+    over = f", over {fold.groups} keys from field {fold.key!r}" if isinstance(fold, FoldByKeyStep) else ""
     return f"{action}: in the workers{over}: {folds}"
 
 
-def _way(session: Session, chain: Chain) -> Iterator[str]:
+def _way(session: Session, chain: LogicalPlan) -> Iterator[str]:
     if not any(node.cached for node in chain):
         yield "a Spark job: one request and one reply for each partition"
         return

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from pyspark.rdd import portable_hash
 
-from gpu_worker.protocol.messages import Fold, FoldByKey
+from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark.api.boundary import brief_errors
 from vispark.api.fallback import tell
 from vispark.api.reduced_rdd import Foldable, ReducedRDD
@@ -29,16 +29,16 @@ from vispark.fold.lowering import (
     reduce_by,
     type_of,
 )
-from vispark.lower.stages import Goal, to_fold
+from vispark.lower.stages import RequestedOutput, to_fold
 from vispark.plan.map_call import MapSpec
 from vispark.records.layout import BY_NAME
-from vispark.records.partition_schema import Content
-from vispark.runtime.driver.result import Answer
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.driver.result import PartialResult
 from vispark.translate import TranslationError
 
 log = logging.getLogger(__name__)
 
-_Fold = TypeVar("_Fold", Fold, FoldByKey)
+_Fold = TypeVar("_Fold", FoldStep, FoldByKeyStep)
 
 #: Stands for a fold whose result is not what Python would give.
 _UNTRUSTED = object()
@@ -251,7 +251,7 @@ class FoldActions(Foldable):
     # -- what a VRDD knows of itself ----------------------------------------------------------------------------------
 
     #: The fold that each action ran last, or why it was a Spark job.
-    _folds: dict[str, Fold | FoldByKey | str]
+    _folds: dict[str, FoldStep | FoldByKeyStep | str]
     #: What was asked for by those that ran in the workers.
     _requests: dict[str, FoldRequest[Any]]
 
@@ -265,10 +265,10 @@ class FoldActions(Foldable):
     def _shown(self) -> str: ...
 
     @abstractmethod
-    def _results(self) -> list[Content]: ...
+    def _results(self) -> list[PartitionSchema]: ...
 
     @abstractmethod
-    def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer: ...
+    def _evaluate(self, partitions: Iterable[int], goal: RequestedOutput) -> PartialResult: ...
 
     @abstractmethod
     def _spark(self, action: str, *arguments: Any, **named: Any) -> Any: ...

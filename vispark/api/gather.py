@@ -14,8 +14,8 @@ from gpu_worker.protocol.errors import PlanError
 from vispark.api.grid_ops import GridOperations
 from vispark.grid import npy
 from vispark.grid.key import BlockKey
-from vispark.grid.selection import Cells
-from vispark.grid.spec import Description
+from vispark.grid.selection import CellSelection
+from vispark.grid.spec import GridSpec
 
 
 def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
@@ -24,7 +24,7 @@ def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
         records, window = blocks.collect(), None
     else:
         description = blocks.described() if isinstance(blocks, GridOperations) else None
-        window = Cells.of(cells, (description or _description(blocks)).shape)
+        window = CellSelection.of(cells, (description or _description(blocks)).shape)
         held = blocks.windowed(window) if isinstance(blocks, GridOperations) else None
         if held is not None:
             return _assembled(held, window, is_whole=False)
@@ -32,14 +32,14 @@ def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
     return _assembled(records, window)
 
 
-def _description(blocks: RDD[Any]) -> Description:
+def _description(blocks: RDD[Any]) -> GridSpec:
     """The grid that blocks are of, by the first of their keys."""
     key = blocks.keys().first()
     _check_key(key)
     return key.grid.description
 
 
-def _windowed(blocks: RDD[Any], window: Cells) -> RDD[Any]:
+def _windowed(blocks: RDD[Any], window: CellSelection) -> RDD[Any]:
     if isinstance(blocks, GridOperations):
         return blocks.window(window.starts, window.stops, window.steps)
     return blocks.map(lambda record: (record[0], _part(record[1], window.within(record[0])[0])))
@@ -55,7 +55,7 @@ def _check_key(key: Any) -> None:
                         "of it under the same keys")
 
 
-def _assembled(records: list[Any], window: Cells | None, *, is_whole: bool = True) -> Any:
+def _assembled(records: list[Any], window: CellSelection | None, *, is_whole: bool = True) -> Any:
     """The array that records make, of which all of the grid's blocks have one, where it ``is_whole``."""
     if not records:
         raise PlanError("there are no blocks to gather")
@@ -69,13 +69,13 @@ def _assembled(records: list[Any], window: Cells | None, *, is_whole: bool = Tru
         raise PlanError(f"there are blocks of two grids, {grid} and {odd.grid}; gather one")
     if is_whole:
         grid.description.check_whole([key.number for key, _ in records])
-    cells = window or Cells.of(..., grid.shape)
+    cells = window or CellSelection.of(..., grid.shape)
     if not isinstance(records[0][1], dict):
         return _array(records, cells)
     return {name: _array([(key, block[name]) for key, block in records], cells) for name in records[0][1]}
 
 
-def _array(records: list[tuple[BlockKey, np.ndarray]], cells: Cells) -> Any:
+def _array(records: list[tuple[BlockKey, np.ndarray]], cells: CellSelection) -> Any:
     whole = np.empty(cells.shape, np.result_type(*(block for _, block in records)))
     for key, block in records:
         target = tuple(slice(part.start, part.stop) for part in cells.within(key)[1])
@@ -96,7 +96,7 @@ def save(blocks: RDD[Any], path: Any, *, per_block: bool = False) -> None:
         blocks.foreach(lambda record: _save_block(path, *record))
         return
     grid = blocks.keys().first().grid
-    first = _windowed(blocks, Cells.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
+    first = _windowed(blocks, CellSelection.of(tuple(slice(0, 0) for _ in grid.shape), grid.shape)).values().first()
     if not isinstance(first, dict):
         if not path.endswith(".npy"):
             raise PlanError(f"{path} does not end in .npy, by which scatter knows a file from a directory; give "
@@ -115,7 +115,7 @@ def _save_block(path: str, key: BlockKey, block: Any) -> None:
         npy.write_block(npy.block_path(npy.field_path(path, name), key.position), array)
 
 
-def _save_field(blocks: RDD[Any], description: Description, path: str, name: str | None, dtype: np.dtype) -> None:
+def _save_field(blocks: RDD[Any], description: GridSpec, path: str, name: str | None, dtype: np.dtype) -> None:
     """Write a field in one file, of which the driver has a layer of blocks at a time."""
     def slabs() -> Iterator[np.ndarray]:
         cuts = description.cuts(0)

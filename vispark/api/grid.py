@@ -17,7 +17,7 @@ from vispark.api import scatter as scattering
 from vispark.api.boundary import brief_errors
 from vispark.grid.boundary import boundary_words, check_boundary, functions_of, learn, read_boundary
 from vispark.grid.key import BlockKey
-from vispark.grid.spec import Description
+from vispark.grid.spec import GridSpec
 
 if TYPE_CHECKING:
     from vispark.api import grid_totals as totals
@@ -72,7 +72,7 @@ class Grid:
     (slice(75, 100, None), slice(30, 60, None))
     """
 
-    description: Description
+    description: GridSpec
     fields: tuple[tuple[str, str], ...]
 
     def __init__(self, shape: int | tuple[int, ...], splits: int | tuple[int, ...] | None = None,
@@ -86,7 +86,7 @@ class Grid:
         widths = _for_axes("halo", halo, 0, ndim)
         for axis in range(ndim):
             _check_axis(axis, extents[axis], parts[axis], widths[axis])
-        description = Description(extents, parts, widths, read_boundary(boundary, ndim))
+        description = GridSpec(extents, parts, widths, read_boundary(boundary, ndim))
         object.__setattr__(self, "description", description)
         object.__setattr__(self, "fields", _fields(fields))
         unknown = {each.field for each in description.edges} - {name for name, _ in self.fields} - {""}
@@ -362,12 +362,12 @@ class Grid:
         return totals.resized(blocks, factor, grid, finer=True)
 
     @classmethod
-    def _of(cls, description: Description, fields: tuple[tuple[str, str], ...]) -> Grid:
+    def _of(cls, description: GridSpec, fields: tuple[tuple[str, str], ...]) -> Grid:
         """The grid of a description that is checked."""
         return _restored(description, fields, {})
 
 
-def _restored(description: Description, fields: tuple[tuple[str, str], ...], functions: dict[str, Any]) -> Grid:
+def _restored(description: GridSpec, fields: tuple[tuple[str, str], ...], functions: dict[str, Any]) -> Grid:
     learn(functions)
     grid = object.__new__(Grid)
     object.__setattr__(grid, "description", description)

@@ -9,18 +9,18 @@ from typing import Any, Generic, Self, TypeVar
 
 from gpu_worker.protocol.grids import Iterated
 from vispark.api.boundary import brief_errors
-from vispark.api.lineage_walk import History
+from vispark.api.lineage_walk import LineageWalk
 from vispark.errors import Place, PlanError
-from vispark.grid.selection import Cells
-from vispark.grid.spec import Description
-from vispark.lower.stages import FETCH, Goal
+from vispark.grid.selection import CellSelection
+from vispark.grid.spec import GridSpec
+from vispark.lower.stages import FETCH, RequestedOutput
 from vispark.plan import ops
 from vispark.plan.loop_call import LoopSpec, reaches_out, record_loop
 from vispark.plan.map_call import MapSpec
-from vispark.records.partition_schema import Content
-from vispark.runtime.driver.loop_pacing import Loop, progress, run_parts
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.driver.loop_pacing import EndedLoop, progress, run_parts
 from vispark.runtime.driver.residency import Residency
-from vispark.runtime.driver.result import Answer
+from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.session import Session
 
 #: Operations whose results are blocks of the grid that they were given blocks of.
@@ -50,12 +50,12 @@ class Halos(Generic[Blocks]):
 
 
 @brief_errors
-class GridOperations(History):
+class GridOperations(LineageWalk):
     """The operations of a VRDD whose records are a grid's blocks."""
 
     _shuffled = False
     _progress: bool | None = None
-    _loop: Loop | None = None
+    _loop: EndedLoop | None = None
     #: How much had come when nothing was known of what it was made of.
     _unknown = -1
 
@@ -168,7 +168,7 @@ class GridOperations(History):
         self._check_for_a_grid(spec.label)
         if not spec.steps:
             same = self._then(ops.ToDevice())
-            same._loop = Loop(0, None)
+            same._loop = EndedLoop(0, None)
             return same
         self._keep_something()
         looped = self._then(ops.Iterate(spec))
@@ -176,7 +176,7 @@ class GridOperations(History):
         return looped
 
     @property
-    def iterated(self) -> Loop:
+    def iterated(self) -> EndedLoop:
         """How the loop ended whose result this is; runs it, if that has not been done.
 
         Raises
@@ -190,11 +190,11 @@ class GridOperations(History):
             raise PlanError("iterated is known of what iterate() gives, and of nothing that was made of it")
         return self._loop
 
-    def described(self) -> Description | None:
+    def described(self) -> GridSpec | None:
         """The grid that the blocks are of, where that is known without asking for one."""
         return next((content.layout.grid for content in self._known() if content.layout.grid is not None), None)
 
-    def _known(self) -> list[Content]:
+    def _known(self) -> list[PartitionSchema]:
         """What is known of the partitions that the blocks were made of, without asking for any."""
         each: GridOperations | None = self
         came = Residency.came
@@ -223,7 +223,7 @@ class GridOperations(History):
         """Of each block those cells that lie in a window of the grid; for ``Grid.gather``."""
         return self._then(ops.Window(starts, stops, steps))
 
-    def windowed(self, window: Cells) -> list[Any] | None:
+    def windowed(self, window: CellSelection) -> list[Any] | None:
         """The records that have cells in a window, cut to it, of blocks that are held; None where they are not."""
         self._run_loops()
         residency, description = self._residency, self.described()
@@ -364,7 +364,7 @@ class GridOperations(History):
     def _is_complete(self) -> bool: ...
 
     @abstractmethod
-    def _contents(self) -> dict[int, Content]: ...
+    def _contents(self) -> dict[int, PartitionSchema]: ...
 
     @abstractmethod
-    def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer: ...
+    def _evaluate(self, partitions: Iterable[int], goal: RequestedOutput) -> PartialResult: ...

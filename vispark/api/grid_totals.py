@@ -14,7 +14,7 @@ from pyspark import RDD
 from vispark.api.gather import gather
 from vispark.api.vrdd import VRDD, send
 from vispark.errors import PlanError
-from vispark.grid.spec import FUNCTION, Description
+from vispark.grid.spec import FUNCTION, GridSpec
 from vispark.plan.map_call import MapSpec
 from vispark.translate.ir import nodes
 
@@ -127,7 +127,7 @@ _WIDE_MEAN = {"f": np.float64, "c": np.complex128}
 
 def _like(grid: Any, shape: tuple[int, ...], word: str) -> Any:
     """A grid of another shape, cut and bounded alike."""
-    description: Description = grid.description
+    description: GridSpec = grid.description
     if any(edge.rule == FUNCTION for each in description.edges for edge in each.edges):
         raise PlanError(f"{word} does not know what a boundary that is a function of the position is for other cells: "
                         "give grid=Grid(shape, ..., boundary=...)")

@@ -9,14 +9,14 @@ from typing import Any
 from pyspark import RDD
 
 from vispark.plan import ops
-from vispark.plan.ops import Cached, Chain, Lineage, Node, Past
+from vispark.plan.ops import CompressedLineage, DatasetId, Lineage, LogicalPlan, PlanNode
 from vispark.runtime.bridge import Receive
 from vispark.runtime.driver.recovery import is_held
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.session import Session
 
 
-class History(RDD[Any]):
+class LineageWalk(RDD[Any]):
     """The way back from a VRDD: to the VRDDs before it, and to what is left of those that are forgotten."""
 
     _op: ops.Op
@@ -25,17 +25,17 @@ class History(RDD[Any]):
     _lineage: Lineage | None
     _residency: Residency | None
     #: The chain's end up to here, while this is kept.
-    _end: Chain | None = None
+    _end: LogicalPlan | None = None
     #: How often the start of some lineage was set anew, by a checkpoint: in all, and when the origin was looked up.
     _starts = 0
     _counting = threading.Lock()
     _looked_up: int = 0
 
-    def _chain(self, is_enough: Callable[[Node], bool] | None = None) -> Chain:
+    def _chain(self, is_enough: Callable[[PlanNode], bool] | None = None) -> LogicalPlan:
         """The operations up to here: from the send on, or from the last one on whose result is enough to start from,
         and from before that as far as it says where the result lies.
         """
-        nodes: list[Node] = []
+        nodes: list[PlanNode] = []
         found = False
         for node in self._nodes():
             nodes.append(node)
@@ -44,12 +44,12 @@ class History(RDD[Any]):
                 return tuple(reversed(nodes))
         return ops.verify(tuple(reversed(nodes)))
 
-    def _nodes(self) -> Iterator[Node]:
+    def _nodes(self) -> Iterator[PlanNode]:
         """The operations, with what is kept and saved of them, the last one first."""
-        each: History | None = self
+        each: LineageWalk | None = self
         while each is not None:
             residency = each._residency
-            yield Node(each._op, residency.cached, residency.saved) if residency else Node(each._op)
+            yield PlanNode(each._op, residency.cached, residency.saved) if residency else PlanNode(each._op)
             last, each = each, each._before
         if last._lineage is not None:
             yield from last._lineage.nodes()
@@ -65,7 +65,7 @@ class History(RDD[Any]):
 
     def _backwards(self) -> Iterator[ops.Op]:
         """The operations, the last one first."""
-        each: History | None = self
+        each: LineageWalk | None = self
         while each is not None:
             yield each._op
             last, each = each, each._before
@@ -78,27 +78,27 @@ class History(RDD[Any]):
     @property
     def _loader(self) -> RDD[Any]:
         """The RDD that was sent; once an input is checkpointed, what was saved of that."""
-        starts = History._starts      # before the origin, which may change meanwhile
+        starts = LineageWalk._starts      # before the origin, which may change meanwhile
         if self._before is not None and self._looked_up != starts:
             self._origin = self._first._origin
             self._looked_up = starts
         return self._origin
 
-    def _past(self) -> Past:
+    def _past(self) -> CompressedLineage:
         """All operations in short, with what is kept of them."""
         return (*(self._first._lineage.past() if self._first._lineage else ()), (tuple(self._since()), 1))
 
-    def _since(self) -> list[Node]:
+    def _since(self) -> list[PlanNode]:
         """The operations that are no mere lineage, with what is kept of them."""
         nodes = []
-        each: History | None = self
+        each: LineageWalk | None = self
         while each is not None:
-            nodes.append(Node(each._op, each._residency.cached if each._residency else None))
+            nodes.append(PlanNode(each._op, each._residency.cached if each._residency else None))
             each = each._before
         return nodes[::-1]
 
     @property
-    def _first(self) -> History:
+    def _first(self) -> LineageWalk:
         """The first one that is not forgotten."""
         each = self
         while each._before is not None:
@@ -123,27 +123,27 @@ class History(RDD[Any]):
             return Lineage(found, saved=saved)
         return each._lineage.then(found, saved, lambda saved: saved.number in Session.of(self.ctx).residencies)
 
-    def _recent(self) -> Chain:
+    def _recent(self) -> LogicalPlan:
         """The chain's end: from the operation on that says where the nearest kept result lies; all of it, if none is.
 
         What comes before counts only where something has to be computed anew.
         """
-        nodes: list[Node] = []
-        each: History | None = self
+        nodes: list[PlanNode] = []
+        each: LineageWalk | None = self
         while each is not None and each._residency is None:
-            nodes.append(Node(each._op))
+            nodes.append(PlanNode(each._op))
             last, each = each, each._before
         nodes.reverse()
         if each is not None:
             return (*each._kept_end(), *nodes)
-        return (*reversed([Node(op) for op in last._earlier()]), *nodes)
+        return (*reversed([PlanNode(op) for op in last._earlier()]), *nodes)
 
-    def _kept_end(self) -> Chain:
+    def _kept_end(self) -> LogicalPlan:
         """The same of what is kept: worked out once, as a loop starts from it in every pass."""
         cached = self._residency.cached if self._residency else None
         if self._end is not None and self._end[-1].cached is cached:
             return self._end
-        nodes = [Node(self._op, cached)]
+        nodes = [PlanNode(self._op, cached)]
         for each in self._before_here():
             if not isinstance(nodes[-1].op, ops.MOVING):
                 break
@@ -151,28 +151,28 @@ class History(RDD[Any]):
         self._end = found = tuple(reversed(nodes))
         return found
 
-    def _before_here(self) -> Iterator[Node]:
+    def _before_here(self) -> Iterator[PlanNode]:
         """The nodes before this one, the last one first."""
         last, each = self, self._before
         while each is not None:
-            yield Node(each._op, each._residency.cached if each._residency else None)
+            yield PlanNode(each._op, each._residency.cached if each._residency else None)
             last, each = each, each._before
         for op in last._earlier():      # a long loop has many, of which few are wanted
-            yield Node(op)
+            yield PlanNode(op)
 
-    def _nearest(self) -> Cached:
+    def _nearest(self) -> DatasetId:
         """The nearest result that is kept, of which there is one."""
-        each: History = self
+        each: LineageWalk = self
         while each._residency is None:
             each = each._before
         return each._residency.cached
 
-    def _held(self) -> Chain:
+    def _held(self) -> LogicalPlan:
         """The chain, from the last operation on whose result is held."""
         session, everything = Session.of(self.ctx), range(self.getNumPartitions())
         return self._chain(lambda node: is_held(session, node, everything))
 
-    def _receive(self, chain: Chain) -> Receive:
+    def _receive(self, chain: LogicalPlan) -> Receive:
         """The task that gives a partition's records to Spark, from what the chain begins with, or else from all."""
         session = Session.of(self.ctx)
         return Receive(session.credentials, chain, session.places(self._since()), self._past())
@@ -184,7 +184,7 @@ class History(RDD[Any]):
         """
         found: list[Residency] = []
         partitions = self.getNumPartitions()
-        each: History | None = self
+        each: LineageWalk | None = self
         while each is not None and not isinstance(each._op, ops.Iterate):
             if each._residency is not None:
                 found.append(each._residency)

@@ -27,7 +27,7 @@ from vispark.runtime.executor.task_input import SkippableSerializer, SkippingFun
 log = logging.getLogger(__name__)
 
 
-class Held(Protocol):
+class TokenSource(Protocol):
     """A VRDD, to the RDDs over its records."""
 
     def tokens(self) -> tuple[RDD, Callable[[int, Iterable], Iterable]] | None:
@@ -55,7 +55,7 @@ class ReceivedRDD(PipelinedRDD):
     It refers to the VRDD, whose data stays for as long as this RDD can run.
     """
 
-    def __init__(self, before, function: Callable, preserves_partitioning: bool, source: Held):
+    def __init__(self, before, function: Callable, preserves_partitioning: bool, source: TokenSource):
         super().__init__(before, function, preserves_partitioning)
         self._source = source
         self._saved_locally = False

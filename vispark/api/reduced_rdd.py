@@ -22,7 +22,7 @@ from vispark.api.boundary import brief_errors
 from vispark.errors import PlanError
 from vispark.fold import fold_of
 from vispark.fold.lowering import ByKey, by_key, finish_by_key, records
-from vispark.records import Layout
+from vispark.records import RecordLayout
 
 
 @brief_errors
@@ -142,7 +142,7 @@ class ReducedRDD(DriverRDD):
         self._function = function
         spec = fold_of(function) if numKeys is not None else "numKeys= was not given"
         self._request: ByKey | str = spec if isinstance(spec, str) else by_key(spec, int(numKeys or 0))
-        self._pairs: tuple[Layout, dict[str, np.ndarray]] | None = None
+        self._pairs: tuple[RecordLayout, dict[str, np.ndarray]] | None = None
         self._evaluated = False
 
     @cached_property
@@ -182,7 +182,7 @@ class ReducedRDD(DriverRDD):
                 self._evaluated = True
         return None if self._pairs is None else list(records(*self._pairs))
 
-    def _folded(self) -> tuple[Layout, dict[str, np.ndarray]] | None:
+    def _folded(self) -> tuple[RecordLayout, dict[str, np.ndarray]] | None:
         found = self._source.folded(self._request, "reduceByKey")
         return None if found is None else finish_by_key(*found)
 

@@ -14,11 +14,11 @@ from pyspark import RDD, SparkContext
 from gpu_worker.protocol.errors import NotFinite, PlanError
 from vispark._utils.closures import UserFunction, capture
 from vispark.grid import npy
-from vispark.grid.key import BlockKey, Described
+from vispark.grid.key import BlockKey, GridLike
 from vispark.grid.values import called, evaluate, first_cell, fitted, held
 
 
-class Scattered(Described, Protocol):
+class Scattered(GridLike, Protocol):
     """A grid, to what deals it out."""
 
     @property

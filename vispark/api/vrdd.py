@@ -17,38 +17,38 @@ from pyspark import RDD, StorageLevel
 from pyspark.resource import ResourceProfile
 from pyspark.serializers import Serializer
 
-from gpu_worker.protocol.messages import Fold, FoldByKey
+from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark.api.appearance import Appearance
 from vispark.api.boundary import brief, brief_errors
-from vispark.api.eager import Ahead
+from vispark.api.eager import EagerExecution
 from vispark.api.explain import IN_DRIVER, Explained, content_of, explain
 from vispark.api.fallback import tell
 from vispark.api.folds import FoldActions
 from vispark.api.grid_ops import GridOperations
-from vispark.api.lineage_walk import History
+from vispark.api.lineage_walk import LineageWalk
 from vispark.api.local_rdd import ACTIONS, MOST_BYTES, MOST_RECORDS, LocalRDD, is_harmless
 from vispark.api.received_rdd import ReceivedRDD
 from vispark.errors import PlanError
 from vispark.fold import fold_for_kernel
 from vispark.fold.lowering import ByKey, FoldRequest
 from vispark.lower.grid import lowering
-from vispark.lower.stages import FETCH, Goal
+from vispark.lower.stages import FETCH, RequestedOutput
 from vispark.plan import ops
 from vispark.plan.cuda_source import Kernel
 from vispark.plan.exec_call import record_exec
 from vispark.plan.map_call import MapSpec, record_map
 from vispark.plan.ops import Lineage
-from vispark.records.partition_schema import Content
+from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.bridge import Receive
 from vispark.runtime.driver.residency import Residency
-from vispark.runtime.driver.result import Answer
+from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.session import Session
 
 _NOT_KEPT = StorageLevel(False, False, False, False)
 
 
 @brief_errors
-class VRDD(Appearance, Ahead, FoldActions, GridOperations):
+class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
     """An RDD whose records live in GPU workers; made by :func:`send` or ``cache("GPU")`` on an RDD.
 
     It is an RDD: every RDD method gives what it gives on the RDD that was sent. The transfers are put in where the data
@@ -71,11 +71,11 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
     def __init__(self, loader: RDD[Any], op: ops.Op, before: VRDD | None):
         self.ctx = loader.ctx
         self.partitioner = None if isinstance(op, ops.NARROWING) else loader.partitioner
-        self._origin, self._looked_up = loader, History._starts
+        self._origin, self._looked_up = loader, LineageWalk._starts
         self._op = op
         self._before = before
         self._partitions: int | None = None if before is None else before._partitions
-        self._folds: dict[str, Fold | FoldByKey | str] = {}
+        self._folds: dict[str, FoldStep | FoldByKeyStep | str] = {}
         self._requests: dict[str, FoldRequest[Any]] = {}
         self._lock = threading.RLock()
 
@@ -307,7 +307,7 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
         partitions = iter(range(self.getNumPartitions()))
         at_once = 1
         while len(found) < num and (batch := list(itertools.islice(partitions, at_once))):
-            answer = self._evaluate(batch, Goal(limit=num - len(found)))
+            answer = self._evaluate(batch, RequestedOutput(limit=num - len(found)))
             found.extend(record for index in batch for record in answer.records[index])
             at_once *= 4
         return found[:num]
@@ -498,7 +498,7 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
             each = each._before
         return each is not None
 
-    def _evaluate(self, partitions: Iterable[int], goal: Goal) -> Answer:
+    def _evaluate(self, partitions: Iterable[int], goal: RequestedOutput) -> PartialResult:
         """Run the plan on cached data; an error names the VRDD."""
         session, partitions = Session.of(self.ctx), partitions if isinstance(partitions, range) else list(partitions)
         self._prepare_grid(partitions)
@@ -506,7 +506,7 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
         self._let_go_of_inputs()
         return answer
 
-    def _contents(self) -> dict[int, Content]:
+    def _contents(self) -> dict[int, PartitionSchema]:
         """What each partition of the nearest cached result looks like, materialised."""
         session = Session.of(self.ctx)
         self._run_loops()
@@ -514,7 +514,7 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
         self._let_go_of_inputs()
         return contents
 
-    def _results(self) -> list[Content]:
+    def _results(self) -> list[PartitionSchema]:
         """What each partition of the result will look like."""
         contents = self._contents()
         work = lowering(self._recent(), self._nearest(), FETCH, contents.values(), Session.of(self.ctx).workers.room)
@@ -596,8 +596,8 @@ class VRDD(Appearance, Ahead, FoldActions, GridOperations):
             self._origin, self._before, self._end = saved, None, None
             self._op, self._lineage = (ops.Send(), None) if on_host else (ops.ToDevice(), Lineage((ops.Send(),)))
             # Last: whoever reads the new number finds the new origin.
-            with History._counting:
-                History._starts += 1
+            with LineageWalk._counting:
+                LineageWalk._starts += 1
 
 
 #: Actions that Spark answers, repeated where a Python worker crashes under them.

@@ -101,14 +101,14 @@ class _Joined:
 
 
 @dataclass(frozen=True)
-class _Several:
+class _TupleItems:
     """A tuple's items."""
 
     items: tuple[_Value, ...]
 
 
 #: None stands for what is computed of the record alone.
-_Value = _Total | _Joined | _Several | None
+_Value = _Total | _Joined | _TupleItems | None
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class _Splitter:
             case _Joined(of, operator, kind, with_) if of == path:
                 leaves.append(Leaf(".".join(map(str, path)), operator, kind))
                 return nodes.Local(with_)
-            case _Several(items) if items:
+            case _TupleItems(items) if items:
                 return nodes.TupleOf(tuple([self._result(item, (*path, number), leaves)
                                            for number, item in enumerate(items)]))
         raise Unreadable(_NOT_JOINED)
@@ -181,7 +181,7 @@ class _Splitter:
             case nodes.TupleOf(items), _Total(path):
                 for number, item in enumerate(items):
                     self._bind(item, _Total((*path, number)))
-            case nodes.TupleOf(items), _Several(values) if len(items) == len(values) and None not in values:
+            case nodes.TupleOf(items), _TupleItems(values) if len(items) == len(values) and None not in values:
                 for item, part in zip(items, values, strict=True):
                     self._bind(item, part)
             case _:
@@ -199,7 +199,7 @@ class _Splitter:
             case nodes.Index(value, (nodes.Literal(index),)) if type(index) is int and index >= 0:
                 return _item(self._value(value), index)
             case nodes.TupleOf(items):
-                return _Several(tuple([self._value(item) for item in items]))
+                return _TupleItems(tuple([self._value(item) for item in items]))
             case nodes.Binary(operator, left, right):
                 first = self._value(left)
                 return self._by_operator(operator, first if first else self._value(right), left, right)
@@ -239,7 +239,7 @@ def _item(value: _Value, index: int) -> _Value:
     match value:
         case _Total(path):
             return _Total((*path, index))
-        case _Several(items) if index < len(items):
+        case _TupleItems(items) if index < len(items):
             return items[index]
     raise Unreadable(_NOT_JOINED)
 

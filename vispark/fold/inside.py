@@ -9,13 +9,14 @@ import numpy as np
 from gpu_worker.protocol.messages import Field, Signature
 from vispark.errors import Place, PlanError
 from vispark.fold.spec import FoldSpec
-from vispark.records.layout import Layout, Part
+from vispark.records.layout import RecordLayout, RecordPart
 
 #: The dtypes that have kernels.
 _FOLDED = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16")
 
 
-def fold_inside(spec: FoldSpec, layout: Layout, signature: Signature, label: str) -> tuple[Signature, Layout]:
+def fold_inside(spec: FoldSpec, layout: RecordLayout, signature: Signature,
+                label: str) -> tuple[Signature, RecordLayout]:
     """What records become when each is folded along its leading axis.
 
     Raises
@@ -54,7 +55,7 @@ def _check(described: Field, operator: str, axis: int, label: str) -> None:
         raise PlanError(f"{called} is of {dtype}, which has no {operator} on the device; convert it in a vmap()", place)
 
 
-def _folded(part: Part, is_number: bool) -> Part:
+def _folded(part: RecordPart, is_number: bool) -> RecordPart:
     if part.form == "tuple":
         part = part.computed()
     return replace(part, form="number" if is_number else "array")

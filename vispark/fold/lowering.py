@@ -11,19 +11,19 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from gpu_worker.protocol.messages import Field, FieldFold, Fold, FoldByKey, Folded, FoldedField
+from gpu_worker.protocol.messages import Field, FieldFold, FoldByKeyStep, Folded, FoldedField, FoldStep
 from gpu_worker.protocol.payload import Data
 from vispark._utils.hashing import hashed_once
 from vispark.errors import Place, PlanError
 from vispark.fold.each_item import EACH
 from vispark.fold.reading import Leaf
 from vispark.fold.spec import FoldSpec
-from vispark.records import Layout, unpack
-from vispark.records.layout import BY_NAME, Part
-from vispark.records.partition_schema import Content
+from vispark.records import RecordLayout, unpack
+from vispark.records.layout import BY_NAME, RecordPart
+from vispark.records.partition_schema import PartitionSchema
 
 #: Each worker's result, its payload, and what the records look like; in the order of their first partitions.
-Folds = Sequence[tuple[Folded, Data, Content]]
+Folds = Sequence[tuple[Folded, Data, PartitionSchema]]
 
 _ON_HOST = {"add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
             "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
@@ -48,12 +48,12 @@ class Reduce:
 
     spec: FoldSpec
 
-    def lower(self, contents: Sequence[Content]) -> Fold | str:
+    def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
         """What workers do for it, or why there is nothing that they could.
 
         Parameters
         ----------
-        contents : sequence of Content
+        contents : sequence of PartitionSchema
             Partitions with at least one record each; at least one partition.
         """
         reason = _alike(contents)
@@ -63,7 +63,8 @@ class Reduce:
         if layout.keyed or contents[0].only != "":
             return "pairs are not folded on the device"
         fields = _fields(self.spec, layout, layout.parts, "")
-        return fields if isinstance(fields, str) else Fold(fields, "rows" if layout.kind == "elements" else "blocks")
+        return fields if isinstance(fields, str) else FoldStep(fields, "rows" if layout.kind == "elements"
+                                                               else "blocks")
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,11 @@ class Sum:
 
     mean: bool = False
 
-    def lower(self, contents: Sequence[Content]) -> Fold | str:
+    def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
         """As for :class:`Reduce`."""
         fold = Reduce(_ADD).lower(contents)
         layout = contents[0].layout
-        part, = layout.parts if len(layout.parts) == 1 else (Part("", "tuple", ("float",)),)
+        part, = layout.parts if len(layout.parts) == 1 else (RecordPart("", "tuple", ("float",)),)
         counted = part.form == "number" and part.dtype.kind == "b" and not layout.keyed and not part.name \
             and contents[0].only == ""
         if isinstance(fold, str) and not counted:
@@ -85,10 +86,10 @@ class Sum:
             return "the mean of complex numbers is not taken on the device"
         over = "rows" if layout.kind == "elements" else "blocks"
         if self.mean:
-            return Fold((FieldFold("", "add", "", "f8"),), over)
+            return FoldStep((FieldFold("", "add", "", "f8"),), over)
         if part.dtype == np.float32 and not isinstance(fold, str):
-            return Fold(tuple([replace(each, result="f8") for each in fold.fields]), over)
-        return Fold((FieldFold("", "add", "", "i8"),), over) if part.dtype.kind == "b" else fold
+            return FoldStep(tuple([replace(each, result="f8") for each in fold.fields]), over)
+        return FoldStep((FieldFold("", "add", "", "i8"),), over) if part.dtype.kind == "b" else fold
 
 
 @functools.lru_cache(maxsize=256)
@@ -105,7 +106,7 @@ class ByKey:
     spec: FoldSpec
     groups: int
 
-    def lower(self, contents: Sequence[Content]) -> FoldByKey | str:
+    def lower(self, contents: Sequence[PartitionSchema]) -> FoldByKeyStep | str:
         """As for :class:`Reduce`."""
         reason = _alike(contents)
         if reason:
@@ -128,9 +129,9 @@ class ByKey:
         fields = _fields(self.spec, layout, values, "1")
         if isinstance(fields, str):
             return fields
-        return self._too_many(contents) or FoldByKey("0", self.groups, fields)
+        return self._too_many(contents) or FoldByKeyStep("0", self.groups, fields)
 
-    def _too_many(self, contents: Sequence[Content]) -> str:
+    def _too_many(self, contents: Sequence[PartitionSchema]) -> str:
         """Why tables of all keys do not fit or pay, where they do not."""
         records = sum(content.count for content in contents)
         numbers = sum(math.prod(each.shape[1:]) for each in contents[0].signatures[0].fields)
@@ -157,7 +158,7 @@ class Total:
     spec: FoldSpec
     zero: tuple[tuple[str, str], ...]
 
-    def lower(self, contents: Sequence[Content]) -> Fold | str:
+    def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
         """As for :class:`Reduce`; also where Python would calculate in another type than the records'."""
         fold = Reduce(self.spec).lower(contents)
         if isinstance(fold, str):
@@ -169,24 +170,24 @@ class Total:
         return fold
 
 
-_Lowered = TypeVar("_Lowered", Fold, FoldByKey, covariant=True)
+_Lowered = TypeVar("_Lowered", FoldStep, FoldByKeyStep, covariant=True)
 
 
 class FoldRequest(Protocol[_Lowered]):
     """One of those above: hashable, equal by content."""
 
-    def lower(self, contents: Sequence[Content]) -> _Lowered | str:
+    def lower(self, contents: Sequence[PartitionSchema]) -> _Lowered | str:
         """As for :class:`Reduce`."""
 
 
 def type_of(value: Any) -> str:
-    """A number's or an array's type, as a :class:`Part` names it; empty for anything else."""
+    """A number's or an array's type, as a :class:`RecordPart` names it; empty for anything else."""
     if isinstance(value, np.generic | np.ndarray):
         return value.dtype.str
     return type(value).__name__ if type(value).__name__ in BY_NAME else ""
 
 
-def _joined_type(leaf: Leaf, of: str, part: Part) -> str:
+def _joined_type(leaf: Leaf, of: str, part: RecordPart) -> str:
     """The type that Python gives to a total of one type joined with a record's part."""
     if not of or leaf.kind == "choice":
         return of
@@ -198,12 +199,12 @@ def _joined_type(leaf: Leaf, of: str, part: Part) -> str:
         return ""
 
 
-def finish(fold: Fold, folds: Folds, otherwise: Callable[[], Any]) -> Any:
+def finish(fold: FoldStep, folds: Folds, otherwise: Callable[[], Any]) -> Any:
     """The folded record, of what each worker gave.
 
     Parameters
     ----------
-    fold : Fold
+    fold : FoldStep
         As lowered.
     folds : Folds
         What the workers gave.
@@ -223,7 +224,7 @@ def finish(fold: Fold, folds: Folds, otherwise: Callable[[], Any]) -> Any:
     return next(_records(layout, 1, given))
 
 
-def _only_array(layout: Layout, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
+def _only_array(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
     """The record of folded blocks that are an array each, as a loop's gradient is; None of others."""
     if layout.kind != "blocks" or len(layout.parts) > 1 or layout.tupled or layout.named:
         return None
@@ -232,13 +233,13 @@ def _only_array(layout: Layout, arrays: dict[str, np.ndarray]) -> np.ndarray | N
     return array if part.form == "array" and np.dtype(part.types[0]) == array.dtype and array.flags.writeable else None
 
 
-def finish_number(fold: Fold, folds: Folds) -> tuple[int, np.ndarray]:
+def finish_number(fold: FoldStep, folds: Folds) -> tuple[int, np.ndarray]:
     """How many records there were, and the fold of their only part as an array."""
     arrays = _joined(fold.fields, folds)
     return sum(folded.count for folded, _, _ in folds), arrays[""]
 
 
-def finish_by_key(fold: FoldByKey, folds: Folds) -> tuple[Layout, dict[str, np.ndarray]] | None:
+def finish_by_key(fold: FoldByKeyStep, folds: Folds) -> tuple[RecordLayout, dict[str, np.ndarray]] | None:
     """The pairs' arrays with the keys that occur, in ascending order, by part; None where they cannot be trusted."""
     folds = [each for each in folds if each[0].count]
     arrays = _joined(fold.fields, folds)
@@ -255,24 +256,24 @@ def finish_by_key(fold: FoldByKey, folds: Folds) -> tuple[Layout, dict[str, np.n
     return layout, found
 
 
-def records(layout: Layout, arrays: dict[str, np.ndarray]) -> Iterator[Any]:
+def records(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> Iterator[Any]:
     """Records out of arrays that have them along their first axis."""
     count = len(next(iter(arrays.values())))
     return _records(layout, count, arrays)
 
 
-def _records(layout: Layout, count: int, arrays: dict[str, np.ndarray]) -> Iterator[Any]:
+def _records(layout: RecordLayout, count: int, arrays: dict[str, np.ndarray]) -> Iterator[Any]:
     return unpack(layout, count, b"", [arrays], open=bytes)
 
 
-def _as(part: Part, dtype: np.dtype) -> Part:
+def _as(part: RecordPart, dtype: np.dtype) -> RecordPart:
     """The part with the dtype that its fold has: sums of bools are ints."""
     if part.dtype == dtype:
         return part
     return replace(part, types=("int",) if part.types[0] in BY_NAME else (dtype.str,))
 
 
-def _alike(contents: Sequence[Content]) -> str:
+def _alike(contents: Sequence[PartitionSchema]) -> str:
     """Why partitions are not folded with each other."""
     if len({content.layout for content in contents}) > 1:
         return "records of different types are not folded on the device"
@@ -283,7 +284,8 @@ def _alike(contents: Sequence[Content]) -> str:
     return "records of different shapes are not folded on the device" if len(shapes) > 1 else ""
 
 
-def _fields(spec: FoldSpec, layout: Layout, parts: Sequence[Part], below: str) -> tuple[FieldFold, ...] | str:
+def _fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart],
+            below: str) -> tuple[FieldFold, ...] | str:
     """How each of some parts is folded; their names start with ``below``."""
     names = {part.name[len(below):].removeprefix("."): part for part in parts}
     if layout.named:
@@ -305,7 +307,7 @@ def _fields(spec: FoldSpec, layout: Layout, parts: Sequence[Part], below: str) -
     return tuple(found)
 
 
-def _field(leaf: Leaf, part: Part) -> FieldFold | str:
+def _field(leaf: Leaf, part: RecordPart) -> FieldFold | str:
     """How a part is folded, or why it is not."""
     dtype, named = part.dtype, leaf.operator
     python = part.form == "number" and part.types[0] in BY_NAME

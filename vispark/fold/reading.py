@@ -57,7 +57,7 @@ class _Of:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedPart:
     """The same part of both, joined."""
 
     operator: str
@@ -72,7 +72,7 @@ class _Several:
     items: tuple[_Value, ...]
 
 
-_Value = _Of | Joined | _Several
+_Value = _Of | JoinedPart | _Several
 
 
 def join_of(definition: Definition) -> tuple[Leaf, ...]:
@@ -91,7 +91,7 @@ def join_of(definition: Definition) -> tuple[Leaf, ...]:
 
 def _leaves(value: _Value, path: tuple[int, ...]) -> list[Leaf]:
     match value:
-        case Joined(operator, kind, of) if of == path:
+        case JoinedPart(operator, kind, of) if of == path:
             return [Leaf(".".join(map(str, path)), operator, kind)]
         case _Several(items):
             return [leaf for number, item in enumerate(items) for leaf in _leaves(item, (*path, number))]
@@ -169,7 +169,7 @@ def _item(value: _Value, index: int) -> _Value:
 def _joined(operator: str, left: _Value | None, right: _Value) -> _Value:
     if operator not in BINARY:
         raise Unreadable(f"joins its values by {operator}, which is not one of {' '.join(BINARY)}")
-    return _both(left, right, Joined(BINARY[operator]))
+    return _both(left, right, JoinedPart(BINARY[operator]))
 
 
 def _by_library(name: str, arguments: Sequence[_Value]) -> _Value:
@@ -178,21 +178,21 @@ def _by_library(name: str, arguments: Sequence[_Value]) -> _Value:
         arguments = arguments[0].items
     if len(arguments) != 2:
         raise Unreadable(_NEITHER)
-    return _both(arguments[0], arguments[1], Joined(operator, kind))
+    return _both(arguments[0], arguments[1], JoinedPart(operator, kind))
 
 
-def _both(left: _Value | None, right: _Value, joined: Joined) -> Joined:
+def _both(left: _Value | None, right: _Value, joined: JoinedPart) -> JoinedPart:
     if not isinstance(left, _Of) or not isinstance(right, _Of) or left.path != right.path or left.side == right.side:
         raise Unreadable(_NEITHER)
-    return Joined(joined.operator, joined.kind, left.path)
+    return JoinedPart(joined.operator, joined.kind, left.path)
 
 
-def _chosen(test: Expression, yes: _Value, no: _Value, names: Mapping[str, _Value]) -> Joined:
+def _chosen(test: Expression, yes: _Value, no: _Value, names: Mapping[str, _Value]) -> JoinedPart:
     """``a if a < b else b`` and its like."""
     match test:
         case nodes.Compare(first, (("<" | "<=" | ">" | ">=") as order,), (other,)):
             compared = _value(first, names), _value(other, names)
             if (yes, no) in (compared, compared[::-1]):
                 least = (order[0] == "<") == (compared[0] == yes)
-                return _both(yes, no, Joined("minimum" if least else "maximum", "choice"))
+                return _both(yes, no, JoinedPart("minimum" if least else "maximum", "choice"))
     raise Unreadable(_NEITHER)

@@ -16,7 +16,7 @@ from vispark._utils.hashing import hashed_once
 from vispark._utils.lazy import LazyModule
 from vispark.errors import PlanError
 from vispark.fold.each_item import EACH, item_join
-from vispark.fold.reading import BINARY, Joined, Leaf, Unreadable, join_of
+from vispark.fold.reading import BINARY, JoinedPart, Leaf, Unreadable, join_of
 from vispark.translate import TranslationError
 from vispark.translate.ir.nodes import Definition
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 else:
     reader = LazyModule("vispark.translate.frontend.reader")
 
-_NAMED: dict[Callable[..., Any], Joined] = {
-    **{function: Joined("add") for function in (operator.add, operator.iadd)},
-    **{function: Joined("multiply") for function in (operator.mul, operator.imul)},
-    **{function: Joined("and") for function in (operator.and_, operator.iand)},
-    **{function: Joined("or") for function in (operator.or_, operator.ior)},
-    **{function: Joined("xor") for function in (operator.xor, operator.ixor)},
-    min: Joined("minimum", "choice"), max: Joined("maximum", "choice"),
-    np.add: Joined("add", "ufunc"), np.multiply: Joined("multiply", "ufunc"),
-    np.minimum: Joined("minimum", "ufunc"), np.maximum: Joined("maximum", "ufunc"),
-    np.bitwise_and: Joined("and", "ufunc"), np.bitwise_or: Joined("or", "ufunc"),
-    np.bitwise_xor: Joined("xor", "ufunc"),
+_NAMED: dict[Callable[..., Any], JoinedPart] = {
+    **{function: JoinedPart("add") for function in (operator.add, operator.iadd)},
+    **{function: JoinedPart("multiply") for function in (operator.mul, operator.imul)},
+    **{function: JoinedPart("and") for function in (operator.and_, operator.iand)},
+    **{function: JoinedPart("or") for function in (operator.or_, operator.ior)},
+    **{function: JoinedPart("xor") for function in (operator.xor, operator.ixor)},
+    min: JoinedPart("minimum", "choice"), max: JoinedPart("maximum", "choice"),
+    np.add: JoinedPart("add", "ufunc"), np.multiply: JoinedPart("multiply", "ufunc"),
+    np.minimum: JoinedPart("minimum", "ufunc"), np.maximum: JoinedPart("maximum", "ufunc"),
+    np.bitwise_and: JoinedPart("and", "ufunc"), np.bitwise_or: JoinedPart("or", "ufunc"),
+    np.bitwise_xor: JoinedPart("xor", "ufunc"),
 }
 
 #: The most codes whose folds are known.
@@ -69,7 +69,7 @@ class FoldSpec:
 
     @property
     def places(self) -> frozenset[str]:
-        """The parts that it joins, named as :class:`~vispark.records.layout.Layout` names them."""
+        """The parts that it joins, named as :class:`~vispark.records.layout.RecordLayout` names them."""
         return frozenset(leaf.place for leaf in self.leaves)
 
     def of_parts(self, places: Iterable[str]) -> FoldSpec:
@@ -158,7 +158,7 @@ def _each(function: Callable[..., Any]) -> FoldSpec | None:
 
 
 @functools.cache
-def _whole(named: Joined) -> FoldSpec:
+def _whole(named: JoinedPart) -> FoldSpec:
     """The fold of records as a whole by an operator."""
     return FoldSpec((Leaf("", named.operator, named.kind),), named.operator)
 

@@ -17,7 +17,7 @@ from pyspark import cloudpickle
 from gpu_worker.protocol.errors import PlanError
 from vispark._utils.bounded import cached
 from vispark._utils.closures import capture
-from vispark.grid.spec import FUNCTION, MIRRORED, NUMBER, PERIODIC, Description, Edge, FieldEdges
+from vispark.grid.spec import FUNCTION, MIRRORED, NUMBER, PERIODIC, Edge, FieldEdges, GridSpec
 from vispark.grid.values import called, evaluate, first_cell, held
 
 _RULES = (PERIODIC, MIRRORED)
@@ -76,7 +76,7 @@ def _edge(given: Any) -> Edge:
     raise PlanError(f"unknown boundary {given!r}; it is {_FORMS}")
 
 
-def boundary_words(description: Description) -> str:
+def boundary_words(description: GridSpec) -> str:
     """Return the argument ``boundary=`` of a grid, as one would write it; a function as its name."""
     by_field = {each.field: _words(each.edges) for each in description.edges}
     if set(by_field) == {""}:
@@ -112,7 +112,7 @@ def _keep(function: Callable[..., Any]) -> str:
     return digest
 
 
-def functions_of(description: Description) -> dict[str, Callable[..., Any]]:
+def functions_of(description: GridSpec) -> dict[str, Callable[..., Any]]:
     """The functions that a description refers to, by digest."""
     edges = [edge for each in description.edges for edge in each.edges if edge.rule == FUNCTION]
     return {edge.function: _function(edge.function) for edge in edges}
@@ -131,12 +131,12 @@ def _function(digest: str) -> Callable[..., Any]:
 
 
 @cached(entries=32)
-def boundary_values(description: Description, field: str, side: int, dtype: str) -> np.ndarray:
+def boundary_values(description: GridSpec, field: str, side: int, dtype: str) -> np.ndarray:
     """The values of the ghost cells at one side of the grid that a function gives.
 
     Parameters
     ----------
-    description : Description
+    description : GridSpec
         The grid.
     field : str
         Of which the boundary is.
@@ -159,7 +159,7 @@ def boundary_values(description: Description, field: str, side: int, dtype: str)
     return _evaluated(description, field, side, dtype)
 
 
-def _evaluated(description: Description, field: str, side: int, dtype: str | None) -> np.ndarray:
+def _evaluated(description: GridSpec, field: str, side: int, dtype: str | None) -> np.ndarray:
     edges, coordinates = description.edges_of(field), _coordinates(description, field, side)
     shape = tuple(map(len, coordinates))
     return evaluate(_function(edges[side].function), np.ix_(*coordinates), shape, dtype, _side(field, side))
@@ -170,7 +170,7 @@ def _side(field: str, side: int) -> str:
     return f"the boundary {'above' if side % 2 else 'below'} axis {side // 2}{f' of field {field!r}' if field else ''}"
 
 
-def _coordinates(description: Description, field: str, side: int) -> list[np.ndarray]:
+def _coordinates(description: GridSpec, field: str, side: int) -> list[np.ndarray]:
     """The positions along each axis that a function is asked for at a side."""
     axis, above = divmod(side, 2)
     edges = description.edges_of(field)
@@ -198,12 +198,12 @@ def _led(cells: np.ndarray, extent: int, below: str, above: str) -> np.ndarray:
 
 # -- what a grid is refused for ---------------------------------------------------------------------------------------
 
-def check_boundary(description: Description, fields: Sequence[tuple[str, str]], nan_outside: bool) -> None:
+def check_boundary(description: GridSpec, fields: Sequence[tuple[str, str]], nan_outside: bool) -> None:
     """See to it that the values given outside are numbers, and of the fields' dtypes where these are known.
 
     Parameters
     ----------
-    description : Description
+    description : GridSpec
         The grid.
     fields : sequence of (str, str)
         The names and dtypes of its fields; none where they are not known.
@@ -229,7 +229,7 @@ def check_boundary(description: Description, fields: Sequence[tuple[str, str]], 
 _MEANT = "and so would be what is computed of it; where that is meant, say nan_outside=True"
 
 
-def _check_function(description: Description, field: str, side: int, dtype: str | None, nan_outside: bool) -> None:
+def _check_function(description: GridSpec, field: str, side: int, dtype: str | None, nan_outside: bool) -> None:
     # With a dtype these are the values that exchanges take later on, which are kept.
     values = _evaluated(description, field, side, None) if dtype is None else boundary_values(
         description, field, side, dtype)

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from functools import total_ordering
 from typing import Protocol
 
-from vispark.grid.spec import Description
+from vispark.grid.spec import GridSpec
 
 
-class Described(Protocol):
+class GridLike(Protocol):
     """A grid, to its keys: what has a description."""
 
     @property
-    def description(self) -> Description:
+    def description(self) -> GridSpec:
         """Cells, blocks and halo along each axis."""
 
     @property
@@ -34,7 +34,7 @@ class BlockKey:
         The block's place among the blocks along each axis.
     """
 
-    grid: Described
+    grid: GridLike
     position: tuple[int, ...]
 
     @property

@@ -13,11 +13,11 @@ import numpy as np
 
 from gpu_worker.protocol.errors import PlanError
 from vispark.grid.key import BlockKey
-from vispark.grid.spec import Description
+from vispark.grid.spec import GridSpec
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellSelection:
     """Some of a grid's cells: from, up to (without) and every so many along each axis.
 
     ``dropped`` are the axes that a whole number was given for.
@@ -29,7 +29,7 @@ class Cells:
     dropped: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, index: Any, shape: tuple[int, ...]) -> Cells:
+    def of(cls, index: Any, shape: tuple[int, ...]) -> CellSelection:
         """The cells that an index of the whole array means.
 
         Raises
@@ -59,7 +59,7 @@ class Cells:
         """Which of a block's cells these are, and where in the result they go."""
         return self.ranges(key.grid.description, key.position)
 
-    def blocks(self, description: Description) -> Iterator[int]:
+    def blocks(self, description: GridSpec) -> Iterator[int]:
         """The numbers of the blocks that have some of these cells."""
         along = []
         for axis, each in enumerate(zip(self.starts, self.stops, self.steps, strict=True)):
@@ -68,11 +68,11 @@ class Cells:
                           if cells and bisect_left(cells, low) < bisect_left(cells, high)])
         return (description.number_of(position) for position in itertools.product(*along))
 
-    def shape_within(self, description: Description, position: tuple[int, ...]) -> tuple[int, ...]:
+    def shape_within(self, description: GridSpec, position: tuple[int, ...]) -> tuple[int, ...]:
         """How many of a block's cells these are, along each axis."""
         return tuple(part.stop - part.start for part in self.ranges(description, position)[1])
 
-    def ranges(self, description: Description,
+    def ranges(self, description: GridSpec,
                position: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """As :meth:`within`, for a block by its place."""
         inside, target = [], []

@@ -64,7 +64,7 @@ class FieldEdges:
 
 
 @dataclass(frozen=True, slots=True)
-class Description:
+class GridSpec:
     """Cells, blocks and halo along each axis, and how fields continue at the sides.
 
     Examples

@@ -1,7 +1,7 @@
 """A plan that is ready to be sent: what does not change from one pass of a loop to the next, and how the rest fits in.
 
 A pass brings the numbers of VRDDs and the values of arguments. A plan serves all passes whose operations are of the
-same shape (:attr:`vispark.plan.ops.Recorded.key`), on content that looks the same.
+same shape (:attr:`vispark.plan.ops.RecordedOperation.key`), on content that looks the same.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from gpu_worker.protocol.payload import Data, aligned, block_bytes, field_offset
 from vispark.errors import WorldLost
 from vispark.plan import ops
 from vispark.plan.cuda_source import ArrayValue
-from vispark.plan.ops import Chain
-from vispark.plan.slots import Given, Origin, Values
+from vispark.plan.ops import LogicalPlan
+from vispark.plan.slots import ArgumentRef, BoundArguments, Origin
 from vispark.records import Keyring
-from vispark.records.partition_schema import Content
+from vispark.records.partition_schema import PartitionSchema
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Executable:
     """A plan for the partitions of one worker.
 
     Attributes
@@ -34,13 +34,13 @@ class Prepared:
         The plan's digest, and the plan as it is sent.
     origins : tuple of Origin
         Where each slot's value comes from.
-    settled : tuple of (Given, ArrayValue)
+    settled : tuple of (ArgumentRef, ArrayValue)
         Numbers that shaped the kernels; another value needs another plan.
     labels : tuple of str
         What errors call the steps that launch kernels.
-    results : dict of int to Content
+    results : dict of int to PartitionSchema
         What the result looks like, by partition.
-    kept : tuple of (dict of int to Content)
+    kept : tuple of (dict of int to PartitionSchema)
         What is kept on the way, in the order of its slots.
     limit : int
         How many records of a partition are fetched; below 0 all.
@@ -53,22 +53,22 @@ class Prepared:
     key: bytes
     encoded: bytes
     origins: tuple[Origin, ...]
-    settled: tuple[tuple[Given, ArrayValue], ...]
+    settled: tuple[tuple[ArgumentRef, ArrayValue], ...]
     labels: tuple[str, ...]
-    results: dict[int, Content]
-    kept: tuple[dict[int, Content], ...]
+    results: dict[int, PartitionSchema]
+    kept: tuple[dict[int, PartitionSchema], ...]
     limit: int
     retains: bool = False
     to_device: bool = False
 
-    def fits(self, nodes: Chain) -> bool:
+    def fits(self, nodes: LogicalPlan) -> bool:
         """Whether the plan is right for operations of the same shape."""
         return all(value_of(nodes, origin) == value for origin, value in self.settled)
 
-    def values(self, nodes: Chain) -> Values:
+    def values(self, nodes: LogicalPlan) -> BoundArguments:
         """The values of one pass."""
-        return Values(tuple([origin if isinstance(origin, ArrayValue) else value_of(nodes, origin)
-                             for origin in self.origins]))
+        return BoundArguments(tuple([origin if isinstance(origin, ArrayValue) else value_of(nodes, origin)
+                                     for origin in self.origins]))
 
     def records(self, output: Output, data: Data, keyring: Keyring) -> Iterator:
         """The records of a fetched partition."""
@@ -84,7 +84,7 @@ class Prepared:
         return content.records(keys, blocks, keyring)
 
 
-def value_of(nodes: Chain, origin: Given) -> ArrayValue:
+def value_of(nodes: LogicalPlan, origin: ArgumentRef) -> ArrayValue:
     """An argument or a capture of the call at a position of a chain."""
     match nodes[origin.position].op:
         case ops.Map(spec):
@@ -98,15 +98,15 @@ def value_of(nodes: Chain, origin: Given) -> ArrayValue:
 
 @filled
 @dataclass(frozen=True)
-class Shipment:
+class Invocation:
     """One pass of a plan for one worker: the numbers of the VRDDs in its slots, its values, whether to profile it,
     the workers that run it too, what to take a snapshot of behind it, and, where other workers run it too, the epoch of
     the process that it is for.
     """
 
-    prepared: Prepared
+    prepared: Executable
     vrdds: tuple[int, ...]
-    values: Values
+    values: BoundArguments
     profile: bool = False
     world: World | None = None
     save: Save | None = None

@@ -7,23 +7,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.grids import Exchange, Halo, Iterate, Phase, Window
-from gpu_worker.protocol.grids import Stencil as StencilStep
+from gpu_worker.protocol.grids import ExchangeStep, Halo, IterateStep, Phase, StencilStep, WindowStep
 from gpu_worker.protocol.messages import Signature, StencilLaunch
 from vispark._utils.lazy import LazyModule
 from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.inside import fold_inside
-from vispark.grid.selection import Cells
-from vispark.grid.spec import Description
-from vispark.lower.lowering import Lowering, State
-from vispark.lower.stages import Goal, Stage
+from vispark.grid.selection import CellSelection
+from vispark.grid.spec import GridSpec
+from vispark.lower.lowering import Lowering, OperatorOutput
+from vispark.lower.stages import FusedStage, RequestedOutput
 from vispark.plan import ops
 from vispark.plan.exec_call import ExecSpec, resolve
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.map_call import MapSpec
-from vispark.plan.ops import Cached, Chain
-from vispark.plan.slots import Given, SlotTable
-from vispark.records.partition_schema import Content
+from vispark.plan.ops import DatasetId, LogicalPlan
+from vispark.plan.slots import ArgumentRef, SlotTable
+from vispark.records.partition_schema import PartitionSchema
 from vispark.translate.codegen.scalar.interface import ROOM
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ else:
     grid_stencils = LazyModule("vispark.lower.grid_stencils")
 
 
-def lowering(chain: Chain, start: Cached | None, goal: Goal, contents: Iterable[Content], room: int) -> Lowering:
+def lowering(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, contents: Iterable[PartitionSchema],
+             room: int) -> Lowering:
     """How to lower a chain that starts on partitions that look so, for devices whose thread blocks can have ``room``
     bytes of shared memory.
     """
@@ -48,11 +48,11 @@ class GridLowering(Lowering):
     ----------
     chain, start, goal, room
         As for :class:`~vispark.lower.lowering.Lowering`.
-    description : Description
+    description : GridSpec
         The grid.
     """
 
-    def __init__(self, chain: Chain, start: Cached | None, goal: Goal, description: Description,
+    def __init__(self, chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, description: GridSpec,
                  room: int = ROOM):
         super().__init__(chain, start, goal, room)
         self.description = description
@@ -63,7 +63,7 @@ class GridLowering(Lowering):
 
     # -- what blocks become -------------------------------------------------------------------------------------------
 
-    def _after(self, state: State, node: ops.Node, position: int, maps) -> State:
+    def _after(self, state: OperatorOutput, node: ops.PlanNode, position: int, maps) -> OperatorOutput:
         if state.layout.grid is None or state.signature is None:
             return super()._after(state, node, position, maps)
         if state.layout.grid != self.description:
@@ -93,7 +93,7 @@ class GridLowering(Lowering):
     def _map(self, spec: MapSpec, signature: Signature, position: int) -> grid_stencils.CellMap:
         return grid_stencils.CellMap.of(spec, signature, self.description, position)
 
-    def _after_exec(self, state: State, spec: ExecSpec, position: int) -> State:
+    def _after_exec(self, state: OperatorOutput, spec: ExecSpec, position: int) -> OperatorOutput:
         if any(self.description.halo) and not self._has_halos(position):
             raise PlanError("a kernel gets a grid's blocks with their halos, and these are stale: call "
                             ".halo_extract().halo_shuffle() on the VRDD first", Place(operation=spec.label))
@@ -116,14 +116,14 @@ class GridLowering(Lowering):
     def _padded(self, signature: Signature) -> Signature:
         return Signature(tuple(replace(each, shape=self.description.padded(each.shape)) for each in signature.fields))
 
-    def _content(self, partition: int, behind: int) -> Content:
+    def _content(self, partition: int, behind: int) -> PartitionSchema:
         content = super()._content(partition, behind)
         window = next((node.op for node in self.nodes[:behind] if isinstance(node.op, ops.Window)), None)
         if window is None or not content.signatures:
             return content
         # Values without their keys are at no place of the grid any more.
         positions = self._given[partition][0].positions
-        cells = Cells(window.starts, window.stops, window.steps)
+        cells = CellSelection(window.starts, window.stops, window.steps)
         signatures = []
         for number, signature in zip(positions, content.signatures, strict=True):
             shape = cells.shape_within(self.description, self.description.position_of(number))
@@ -146,7 +146,7 @@ class GridLowering(Lowering):
         self._ghosts: grid_stencils.Ghosts | None = None
         super()._steps(apart | set(range(there + 1)))
 
-    def _stage(self, stage: Stage) -> None:
+    def _stage(self, stage: FusedStage) -> None:
         for position in range(stage.first, stage.stop):
             before = self._states[0][position] if self._states else None
             if before is None or before.layout.grid is None or before.signature is None:
@@ -170,21 +170,21 @@ class GridLowering(Lowering):
                 self._iterate(spec, position, before)
             case ops.Exec(spec):
                 self._exchange(self._ghosts.everything(before))
-                self.steps.append(messages.Exec(spec.label))
+                self.steps.append(messages.ExecStep(spec.label))
                 for number, states in enumerate(self._states):
                     state = states[position]
                     padded = replace(state, signature=self._padded(state.signature))
                     self.launches[number].append(self._exec(spec, padded, position))
                 self._ghosts = None
             case ops.Window(starts, stops, steps):
-                self.steps.append(Window(starts, stops, steps))
+                self.steps.append(WindowStep(starts, stops, steps))
             case _:
-                super()._stage(Stage(position, position + 1))
+                super()._stage(FusedStage(position, position + 1))
 
     def _exchange(self, halos: tuple[Halo, ...]) -> None:
-        self.steps.append(messages.ToDevice())
+        self.steps.append(messages.ToDeviceStep())
         if halos:
-            self.steps.append(Exchange("halo_append", halos))
+            self.steps.append(ExchangeStep("halo_append", halos))
 
     def _launch(self, mapped: grid_stencils.CellMap) -> int:
         self._settled |= mapped.settled
@@ -195,9 +195,9 @@ class GridLowering(Lowering):
         layout = self._states[0][position].layout
         maps = grid_stencils.loop_maps(spec, layout, before, self.description, position)
         once, several, stride = grid_passes.passes(maps, self.description, spec.most_at_once, self.room)
-        self.steps += [messages.ToDevice(), Iterate(
+        self.steps += [messages.ToDeviceStep(), IterateStep(
             spec.label, self._phases(once), spec.steps, spec.counted, spec.until, spec.every, spec.check,
-            self._phases(several), stride, self.slots.slot(Given(position, "done", 0)) if spec.check else -1)]
+            self._phases(several), stride, self.slots.slot(ArgumentRef(position, "done", 0)) if spec.check else -1)]
         self._loops.append((spec, maps, once, several, stride))
         self._ghosts = None
 

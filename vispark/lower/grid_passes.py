@@ -11,12 +11,12 @@ import numpy as np
 
 from gpu_worker.protocol.messages import Signature
 from vispark.grid.boundary import number_for
-from vispark.grid.spec import FUNCTION, MIRRORED, NUMBER, PERIODIC, Description, Edge
+from vispark.grid.spec import FUNCTION, MIRRORED, NUMBER, PERIODIC, Edge, GridSpec
 from vispark.lower.grid_stencils import CellMap
 from vispark.translate import (
     Around,
     Beyond,
-    Part,
+    ChainPart,
     StencilKernel,
     parted,
     specialise_chain,
@@ -36,15 +36,15 @@ _MOST_STENCILS = 8
 
 
 @dataclass(frozen=True)
-class Ways:
+class PassPlans:
     """How a grid's stencils become passes: of how many each, what a pass is, and why some are not one."""
 
-    parted: Callable[[Sequence[Part]], tuple[tuple[int, ...], float]]
-    kernel: Callable[[Sequence[Part]], StencilKernel]
-    reason: Callable[[Sequence[Part]], str]
+    parted: Callable[[Sequence[ChainPart]], tuple[tuple[int, ...], float]]
+    kernel: Callable[[Sequence[ChainPart]], StencilKernel]
+    reason: Callable[[Sequence[ChainPart]], str]
 
 
-def passes(maps: Maps, description: Description, most: int, room: int = ROOM) -> tuple[Maps, Maps, int]:
+def passes(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> tuple[Maps, Maps, int]:
     """The passes of a step; and those of several steps, and how many these are, or nothing and 1.
 
     They are the cheapest ones, by what they are estimated to move for a step.
@@ -53,7 +53,7 @@ def passes(maps: Maps, description: Description, most: int, room: int = ROOM) ->
     ----------
     maps : sequence of (CellMap, Signature)
         The stencils of a step, each with what it finds.
-    description : Description
+    description : GridSpec
         The grid.
     most : int
         The most steps that may be done at once.
@@ -74,7 +74,7 @@ def passes(maps: Maps, description: Description, most: int, room: int = ROOM) ->
     return _joined(maps, parts, counts, ways), _joined(list(maps) * stride, parts * stride, several, ways), stride
 
 
-def why_apart(maps: Maps, description: Description, most: int, room: int = ROOM) -> str:
+def why_apart(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> str:
     """Why the stencils of a loop that are passes of their own are; empty where none has to be.
 
     Parameters as for :func:`passes`.
@@ -90,22 +90,23 @@ def why_apart(maps: Maps, description: Description, most: int, room: int = ROOM)
     return "; ".join(reasons)
 
 
-def _ways(maps: Maps, description: Description, room: int) -> Ways | str:
+def _ways(maps: Maps, description: GridSpec, room: int) -> PassPlans | str:
     """How a grid's stencils become passes, or why none are joined."""
     if description.ndim == len("yx"):
         beyond = _beyond(maps, description)
         if isinstance(beyond, str):
             return beyond
-        return Ways(partial(parted, beyond=beyond, dims=2), partial(specialise_chain, beyond=beyond, dims=2),
-                    partial(why_not_chained, beyond=beyond, dims=2))
+        return PassPlans(partial(parted, beyond=beyond, dims=2), partial(specialise_chain, beyond=beyond, dims=2),
+                         partial(why_not_chained, beyond=beyond, dims=2))
     if description.ndim == len("zyx"):
         around = Around(tuple((name, _rims(description, name)) for name in _types(maps)), description.ghosts)
-        return Ways(partial(stepped, around=around, room=room), partial(specialise_steps, around=around, room=room),
-                    partial(why_not_stepped, around=around, room=room))
+        return PassPlans(partial(stepped, around=around, room=room),
+                         partial(specialise_steps, around=around, room=room),
+                         partial(why_not_stepped, around=around, room=room))
     return "the grid has 1 axis"
 
 
-def _joined(maps: Maps, parts: Sequence[Part], counts: Sequence[int], ways: Ways) -> Maps:
+def _joined(maps: Maps, parts: Sequence[ChainPart], counts: Sequence[int], ways: PassPlans) -> Maps:
     """The passes that take so many stencils each."""
     found, at = [], 0
     for count in counts:
@@ -115,7 +116,7 @@ def _joined(maps: Maps, parts: Sequence[Part], counts: Sequence[int], ways: Ways
     return found
 
 
-def _pass(several: Sequence[CellMap], parts: Sequence[Part], ways: Ways) -> CellMap:
+def _pass(several: Sequence[CellMap], parts: Sequence[ChainPart], ways: PassPlans) -> CellMap:
     """Some stencils as one."""
     kernel = ways.kernel(parts)
     given = [origin for each in several for parameter, origin in zip(each.kernel.parameters, each.origins, strict=True)
@@ -130,8 +131,8 @@ def _pass(several: Sequence[CellMap], parts: Sequence[Part], ways: Ways) -> Cell
                    settled=frozenset().union(*(each.settled for each in several)))
 
 
-def _part(mapped: CellMap, signature: Signature) -> Part:
-    return Part(mapped.spec.function, mapped.fields(signature), mapped.spec.values)
+def _part(mapped: CellMap, signature: Signature) -> ChainPart:
+    return ChainPart(mapped.spec.function, mapped.fields(signature), mapped.spec.values)
 
 
 def _types(maps: Maps) -> dict[str, str]:
@@ -143,7 +144,7 @@ def _types(maps: Maps) -> dict[str, str]:
     return types
 
 
-def _beyond(maps: Maps, description: Description) -> Beyond | str:
+def _beyond(maps: Maps, description: GridSpec) -> Beyond | str:
     """How the fields continue; why no kernel knows it, where a function of the position or another number says so."""
     sides = []
     for name, dtype in _types(maps).items():
@@ -154,7 +155,7 @@ def _beyond(maps: Maps, description: Description) -> Beyond | str:
     return Beyond(tuple(sides), description.ghosts)
 
 
-def _rims(description: Description, name: str) -> Rims:
+def _rims(description: GridSpec, name: str) -> Rims:
     """How a field continues from one step to the next."""
     below_z, above_z, below_y, above_y, below_x, above_x = (
         edge.rule if edge.rule in (PERIODIC, MIRRORED) else "kept" for edge in description.edges_of(name))

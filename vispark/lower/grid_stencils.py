@@ -9,17 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker.protocol.grids import Halo, Side
-from gpu_worker.protocol.messages import Argument, Array, Field, Signature, StencilLaunch, Value
+from gpu_worker.protocol.messages import Argument, ArrayArgument, Field, Signature, StencilLaunch, Value
 from vispark.errors import Place, PlanError
 from vispark.grid.boundary import boundary_values, number_for
-from vispark.grid.spec import FUNCTION, NUMBER, Description
+from vispark.grid.spec import FUNCTION, NUMBER, GridSpec
 from vispark.plan.cuda_source import ArrayValue, Kernels
 from vispark.plan.loop_call import LoopSpec
 from vispark.plan.map_call import MapSpec
-from vispark.plan.slots import Given, ModuleTable, SlotTable
-from vispark.records import Layout
-from vispark.translate import Field as CellField
-from vispark.translate import StencilKernel, specialise_stencil
+from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
+from vispark.records import RecordLayout
+from vispark.translate import ElementField, StencilKernel, specialise_stencil
 
 #: Cells below and above along each axis.
 Reach = tuple[tuple[int, int], ...]
@@ -37,20 +36,20 @@ class CellMap:
         What errors and plans call it.
     kernel : StencilKernel
         What it becomes.
-    origins : tuple of (Given or None)
+    origins : tuple of (ArgumentRef or None)
         Where each of the kernel's parameters comes from; None for fields and the region.
-    settled : frozenset of Given
+    settled : frozenset of ArgumentRef
         The Python ints and bools that the kernel has compiled in, or does not need.
     """
 
     spec: MapSpec
     label: str
     kernel: StencilKernel
-    origins: tuple[Given | None, ...]
-    settled: frozenset[Given]
+    origins: tuple[ArgumentRef | None, ...]
+    settled: frozenset[ArgumentRef]
 
     @classmethod
-    def of(cls, spec: MapSpec, signature: Signature, description: Description, position: int,
+    def of(cls, spec: MapSpec, signature: Signature, description: GridSpec, position: int,
            before: Sequence[MapSpec] = ()) -> CellMap:
         """The function at a position of a chain, where ``before`` it are phases of the same loop.
 
@@ -68,7 +67,7 @@ class CellMap:
                             "block something else: name the fields", Place(operation=spec.label))
         first = {"argument": sum(len(each.arguments) for each in before),
                  "capture": sum(len(each.captured) for each in before)}
-        given = {(kind, number): Given(position, kind, first[kind] + number)
+        given = {(kind, number): ArgumentRef(position, kind, first[kind] + number)
                  for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
                  for number in range(len(values))}
         origins = tuple(given.get((each.kind, each.number)) for each in kernel.parameters)
@@ -77,9 +76,9 @@ class CellMap:
         return cls(spec, spec.label, kernel, origins, frozenset(whole - set(origins)))
 
     @staticmethod
-    def fields(signature: Signature) -> tuple[CellField, ...]:
+    def fields(signature: Signature) -> tuple[ElementField, ...]:
         """What the translator knows of blocks."""
-        return tuple(CellField(each.name, each.dtype) for each in signature.fields)
+        return tuple(ElementField(each.name, each.dtype) for each in signature.fields)
 
     @property
     def merge(self) -> bool:
@@ -91,7 +90,7 @@ class CellMap:
         """How far it reads of each field."""
         return dict(zip(self.kernel.fields, self.kernel.reach, strict=True))
 
-    def after(self, layout: Layout, signature: Signature) -> tuple[Layout, Signature]:
+    def after(self, layout: RecordLayout, signature: Signature) -> tuple[RecordLayout, Signature]:
         """What blocks, and their layout, become."""
         shape = signature.fields[0].shape
         outputs = {each.name: Field(each.name, np.dtype(each.dtype).str, shape) for each in self.kernel.outputs}
@@ -114,7 +113,7 @@ class CellMap:
 
 
 def _argument(pointer: bool, slot: int) -> Argument:
-    return Array(slot) if pointer else Value(slot)
+    return ArrayArgument(slot) if pointer else Value(slot)
 
 
 @functools.lru_cache(maxsize=512)
@@ -130,13 +129,13 @@ class Ghosts:
 
     Parameters
     ----------
-    description : Description
+    description : GridSpec
         The grid.
     slots : SlotTable
         Takes the values that functions of the position give outside.
     """
 
-    description: Description
+    description: GridSpec
     slots: SlotTable
     fresh: dict[str, Reach] = field(default_factory=dict)
 
@@ -182,7 +181,7 @@ class Ghosts:
 
 # -- loops ------------------------------------------------------------------------------------------------------------
 
-def loop_maps(spec: LoopSpec, layout: Layout, signature: Signature, description: Description,
+def loop_maps(spec: LoopSpec, layout: RecordLayout, signature: Signature, description: GridSpec,
               position: int) -> list[tuple[CellMap, Signature]]:
     """The phases of a loop, each with what blocks look like before it.
 

@@ -2,7 +2,7 @@
 
 What a chain means depends on what a block looks like, so it is worked out once for each layout and signature among the
 partitions: what the result looks like behind each operation, and then, for what becomes one step, its launch. Where a
-step cannot do all of what it was given (:class:`Apart`), the rest becomes a step of its own.
+step cannot do all of what it was given (:class:`CannotFuse`), the rest becomes a step of its own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpu_worker.protocol import messages
-from gpu_worker.protocol.grids import Iterate, Stencil
-from gpu_worker.protocol.messages import Field, Fold, FoldByKey, Input, Launch, Plan, Signature, Step, Variant
+from gpu_worker.protocol.grids import IterateStep, StencilStep
+from gpu_worker.protocol.messages import Field, FoldByKeyStep, FoldStep, Input, Launch, Plan, Signature, Step, Variant
 from gpu_worker.protocol.payload import field_bytes
 from gpu_worker.protocol.plans import sealed
 from vispark._utils.lazy import LazyModule
@@ -24,8 +24,8 @@ from vispark.errors import LaunchError, Place, PlanError
 from vispark.fold.inside import fold_inside
 from vispark.fold.row_folds import along
 from vispark.lower import stages
-from vispark.lower.executable import Prepared, Shipment, value_of
-from vispark.lower.stages import Goal, Stage
+from vispark.lower.executable import Executable, Invocation, value_of
+from vispark.lower.stages import FusedStage, RequestedOutput
 from vispark.plan import ops
 from vispark.plan.exec_call import ExecSpec, compiler_checks, resolve
 from vispark.plan.map_call import (
@@ -42,11 +42,11 @@ from vispark.plan.map_call import (
     remark,
     resolve_maps,
 )
-from vispark.plan.ops import Cached, Chain
-from vispark.plan.slots import Given, ModuleTable, SlotTable
-from vispark.records import Layout
+from vispark.plan.ops import DatasetId, LogicalPlan
+from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
+from vispark.records import RecordLayout
 from vispark.records.layout import name_in
-from vispark.records.partition_schema import Content
+from vispark.records.partition_schema import PartitionSchema
 from vispark.translate import TranslationError
 from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.ir.folding import Folding
@@ -57,7 +57,7 @@ else:
     two_pass = LazyModule("vispark.translate.nearest.two_pass")
 
 
-class Apart(Exception):
+class CannotFuse(Exception):
     """The node at a position cannot be part of the step before it."""
 
     def __init__(self, position: int):
@@ -66,19 +66,19 @@ class Apart(Exception):
 
 
 @dataclass(frozen=True)
-class State:
+class OperatorOutput:
     """What blocks of one layout and signature are behind some operation; ``count`` is below 0 while as in the input."""
 
-    layout: Layout
+    layout: RecordLayout
     signature: Signature | None
     count: int = -1
 
-    def content(self, before: Content, others: Sequence[State]) -> Content:
+    def content(self, before: PartitionSchema, others: Sequence[OperatorOutput]) -> PartitionSchema:
         """What a partition's content became; ``others`` are the states of all its blocks."""
         keyed = self.layout.keyed or self.layout.only == "keys"
         signatures = tuple([state.signature for state in others if state.signature is not None])
-        return Content(before.count if self.count < 0 else self.count, before.keys if keyed else 0, self.layout,
-                       signatures, before.positions if self.layout.grid else ())
+        return PartitionSchema(before.count if self.count < 0 else self.count, before.keys if keyed else 0, self.layout,
+                               signatures, before.positions if self.layout.grid else ())
 
 
 class Lowering:
@@ -86,37 +86,37 @@ class Lowering:
 
     Parameters
     ----------
-    chain : Chain
+    chain : LogicalPlan
         From its send.
-    start : Cached or None
+    start : DatasetId or None
         What workers hold, or None to start from records in a payload.
-    goal : Goal
+    goal : RequestedOutput
         What is wanted.
     room : int
         The bytes of shared memory that thread blocks can have wherever it runs.
     """
 
-    def __init__(self, chain: Chain, start: Cached | None, goal: Goal, room: int = ROOM):
+    def __init__(self, chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, room: int = ROOM):
         self.chain, self.start, self.goal, self.room = chain, start, goal, room
         self.nodes = stages.after_start(chain, start)
         self.slots = SlotTable()
         self.modules = ModuleTable(self.slots)
-        self._given: dict[int, tuple[Content, int, tuple[int, ...]]] = {}
-        self._variants: dict[tuple[Layout, Signature], int] = {}
+        self._given: dict[int, tuple[PartitionSchema, int, tuple[int, ...]]] = {}
+        self._variants: dict[tuple[RecordLayout, Signature], int] = {}
         #: By variant: what its blocks are at the start and behind each node.
-        self._states: list[list[State]] = []
+        self._states: list[list[OperatorOutput]] = []
         self._maps: list[dict[int, Mapped]] = []
         #: What the partitions mean by a record, and mean by it to the end.
         self._kinds: set[str] = set()
-        self._settled: set[Given] = set()
-        self.stages: tuple[Stage, ...] = ()
+        self._settled: set[ArgumentRef] = set()
+        self.stages: tuple[FusedStage, ...] = ()
         self.steps: list[Step] = []
         self.launches: list[list[Launch]] = []
-        self.fold: Fold | FoldByKey | str | None = None
+        self.fold: FoldStep | FoldByKeyStep | str | None = None
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
-    def add(self, partition: int, content: Content, offset: int = 0) -> None:
+    def add(self, partition: int, content: PartitionSchema, offset: int = 0) -> None:
         """Add a partition; its records are at ``offset`` of the payload.
 
         Raises
@@ -135,11 +135,11 @@ class Lowering:
     def _vrdd(self) -> str:
         return str(self.start) if self.start else ops.name_of(self.chain)
 
-    def _variant(self, layout: Layout, signature: Signature) -> int:
+    def _variant(self, layout: RecordLayout, signature: Signature) -> int:
         key = layout, signature
         if key not in self._variants:
             maps: dict[int, Mapped] = {}
-            states = [State(layout, signature)]
+            states = [OperatorOutput(layout, signature)]
             for position, node in enumerate(self.nodes):
                 states.append(self._after(states[-1], node, position, maps))
             self._states.append(states)
@@ -147,7 +147,8 @@ class Lowering:
             self._variants[key] = len(self._states) - 1
         return self._variants[key]
 
-    def _after(self, state: State, node: ops.Node, position: int, maps: dict[int, Mapped]) -> State:
+    def _after(self, state: OperatorOutput, node: ops.PlanNode, position: int,
+               maps: dict[int, Mapped]) -> OperatorOutput:
         match node.op:
             case ops.Exec(spec):
                 return _after_exec(state, spec)
@@ -155,10 +156,10 @@ class Lowering:
                 before = _blocks(state, spec.label)
                 mapped = maps[position] = resolve_maps([(position, spec)], state.layout, before, room=self.room)
                 signature, layout = after_map(mapped, state.layout, before)
-                return State(layout, signature, state.count)
+                return OperatorOutput(layout, signature, state.count)
             case ops.FoldInside(spec):
                 signature, layout = fold_inside(spec, state.layout, _blocks(state, str(node.op)), str(node.op))
-                return State(layout, signature, state.count)
+                return OperatorOutput(layout, signature, state.count)
             case ops.Keys() | ops.Values():
                 return self._narrowed(state, node.op, position)
             case ops.HaloAppend() | ops.Iterate() | ops.Window():
@@ -166,27 +167,27 @@ class Lowering:
                                 Place(operation=str(node.op)))
         return state
 
-    def _narrowed(self, state: State, op: ops.Keys | ops.Values, position: int) -> State:
+    def _narrowed(self, state: OperatorOutput, op: ops.Keys | ops.Values, position: int) -> OperatorOutput:
         layout = state.layout
         if layout.only:
             raise _stays_on_host(op)
         if layout.keyed:
             if isinstance(op, ops.Values):
                 return replace(state, layout=layout.values())
-            return State(replace(layout.as_blocks(), only="keys"), None, state.count)
+            return OperatorOutput(replace(layout.as_blocks(), only="keys"), None, state.count)
         item = _item(op)
         if layout.tupled and stages.narrows(self.nodes, position) and layout.has_item(item):
             signature = None if state.signature is None else _of_item(state.signature, item)
-            return State(layout.item(item), signature, state.count)
+            return OperatorOutput(layout.item(item), signature, state.count)
         return replace(state, layout=replace(layout, only=item))
 
     # -- the plan -----------------------------------------------------------------------------------------------------
 
-    def results(self) -> dict[int, Content]:
+    def results(self) -> dict[int, PartitionSchema]:
         """What the result looks like, by partition."""
         return {partition: self._content(partition, len(self.nodes)) for partition in self._given}
 
-    def _content(self, partition: int, behind: int) -> Content:
+    def _content(self, partition: int, behind: int) -> PartitionSchema:
         """What a partition is behind a number of nodes."""
         content, _, blocks = self._given[partition]
         if not blocks:
@@ -212,7 +213,7 @@ class Lowering:
             try:
                 self._steps(apart)
                 return ""
-            except Apart as error:
+            except CannotFuse as error:
                 assert error.position not in apart
                 apart.add(error.position)
 
@@ -220,7 +221,7 @@ class Lowering:
         self.slots = SlotTable()
         self.modules = ModuleTable(self.slots)
         self._settled = set()
-        self.steps = [messages.Put() if self.start is None else messages.Load(0)]
+        self.steps = [messages.PutStep() if self.start is None else messages.LoadStep(0)]
         self.launches = [[] for _ in self._states]
         if self.start is None and self.chain[0].cached:
             self._keep(self.chain[:1])
@@ -229,15 +230,15 @@ class Lowering:
             self._stage(stage)
             if self.nodes[stage.stop - 1].cached:
                 self._keep(self.chain[:len(self.chain) - len(self.nodes) + stage.stop])
-        if isinstance(self.fold, Fold | FoldByKey) and not (self.stages and self.stages[-1].fold):
+        if isinstance(self.fold, FoldStep | FoldByKeyStep) and not (self.stages and self.stages[-1].fold):
             self.steps.append(self.fold)
         elif self.fold is None and self.goal.fetch:
-            self.steps.append(messages.Fetch(self._limit(), self._over() if self._limit() >= 0 else ""))
+            self.steps.append(messages.FetchStep(self._limit(), self._over() if self._limit() >= 0 else ""))
 
-    def _keep(self, chain: Chain) -> None:
+    def _keep(self, chain: LogicalPlan) -> None:
         """Keep the chain's result where it lies, under the number in the next slot."""
-        slot = sum(isinstance(step, messages.Load | messages.Keep) for step in self.steps)
-        self.steps.append(messages.Keep(slot, chain[-1].cached.name, ops.place_of(chain)))
+        slot = sum(isinstance(step, messages.LoadStep | messages.KeepStep) for step in self.steps)
+        self.steps.append(messages.KeepStep(slot, chain[-1].cached.name, ops.place_of(chain)))
 
     def _limit(self) -> int:
         """How many records to fetch: all, where partitions do not mean the same by a record."""
@@ -278,9 +279,9 @@ class Lowering:
                     if reason:
                         yield f"{node.op} finds nearest centres row by row: {reason}"
 
-    def folded_bytes(self, fold: FoldByKey) -> int:
+    def folded_bytes(self, fold: FoldByKeyStep) -> int:
         """The bytes that a worker's fold by key gives: the folded fields, and how many records each key has."""
-        step = messages.MapFold("", fold.fields, "key", fold.key, fold.groups)
+        step = messages.MapFoldStep("", fold.fields, "key", fold.key, fold.groups)
         signature = next(states[-1].signature for states in self._states)
         return 8 * fold.groups + sum(map(field_bytes, _folded_outputs(step, signature)))
 
@@ -289,33 +290,34 @@ class Lowering:
         kept = [node.cached.number for node in self._kept_nodes()]
         return tuple(kept) if self.start is None else (self.start.number, *kept)
 
-    def _kept_nodes(self) -> Iterator[ops.Node]:
+    def _kept_nodes(self) -> Iterator[ops.PlanNode]:
         first = self.chain[:1] if self.start is None else ()
         return (node for node in (*first, *self.nodes) if node.cached)
 
-    def prepare(self, partitions: Sequence[int] | None = None, devices: Sequence[str] = ()) -> Prepared:
+    def prepare(self, partitions: Sequence[int] | None = None, devices: Sequence[str] = ()) -> Executable:
         """The plan for some of the partitions; for all, when none are named."""
         named = tuple(self._given) if partitions is None else tuple(partitions)
         key, encoded = sealed(self._plan(named, devices))
         labels = [step.label for step in self.steps
-                  if isinstance(step, messages.Exec | messages.MapFold | messages.FoldInside | Stencil | Iterate)]
+                  if isinstance(step, messages.ExecStep | messages.MapFoldStep | messages.FoldInsideStep | StencilStep
+                                | IterateStep)]
         kept = tuple({partition: self._content(partition, behind) for partition in named} for behind in self._kept())
         settled = tuple((origin, value_of(self.nodes, origin)) for origin in self._settled)
-        retains = any(isinstance(step, messages.Keep) and step.place == "host" for step in self.steps)
-        to_device = not retains and list(map(type, self.steps[:2])) == [messages.Put, messages.ToDevice]
-        return Prepared(key, encoded, self.slots.origins(), settled, tuple(labels),
-                        {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,
-                        self._limit(), retains, to_device)
+        retains = any(isinstance(step, messages.KeepStep) and step.place == "host" for step in self.steps)
+        to_device = not retains and list(map(type, self.steps[:2])) == [messages.PutStep, messages.ToDeviceStep]
+        return Executable(key, encoded, self.slots.origins(), settled, tuple(labels),
+                          {partition: self._content(partition, len(self.nodes)) for partition in named}, kept,
+                          self._limit(), retains, to_device)
 
     def _plan(self, partitions: Sequence[int], devices: Sequence[str]) -> Plan:
         return Plan(tuple(self.steps), tuple(self.modules.modules()), self._protocol_variants(),
                     tuple(self._inputs(partitions)), tuple(devices))
 
-    def ship(self, devices: Sequence[str] = ()) -> Shipment:
+    def ship(self, devices: Sequence[str] = ()) -> Invocation:
         """The plan for all partitions, with the values that the chain has."""
         self.finish()
         prepared = self.prepare(devices=devices)
-        return Shipment(prepared, self.numbers(), prepared.values(self.nodes))
+        return Invocation(prepared, self.numbers(), prepared.values(self.nodes))
 
     def _kept(self) -> list[int]:
         """Behind how many nodes something is kept."""
@@ -339,7 +341,7 @@ class Lowering:
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
-    def _stage(self, stage: Stage) -> None:
+    def _stage(self, stage: FusedStage) -> None:
         node = self.nodes[stage.first]
         match node.op:
             case ops.ToDevice():
@@ -347,15 +349,15 @@ class Lowering:
             case ops.ToHost():
                 last = stage.stop == len(self.nodes) and self.goal.fetch and self.fold is None
                 if node.cached or not last:
-                    self.steps.append(messages.ToHost())
+                    self.steps.append(messages.ToHostStep())
             case ops.Exec(spec):
-                self._to_device(messages.Exec(spec.label))
+                self._to_device(messages.ExecStep(spec.label))
                 for number, states in enumerate(self._states):
                     self.launches[number].append(self._exec(spec, states[stage.first], stage.first))
             case ops.FoldInside(spec):
-                self._to_device(messages.FoldInside(str(node.op), spec.fields(), self._only_kind(str(node.op))))
+                self._to_device(messages.FoldInsideStep(str(node.op), spec.fields(), self._only_kind(str(node.op))))
             case ops.Keys() | ops.Values():
-                self.steps.append(messages.Keys() if isinstance(node.op, ops.Keys) else messages.Values())
+                self.steps.append(messages.KeysStep() if isinstance(node.op, ops.Keys) else messages.ValuesStep())
             case ops.Map():
                 self._fused(stage)
             case _:
@@ -363,7 +365,7 @@ class Lowering:
 
     def _to_device(self, *steps: Step) -> None:
         """Some steps on the device, and the way there where the step before is not that."""
-        self.steps += steps if isinstance(self.steps[-1], messages.ToDevice) else (messages.ToDevice(), *steps)
+        self.steps += steps if isinstance(self.steps[-1], messages.ToDeviceStep) else (messages.ToDeviceStep(), *steps)
 
     def _only_kind(self, label: str) -> str:
         if len(self._kinds) > 1:
@@ -371,19 +373,19 @@ class Lowering:
                             f"{label} needs one kind of records", Place(operation=label))
         return self._over()
 
-    def _exec(self, spec: ExecSpec, before: State, position: int) -> Launch:
+    def _exec(self, spec: ExecSpec, before: OperatorOutput, position: int) -> Launch:
         launch, _, merge = resolve(spec, before.signature, self.slots, position)
         module = self.modules.add(spec.kernel.kernels, compiler_checks(spec, before.signature))
         return replace(launch, merge=merge, module=module, kernel=spec.kernel.name)
 
-    def _fused(self, stage: Stage) -> None:
+    def _fused(self, stage: FusedStage) -> None:
         """The step of a run of ``vmap``, and of what folds or takes apart its results."""
         nodes = self.nodes[stage.first:stage.stop]
         calls: list[Call] = [(stage.first + number, node.op.spec) for number, node in enumerate(nodes)
                              if isinstance(node.op, ops.Map)]
         if self._is_dead(stage):
             # The keys that the records were sent with are all that is left of them.
-            self.steps.append(messages.Keys())
+            self.steps.append(messages.KeysStep())
             return
         inside = next((stage.first + number for number, node in enumerate(nodes)
                        if isinstance(node.op, ops.FoldInside)), None)
@@ -394,21 +396,22 @@ class Lowering:
             apart = not_alike(calls, [(states[position].layout, states[position].signature) for position, _ in calls],
                               inside)
             if apart is not None:
-                raise Apart(apart)
-        step: Step = messages.Exec(label_of(calls))
+                raise CannotFuse(apart)
+        step: Step = messages.ExecStep(label_of(calls))
         if stage.fold or inside is not None:
             step = self._folding_step(calls, inside, stage)
         self._to_device(step)
         for number in range(len(self._states)):
-            launch = self._folding_launch(calls, inside, step, stage, number) if isinstance(step, messages.MapFold) \
+            launch = self._folding_launch(calls, inside, step, stage, number) if isinstance(step,
+                                                                                            messages.MapFoldStep) \
                 else self._fused_launch(calls, stage, number)
             self.launches[number].append(launch)
         if stage.fold:
             return
         if any(isinstance(node.op, ops.Values) for node in nodes):
-            self.steps.append(messages.Values())
+            self.steps.append(messages.ValuesStep())
         if isinstance(nodes[-1].op, ops.Keys):
-            self.steps.append(messages.Keys())
+            self.steps.append(messages.KeysStep())
 
     def _along(self, position: int) -> MapSpec:
         """The vreduce of rows at a position, as a call of the run of ``vmap`` before it."""
@@ -419,41 +422,41 @@ class Lowering:
                      else None for state in before}
         function = functions.pop()
         if function is None or functions:
-            raise Apart(position)
+            raise CannotFuse(position)
         return replace(record_map(function, (), "row"), label=str(op))
 
-    def _is_dead(self, stage: Stage) -> bool:
+    def _is_dead(self, stage: FusedStage) -> bool:
         """Whether nothing of what a run of ``vmap`` computes is wanted."""
         return isinstance(self.nodes[stage.stop - 1].op, ops.Keys) and all(
             states[stage.stop - 1].layout.keyed for states in self._states)
 
-    def _folding_step(self, calls: list[Call], inside: int | None, stage: Stage) -> messages.MapFold:
+    def _folding_step(self, calls: list[Call], inside: int | None, stage: FusedStage) -> messages.MapFoldStep:
         label = label_of(calls)
         if inside is not None:
             op = self.nodes[inside].op
             assert isinstance(op, ops.FoldInside)
             if self._kinds != {"blocks"}:
-                raise Apart(inside)
+                raise CannotFuse(inside)
             fields = op.spec.fields()
             if not stage.fold:
-                return messages.MapFold(f"{label}, {op}", fields, "inside")
+                return messages.MapFoldStep(f"{label}, {op}", fields, "inside")
             by_field = {each.field: each.operator for each in fields}
-            if not isinstance(self.fold, Fold) or self.fold.over != "blocks" or any(
+            if not isinstance(self.fold, FoldStep) or self.fold.over != "blocks" or any(
                     each.result or each.guard or each.operator != by_field.get(each.field, by_field.get(""))
                     for each in self.fold.fields) or not self._has_rows(stage.first):
-                raise Apart(len(self.nodes))
-            return messages.MapFold(f"{label}, {op}", self.fold.fields, "all")
-        if isinstance(self.fold, FoldByKey):
-            return messages.MapFold(label, self.fold.fields, "key", self.fold.key, self.fold.groups)
-        if not isinstance(self.fold, Fold) or self.fold.over != "rows":
-            raise Apart(len(self.nodes))
-        return messages.MapFold(label, self.fold.fields, "all")
+                raise CannotFuse(len(self.nodes))
+            return messages.MapFoldStep(f"{label}, {op}", self.fold.fields, "all")
+        if isinstance(self.fold, FoldByKeyStep):
+            return messages.MapFoldStep(label, self.fold.fields, "key", self.fold.key, self.fold.groups)
+        if not isinstance(self.fold, FoldStep) or self.fold.over != "rows":
+            raise CannotFuse(len(self.nodes))
+        return messages.MapFoldStep(label, self.fold.fields, "all")
 
     def _has_rows(self, position: int) -> bool:
         """Whether every block has a row, so that something is folded in every worker."""
         return all(field.shape[0] for states in self._states for field in states[position].signature.fields)
 
-    def _folding_launch(self, calls: list[Call], inside: int | None, step: messages.MapFold, stage: Stage,
+    def _folding_launch(self, calls: list[Call], inside: int | None, step: messages.MapFoldStep, stage: FusedStage,
                         variant: int) -> Launch:
         before, mapped_to = self._states[variant][stage.first], self._states[variant][calls[-1][0] + 1]
         assert before.signature is not None and mapped_to.signature is not None
@@ -465,23 +468,23 @@ class Lowering:
         outputs = _folded_outputs(step, mapped_to.signature)
         keys = {step.key} if step.how == "key" else set()
         if {each.field for each in mapped.kernel.accumulated} - keys != {each.name for each in outputs}:
-            raise Apart(apart)
+            raise CannotFuse(apart)
         return launch_of(mapped, calls, outputs, self.slots, self.modules)
 
-    def _item_launch(self, calls: list[Call], item: str, step: messages.MapFold, before: State,
+    def _item_launch(self, calls: list[Call], item: str, step: messages.MapFoldStep, before: OperatorOutput,
                      pairs: Signature) -> Launch:
         """What folds the keys or the values of the pairs that the last call makes, and computes nothing else."""
         names = {each.name: name_in(item, each.name) for each in pairs.fields if each.name.split(".")[0] == item}
         hows = {each.field: each for each in step.fields}
         if "" not in hows and set(names.values()) - set(hows):
-            raise Apart(len(self.nodes))
+            raise CannotFuse(len(self.nodes))
         fields = tuple([replace(hows.get(taken) or hows[""], field=name) for name, taken in names.items()])
         mapped = self._mapped(calls, before, len(self.nodes), Folding(fields), frozenset(names))
         taken = Signature(tuple([replace(each, name=names[each.name]) for each in pairs.fields if each.name in names]))
         launch = launch_of(mapped, calls, _folded_outputs(step, taken), self.slots, self.modules)
         return replace(launch, partials=tuple([replace(each, field=names[each.field]) for each in launch.partials]))
 
-    def _fused_launch(self, calls: list[Call], stage: Stage, variant: int) -> Launch:
+    def _fused_launch(self, calls: list[Call], stage: FusedStage, variant: int) -> Launch:
         states, maps, last = self._states[variant], self._maps[variant], calls[-1][0]
         before, after = states[stage.first], states[last + 1]
         assert before.signature is not None and after.signature is not None
@@ -489,7 +492,7 @@ class Lowering:
         apart = last if folded else calls[min(1, len(calls) - 1)][0]
         mapped = maps[last] if len(calls) == 1 else self._mapped(calls, before, apart)
         if len(calls) > 1 and not agrees(mapped, before.signature, after.signature):
-            raise Apart(apart)
+            raise CannotFuse(apart)
         item = self._taken_item(stage, last, after)
         if item:
             names = {each.name: name_in(item, each.name) for each in after.signature.fields
@@ -508,7 +511,7 @@ class Lowering:
         paired = any(is_pair(maps[position].kernel) for position, _ in calls if position in maps)
         return launch_of(mapped, calls, outputs, self.slots, self.modules, keyless=before.layout.keyed and paired)
 
-    def _taken_item(self, stage: Stage, last: int, after: State) -> str:
+    def _taken_item(self, stage: FusedStage, last: int, after: OperatorOutput) -> str:
         """The item that keys() or values() takes of the pairs that the stage's last function makes."""
         if last + 1 >= stage.stop or after.layout.keyed or not after.layout.tupled:
             return ""
@@ -516,17 +519,17 @@ class Lowering:
         if not isinstance(op, ops.Keys | ops.Values) or not after.layout.has_item(_item(op)):
             return ""
         if stage.stop > last + 2:
-            raise Apart(last + 2)
+            raise CannotFuse(last + 2)
         return _item(op)
 
-    def _mapped(self, calls: list[Call], before: State, apart: int, folding: Folding | None = None,
+    def _mapped(self, calls: list[Call], before: OperatorOutput, apart: int, folding: Folding | None = None,
                 wanted: frozenset[str] | None = None) -> Mapped:
         """One kernel for some calls; where it cannot be had, the node at ``apart`` becomes a step of its own."""
         try:
             mapped = resolve_maps(calls, before.layout, before.signature, wanted=wanted, folding=folding,
                                   room=self.room)
         except TranslationError as error:
-            raise Apart(apart) from error
+            raise CannotFuse(apart) from error
         self._settled |= mapped.settled
         return mapped
 
@@ -541,7 +544,7 @@ def _of_item(signature: Signature, item: str) -> Signature:
                             if each.name.split(".")[0] == item]))
 
 
-def _folded_outputs(step: messages.MapFold, signature: Signature) -> list[Field]:
+def _folded_outputs(step: messages.MapFoldStep, signature: Signature) -> list[Field]:
     """What a fold leaves of fields with the records along their first axis."""
     result = {each.field: each.result for each in step.fields}
     found = []
@@ -558,21 +561,21 @@ def _stays_on_host(op: ops.Op) -> PlanError:
                      ".recv() before it")
 
 
-def _blocks(state: State, label: str) -> Signature:
+def _blocks(state: OperatorOutput, label: str) -> Signature:
     if state.layout.only or state.signature is None:
         raise PlanError("a kernel needs blocks, and here keys() or values() of records that are no pairs left none",
                         Place(operation=label))
     return state.signature
 
 
-def _after_exec(state: State, spec: ExecSpec) -> State:
+def _after_exec(state: OperatorOutput, spec: ExecSpec) -> OperatorOutput:
     before = _blocks(state, spec.label)
     launch, signature, merge = resolve(spec, before, SlotTable())
     layout = state.layout.after(launch.outputs, merge=merge, as_input=spec.out is None)
     count = state.count
     if layout.kind == "elements":
         count = _stack_height(spec, before, signature, layout.keyed)
-    return State(layout, signature, count)
+    return OperatorOutput(layout, signature, count)
 
 
 def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bool) -> int:
@@ -591,7 +594,7 @@ def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bo
     return height
 
 
-def _through_nothing(nodes: Chain, content: Content) -> Content:
+def _through_nothing(nodes: LogicalPlan, content: PartitionSchema) -> PartitionSchema:
     """What nodes do to a partition without blocks: nothing, but keys and values still say what comes back."""
     layout = content.layout
     for node in nodes:
@@ -601,4 +604,4 @@ def _through_nothing(nodes: Chain, content: Content) -> Content:
             layout = replace(layout, only="keys")
         elif isinstance(node.op, ops.Values):
             layout = layout.values()
-    return State(layout, None).content(content, ())
+    return OperatorOutput(layout, None).content(content, ())

@@ -16,12 +16,12 @@ from typing import Any
 from vispark._utils.hashing import hashed_once
 from vispark.fold.lowering import FoldRequest
 from vispark.plan import ops
-from vispark.plan.ops import Cached, Chain, Node
+from vispark.plan.ops import DatasetId, LogicalPlan, PlanNode
 
 
 @hashed_once
 @dataclass(frozen=True)
-class Goal:
+class RequestedOutput:
     """What is wanted of a chain's result: its records (up to ``limit``, all if below 0), its fold, or neither."""
 
     fetch: bool = True
@@ -30,21 +30,21 @@ class Goal:
 
 
 @functools.lru_cache(maxsize=256)
-def to_fold(fold: Any) -> Goal:
+def to_fold(fold: Any) -> RequestedOutput:
     """What is wanted where all records are folded: one object for one request, which loops make in every pass."""
-    return Goal(fold=fold)
+    return RequestedOutput(fold=fold)
 
 
 #: The most operations that become one step: a kernel of a whole loop, replayed from its lineage, is for no compiler.
 LONGEST = 16
 
 #: The records themselves; nothing but what is kept on the way.
-FETCH = Goal()
-KEEP = Goal(fetch=False)
+FETCH = RequestedOutput()
+KEEP = RequestedOutput(fetch=False)
 
 
 @dataclass(frozen=True)
-class Stage:
+class FusedStage:
     """The nodes from ``first`` up to ``stop``, which one step does; with ``fold`` it folds all records behind them."""
 
     first: int
@@ -52,7 +52,7 @@ class Stage:
     fold: bool = False
 
 
-def after_start(chain: Chain, start: Cached | None) -> Chain:
+def after_start(chain: LogicalPlan, start: DatasetId | None) -> LogicalPlan:
     """The part of a chain that is still to be done from ``start``: a node's number, or None for the RDD's records."""
     if start is None:
         return chain[1:]
@@ -62,12 +62,12 @@ def after_start(chain: Chain, start: Cached | None) -> Chain:
     raise AssertionError(f"{start} is no part of the chain")
 
 
-def stages(nodes: Sequence[Node], fold: bool, apart: Set[int] = frozenset()) -> tuple[Stage, ...]:
+def stages(nodes: Sequence[PlanNode], fold: bool, apart: Set[int] = frozenset()) -> tuple[FusedStage, ...]:
     """The steps of a chain behind its start.
 
     Parameters
     ----------
-    nodes : sequence of Node
+    nodes : sequence of PlanNode
         What is to be done.
     fold : bool
         Whether the records are folded at the end.
@@ -85,12 +85,12 @@ def stages(nodes: Sequence[Node], fold: bool, apart: Set[int] = frozenset()) -> 
             stop += 1
         last = fold and stop == len(nodes) and len(nodes) not in apart and isinstance(nodes[first].op, ops.Map) \
             and nodes[-1].cached is None
-        found.append(Stage(first, stop, last))
+        found.append(FusedStage(first, stop, last))
         first = stop
     return tuple(found)
 
 
-def _joins(nodes: Sequence[Node], position: int, folded: bool) -> bool:
+def _joins(nodes: Sequence[PlanNode], position: int, folded: bool) -> bool:
     """Whether a node can be part of the step of the one before it, whose records are ``folded`` inside or not."""
     if nodes[position - 1].cached is not None or isinstance(nodes[position - 1].op, ops.Keys):
         return False
@@ -108,13 +108,13 @@ def _joins(nodes: Sequence[Node], position: int, folded: bool) -> bool:
     return False
 
 
-def _narrows(nodes: Sequence[Node], position: int) -> bool:
+def _narrows(nodes: Sequence[PlanNode], position: int) -> bool:
     """Whether a node takes an item of the pairs that the ``vmap`` before it makes, and keeps nowhere else."""
     before = nodes[position - 1]
     return isinstance(nodes[position].op, ops.Keys | ops.Values) and isinstance(before.op, ops.Map) \
         and before.cached is None
 
 
-def narrows(nodes: Sequence[Node], position: int) -> bool:
+def narrows(nodes: Sequence[PlanNode], position: int) -> bool:
     """Whether keys() or values() at a position may be taken of pairs as a ``vmap`` makes them."""
     return position > 0 and _narrows(nodes, position)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from gpu_worker.protocol.messages import Argument, Field, In, Out, Scalar, Signature
+from gpu_worker.protocol.messages import Argument, Field, In, Out, ScalarArgument, Signature
 from gpu_worker.protocol.plans import CHECKS_FILE
 from vispark.plan.arguments import Given
 from vispark.plan.cuda_source import ArrayValue, Kernel
@@ -112,7 +112,7 @@ def _assertions(kernel: Kernel, given: Sequence[Given], settled: Sequence[Argume
         if parameters is not None and parameters[place].settled:
             continue
         dtype = _dtype(argument if value is None else value, inputs, outputs)
-        by_value = isinstance(argument if value is None else value, Scalar)
+        by_value = isinstance(argument if value is None else value, ScalarArgument)
         takes = f"vispark_{'value' if by_value else 'address'}<vispark_parameter<{function}, {place}>::vispark_is"
         shown = "a structure" if dtype.kind == "V" else f"{'of dtype' if by_value else 'the address of'} {dtype.name}"
         declared = f" ({parameters[place].text})" if parameters is not None else ""
@@ -125,5 +125,5 @@ def _dtype(value: object, inputs: Signature, outputs: Sequence[Field]) -> np.dty
     if isinstance(value, In | Out):
         fields = inputs.fields if isinstance(value, In) else outputs
         return np.dtype(next(field.dtype for field in fields if field.name == value.field))
-    assert isinstance(value, Scalar | ArrayValue)
+    assert isinstance(value, ScalarArgument | ArrayValue)
     return np.dtype(value.dtype)

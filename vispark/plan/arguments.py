@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError
-from gpu_worker.protocol.messages import Scalar
+from gpu_worker.protocol.messages import ScalarArgument
 from vispark._utils.closures import UserFunction, capture
-from vispark.plan.cuda_source import ArrayValue, Kernel, Parameter
-from vispark.plan.cuda_types import Structure
+from vispark.plan.cuda_source import ArrayValue, DeclaredParameter, Kernel
+from vispark.plan.cuda_types import CudaStructure
 from vispark.plan.symbols import ExtentExpression, InSymbol, OutSymbol, ShapeSymbol
 
 #: What stands for a Python number where the source does not show the parameter's type.
 _INT, _FLOAT, _BOOL = "<i4", "<f4", "|b1"
 
-Given = InSymbol | OutSymbol | ExtentExpression | Scalar | ArrayValue | UserFunction
+Given = InSymbol | OutSymbol | ExtentExpression | ScalarArgument | ArrayValue | UserFunction
 
 
 def taken(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
@@ -45,7 +45,7 @@ def taken(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
         raise LaunchError(error.message, error.place, declared) from error.__cause__
 
 
-def _given(value: object, parameter: Parameter | None, what: str) -> Given:
+def _given(value: object, parameter: DeclaredParameter | None, what: str) -> Given:
     """One argument, fixed: what may change is copied."""
     if isinstance(value, ShapeSymbol):
         raise LaunchError(f"{what} is {value}: an argument is one extent, as in {value}[0]")
@@ -62,7 +62,7 @@ def _given(value: object, parameter: Parameter | None, what: str) -> Given:
     return as_parameter(value, parameter, what)
 
 
-def as_parameter(value: object, parameter: Parameter | None, what: str) -> Scalar | ArrayValue:
+def as_parameter(value: object, parameter: DeclaredParameter | None, what: str) -> ScalarArgument | ArrayValue:
     """A scalar or an array as its parameter takes it; ``what`` is what an error calls it.
 
     Raises
@@ -84,18 +84,19 @@ def as_parameter(value: object, parameter: Parameter | None, what: str) -> Scala
         return array
     if isinstance(value, np.generic):
         array = ArrayValue.of(value, what)
-        return _fitted(Scalar(array.dtype, bytes(array.data)), parameter)
+        return _fitted(ScalarArgument(array.dtype, bytes(array.data)), parameter)
     hint = {complex: ": write np.complex64(...)", list: ": write np.array(...) with a dtype",
             tuple: ": write np.array(...) with a dtype"}.get(type(value), "")
     raise LaunchError(f"{what} is of type {type(value).__name__}, which no kernel takes{hint}")
 
 
-def extent_value(extent: ExtentExpression, value: int, parameter: Parameter | None, what: str) -> Scalar:
+def extent_value(extent: ExtentExpression, value: int, parameter: DeclaredParameter | None,
+                 what: str) -> ScalarArgument:
     """The value of an extent as its parameter takes it."""
     return _as_number(value, parameter, f"{what}, {extent},", str(extent))
 
 
-def _as_number(value: bool | float, parameter: Parameter | None, what: str, shown: str = "") -> Scalar:
+def _as_number(value: bool | float, parameter: DeclaredParameter | None, what: str, shown: str = "") -> ScalarArgument:
     """A Python number as its parameter's type, or as a C ``bool``, ``int`` or ``float`` where that is not known.
 
     ``shown`` is what it came from, if not from a number.
@@ -122,7 +123,7 @@ def _as_number(value: bool | float, parameter: Parameter | None, what: str, show
             raise LaunchError(f"{what} is {value}, more than {named} holds{hint}")
         if isinstance(value, int) and int(dtype.type(value)) != value:
             raise LaunchError(f"{what} is {value}, which {named} does not hold exactly: write {_constructor(dtype)}")
-    return Scalar(dtype.str, dtype.type(value).tobytes())
+    return ScalarArgument(dtype.str, dtype.type(value).tobytes())
 
 
 _C_NAMES = {_INT: "int", _FLOAT: "float", _BOOL: "bool"}
@@ -132,7 +133,7 @@ def _constructor(dtype: np.dtype) -> str:
     return "bool(x)" if dtype.kind == "b" else f"np.{dtype.name}(x)"
 
 
-def _no_number(parameter: Parameter, shown: str) -> LaunchError:
+def _no_number(parameter: DeclaredParameter, shown: str) -> LaunchError:
     if parameter.pointer:
         return LaunchError(f"the parameter `{parameter.text}` is a pointer, but is given {shown}: pass IN, OUT or a"
                            " NumPy array")
@@ -140,7 +141,7 @@ def _no_number(parameter: Parameter, shown: str) -> LaunchError:
                        f" {shown}: pass a structured scalar, such as np.void(...) or an element of a structured array")
 
 
-def _as_structure(value: bytes | np.void, parameter: Parameter | None, what: str) -> Scalar:
+def _as_structure(value: bytes | np.void, parameter: DeclaredParameter | None, what: str) -> ScalarArgument:
     """A structure by value: its bytes, checked against the layout where the source shows that."""
     data = value if isinstance(value, bytes) else value.tobytes()
     if isinstance(value, np.void) and value.dtype.hasobject:
@@ -154,15 +155,15 @@ def _as_structure(value: bytes | np.void, parameter: Parameter | None, what: str
         if parameter.dtypes:
             raise LaunchError(f"the parameter `{parameter.text}` is a number, but is given {shown}")
         declared = parameter.structure
-        given = None if isinstance(value, bytes) or value.dtype.fields is None else Structure.of_dtype(value.dtype)
+        given = None if isinstance(value, bytes) or value.dtype.fields is None else CudaStructure.of_dtype(value.dtype)
         if declared is not None and (len(data) != declared.nbytes
                                      or (given is not None and given.numbers != declared.numbers)):
             raise LaunchError(f"the parameter `{parameter.text}` is {declared}; it is given "
                               f"{given or f'{len(data)} bytes'} (np.dtype(..., align=True) lays fields out as C does)")
-    return Scalar(f"|V{len(data)}", data)
+    return ScalarArgument(f"|V{len(data)}", data)
 
 
-def _fitted(given: Scalar, parameter: Parameter | None) -> Scalar:
+def _fitted(given: ScalarArgument, parameter: DeclaredParameter | None) -> ScalarArgument:
     """A NumPy scalar as its parameter takes it: with its dtype."""
     if parameter is None:
         return given
@@ -178,7 +179,7 @@ def _fitted(given: Scalar, parameter: Parameter | None) -> Scalar:
     return given
 
 
-def _check_address(parameter: Parameter, given: InSymbol | OutSymbol | ArrayValue) -> None:
+def _check_address(parameter: DeclaredParameter, given: InSymbol | OutSymbol | ArrayValue) -> None:
     if parameter.pointer is False:
         raise LaunchError(f"the parameter `{parameter.text}` is no pointer, but is given {given}, an address")
     if isinstance(given, OutSymbol) and parameter.constant:
@@ -186,7 +187,7 @@ def _check_address(parameter: Parameter, given: InSymbol | OutSymbol | ArrayValu
                           " write")
 
 
-def check_elements(parameter: Parameter, dtype: str, described: str) -> None:
+def check_elements(parameter: DeclaredParameter, dtype: str, described: str) -> None:
     """Raise LaunchError where elements of a dtype are not those that a pointer leads to."""
     if parameter.dtypes is not None and dtype not in parameter.dtypes:
         wanted = np.dtype(parameter.dtypes[0]).name
@@ -195,7 +196,7 @@ def check_elements(parameter: Parameter, dtype: str, described: str) -> None:
 
 
 def _described(given: Given) -> str:
-    if isinstance(given, Scalar):
+    if isinstance(given, ScalarArgument):
         dtype: Any = np.dtype(given.dtype)
         return (f"a structure of {dtype.itemsize} bytes" if dtype.kind == "V" else
                 f"the {dtype.name} {np.frombuffer(given.value, dtype)[0]}")

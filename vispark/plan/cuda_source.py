@@ -19,7 +19,7 @@ import numpy as np
 from gpu_worker.protocol.errors import LaunchError, PlanError
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.shared import Shared
-from vispark.plan.cuda_types import TYPE_WORDS, Structure, Types
+from vispark.plan.cuda_types import TYPE_WORDS, CudaStructure, Types
 
 
 class UnknownKernel(PlanError, AttributeError):
@@ -77,7 +77,7 @@ def device_dtype(dtype: Any, what: str) -> str:
 # -- parameters -------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class Parameter:
+class DeclaredParameter:
     """One parameter of a kernel as declared.
 
     Attributes
@@ -90,7 +90,7 @@ class Parameter:
         Whether what it points to is ``const``.
     dtypes : tuple of str or None
         The dtypes of the value or of the elements pointed to; None where any may be right.
-    structure : Structure or None
+    structure : CudaStructure or None
         The layout of a structure by value, where the text shows it.
     settled : bool
         Whether the text says the type; otherwise the compiler is asked whether an argument fits.
@@ -100,11 +100,11 @@ class Parameter:
     pointer: bool | None
     constant: bool
     dtypes: tuple[str, ...] | None
-    structure: Structure | None
+    structure: CudaStructure | None
     settled: bool
 
     @classmethod
-    def parse(cls, text: str, types: Types, hidden: frozenset[str] = frozenset()) -> Parameter:
+    def parse(cls, text: str, types: Types, hidden: frozenset[str] = frozenset()) -> DeclaredParameter:
         """Read a declaration with a source's types; ``hidden`` are a template's names, for which anything may stand."""
         shown = " ".join(_without_default(text).split())
         read = types.read(shown, hidden)
@@ -130,7 +130,7 @@ class Declaration:
 
     name: str
     template: bool
-    parameters: tuple[Parameter, ...] | None
+    parameters: tuple[DeclaredParameter, ...] | None
 
     def __str__(self) -> str:
         shown = "..." if self.parameters is None else ", ".join(parameter.text for parameter in self.parameters)
@@ -242,7 +242,7 @@ def _closing(text: str, start: int) -> int:
 
 
 def _parameters(text: str, macros: Mapping[str, str], types: Types,
-                hidden: frozenset[str]) -> tuple[Parameter, ...] | None:
+                hidden: frozenset[str]) -> tuple[DeclaredParameter, ...] | None:
     """A parameter list; None if preprocessor lines, packs or macros keep its length open."""
     used = set(re.findall(r"[A-Za-z_]\w*", text)) & macros.keys()
     if _DIRECTIVE in text or "..." in text or any(re.search(r"[,(]", macros[name]) for name in used):
@@ -250,7 +250,7 @@ def _parameters(text: str, macros: Mapping[str, str], types: Types,
     if text.strip() in ("", "void"):
         return ()
     parts = _split(text)
-    return None if parts is None else tuple(Parameter.parse(part, types, hidden) for part in parts)
+    return None if parts is None else tuple(DeclaredParameter.parse(part, types, hidden) for part in parts)
 
 
 def _split(text: str) -> list[str] | None:
@@ -457,7 +457,7 @@ class Kernel:
         return self.kernels.declaration(self.name)
 
     @property
-    def parameters(self) -> tuple[Parameter, ...] | None:
+    def parameters(self) -> tuple[DeclaredParameter, ...] | None:
         """Its parameters; None if the text of the source does not settle them."""
         return None if self.declaration is None else self.declaration.parameters
 

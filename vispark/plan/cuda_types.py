@@ -36,7 +36,7 @@ _MOST_STEPS = 32
 
 
 @dataclass(frozen=True)
-class Structure:
+class CudaStructure:
     """Memory layout of a structure: offset and dtype of each number in it, and its size and alignment in bytes."""
 
     numbers: tuple[tuple[int, str], ...]
@@ -44,7 +44,7 @@ class Structure:
     alignment: int
 
     @classmethod
-    def of_members(cls, members: Sequence[tuple[Structure, int]]) -> Structure:
+    def of_members(cls, members: Sequence[tuple[CudaStructure, int]]) -> CudaStructure:
         """Lay members out one behind the other as C does; each is repeated so many times."""
         numbers: list[tuple[int, str]] = []
         end, alignment = 0, 1
@@ -57,7 +57,7 @@ class Structure:
         return cls(tuple(numbers), -(-end // alignment) * alignment, alignment)
 
     @classmethod
-    def of_dtype(cls, dtype: np.dtype) -> Structure:
+    def of_dtype(cls, dtype: np.dtype) -> CudaStructure:
         """Read the layout of a NumPy dtype."""
         return cls(tuple(_numbers(dtype, 0)), dtype.itemsize, dtype.alignment)
 
@@ -89,7 +89,7 @@ def _numbers(dtype: np.dtype, start: int) -> Iterator[tuple[int, str]]:
         yield start, dtype.str
 
 
-def _vectors() -> dict[str, Structure]:
+def _vectors() -> dict[str, CudaStructure]:
     """CUDA's vector types."""
     aligned = {"char": (1, 2, 1, 4), "short": (2, 4, 2, 8), "int": (4, 8, 4, 16), "long": (8, 16, 8, 16),
                "longlong": (8, 16, 8, 16), "float": (4, 8, 4, 16), "double": (8, 16, 8, 16)}
@@ -102,7 +102,7 @@ def _vectors() -> dict[str, Structure]:
             size = np.dtype(dtype).itemsize
             for count, alignment in enumerate(alignments, 1):
                 numbers = tuple((place * size, dtype) for place in range(count))
-                found[f"{prefix}{name}{count}"] = Structure(numbers, count * size, alignment)
+                found[f"{prefix}{name}{count}"] = CudaStructure(numbers, count * size, alignment)
     found["dim3"] = found["uint3"]
     found["cuFloatComplex"] = found["cuComplex"] = found["float2"]
     found["cuDoubleComplex"] = found["double2"]
@@ -110,7 +110,7 @@ def _vectors() -> dict[str, Structure]:
 
 
 _STRUCTURES = _vectors()
-_POINTER = Structure(((0, "<u8"),), 8, 8)
+_POINTER = CudaStructure(((0, "<u8"),), 8, 8)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Type:
         How many addresses lead to the value; 0 for the value itself.
     dtypes : tuple of str or None
         The dtypes of that value; None where it is no number, or not known.
-    structure : Structure or None
+    structure : CudaStructure or None
         Its layout where it is a structure.
     known : bool
         Whether the text says what it is; otherwise the compiler is to be asked.
@@ -131,7 +131,7 @@ class Type:
 
     depth: int
     dtypes: tuple[str, ...] | None
-    structure: Structure | None
+    structure: CudaStructure | None
     known: bool
     constant: bool
 
@@ -159,7 +159,7 @@ class Types:
         #: The text of a type by its other names; None where there are several.
         self._aliases: dict[str, str | None] = {}
         self._bodies: dict[str, str | None] = {}
-        self._structures: dict[str, Structure | None] = {}
+        self._structures: dict[str, CudaStructure | None] = {}
         for name, target in _aliases(text):
             _add(self._aliases, name, target)
         for name, body in _structures(text):
@@ -207,7 +207,7 @@ class Types:
             text = re.sub(rf"(?:\w+\s*::\s*)*\b{re.escape(name)}\b", target.replace("\\", ""), text, count=1)
         return None, False
 
-    def _structure(self, name: str) -> Structure | None:
+    def _structure(self, name: str) -> CudaStructure | None:
         """The layout of a structure of the source, or of CUDA's; None if it is not known."""
         if name not in self._bodies:
             name = name.rpartition("::")[2]
@@ -219,8 +219,8 @@ class Types:
             self._structures[name] = None if body is None else self._laid_out(body)
         return self._structures[name]
 
-    def _laid_out(self, body: str) -> Structure | None:
-        members: list[tuple[Structure, int]] = []
+    def _laid_out(self, body: str) -> CudaStructure | None:
+        members: list[tuple[CudaStructure, int]] = []
         for line in filter(None, map(str.strip, body.split(";"))):
             kind, *others = line.split(",")
             first = re.fullmatch(r"(.*?)(\**\s*\w+\s*(?:\[[^\]]*\]\s*)*)", kind.strip(), re.DOTALL)
@@ -234,11 +234,11 @@ class Types:
                 if member is None or not all(number.isdecimal() for number in numbers):
                     return None
                 members.append((member, int(np.prod([int(number) for number in numbers], initial=1))))
-        return Structure.of_members(members) if members else None
+        return CudaStructure.of_members(members) if members else None
 
 
-def _number(dtypes: tuple[str, ...] | None) -> Structure | None:
-    return Structure.of_dtype(np.dtype(dtypes[0])) if dtypes else None
+def _number(dtypes: tuple[str, ...] | None) -> CudaStructure | None:
+    return CudaStructure.of_dtype(np.dtype(dtypes[0])) if dtypes else None
 
 
 def _add(table: dict[str, str | None], name: str, value: str | None) -> None:

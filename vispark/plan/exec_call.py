@@ -17,15 +17,24 @@ from typing import Any
 import numpy as np
 
 from gpu_worker.protocol.errors import LaunchError
-from gpu_worker.protocol.messages import Argument, Array, Field, In, Launch, Out, Scalar, Signature, Value
+from gpu_worker.protocol.messages import (
+    Argument,
+    ArrayArgument,
+    Field,
+    In,
+    Launch,
+    Out,
+    ScalarArgument,
+    Signature,
+    Value,
+)
 from gpu_worker.protocol.payload import field_bytes
 from vispark._utils.bounded import cached
 from vispark._utils.closures import UserFunction, capture
 from vispark.plan.argument_checks import checks
 from vispark.plan.arguments import Given, as_parameter, check_elements, extent_value, taken
-from vispark.plan.cuda_source import ArrayValue, Kernel, Kernels, Parameter, device_dtype
-from vispark.plan.slots import Given as Passed
-from vispark.plan.slots import SlotTable
+from vispark.plan.cuda_source import ArrayValue, DeclaredParameter, Kernel, Kernels, device_dtype
+from vispark.plan.slots import ArgumentRef, SlotTable
 from vispark.plan.symbols import IN, OUT, BlockView, ExtentExpression, InSymbol, OutSymbol
 
 __all__ = ["IN", "OUT", "BlockView", "ExecSpec", "record_exec", "resolve"]
@@ -92,18 +101,19 @@ class ExecSpec:
         """The same without the arguments' values, which no launch depends on: hashable, equal by content."""
         return replace(self, arguments=tuple(
             replace(given, data=b"") if isinstance(given, ArrayValue) else
-            Scalar(given.dtype, b"") if isinstance(given, Scalar) else given for given in self.arguments))
+            ScalarArgument(given.dtype, b"") if isinstance(given, ScalarArgument) else given
+                                             for given in self.arguments))
 
     def shape_key(self) -> Hashable:
         """What of a call a plan depends on: all but the arguments' values."""
         arguments = tuple([(given.dtype, given.shape) if isinstance(given, ArrayValue) else
-                           given.dtype if isinstance(given, Scalar) else given for given in self.arguments])
+                           given.dtype if isinstance(given, ScalarArgument) else given for given in self.arguments])
         return self.kernel, arguments, self.out, self.grid, self.block, self.shared, self.label, self.init
 
     def value(self, number: int) -> ArrayValue:
         """The argument of a number, which is an array or a scalar."""
         given = self.arguments[number]
-        if isinstance(given, Scalar):
+        if isinstance(given, ScalarArgument):
             return ArrayValue(given.dtype, (), given.value)
         assert isinstance(given, ArrayValue)
         return given
@@ -293,7 +303,7 @@ class _Geometry:
     grid: tuple[int, ...]
     block: tuple[int, ...]
     shared: int
-    arguments: tuple[In | Out | Scalar | ArrayValue | None, ...]
+    arguments: tuple[In | Out | ScalarArgument | ArrayValue | None, ...]
     outputs: tuple[Field, ...]
     initial: tuple[bytes, ...]
     result: Signature
@@ -334,7 +344,7 @@ def resolve(spec: ExecSpec, signature: Signature, slots: SlotTable, position: in
     except LaunchError as error:
         detail = f"{error.detail}\n" * bool(error.detail) + f"  called at {spec.where}"
         raise LaunchError(error.message, error.place, detail).at(operation=spec.label) from error.__cause__
-    arguments = tuple(_argument(given, settled, slots, Passed(position, "argument", number))
+    arguments = tuple(_argument(given, settled, slots, ArgumentRef(position, "argument", number))
                       for number, (given, settled) in enumerate(zip(spec.arguments, geometry.arguments, strict=True)))
     launch = Launch(geometry.grid, geometry.block, geometry.shared, arguments, geometry.outputs,
                     initial=geometry.initial)
@@ -347,14 +357,14 @@ def compiler_checks(spec: ExecSpec, signature: Signature) -> str:
     return checks(spec.kernel, spec.arguments, geometry.arguments, signature, geometry.outputs)
 
 
-def _argument(given: Given, settled: Any, slots: SlotTable, origin: Passed) -> Argument:
+def _argument(given: Given, settled: Any, slots: SlotTable, origin: ArgumentRef) -> Argument:
     """An argument of the launch: what the block settles belongs to the plan, what the call was given to the pass."""
     if isinstance(settled, ArrayValue):
-        return Array(slots.slot(settled))
+        return ArrayArgument(slots.slot(settled))
     if settled is not None:
         argument: Argument = settled
         return argument
-    return Array(slots.slot(origin)) if isinstance(given, ArrayValue) else Value(slots.slot(origin))
+    return ArrayArgument(slots.slot(origin)) if isinstance(given, ArrayValue) else Value(slots.slot(origin))
 
 
 @cached(entries=1024)
@@ -476,7 +486,7 @@ def _outputs_like_input(written: tuple[str, ...], view: BlockView) -> Iterator[F
 
 
 def _settled_arguments(spec: ExecSpec, view: BlockView,
-                       outputs: tuple[Field, ...]) -> Iterator[In | Out | Scalar | ArrayValue | None]:
+                       outputs: tuple[Field, ...]) -> Iterator[In | Out | ScalarArgument | ArrayValue | None]:
     parameters = spec.kernel.parameters or (None,) * len(spec.arguments)
     dtypes = {output.name: output.dtype for output in outputs}
     for number, (given, parameter) in enumerate(zip(spec.arguments, parameters, strict=True), 1):
@@ -498,10 +508,10 @@ def _settled_arguments(spec: ExecSpec, view: BlockView,
             yield None
 
 
-def _function_argument(given: UserFunction, view: BlockView, parameter: Parameter | None,
-                       what: str) -> Scalar | ArrayValue:
+def _function_argument(given: UserFunction, view: BlockView, parameter: DeclaredParameter | None,
+                       what: str) -> ScalarArgument | ArrayValue:
     def check(value: object) -> Any:
         return as_parameter(value, parameter, what)
 
-    settled: Scalar | ArrayValue = _value(what, given, view, check)
+    settled: ScalarArgument | ArrayValue = _value(what, given, view, check)
     return settled

@@ -14,7 +14,7 @@ import numpy as np
 from vispark.errors import PlanError
 from vispark.plan.cuda_source import ArrayValue
 from vispark.plan.map_call import MapSpec, record_map
-from vispark.plan.slots import Given
+from vispark.plan.slots import ArgumentRef
 from vispark.translate.ir.nodes import Constant
 
 #: How often to look for NaN and infinities where nothing is said of it but that it should be done.
@@ -94,7 +94,7 @@ class LoopSpec:
         """The same without the arguments' values."""
         return self.phases_key, self.steps, self.counted, self.until, self.every, self.check
 
-    def value(self, origin: Given) -> ArrayValue:
+    def value(self, origin: ArgumentRef) -> ArrayValue:
         """An argument or a capture, those of all phases numbered one behind the other; or how many steps came before.
         """
         if origin.kind == "done":

@@ -13,13 +13,13 @@ import numpy as np
 
 from gpu_worker.protocol.fast_init import filled
 from gpu_worker.protocol.messages import (
+    Accumulators,
     Argument,
-    Array,
+    ArrayArgument,
     Field,
     In,
     Launch,
     Out,
-    Partial,
     Preparation,
     Signature,
     Value,
@@ -27,12 +27,10 @@ from gpu_worker.protocol.messages import (
 from vispark._utils.lazy import LazyModule
 from vispark.errors import LaunchError, MeaningWarning, Place, PlanError
 from vispark.plan.cuda_source import ArrayValue, Kernels
-from vispark.plan.slots import Given, ModuleTable, SlotTable
-from vispark.records import Layout
-from vispark.translate import Field as ElementField
-from vispark.translate import Function, Parameter, Record
-from vispark.translate.codegen.scalar.interface import ROOM, TableKernel
-from vispark.translate.codegen.scalar.interface import Call as FusedCall
+from vispark.plan.slots import ArgumentRef, ModuleTable, SlotTable
+from vispark.records import RecordLayout
+from vispark.translate import ElementField, ElementSpec, Function, KernelParameter
+from vispark.translate.codegen.scalar.interface import ROOM, TableKernel, TracedCall
 from vispark.translate.frontend import index_faults
 from vispark.translate.frontend.meaning import same_by_rows, takes_pair_apart
 from vispark.translate.frontend.python_numbers import meaning_of_numbers
@@ -103,7 +101,7 @@ class MapSpec:
         """What the function took from around it, by value."""
         return tuple([capture.value for capture in self.function.captures])
 
-    def value(self, origin: Given) -> ArrayValue:
+    def value(self, origin: ArgumentRef) -> ArrayValue:
         """An argument or a capture."""
         found = self.arguments[origin.number] if origin.kind == "argument" else \
             self.function.captures[origin.number].value
@@ -141,21 +139,22 @@ class Mapped:
     ----------
     kernel : TableKernel
         Its source, and how it is launched.
-    settled : frozenset of Given
+    settled : frozenset of ArgumentRef
         The Python ints, bools and infinities whose values the kernel has compiled in, or does not need.
     whole : bool
         Whether it takes each block as one element.
     """
 
     kernel: TableKernel
-    settled: frozenset[Given]
+    settled: frozenset[ArgumentRef]
     whole: bool = False
 
 
 Call = tuple[int, MapSpec]
 
 
-def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *, wanted: frozenset[str] | None = None,
+def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signature, *, wanted: frozenset[str]
+                 | None = None,
                  folding: Folding | None = None, room: int = ROOM) -> Mapped:
     """What calls, each with its position in the chain, mean for blocks of one layout and signature.
 
@@ -179,7 +178,7 @@ def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *,
     if not whole:
         leading(calls[0][1], signature)
     try:
-        kernel = fusion.fuse([FusedCall(spec.function, spec.values) for _, spec in calls],
+        kernel = fusion.fuse([TracedCall(spec.function, spec.values) for _, spec in calls],
                              _record(layout.kind, signature, whole), wanted=wanted, folding=folding, room=room)
     except TranslationError as error:
         if hint := _hint(layout, signature, whole):
@@ -187,14 +186,14 @@ def resolve_maps(calls: Sequence[Call], layout: Layout, signature: Signature, *,
         raise
     _warn(calls[0][1], layout, signature, whole)
     passed = {origin for origin in _origins(kernel, calls) if origin is not None}
-    compiled = {Given(position, kind, number) for position, spec in calls
+    compiled = {ArgumentRef(position, kind, number) for position, spec in calls
              for kind, values in (("argument", spec.arguments), ("capture", spec.captured))
              for number, value in enumerate(values) if value.weak and (
                  np.dtype(value.dtype).kind in "bi" or (not value.shape and value.number in (math.inf, -math.inf)))}
     return Mapped(kernel, frozenset(compiled - passed), whole)
 
 
-def _warn(spec: MapSpec, layout: Layout, signature: Signature, whole: bool) -> None:
+def _warn(spec: MapSpec, layout: RecordLayout, signature: Signature, whole: bool) -> None:
     """Warn, once a place, of a function that may mean something else where ``map`` gives it the record."""
     definition = spec.function.definition
     if spec.of or whole or layout.kind == "grid":
@@ -228,7 +227,7 @@ def _shapes(signature: Signature) -> str:
     return " and ".join(dict.fromkeys(str(each.shape) for each in signature.fields))
 
 
-def _hint(layout: Layout, signature: Signature, whole: bool) -> str:
+def _hint(layout: RecordLayout, signature: Signature, whole: bool) -> str:
     """What to say of the records where a function does not fit them."""
     if layout.kind == "blocks" and not whole:
         return (f"The records are arrays of shape {_shapes(signature)}, and the function gets their rows; "
@@ -255,7 +254,7 @@ def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], s
     kernel, label = mapped.kernel, label_of(calls)
     arguments = tuple([_argument(parameter, origin, slots, names or {})
                        for parameter, origin in zip(kernel.parameters, _origins(kernel, calls), strict=True)])
-    partials = tuple([Partial(each.field, each.operator, each.accumulator, each.width, each.guard)
+    partials = tuple([Accumulators(each.field, each.operator, each.accumulator, each.width, each.guard)
                       for each in kernel.accumulated])
     return Launch((), (kernel.block,), kernel.shared, arguments, tuple(outputs), kernel.merge and not partials,
                   modules.add(_generated(kernel.source, label)), kernel.name, keyless, kernel.tile, kernel.waves,
@@ -278,7 +277,7 @@ def outputs_of(mapped: Mapped, before: Signature) -> tuple[Field, ...]:
     return tuple([Field(each.name, np.dtype(each.dtype).str, (*stack, *each.shape)) for each in mapped.kernel.outputs])
 
 
-def after_map(mapped: Mapped, layout: Layout, signature: Signature) -> tuple[Signature, Layout]:
+def after_map(mapped: Mapped, layout: RecordLayout, signature: Signature) -> tuple[Signature, RecordLayout]:
     """What blocks, and their layout, become by one call."""
     kernel, outputs = mapped.kernel, outputs_of(mapped, signature)
     fields = {each.name: each for each in signature.fields} if kernel.merge else {}
@@ -296,13 +295,13 @@ def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
     return (kept | given) == {each.name: each for each in after.fields}
 
 
-def not_alike(calls: Sequence[Call], before: Sequence[tuple[Layout, Signature | None]],
+def not_alike(calls: Sequence[Call], before: Sequence[tuple[RecordLayout, Signature | None]],
               inside: int | None) -> int | None:
     """Where a step must end, as calls behind each other are of whole blocks and of their rows; None where it need not.
 
     Parameters
     ----------
-    before : sequence of (Layout, Signature)
+    before : sequence of (RecordLayout, Signature)
         What blocks are before each call.
     inside : int or None
         The position of the fold of their rows behind them, if there is one.
@@ -313,10 +312,10 @@ def not_alike(calls: Sequence[Call], before: Sequence[tuple[Layout, Signature | 
     return inside if other is None and any(whole for _, whole in wholes) else other
 
 
-def remark(spec: MapSpec, layout: Layout, signature: Signature, room: int) -> str:
+def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, room: int) -> str:
     """Why the nearest centres that a call gives are no matrix work; empty if it gives none."""
     record = _record(layout.kind, signature, takes_whole(spec, layout, signature))
-    return two_pass.why_by_rows(FusedCall(spec.function, spec.values), record, room)
+    return two_pass.why_by_rows(TracedCall(spec.function, spec.values), record, room)
 
 
 def is_pair(kernel: TableKernel) -> bool:
@@ -340,7 +339,7 @@ def leading(spec: MapSpec, signature: Signature) -> int:
     return extents.pop()[0]
 
 
-def takes_whole(spec: MapSpec, layout: Layout, signature: Signature) -> bool:
+def takes_whole(spec: MapSpec, layout: RecordLayout, signature: Signature) -> bool:
     """Whether a call takes each block as one element.
 
     Raises
@@ -359,26 +358,27 @@ def takes_whole(spec: MapSpec, layout: Layout, signature: Signature) -> bool:
     return spec.of in ("record", "value") or not any(each.shape for each in signature.fields)
 
 
-def _record(kind: str, signature: Signature, whole: bool) -> Record:
-    return Record(tuple(ElementField(each.name, each.dtype, each.shape if whole else each.shape[1:])
-                        for each in signature.fields), kind)
+def _record(kind: str, signature: Signature, whole: bool) -> ElementSpec:
+    return ElementSpec(tuple(ElementField(each.name, each.dtype, each.shape if whole else each.shape[1:])
+                             for each in signature.fields), kind)
 
 
-def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[Given | None]:
+def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[ArgumentRef | None]:
     """Where each parameter's value comes from; the kernel numbers those of all calls one behind the other."""
-    every = {"argument": [Given(position, "argument", number) for position, spec in calls
+    every = {"argument": [ArgumentRef(position, "argument", number) for position, spec in calls
                           for number in range(len(spec.arguments))],
-             "capture": [Given(position, "capture", number) for position, spec in calls
+             "capture": [ArgumentRef(position, "capture", number) for position, spec in calls
                          for number in range(len(spec.captured))]}
     return [every[parameter.kind][parameter.number] if parameter.kind in every else None
             for parameter in kernel.parameters]
 
 
-def _argument(parameter: Parameter, origin: Given | None, slots: SlotTable, names: Mapping[str, str]) -> Argument:
+def _argument(parameter: KernelParameter, origin: ArgumentRef | None, slots: SlotTable,
+              names: Mapping[str, str]) -> Argument:
     if origin is None:
         name = names.get(parameter.name, parameter.name)
         return In(parameter.name) if parameter.kind == "input" else Out(name)
-    return Array(slots.slot(origin)) if parameter.pointer else Value(slots.slot(origin))
+    return ArrayArgument(slots.slot(origin)) if parameter.pointer else Value(slots.slot(origin))
 
 
 @functools.lru_cache(maxsize=512)

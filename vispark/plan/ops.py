@@ -19,7 +19,7 @@ from vispark.plan.loop_call import LoopSpec, reaches_out
 from vispark.plan.map_call import MapSpec
 
 
-class Recorded:
+class RecordedOperation:
     """An operation as it was recorded: frozen, equal by content."""
 
     @property
@@ -29,7 +29,7 @@ class Recorded:
 
 
 @dataclass(frozen=True)
-class Send(Recorded):
+class Send(RecordedOperation):
     """Records into the worker's host memory."""
 
     def __str__(self) -> str:
@@ -37,7 +37,7 @@ class Send(Recorded):
 
 
 @dataclass(frozen=True)
-class ToDevice(Recorded):
+class ToDevice(RecordedOperation):
     """From the worker's host memory to the device."""
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class ToDevice(Recorded):
 
 
 @dataclass(frozen=True)
-class ToHost(Recorded):
+class ToHost(RecordedOperation):
     """From the device to the worker's host memory."""
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class ToHost(Recorded):
 
 
 @dataclass(frozen=True)
-class Exec(Recorded):
+class Exec(RecordedOperation):
     """A kernel on every block."""
 
     spec: ExecSpec
@@ -68,7 +68,7 @@ class Exec(Recorded):
 
 
 @dataclass(frozen=True)
-class Map(Recorded):
+class Map(RecordedOperation):
     """A translated Python function on every element."""
 
     spec: MapSpec
@@ -83,7 +83,7 @@ class Map(Recorded):
 
 
 @dataclass(frozen=True)
-class FoldInside(Recorded):
+class FoldInside(RecordedOperation):
     """Each record folded along its leading axis."""
 
     spec: FoldSpec
@@ -98,7 +98,7 @@ class FoldInside(Recorded):
 
 
 @dataclass(frozen=True)
-class Keys(Recorded):
+class Keys(RecordedOperation):
     """The keys of pairs."""
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Keys(Recorded):
 
 
 @dataclass(frozen=True)
-class Values(Recorded):
+class Values(RecordedOperation):
     """The values of pairs."""
 
     def __str__(self) -> str:
@@ -114,7 +114,7 @@ class Values(Recorded):
 
 
 @dataclass(frozen=True)
-class HaloAppend(Recorded):
+class HaloAppend(RecordedOperation):
     """The blocks of a grid with their neighbours' cells around them."""
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class HaloAppend(Recorded):
 
 
 @dataclass(frozen=True)
-class Iterate(Recorded):
+class Iterate(RecordedOperation):
     """Steps of exchanges and stencils on a grid."""
 
     spec: LoopSpec
@@ -137,7 +137,7 @@ class Iterate(Recorded):
 
 
 @dataclass(frozen=True)
-class Window(Recorded):
+class Window(RecordedOperation):
     """Of a grid's blocks the cells in a window: from, up to (without) and every so many along each axis."""
 
     starts: tuple[int, ...]
@@ -158,7 +158,7 @@ Op = Send | ToDevice | ToHost | Exec | Map | FoldInside | Keys | Values | HaloAp
 
 
 @dataclass(frozen=True)
-class Cached:
+class DatasetId:
     """A number under which workers hold a node's content, and what to call it."""
 
     number: int
@@ -170,12 +170,12 @@ class Cached:
 
 @filled
 @dataclass(frozen=True)
-class Node:
+class PlanNode:
     """One operation of a chain, where its result is kept if it is, and the snapshot that was begun of it."""
 
     op: Op
-    cached: Cached | None = None
-    saved: Cached | None = field(default=None, compare=False)
+    cached: DatasetId | None = None
+    saved: DatasetId | None = field(default=None, compare=False)
 
     @property
     def place(self) -> str:
@@ -183,17 +183,17 @@ class Node:
         return "host" if isinstance(self.op, Send | ToHost) else "device"
 
 
-Chain = tuple[Node, ...]
+LogicalPlan = tuple[PlanNode, ...]
 
 
 #: A whole chain, in short: nodes, and how many times they come, from the send on.
-Past = tuple[tuple[Chain, int], ...]
+CompressedLineage = tuple[tuple[LogicalPlan, int], ...]
 
 
-class Trail(Protocol):
+class LineageWalker(Protocol):
     """The way back from a result: gives the chain up to it."""
 
-    def __call__(self, is_enough: Callable[[Node], bool] | None = None, /) -> Chain:
+    def __call__(self, is_enough: Callable[[PlanNode], bool] | None = None, /) -> LogicalPlan:
         """From the send on; or from the last node on of which it is said that this is enough, and from before that as
         far as it says where the result lies. Nodes are asked about from the last one back, and none before that one.
         """
@@ -221,7 +221,7 @@ class Lineage:
     ops: tuple[Op, ...]
     before: Lineage | None = None
     times: int = 1
-    saved: Cached | None = None
+    saved: DatasetId | None = None
     #: Whether an operation, or one before these, takes neighbours' cells.
     reaches: bool = field(init=False, compare=False)
 
@@ -229,8 +229,8 @@ class Lineage:
         found = any(map(reaches, self.ops)) or (self.before is not None and self.before.reaches)
         object.__setattr__(self, "reaches", found)
 
-    def then(self, ops: tuple[Op, ...], saved: Cached | None = None,
-             is_there: Callable[[Cached], bool] = lambda saved: True) -> Lineage:
+    def then(self, ops: tuple[Op, ...], saved: DatasetId | None = None,
+             is_there: Callable[[DatasetId], bool] = lambda saved: True) -> Lineage:
         """These operations, and others behind them; ``is_there`` says which snapshots are still of use."""
         if saved is None:
             joined = self._joined(ops, 1)
@@ -248,7 +248,7 @@ class Lineage:
                     return replace(self, ops=(Iterate(spec.part(spec.steps + more.steps, spec.done)),))
         return None
 
-    def _short(self, is_there: Callable[[Cached], bool]) -> Lineage:
+    def _short(self, is_there: Callable[[DatasetId], bool]) -> Lineage:
         """The same, with the links joined that were apart for snapshots that are of no more use."""
         links: list[Lineage] = []
         link = self
@@ -262,22 +262,22 @@ class Lineage:
                 or replace(each, before=base, saved=saved)
         return link
 
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[PlanNode]:
         """All operations, with their snapshots, the last one first."""
         link: Lineage | None = self
         while link is not None:
             for _ in range(link.times - 1):
-                yield from [Node(op) for op in reversed(link.ops)]
-            yield from [Node(op) for op in reversed(link.ops[1:])]
-            yield Node(link.ops[0], saved=link.saved)
+                yield from [PlanNode(op) for op in reversed(link.ops)]
+            yield from [PlanNode(op) for op in reversed(link.ops[1:])]
+            yield PlanNode(link.ops[0], saved=link.saved)
             link = link.before
 
-    def past(self) -> Past:
+    def past(self) -> CompressedLineage:
         """The operations in short."""
         found = []
         link: Lineage | None = self
         while link is not None:
-            found.append((tuple([Node(op) for op in link.ops]), link.times))
+            found.append((tuple([PlanNode(op) for op in link.ops]), link.times))
             link = link.before
         return tuple(reversed(found))
 
@@ -288,10 +288,10 @@ class Lineage:
 
 def reaches(op: Op) -> bool:
     """Whether an operation takes neighbours' cells, or has them come."""
-    return isinstance(op, HaloAppend) or needs_neighbours((Node(op),), 0)
+    return isinstance(op, HaloAppend) or needs_neighbours((PlanNode(op),), 0)
 
 
-def place_of(chain: Sequence[Node]) -> str:
+def place_of(chain: Sequence[PlanNode]) -> str:
     """Where the result of a chain lies: "host" or "device"; keys and values stay where they were."""
     for node in reversed(chain):
         if not isinstance(node.op, Keys | Values):
@@ -307,7 +307,7 @@ def has_halos(backwards: Iterable[Op]) -> bool:
     return False
 
 
-def needs_neighbours(chain: Sequence[Node], position: int) -> bool:
+def needs_neighbours(chain: Sequence[PlanNode], position: int) -> bool:
     """Whether a node's partitions can only be computed all together: it needs the halos of a grid's blocks."""
     match chain[position].op:
         case Iterate():
@@ -319,34 +319,34 @@ def needs_neighbours(chain: Sequence[Node], position: int) -> bool:
     return False
 
 
-def together(chain: Sequence[Node], start: Cached | None) -> bool:
+def together(chain: Sequence[PlanNode], start: DatasetId | None) -> bool:
     """Whether what comes after ``start`` in a chain needs neighbours."""
     first = next((index for index, node in enumerate(chain) if start is not None and node.cached == start), 0)
     return any(needs_neighbours(chain, position) for position in range(first + 1, len(chain)))
 
 
-def upto(chain: Chain, wanted: Cached) -> Chain:
+def upto(chain: LogicalPlan, wanted: DatasetId) -> LogicalPlan:
     """The chain up to the node that is kept under a number."""
     return chain[:next(at for at, node in enumerate(chain) if node.cached and node.cached.number == wanted.number) + 1]
 
 
-def is_cut(chain: Chain) -> bool:
+def is_cut(chain: LogicalPlan) -> bool:
     """Whether a chain does not begin with the send."""
     return not isinstance(chain[0].op, Send)
 
 
-def loops(chain: Sequence[Node]) -> bool:
+def loops(chain: Sequence[PlanNode]) -> bool:
     """Whether what comes after the last kept result but one in a chain is a loop of unknown length."""
     start = max((index for index, node in enumerate(chain[:-1]) if node.cached), default=0)
     return any(isinstance(node.op, Iterate) for node in chain[start + 1:])
 
 
-def name_of(chain: Sequence[Node]) -> str:
+def name_of(chain: Sequence[PlanNode]) -> str:
     """What errors call a chain: its first kept result; empty where nothing is kept."""
     return next((str(node.cached) for node in chain if node.cached), "")
 
 
-def verify(chain: Chain) -> Chain:
+def verify(chain: LogicalPlan) -> LogicalPlan:
     """The chain, if it can be run.
 
     Raises
@@ -364,19 +364,19 @@ def verify(chain: Chain) -> Chain:
     return chain
 
 
-def _whole_loops(chain: Sequence[Node]) -> list[Node]:
+def _whole_loops(chain: Sequence[PlanNode]) -> list[PlanNode]:
     """The chain, with the parts of each loop as one operation."""
-    found: list[Node] = []
+    found: list[PlanNode] = []
     for node in chain:
         joined = Lineage((found[-1].op,))._joined((node.op,), 1) if found and not found[-1].cached else None
         if joined is not None and joined.times == 1:
-            found[-1] = Node(joined.ops[0], node.cached)
+            found[-1] = PlanNode(joined.ops[0], node.cached)
         else:
             found.append(node)
     return found
 
 
-def describe(chain: Chain) -> str:
+def describe(chain: LogicalPlan) -> str:
     """The chain, one operation a line, the last one first; those that are done again and again once, with a count."""
     told, place = [], "host"
     for node in _whole_loops(chain):

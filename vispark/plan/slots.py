@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpu_worker.protocol.fast_init import filled
-from gpu_worker.protocol.messages import Constant, Module
+from gpu_worker.protocol.messages import ArgumentValue, Module
 from gpu_worker.protocol.payload import Payload, aligned
-from gpu_worker.protocol.shared import INLINE_BYTES, Loan, Shared
+from gpu_worker.protocol.shared import INLINE_BYTES, BufferLease, Shared
 from vispark.plan.cuda_source import ArrayValue, Kernels
 
 
 @dataclass(frozen=True)
-class Given:
+class ArgumentRef:
     """An argument or a capture of the call at a position of a chain; its value may be another one in each pass."""
 
     position: int
@@ -22,7 +22,7 @@ class Given:
 
 
 #: Where a slot's value comes from: a call, or the plan itself.
-Origin = Given | ArrayValue
+Origin = ArgumentRef | ArrayValue
 
 
 class SlotTable:
@@ -52,22 +52,23 @@ class SlotTable:
 
 @filled
 @dataclass(frozen=True)
-class Values:
+class BoundArguments:
     """The values of one pass, by slot: the smallest travel in the message, the others in the payload."""
 
     values: tuple[ArrayValue, ...]
 
-    def constants(self, offset: int) -> tuple[tuple[Constant, ...], int]:
+    def constants(self, offset: int) -> tuple[tuple[ArgumentValue, ...], int]:
         """The protocol's records, and the bytes of the payload from ``offset`` on that the large values take."""
         if sum([len(value.data) for value in self.values]) <= INLINE_BYTES:
-            return tuple([Constant(value.dtype, value.shape, bytes(value.data), 0) for value in self.values]), 0
+            return tuple([ArgumentValue(value.dtype, value.shape, bytes(value.data), 0) for value in self.values]), 0
         placed = self._placed(offset)
-        records = tuple([Constant(value.dtype, value.shape, b"" if start >= 0 else bytes(value.data), max(start, 0))
+        records = tuple([ArgumentValue(value.dtype, value.shape, b"" if start >= 0 else bytes(value.data),
+                                       max(start, 0))
                          for value, start in zip(self.values, placed, strict=True)])
         last = placed.index(max(placed))
         return records, placed[last] + aligned(len(self.values[last].data)) - offset
 
-    def loan(self) -> Loan | None:
+    def loan(self) -> BufferLease | None:
         """The memory that the only large value was captured into, where :meth:`constants` with offset 0 would place it.
         """
         large: Shared | None = None

@@ -30,7 +30,7 @@ from pyspark import SparkContext
 from gpu_worker.protocol.messages import Times
 from vispark.errors import PlanError
 from vispark.profiling.attribution import shares, tracks
-from vispark.profiling.spark_jobs import Job, Stage, Task, jobs_since, jobs_so_far
+from vispark.profiling.spark_jobs import Job, SparkStage, Task, jobs_since, jobs_so_far
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class Profile:
         with self._lock:
             self._told[stage, partition] = seconds
 
-    def _between(self, what: Job | Stage | Task) -> tuple[float, float]:
+    def _between(self, what: Job | SparkStage | Task) -> tuple[float, float]:
         """From when to when, in seconds from the profile's start."""
         start = min(max(what.start - self.epoch, 0.0), self.total)
         return start, max(start, min(what.end - self.epoch, self.total))
@@ -346,7 +346,7 @@ def leaving(context: SparkContext) -> None:
 
 
 @dataclass
-class Spent:
+class TaskSeconds:
     """Seconds by kind of work of one Spark task."""
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))

@@ -15,7 +15,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkContext
 
-__all__ = ["Job", "Stage", "Task", "jobs_since", "jobs_so_far", "parts_of_task"]
+__all__ = ["Job", "SparkStage", "Task", "jobs_since", "jobs_so_far", "parts_of_task"]
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Stage:
+class SparkStage:
     """A stage that ran, from its first task to its end."""
 
     number: int
@@ -58,7 +58,7 @@ class Job:
     name: str
     start: float
     end: float
-    stages: tuple[Stage, ...]
+    stages: tuple[SparkStage, ...]
     known: bool = True
 
 
@@ -148,7 +148,7 @@ def _jobs(context: SparkContext, first: int, told: Told) -> Iterator[Job]:
     def read(found: Any) -> Any:
         return json.loads(mapper.writeValueAsString(found))
 
-    stages: dict[int, Stage | None] = {}
+    stages: dict[int, SparkStage | None] = {}
     for job in sorted(read(store.jobsList(None)), key=lambda job: job["jobId"]):
         if job["jobId"] >= first and job["submissionTime"]:
             # A stage that an earlier job of these ran is known from there, and does not count twice.
@@ -159,7 +159,7 @@ def _jobs(context: SparkContext, first: int, told: Told) -> Iterator[Job]:
                       tuple([stage for stage in here if stage and stage.tasks]), None not in here)
 
 
-def _stage(store: Any, read: Any, number: int, told: Told) -> Stage | None:
+def _stage(store: Any, read: Any, number: int, told: Told) -> SparkStage | None:
     """A stage as it was last attempted; None where Spark has forgotten it."""
     try:
         found = read(store.lastStageAttempt(number))
@@ -172,7 +172,7 @@ def _stage(store: Any, read: Any, number: int, told: Told) -> Stage | None:
                  for task in read(store.taskList(number, found["attemptId"], _MOST_TASKS)) if task["launchTime"]]
     elif found["numCompleteTasks"]:
         tasks = [_together(found, start, end, told)]
-    return Stage(number, found["name"], start, end, tuple(tasks))
+    return SparkStage(number, found["name"], start, end, tuple(tasks))
 
 
 def _task(stage: int, task: Mapping[str, Any], told: Told) -> Task:

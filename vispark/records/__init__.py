@@ -9,9 +9,9 @@ From two on they are *blocks*: one block for each record.
 """
 
 from vispark.records.keys import Keyring, unpack_keys
-from vispark.records.layout import Layout, Part
+from vispark.records.layout import RecordLayout, RecordPart
 from vispark.records.packing import Packed, pack
 from vispark.records.rows import Rows
 from vispark.records.unpacking import unpack
 
-__all__ = ["Keyring", "Layout", "Packed", "Part", "Rows", "pack", "unpack", "unpack_keys"]
+__all__ = ["Keyring", "Packed", "RecordLayout", "RecordPart", "Rows", "pack", "unpack", "unpack_keys"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.payload import Target
-from vispark.records.layout import PYTHON, Part, held_as
+from vispark.records.layout import PYTHON, RecordPart, held_as
 from vispark.records.validation import ARRAYS, Subject, describe, is_array, is_number, is_pair, mixed, refused
 
 _ROW_ADVICE = "a row holds numbers; for arrays with names use a dict"
@@ -33,7 +33,7 @@ class Column:
     own arrays, all with ``ndim`` dimensions.
     """
 
-    part: Part
+    part: RecordPart
     subject: Subject
     ndim: int
     items: np.ndarray | list[np.ndarray]
@@ -119,7 +119,7 @@ def _column(values: list[Any], name: str, subject: Subject) -> Column:
     if kind in ARRAYS:
         return _arrays(values, name, subject)
     dtype = PYTHON[kind] if kind in PYTHON else values[0].dtype
-    return Column(Part(name, "number", (_type_name(values[0]),)), subject, 0, _numbers(values, dtype, subject))
+    return Column(RecordPart(name, "number", (_type_name(values[0]),)), subject, 0, _numbers(values, dtype, subject))
 
 
 def _check_types(values: list[Any], subject: Subject) -> None:
@@ -174,7 +174,7 @@ def _arrays(values: list[np.ndarray], name: str, subject: Subject) -> Column:
     if len(set(map(attrgetter("dtype"), values))) > 1 or len(set(map(attrgetter("ndim"), values))) > 1:
         index = _first(values, lambda value: (value.dtype, value.ndim) != (first.dtype, first.ndim))
         raise _odd(values, subject, index)
-    part = Part(name, "array", (first.dtype.str,))
+    part = RecordPart(name, "array", (first.dtype.str,))
     if first.ndim:
         return Column(part, subject, first.ndim, values)
     native = first.dtype.newbyteorder("=")
@@ -206,7 +206,7 @@ def _uniform(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Col
         for position in range(width):
             _numbers(list(map(itemgetter(position), values)), held_as(name), _position(subject, position))
         raise
-    return Column(Part("", "tuple", (name,)), subject, 1, array.reshape(len(values), width))
+    return Column(RecordPart("", "tuple", (name,)), subject, 1, array.reshape(len(values), width))
 
 
 def _varied(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Column:
@@ -216,7 +216,7 @@ def _varied(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Colu
     for position, part in enumerate(parts):
         if part.part.form != "number":
             raise refused(part.subject, 0, values[0][position], _ROW_ADVICE)
-    row = Part("", "tuple", tuple(part.part.types[0] for part in parts))
+    row = RecordPart("", "tuple", tuple(part.part.types[0] for part in parts))
     array = np.empty((len(values), width), row.dtype)
     for position, part in enumerate(parts):
         array[:, position] = part.items

@@ -10,7 +10,7 @@ import numpy as np
 from gpu_worker.protocol import codec
 from gpu_worker.protocol.errors import PlanError, ProtocolError
 from gpu_worker.protocol.messages import Field
-from vispark.grid.spec import Description
+from vispark.grid.spec import GridSpec
 
 KINDS = ("elements", "blocks", "grid")
 FORMS = ("number", "array", "tuple")
@@ -28,12 +28,13 @@ NUMERIC = frozenset("?bhilqBHILQefdgFDG")
 
 @functools.lru_cache(maxsize=256)
 def held_as(name: str) -> np.dtype:
-    """The dtype, in native byte order, of values that come back as the type called ``name`` in a :class:`Part`."""
+    """The dtype, in native byte order, of values that come back as the type called ``name`` in a :class:`RecordPart`.
+    """
     return PYTHON[BY_NAME[name]] if name in BY_NAME else np.dtype(name).newbyteorder("=")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecordPart:
     """How one array gives a record, or one of its fields.
 
     Parameters
@@ -56,7 +57,7 @@ class Part:
         """What the array's elements are, in native byte order."""
         return np.result_type(*map(held_as, self.types)) if len(self.types) > 1 else held_as(self.types[0])
 
-    def computed(self) -> Part:
+    def computed(self) -> RecordPart:
         """The part once a kernel has written its values: they need not fit the single types of a tuple any more."""
         if len(self.types) == 1:
             return self
@@ -65,7 +66,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class RecordLayout:
     """How records are rebuilt from arrays. Equal for all partitions whose records are alike, whatever their number.
 
     Parameters
@@ -75,23 +76,23 @@ class Layout:
         record. ``"grid"``: the same, and they are a grid's blocks.
     keyed : bool
         Whether records are (key, value) pairs, of which the blocks hold the values.
-    parts : tuple of Part
+    parts : tuple of RecordPart
         One without a name, or a dict's fields in their order. None for an empty partition.
     tupled : bool
         Whether the values are tuples that ``vmap`` made: parts are named after their places, such as ``"1.0"``.
     only : str
         ``"keys"``: of pairs only the keys are left, and no blocks. ``"0"`` or ``"1"``: of records that are no pairs,
         only this item is wanted. Else empty.
-    grid : Description or None
+    grid : GridSpec or None
         The grid that the blocks are of.
     """
 
     kind: str
     keyed: bool
-    parts: tuple[Part, ...]
+    parts: tuple[RecordPart, ...]
     tupled: bool = False
     only: str = ""
-    grid: Description | None = None
+    grid: GridSpec | None = None
 
     @property
     def named(self) -> bool:
@@ -100,10 +101,10 @@ class Layout:
 
     def encode(self) -> bytes:
         """The layout as msgpack."""
-        return codec.encode(self, Layout)
+        return codec.encode(self, RecordLayout)
 
     @classmethod
-    def decode(cls, data: bytes) -> Layout:
+    def decode(cls, data: bytes) -> RecordLayout:
         """The layout that :meth:`encode` wrote.
 
         Raises
@@ -111,7 +112,7 @@ class Layout:
         ProtocolError
             If ``data`` is no layout.
         """
-        layout: Layout = codec.decode(data, Layout)
+        layout: RecordLayout = codec.decode(data, RecordLayout)
         names = [part.name for part in layout.parts]
         known = layout.kind in KINDS and layout.only in ("", "keys", "0", "1")
         known = known and (layout.grid is None) == (layout.kind != "grid")
@@ -122,7 +123,7 @@ class Layout:
                 raise ProtocolError(f"a layout is not of this version: {part}")
         return layout
 
-    def after(self, outputs: tuple[Field, ...], *, merge: bool, as_input: bool) -> Layout:
+    def after(self, outputs: tuple[Field, ...], *, merge: bool, as_input: bool) -> RecordLayout:
         """The layout of what an ``exec`` makes of records of this layout. The kind stays.
 
         Parameters
@@ -151,7 +152,7 @@ class Layout:
         return replace(self, parts=tuple(written.values()))
 
     def mapped(self, outputs: tuple[tuple[str, str, bool, str], ...], *, tupled: bool, merge: bool,
-               pair: bool, whole: bool = False) -> Layout:
+               pair: bool, whole: bool = False) -> RecordLayout:
         """The layout of what a ``vmap`` makes of records of this layout. The kind stays.
 
         Parameters
@@ -173,20 +174,20 @@ class Layout:
             written = {part.name: part for part in self.parts} | written
         return replace(self, keyed=self.keyed and not pair, parts=tuple(written.values()), tupled=tupled)
 
-    def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> Part:
+    def _mapped(self, name: str, dtype: np.dtype, is_array: bool, number: str, python: bool) -> RecordPart:
         if is_array:
-            return Part(name, "array", (dtype.str,))
-        return Part(name, "number", (number or (_BY_DTYPE.get(dtype, dtype.str) if python else dtype.str),))
+            return RecordPart(name, "array", (dtype.str,))
+        return RecordPart(name, "number", (number or (_BY_DTYPE.get(dtype, dtype.str) if python else dtype.str),))
 
-    def _output(self, field: Field) -> Part:
+    def _output(self, field: Field) -> RecordPart:
         ndim = len(field.shape) - (self.kind == "elements")
-        return Part(field.name, "array" if ndim > 0 else "number", (np.dtype(field.dtype).str,))
+        return RecordPart(field.name, "array" if ndim > 0 else "number", (np.dtype(field.dtype).str,))
 
-    def values(self) -> Layout:
+    def values(self) -> RecordLayout:
         """The layout of the pairs' values alone; a grid's blocks are plain ones without their keys."""
         return replace(self.as_blocks(), keyed=False)
 
-    def as_blocks(self) -> Layout:
+    def as_blocks(self) -> RecordLayout:
         """The same layout, where a grid's blocks are plain ones."""
         return replace(self, kind="blocks", grid=None) if self.kind == "grid" else self
 
@@ -194,7 +195,7 @@ class Layout:
         """Whether the values are tuples with an item of this number."""
         return self.tupled and any(part.name.split(".")[0] == item for part in self.parts)
 
-    def item(self, item: str) -> Layout:
+    def item(self, item: str) -> RecordLayout:
         """The layout of one item of the tuples alone."""
         parts = tuple([replace(part, name=name_in(item, part.name)) for part in self.parts
                        if part.name.split(".")[0] == item])

@@ -12,10 +12,10 @@ from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.messages import Field, Signature
 from gpu_worker.protocol.payload import Payload, Target, aligned, block_bytes, field_offsets
 from vispark.grid.key import BlockKey
-from vispark.grid.spec import Description
+from vispark.grid.spec import GridSpec
 from vispark.records.columns import Column, columns
 from vispark.records.keys import pack_keys
-from vispark.records.layout import Layout
+from vispark.records.layout import RecordLayout
 from vispark.records.rows import Rows
 from vispark.records.validation import Subject, is_pair, mixed
 
@@ -25,7 +25,7 @@ class Packed:
 
     Attributes
     ----------
-    layout : Layout
+    layout : RecordLayout
         How the records are rebuilt.
     count : int
         The number of records.
@@ -41,7 +41,7 @@ class Packed:
         Which of the grid's blocks these are, by number; empty where there is no grid.
     """
 
-    def __init__(self, layout: Layout, count: int, keys: bytes, columns: list[Column],
+    def __init__(self, layout: RecordLayout, count: int, keys: bytes, columns: list[Column],
                  positions: tuple[int, ...] = ()):
         self.layout = layout
         self.positions = positions
@@ -115,10 +115,10 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     if isinstance(records, Rows):
         found = records.columns()
         parts = tuple(column.part for column in found)
-        return Packed(Layout("elements", False, parts), found[0].stacked_shape()[0] if found else 0, b"", found)
+        return Packed(RecordLayout("elements", False, parts), found[0].stacked_shape()[0] if found else 0, b"", found)
     records = list(records)
     if not records:
-        return Packed(Layout("elements", False, ()), 0, b"", [])
+        return Packed(RecordLayout("elements", False, ()), 0, b"", [])
     keyed = is_pair(records[0])
     names = _keys(records) if keyed else []
     keys = pack_keys(names, seal=seal) if keyed else b""
@@ -126,16 +126,16 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
     parts = tuple(column.part for column in found)
     grid = _grid(names, found)
     if grid is not None:
-        return Packed(Layout("grid", keyed, parts, grid=grid), len(records), keys, found,
+        return Packed(RecordLayout("grid", keyed, parts, grid=grid), len(records), keys, found,
                       tuple(key.number for key in names))
     kind = "blocks" if any(column.ndim > 1 for column in found) else "elements"
     if kind == "elements":
         for column in found:
             column.check_stackable()
-    return Packed(Layout(kind, keyed, parts), len(records), keys, found)
+    return Packed(RecordLayout(kind, keyed, parts), len(records), keys, found)
 
 
-def _grid(keys: list[Any], columns: list[Column]) -> Description | None:
+def _grid(keys: list[Any], columns: list[Column]) -> GridSpec | None:
     """The grid that the records are blocks of, by their keys; None where they are something else.
 
     Raises
@@ -145,7 +145,7 @@ def _grid(keys: list[Any], columns: list[Column]) -> Description | None:
     """
     if set(map(type, keys)) != {BlockKey}:
         return None
-    description: Description = keys[0].grid.description
+    description: GridSpec = keys[0].grid.description
     if any(column.part.form != "array" or column.ndim != description.ndim for column in columns):
         return None
     for index, key in enumerate(keys):

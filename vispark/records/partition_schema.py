@@ -10,11 +10,11 @@ import numpy as np
 
 from gpu_worker.protocol.messages import Signature
 from gpu_worker.protocol.payload import field_bytes
-from vispark.records import Keyring, Layout, unpack, unpack_keys
+from vispark.records import Keyring, RecordLayout, unpack, unpack_keys
 
 
 @dataclass(frozen=True)
-class Content:
+class PartitionSchema:
     """What one partition's content looks like.
 
     Attributes
@@ -23,7 +23,7 @@ class Content:
         Its records.
     keys : int
         The bytes of its keys' blob.
-    layout : Layout
+    layout : RecordLayout
         How records are rebuilt.
     signatures : tuple of Signature
         One for each block.
@@ -33,13 +33,13 @@ class Content:
 
     count: int
     keys: int
-    layout: Layout
+    layout: RecordLayout
     signatures: tuple[Signature, ...]
     positions: tuple[int, ...] = ()
 
     @property
     def only(self) -> str:
-        """As :attr:`Layout.only`."""
+        """As :attr:`RecordLayout.only`."""
         return self.layout.only
 
     def records(self, keys: np.ndarray, blocks: Sequence[dict[str, np.ndarray]], keyring: Keyring) -> Iterator:
@@ -54,7 +54,7 @@ class Content:
         """Bytes of the blocks and keys."""
         return self.keys + sum(field_bytes(each) for signature in self.signatures for each in signature.fields)
 
-    def first(self, limit: int) -> Content:
+    def first(self, limit: int) -> PartitionSchema:
         """What the first ``limit`` records look like; pairs come whole."""
         if limit < 0 or limit >= self.count or self.layout.keyed or self.only == "keys":
             return self

@@ -11,13 +11,13 @@ import numpy as np
 from gpu_worker.protocol.errors import RecordError
 from gpu_worker.protocol.payload import Target
 from vispark.records.columns import Column
-from vispark.records.layout import NUMERIC, Part
+from vispark.records.layout import NUMERIC, RecordPart
 from vispark.records.validation import Subject
 
 Given = np.ndarray | Mapping[str, np.ndarray]
 
 
-class _Several(Column):
+class _StackedColumn(Column):
     """A column whose items are arrays of several records each, along their first axes."""
 
     def stacked_shape(self) -> tuple[int, ...]:
@@ -133,7 +133,7 @@ def _described(array: Any) -> str:
 def _column(name: str, parts: list[np.ndarray]) -> Column:
     first = parts[0]
     # The scalars of a big-endian array are native ones.
-    part = Part(name, "array", (first.dtype.str,)) if first.ndim == 2 else \
-        Part(name, "number", (first.dtype.newbyteorder("=").str,))
+    part = RecordPart(name, "array", (first.dtype.str,)) if first.ndim == 2 else \
+        RecordPart(name, "number", (first.dtype.newbyteorder("=").str,))
     subject = Subject(False, f"field {name!r}" if name else "")
-    return _Several(part, subject, first.ndim - 1, [array for array in parts if len(array)])
+    return _StackedColumn(part, subject, first.ndim - 1, [array for array in parts if len(array)])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from vispark.records.layout import BY_NAME, Part
-from vispark.records.partition_schema import Content
+from vispark.records.layout import BY_NAME, RecordPart
+from vispark.records.partition_schema import PartitionSchema
 
 
-def summary(contents: Iterable[Content]) -> str:
+def summary(contents: Iterable[PartitionSchema]) -> str:
     """Return how many records partitions hold, and of which dtype and shape each is.
 
     Examples
@@ -42,7 +42,7 @@ def size(nbytes: int) -> str:
     return f"{number:.3g} {unit}" if number < 1000 else f"{number:.0f} {unit}"
 
 
-def _kinds(content: Content) -> list[str]:
+def _kinds(content: PartitionSchema) -> list[str]:
     """The kinds of the records of a partition, each as its key and its parts' dtypes and shapes."""
     layout = content.layout
     if layout.only == "keys":
@@ -61,7 +61,7 @@ def _kinds(content: Content) -> list[str]:
     return found
 
 
-def _part(part: Part, shape: Sequence[int]) -> str:
+def _part(part: RecordPart, shape: Sequence[int]) -> str:
     """A part's dtype and shape; Python's numbers by their type."""
     kind = part.types[0] if len(part.types) == 1 and part.types[0] in BY_NAME else part.dtype.name
     if part.form == "tuple" and shape:

@@ -11,19 +11,19 @@ import numpy as np
 
 from gpu_worker.protocol.errors import ProtocolError
 from vispark.records.keys import unpack_keys
-from vispark.records.layout import BY_NAME, Layout, Part, held_as
+from vispark.records.layout import BY_NAME, RecordLayout, RecordPart, held_as
 
 #: Elements that become Python objects at a time, so that a large partition never lies twice in memory as objects.
 _CHUNK = 4096
 
 
-def unpack(layout: Layout, count: int, keys: bytes, blocks: Sequence[Mapping[str, np.ndarray]], *,
+def unpack(layout: RecordLayout, count: int, keys: bytes, blocks: Sequence[Mapping[str, np.ndarray]], *,
            open: Callable[[bytes], bytes]) -> Iterator[Any]:
     """The records of a partition.
 
     Parameters
     ----------
-    layout : Layout
+    layout : RecordLayout
         How they are rebuilt.
     count : int
         Their number.
@@ -51,7 +51,7 @@ def unpack(layout: Layout, count: int, keys: bytes, blocks: Sequence[Mapping[str
     return zip(unpack_keys(keys, count, open=open), values, strict=True) if layout.keyed else values
 
 
-def _elements(layout: Layout, count: int, block: Mapping[str, np.ndarray]) -> Iterator[Any]:
+def _elements(layout: RecordLayout, count: int, block: Mapping[str, np.ndarray]) -> Iterator[Any]:
     columns = []
     for part in layout.parts:
         array = _array(part, block)
@@ -66,7 +66,7 @@ def _elements(layout: Layout, count: int, block: Mapping[str, np.ndarray]) -> It
     return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
-def _blocks(layout: Layout, blocks: Sequence[Mapping[str, np.ndarray]]) -> Iterator[Any]:
+def _blocks(layout: RecordLayout, blocks: Sequence[Mapping[str, np.ndarray]]) -> Iterator[Any]:
     for block in blocks:
         record = {part.name: _record(part, _array(part, block)) for part in layout.parts}
         if layout.tupled:
@@ -99,7 +99,7 @@ def _nested(nesting: _Nesting, columns: Sequence[Iterator]) -> Iterator:
     return zip(*[_nested(part, columns) for part in nesting], strict=True)
 
 
-def _array(part: Part, block: Mapping[str, np.ndarray]) -> np.ndarray:
+def _array(part: RecordPart, block: Mapping[str, np.ndarray]) -> np.ndarray:
     if part.name not in block:
         raise ProtocolError(f"{_name(part)} is not in a block with {sorted(block)}")
     array = block[part.name]
@@ -108,18 +108,18 @@ def _array(part: Part, block: Mapping[str, np.ndarray]) -> np.ndarray:
     return array
 
 
-def _name(part: Part) -> str:
+def _name(part: RecordPart) -> str:
     return f"field {part.name!r}" if part.name else "the array of the records"
 
 
-def _record(part: Part, array: np.ndarray) -> object:
+def _record(part: RecordPart, array: np.ndarray) -> object:
     """A record, or its field, from its own array."""
     if part.form == "array":
         return _owned(array, part.types[0])
     return array.item() if part.types[0] in BY_NAME else array[()]
 
 
-def _records(part: Part, array: np.ndarray) -> Iterator[Any]:
+def _records(part: RecordPart, array: np.ndarray) -> Iterator[Any]:
     """Records, or a field of them, from an array that has them along its first axis."""
     if part.form == "tuple":
         return chain.from_iterable(_rows(part.types, chunk) for chunk in _chunks(array))

@@ -39,15 +39,15 @@ from vispark.errors import (
     WorkerError,
     WorkerLost,
 )
-from vispark.lower.executable import Shipment
+from vispark.lower.executable import Invocation
 from vispark.lower.grid import lowering
-from vispark.lower.stages import FETCH, KEEP, Goal
+from vispark.lower.stages import FETCH, KEEP, RequestedOutput
 from vispark.options import Options
 from vispark.plan import ops
-from vispark.plan.ops import Cached, Chain, Past
-from vispark.profiling.profiler import Spent
-from vispark.records import Keyring, Layout, Packed, pack
-from vispark.records.partition_schema import Content
+from vispark.plan.ops import CompressedLineage, DatasetId, LogicalPlan
+from vispark.profiling.profiler import TaskSeconds
+from vispark.records import Keyring, Packed, RecordLayout, pack
+from vispark.records.partition_schema import PartitionSchema
 from vispark.runtime.executor.chunked_upload import PIECES_FROM, Pieces, room
 from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.frontend import index_faults
@@ -91,7 +91,7 @@ class Credentials:
 
 
 @dataclass(frozen=True)
-class Home:
+class WorkerAddress:
     """Where a worker is: its runtime directory, on the machine of this name, which a container has for itself."""
 
     runtime_dir: str
@@ -104,7 +104,7 @@ class Home:
 
 
 @dataclass(frozen=True)
-class Token:
+class PartitionHandle:
     """What stands for a partition in Spark: where its content is, and what it looks like, by VRDD number.
 
     ``seconds`` says what its task spent them on, where that is asked for, ``reach`` where the worker is reached over
@@ -113,9 +113,9 @@ class Token:
     """
 
     partition: int
-    home: Home
+    home: WorkerAddress
     epoch: int
-    contents: dict[int, Content]
+    contents: dict[int, PartitionSchema]
     seconds: dict[str, float] | None = None
     reach: Reach | None = None
     stage: int = 0
@@ -178,7 +178,7 @@ def _executor_process() -> int:
     return parent
 
 
-def blame(client: Client, shipment: Shipment, number: int) -> None:
+def blame(client: Client, shipment: Invocation, number: int) -> None:
     """Raise the error of a kernel of the request ``number`` that ended the worker's process, if one did.
 
     Where the worker could not tell which of several requests it was, one with such a kernel on such a partition.
@@ -194,7 +194,7 @@ def blame(client: Client, shipment: Shipment, number: int) -> None:
         raise error_of(failure)
 
 
-def run(credentials: Credentials, shipment: Shipment, packed: Packed | None = None,
+def run(credentials: Credentials, shipment: Invocation, packed: Packed | None = None,
         runtime_dir: str | None = None) -> tuple[Client, Ran, Data]:
     """Run a plan in the worker of this node, again if the worker is lost.
 
@@ -270,7 +270,7 @@ def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[C
                 raise
 
 
-def _payload(client: Client, shipment: Shipment, packed: Packed | None, offset: int, size: int) -> Payload | None:
+def _payload(client: Client, shipment: Invocation, packed: Packed | None, offset: int, size: int) -> Payload | None:
     """The payload with the records, and behind them, from ``offset`` on, ``size`` bytes of values."""
     if not offset + size and not (packed and packed.signatures):     # blocks may be of no bytes
         return None
@@ -282,7 +282,7 @@ def _payload(client: Client, shipment: Shipment, packed: Packed | None, offset: 
     return payload
 
 
-def _sent_in_pieces(client: Client, shipment: Shipment, packed: Packed, request: Run, offset: int,
+def _sent_in_pieces(client: Client, shipment: Invocation, packed: Packed, request: Run, offset: int,
                     size: int) -> Payload:
     """The payload with keys and values, when the blocks have gone to the worker ahead of it."""
     start, whole = room(offset + size)
@@ -309,20 +309,21 @@ def _addresses() -> tuple[str, ...]:
     return tuple(gpus.addresses) if gpus else ()
 
 
-def _packed(credentials: Credentials, chain: Chain, partition: int, records: Iterable) -> Packed:
+def _packed(credentials: Credentials, chain: LogicalPlan, partition: int, records: Iterable) -> Packed:
     try:
         return pack(records, seal=credentials.keyring.seal)
     except RecordError as error:
         raise error.at(vrdd=ops.name_of(chain), partition=partition, operation="send") from error.__cause__
 
 
-def content_of(packed: Packed) -> Content:
+def content_of(packed: Packed) -> PartitionSchema:
     """What a packed partition looks like."""
-    return Content(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
+    return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
-def _lowered(client: Client, chain: Chain, start: Cached | None, goal: Goal, partition: int, content: Content,
-             devices: Sequence[str] = ()) -> Shipment:
+def _lowered(client: Client, chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, partition: int,
+             content: PartitionSchema,
+             devices: Sequence[str] = ()) -> Invocation:
     """The plan for one partition, with kernels for a client's worker."""
     work = lowering(chain, start, goal, [content], client.room)
     work.add(partition, content)
@@ -335,7 +336,7 @@ _FINAL = RecordError, PlanError, CompileError, NotFinite, OutOfMemory, OptionErr
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedTask:
     """The result of a task where no attempt at it can go well.
 
     Spark has nothing to repeat and nothing to write to its log then.
@@ -355,13 +356,13 @@ class HandingBack:
         try:
             yield from self.function(partition, records)
         except _FINAL as error:
-            yield Refused(error, traceback.format_exc())
+            yield RefusedTask(error, traceback.format_exc())
 
 
 def checked(results: list) -> list:
     """Return what tasks gave, if none of them handed an error back; raise that otherwise."""
     for each in results:
-        if type(each) is Refused:
+        if type(each) is RefusedTask:
             each.error.full_trace = each.trace
             index_faults.tell(each.error)
             raise each.error
@@ -369,15 +370,15 @@ def checked(results: list) -> list:
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadTask:
     """The task that brings a partition into the worker of its node and keeps what the chain says."""
 
     credentials: Credentials
-    chain: Chain
+    chain: LogicalPlan
     profile: bool = False
 
-    def __call__(self, partition: int, records: Iterable) -> Iterator[Token]:
-        spent = Spent()
+    def __call__(self, partition: int, records: Iterable) -> Iterator[PartitionHandle]:
+        spent = TaskSeconds()
         packed = _packed(self.credentials, self.chain, partition, records)
         spent.lap("parse")
         shipment = _lowered(local_client(self.credentials), self.chain, None, KEEP, partition, content_of(packed),
@@ -387,9 +388,9 @@ class Load:
         spent.answered(reply.times)
         kept = {number: contents[partition]
                 for number, contents in zip(shipment.vrdds, shipment.prepared.kept, strict=True)}
-        yield Token(partition, Home(client.runtime_dir, machine()), client.epoch, kept,
-                    dict(spent.seconds) if self.profile else None, client.reach, TaskContext.get().stageId(),
-                    client.room)
+        yield PartitionHandle(partition, WorkerAddress(client.runtime_dir, machine()), client.epoch, kept,
+                              dict(spent.seconds) if self.profile else None, client.reach, TaskContext.get().stageId(),
+                              client.room)
 
 
 def _not_alone(partition: int, what: str = "") -> PartitionMissing:
@@ -407,16 +408,16 @@ class Receive:
 
     Attributes
     ----------
-    chain : Chain
+    chain : LogicalPlan
         From a result on that was held, if one was.
-    past : Past
+    past : CompressedLineage
         All of it, for the case that this is lost.
     """
 
     credentials: Credentials
-    chain: Chain
-    places: dict[int, dict[int, tuple[Home, Content]]]
-    past: Past
+    chain: LogicalPlan
+    places: dict[int, dict[int, tuple[WorkerAddress, PartitionSchema]]]
+    past: CompressedLineage
 
     def __call__(self, partition: int, records: Iterable) -> Iterator:
         for chain in self._chains():
@@ -428,13 +429,13 @@ class Receive:
                                       *self.places.get(cached.number, {}).get(partition, (None, None)))
         return self._from_records(chain, partition, records)
 
-    def _chains(self) -> Iterator[Chain]:
+    def _chains(self) -> Iterator[LogicalPlan]:
         """The chain; once what it begins with is lost, all of it."""
         yield self.chain
         if ops.is_cut(self.chain):
             yield tuple([node for nodes, times in self.past for _ in range(times) for node in nodes])
 
-    def from_token(self, partition: int, tokens: Iterable[Token]) -> Iterator:
+    def from_token(self, partition: int, tokens: Iterable[PartitionHandle]) -> Iterator:
         """Take what is held where a token says.
 
         Raises
@@ -446,8 +447,8 @@ class Receive:
         last = next(node.cached for node in reversed(self.chain) if node.cached)
         return self._from(self.chain, last, partition, token.home, token.contents.get(last.number))
 
-    def _from(self, chain: Chain, start: Cached, partition: int, home: Home | None,
-              content: Content | None = None) -> Iterator:
+    def _from(self, chain: LogicalPlan, start: DatasetId, partition: int, home: WorkerAddress | None,
+              content: PartitionSchema | None = None) -> Iterator:
         """Start from what is held; what it looks like is asked of the worker where it is not known."""
         runtime_dir = home.runtime_dir if home and home.here else None
         if content is None:
@@ -459,38 +460,38 @@ class Receive:
         shipment = _lowered(client, chain, start, FETCH, partition, content)
         return self._records(shipment, run(self.credentials, shipment, runtime_dir=runtime_dir))
 
-    def _from_records(self, chain: Chain, partition: int, records: Iterable) -> Iterator:
+    def _from_records(self, chain: LogicalPlan, partition: int, records: Iterable) -> Iterator:
         packed = _packed(self.credentials, chain, partition, records)
         grid = packed.layout.grid
         if grid is not None and len(packed.positions) < grid.blocks and ops.together(chain, None):
             raise _not_alone(partition)
-        chain = tuple([ops.Node(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
+        chain = tuple([ops.PlanNode(node.op, None if self._elsewhere(node.cached, partition) else node.cached)
                        for node in chain])
         shipment = _lowered(local_client(self.credentials), chain, None, FETCH, partition, content_of(packed),
                             _addresses())
         return self._records(shipment, run(self.credentials, shipment, packed))
 
-    def _elsewhere(self, cached: Cached | None, partition: int) -> bool:
+    def _elsewhere(self, cached: DatasetId | None, partition: int) -> bool:
         return cached is not None and partition in self.places.get(cached.number, {})
 
-    def _records(self, shipment: Shipment, answer: tuple[Client, Ran, Data]) -> Iterator:
+    def _records(self, shipment: Invocation, answer: tuple[Client, Ran, Data]) -> Iterator:
         _, reply, data = answer
         return shipment.prepared.records(reply.outputs[0], data, self.credentials.keyring)
 
 
-def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, Content]:
+def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, PartitionSchema]:
     """What a worker holds of a VRDD, by partition."""
     reply, descriptors = client.request(messages.Describe(client.next_number(), number, tuple(partitions)))
     close_all(descriptors)
     return contents(reply)
 
 
-def contents(reply: messages.Described) -> dict[int, Content]:
+def contents(reply: messages.DescribedVrdd) -> dict[int, PartitionSchema]:
     """The content of the partitions that a worker described."""
-    return {each.partition: Content(each.count, each.keys, _layout(each.layout),
-                                    tuple([reply.signatures[block] for block in each.blocks]), each.positions)
+    return {each.partition: PartitionSchema(each.count, each.keys, _layout(each.layout),
+                                            tuple([reply.signatures[block] for block in each.blocks]), each.positions)
             for each in reply.held}
 
 
 #: Partitions share a few layouts.
-_layout = lru_cache(maxsize=1024)(Layout.decode)
+_layout = lru_cache(maxsize=1024)(RecordLayout.decode)

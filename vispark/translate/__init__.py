@@ -16,13 +16,13 @@ from vispark._utils.lazy import names_of
 
 if TYPE_CHECKING:
     from vispark.translate.codegen.scalar.interface import (
-        Call,
-        Field,
-        Output,
-        Parameter,
-        Record,
-        Structure,
+        ElementField,
+        ElementSpec,
+        KernelOutput,
+        KernelParameter,
+        ResultStructure,
         TableKernel,
+        TracedCall,
     )
     from vispark.translate.frontend.reader import trace
     from vispark.translate.fusion import fuse
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vispark.translate.ir.nodes import Function
     from vispark.translate.kernel import specialise, translate
     from vispark.translate.language.stencil import Stencil, coordinate, extent, stencil
-    from vispark.translate.stencils.chaining import Beyond, Part, parted, specialise_chain, why_not_chained
+    from vispark.translate.stencils.chaining import Beyond, ChainPart, parted, specialise_chain, why_not_chained
     from vispark.translate.stencils.kernel import StencilKernel, specialise_stencil
     from vispark.translate.stencils.time_tiling import Around, specialise_steps, stepped, why_not_stepped
 
@@ -39,18 +39,18 @@ __all__ = [
     "Accumulated",
     "Around",
     "Beyond",
-    "Call",
-    "Field",
+    "ChainPart",
+    "ElementField",
+    "ElementSpec",
     "Folding",
     "Function",
-    "Output",
-    "Parameter",
-    "Part",
-    "Record",
+    "KernelOutput",
+    "KernelParameter",
+    "ResultStructure",
     "Stencil",
     "StencilKernel",
-    "Structure",
     "TableKernel",
+    "TracedCall",
     "TranslationError",
     "coordinate",
     "extent",
@@ -71,7 +71,8 @@ __all__ = [
 # A task that translates nothing imports next to nothing of this package.
 __getattr__, __dir__ = names_of(__name__, {
     "vispark.translate.codegen.scalar.interface": (
-        "Call", "Field", "Output", "Parameter", "Record", "Structure", "TableKernel"),
+        "TracedCall", "ElementField", "KernelOutput", "KernelParameter", "ElementSpec", "ResultStructure",
+                                                   "TableKernel"),
     "vispark.translate.frontend.reader": ("trace",),
     "vispark.translate.fusion": ("fuse",),
     "vispark.translate.ir.errors": ("TranslationError",),
@@ -79,7 +80,7 @@ __getattr__, __dir__ = names_of(__name__, {
     "vispark.translate.ir.nodes": ("Function",),
     "vispark.translate.kernel": ("specialise", "translate"),
     "vispark.translate.language.stencil": ("Stencil", "coordinate", "extent", "stencil"),
-    "vispark.translate.stencils.chaining": ("Beyond", "Part", "parted", "specialise_chain", "why_not_chained"),
+    "vispark.translate.stencils.chaining": ("Beyond", "ChainPart", "parted", "specialise_chain", "why_not_chained"),
     "vispark.translate.stencils.kernel": ("StencilKernel", "specialise_stencil"),
     "vispark.translate.stencils.time_tiling": ("Around", "specialise_steps", "stepped", "why_not_stepped"),
 })

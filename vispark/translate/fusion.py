@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.codegen.scalar.interface import ROOM, Call, Record, TableKernel
+from vispark.translate.codegen.scalar.interface import ROOM, ElementSpec, TableKernel, TracedCall
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.codegen.scalar.writer import Serial
 from vispark.translate.ir.errors import Refusal
@@ -18,8 +18,8 @@ from vispark.translate.ir.source_text import at_definition
 from vispark.translate.ir.types import Scalar
 from vispark.translate.kernels.keyed_fold import KeyedFrame
 from vispark.translate.kernels.row_function import (
+    ArgumentType,
     ChainWriter,
-    Given,
     Link,
     Place,
     RowFunction,
@@ -27,10 +27,10 @@ from vispark.translate.kernels.row_function import (
     links_of,
     values_of,
 )
-from vispark.translate.kernels.row_kernel import Folded, Frame
+from vispark.translate.kernels.row_kernel import AccumulatedField, RowKernel
 from vispark.translate.kernels.schedule import (
     WARP,
-    Cells,
+    KeyCells,
     cells_together,
     keyed_table,
     lanes_for,
@@ -52,16 +52,16 @@ _MULTIPROCESSORS = 132
 _LANES_IN_MEMORY = 4
 
 
-def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None = None,
+def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[str] | None = None,
          folding: Folding | None = None, room: int = ROOM) -> TableKernel:
     """The kernel of a chain of traced functions, for elements and arguments of given dtypes and shapes.
 
     Parameters
     ----------
-    calls : sequence of Call
+    calls : sequence of TracedCall
         The functions with their arguments, in order; what one gives is the next one's element, as it would be with an
         array between them. The arguments' values count only where a Python int shapes the code, as in ``np.zeros(k)``.
-    record : Record
+    record : ElementSpec
         What an element of the first one is.
     wanted : frozenset of str, optional
         The outputs to compute, and to fold where there is a fold, by name; all if left out.
@@ -99,7 +99,7 @@ def fuse(calls: Sequence[Call], record: Record, *, wanted: frozenset[str] | None
 
 
 @functools.lru_cache(maxsize=512)
-def _kernel(links: tuple[Link, ...], record: Record, given: tuple[tuple[Place, Given], ...],
+def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Place, ArgumentType], ...],
             statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None,
             folding: Folding | None, room: int) -> TableKernel:
     """Cached by types: a chain with other values gives the kernel that there is."""
@@ -128,14 +128,14 @@ def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, roo
         function, table = host, table_for(host, 1, every, room)
     if host.products and table.kind != "tiled":
         return None
-    frame = Frame(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
+    frame = RowKernel(f"{function.name}_{'fold' if folding else 'kernel'}", function, host, table, folded)
     return _made(frame, every, float(table.resident) if folding else _WAVES)
 
 
-def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[Folded, ...]:
+def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[AccumulatedField, ...]:
     """The outputs with what is accumulated of each."""
-    return tuple(Folded(port, accumulated(port.parameter.name, Scalar(port.parameter.dtype), port.count,
-                                          folding.fields))
+    return tuple(AccumulatedField(port, accumulated(port.parameter.name, Scalar(port.parameter.dtype), port.count,
+                                                    folding.fields))
                  for port in function.outputs if port.parameter.name != but)
 
 
@@ -143,7 +143,8 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, room: int) -> Tab
     key = next((port for port in host.outputs if port.parameter.name == folding.key), None)
     if key is None or not key.number or Scalar(key.parameter.dtype).kind not in "biu":
         raise Refusal(f"keys to fold by are integers in the field {folding.key!r}, and there is none")
-    folded = tuple(Folded(each.port, tuple(replace(one, width=one.width * folding.groups) for one in each.accumulated))
+    folded = tuple(AccumulatedField(each.port,
+                                    tuple(replace(one, width=one.width * folding.groups) for one in each.accumulated))
                    for each in _folded(host, folding, folding.key))
     keys = of_keys(folding.key, folding.groups)
     every = (*keys, *(one for each in folded for one in each.accumulated))
@@ -157,7 +158,7 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, room: int) -> Tab
         table, place = keyed_table(function, 1 if function is host else lanes, left + 16 * len(every), room)
         if place:
             break
-    cells, sums = Cells(place), tuple(one for each in folded for one in each.accumulated)
+    cells, sums = KeyCells(place), tuple(one for each in folded for one in each.accumulated)
     if all(one.words for one in sums) and not host.products:
         numbers = sum(each.port.count for each in folded)
         table, cells = together(function, table, place, cells_together(keys[0], sums), 8 * sum(
@@ -165,7 +166,7 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, room: int) -> Tab
     if table.shared > usable(room):
         function = host
         table, place = keyed_table(host, 1, left + 16 * len(every), room)
-        cells = Cells(place)
+        cells = KeyCells(place)
     if host.products and table.kind != "tiled":
         return None
     frame = KeyedFrame(f"{function.name}_fold", function, host, table, folded, key=key, groups=folding.groups,
@@ -174,7 +175,7 @@ def _by_key(host: RowFunction, written: Any, folding: Folding, room: int) -> Tab
     return replace(made, preparation=frame.preparation)
 
 
-def _made(frame: Frame, every: tuple[Accumulated, ...], waves: float) -> TableKernel:
+def _made(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> TableKernel:
     function, table = frame.function, frame.table
     parameters = (*(port.parameter for port in frame.ports), *(parameter for _, parameter in function.given))
     return TableKernel(frame.source(), frame.name, function.results, function.structure, function.merge, parameters,

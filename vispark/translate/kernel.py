@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vispark.translate.codegen.scalar.interface import Call, Record, TableKernel
+from vispark.translate.codegen.scalar.interface import ElementSpec, TableKernel, TracedCall
 from vispark.translate.frontend.reader import trace
 from vispark.translate.fusion import fuse
 from vispark.translate.ir.nodes import Function
 
 
-def specialise(function: Function, record: Record, args: Sequence[Any] = ()) -> TableKernel:
+def specialise(function: Function, record: ElementSpec, args: Sequence[Any] = ()) -> TableKernel:
     """The kernel of a traced function for elements and arguments of given dtypes and shapes.
 
     Parameters
     ----------
     function : Function
         What :func:`trace` gave.
-    record : Record
+    record : ElementSpec
         What one element is.
     args : sequence
         The arguments, numbers and arrays.
@@ -39,10 +39,10 @@ def specialise(function: Function, record: Record, args: Sequence[Any] = ()) -> 
     >>> specialise(trace(lambda x, k: k * x, (2.0,)), Record((Field("", "float32"),)), (2.0,)).outputs
     (Output(name='', dtype='float32', shape=(), number=''),)
     """
-    return fuse((Call(function, tuple(args)),), record)
+    return fuse((TracedCall(function, tuple(args)),), record)
 
 
-def translate(fn: Callable[..., Any], *args: Any, record: Record) -> str:
+def translate(fn: Callable[..., Any], *args: Any, record: ElementSpec) -> str:
     """The CUDA C++ that a Python function becomes.
 
     Examples

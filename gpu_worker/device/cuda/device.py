@@ -25,19 +25,19 @@ import numpy as np
 from gpu_worker.device.base import (
     LOADED_KERNELS,
     Buffer,
-    Call,
+    CompiledKernel,
     Device,
     Entry,
     Given,
-    Kernel,
     Memory,
-    Recorded,
+    PackedLaunch,
+    RecordedWork,
     Source,
     Stream,
 )
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda.clock import EventClock, wait_asleep
-from gpu_worker.device.cuda.driver import MISSING, PINNED, Refused, bindings, check, parameter_layout
+from gpu_worker.device.cuda.driver import MISSING, PINNED, DriverError, bindings, check, parameter_layout
 from gpu_worker.device.cuda.graph import Graph
 from gpu_worker.device.cuda.module_globals import variables
 from gpu_worker.device.cuda.nvrtc import INSTALL, Cubin, architecture, compile_cubin, cubin_key, nvrtc_version
@@ -118,7 +118,7 @@ class CudaBuffer(Buffer):
         self.home = home
 
 
-class CudaKernel(Kernel):
+class CudaKernel(CompiledKernel):
     """A function of a loaded module, what it takes, and what its launches may ask for."""
 
     def __init__(self, device: CudaDevice, source: Source, name: str, function: Any, parameters: Parameters):
@@ -387,7 +387,7 @@ class CudaDevice(Device):
                 pycuda_driver.memcpy_htod_async(address, data, self._home.native)
         self._home.native.synchronize()
 
-    def check(self, call: Call) -> None:
+    def check(self, call: PackedLaunch) -> None:
         kernel = call.kernel
         wanted = call.grid, call.block, call.shared
         if wanted == kernel.checked:
@@ -404,7 +404,7 @@ class CudaDevice(Device):
     def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
         return kernel.parameters.pack(arguments)
 
-    def start(self, call: Call, *, stream: Any) -> None:
+    def start(self, call: PackedLaunch, *, stream: Any) -> None:
         with self._active, stream.clock:
             # The entry below PyCUDA's prepared calls: those format the arguments once more and set the block's shape
             # by a call that CUDA has deprecated.
@@ -414,7 +414,7 @@ class CudaDevice(Device):
         return self.multiprocessors * self._multiprocessor.resident(threads, kernel.registers,
                                                                     kernel.static_shared + shared)
 
-    def recorded(self, entries: Sequence[Entry], *, stream: Any) -> Recorded:
+    def recorded(self, entries: Sequence[Entry], *, stream: Any) -> RecordedWork:
         return Graph(self, stream, entries)
 
     def mark(self, *, stream: Any) -> int:
@@ -535,7 +535,7 @@ class _Active:
                 pycuda_driver.Context.pop()
             except pycuda_driver.Error as failed:
                 error = failed if error is None else error
-        if isinstance(error, (pycuda_driver.Error, Refused)):
+        if isinstance(error, (pycuda_driver.Error, DriverError)):
             raise device.translated(error) from error
 
 

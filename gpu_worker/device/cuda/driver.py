@@ -20,7 +20,7 @@ except ImportError as _error:
 log = logging.getLogger(__name__)
 
 
-class Refused(Exception):
+class DriverError(Exception):
     """A call through cuda-bindings that did not succeed; ``code`` is the name of CUDA's error."""
 
     def __init__(self, code: str, words: str):
@@ -36,7 +36,7 @@ def check(outcome: tuple) -> Any:
     status, *values = outcome
     if status != bindings.CUresult.CUDA_SUCCESS:
         words = bindings.cuGetErrorString(status)[1]
-        raise Refused(status.name, words.decode() if words else "no words")
+        raise DriverError(status.name, words.decode() if words else "no words")
     return values[0] if values else None
 
 

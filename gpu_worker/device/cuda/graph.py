@@ -6,14 +6,14 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from gpu_worker.device.base import Entry, Recorded
+from gpu_worker.device.base import Entry, RecordedWork
 from gpu_worker.device.cuda.driver import bindings, check
 from gpu_worker.protocol.errors import LaunchError
 
 log = logging.getLogger(__name__)
 
 
-class Graph(Recorded):
+class Graph(RecordedWork):
     """Recorded work as a CUDA graph: one launch for all of it.
 
     The graph has the values that the work had first; with others it is enqueued piece by piece.

@@ -23,7 +23,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gpu_worker.device.base import LOADED_KERNELS, Buffer, Call, Device, Given, Kernel, Memory, Source, Stream
+from gpu_worker.device.base import (
+    LOADED_KERNELS,
+    Buffer,
+    CompiledKernel,
+    Device,
+    Given,
+    Memory,
+    PackedLaunch,
+    Source,
+    Stream,
+)
 from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.host.compiler import SHARED_BYTES, Compiler
 from gpu_worker.device.host.memory import HostMemory
@@ -45,24 +55,25 @@ class _Symbol(ctypes.Structure):
     _fields_: ClassVar = [("address", ctypes.c_void_p), ("nbytes", ctypes.c_ulonglong)]
 
 
-class _Range(ctypes.Structure):
+class _AddressRange(ctypes.Structure):
     _fields_: ClassVar = [("start", ctypes.c_ulonglong), ("end", ctypes.c_ulonglong)]
 
 
 class _Bounds(ctypes.Structure):
     """What interface.h calls so: a launch's buffers, and the first access that missed them."""
 
-    _fields_: ClassVar = [("count", ctypes.c_ulonglong), ("ranges", ctypes.POINTER(_Range)),
+    _fields_: ClassVar = [("count", ctypes.c_ulonglong), ("ranges", ctypes.POINTER(_AddressRange)),
                           *[(name, ctypes.c_ulonglong) for name in ("gap", "buffer", "address", "size")],
                           ("taken", ctypes.c_uint), ("write", ctypes.c_uint), ("place", ctypes.c_uint * 6)]
 
     @classmethod
-    def of(cls, call: Call) -> _Bounds:
+    def of(cls, call: PackedLaunch) -> _Bounds:
         buffers = [argument for argument in call.arguments if isinstance(argument, Buffer)]
-        ranges = (_Range * len(buffers))(*[_Range(each.address, each.address + each.nbytes) for each in buffers])
+        ranges = (_AddressRange * len(buffers))(*[_AddressRange(each.address, each.address + each.nbytes)
+                                                  for each in buffers])
         return cls(len(buffers), ranges, _GAP)
 
-    def words(self, call: Call) -> str:
+    def words(self, call: PackedLaunch) -> str:
         """What the kernel did; empty if nothing was wrong."""
         if not self.taken:
             return ""
@@ -89,7 +100,7 @@ class HostStream(Stream):
         return self.marks if self.sound is None else self.sound
 
 
-class HostKernel(Kernel):
+class HostKernel(CompiledKernel):
     """A kernel of a loaded shared object, and what its launches take."""
 
     def __init__(self, device: HostDevice, source: Source, name: str, unit: int, sizes: Sequence[int]):
@@ -215,13 +226,13 @@ class HostDevice(Device):
         weakref.finalize(kernel, _ctypes.dlclose, library._handle).atexit = False
         return kernel
 
-    def check(self, call: Call) -> None:
+    def check(self, call: PackedLaunch) -> None:
         check_launch(call.kernel.name, call.grid, call.block, self._limits, call.shared)
 
     def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
         return kernel.parameters.pack(arguments)
 
-    def start(self, call: Call, *, stream: Any) -> None:
+    def start(self, call: PackedLaunch, *, stream: Any) -> None:
         self._check_usable()
         ones = (1,) * _THREE
         bounds = _Bounds.of(call) if self._compiler.bounds else None

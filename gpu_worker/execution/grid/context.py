@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpu_worker.device.base import Act, Buffer, Device, Entry, Kernel, Source, Stream
+from gpu_worker.device.base import Act, Buffer, CompiledKernel, Device, Entry, Source, Stream
 from gpu_worker.execution.scratch import Arguments, Scratch
 from gpu_worker.execution.streams import Streams
 from gpu_worker.memory.grid.layout import Copy, tables
@@ -23,7 +23,7 @@ THREADS = 256
 Operation = Callable[[], None]
 
 
-class Desk:
+class GridContext:
     """A plan's working place.
 
     Parameters
@@ -62,7 +62,7 @@ class Desk:
     def recycle(self, buffer: Buffer) -> None:
         self.scratch.recycle(buffer, self.stream(buffer.device))
 
-    def kernel(self, device: Device, name: str) -> Kernel:
+    def kernel(self, device: Device, name: str) -> CompiledKernel:
         return device.compile(KERNELS, name)
 
     def copying(self, device: Device, copies: Sequence[Copy], stream: Stream) -> list[Operation]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_worker.execution.grid.context import Desk
+from gpu_worker.execution.grid.context import GridContext
 from gpu_worker.memory.grid.boxes import Triple
 from gpu_worker.memory.grid.ghosts import GIVEN, MIRRORED, PERIODIC, Rules
 from gpu_worker.memory.grid.patches import Cells, Domain, lifted
@@ -40,7 +40,7 @@ class Continued:
     key: tuple
 
     @classmethod
-    def of(cls, halo: Halo, domain: Domain, cells: Cells, desk: Desk) -> Continued:
+    def of(cls, halo: Halo, domain: Domain, cells: Cells, desk: GridContext) -> Continued:
         """A field's halo, checked.
 
         Raises
@@ -68,7 +68,7 @@ class Continued:
         return self.sides[2 * (axis - 3) + side + len(self.sides)]
 
 
-def _content(side: Side, dtype: np.dtype, desk: Desk) -> bytes:
+def _content(side: Side, dtype: np.dtype, desk: GridContext) -> bytes:
     if side.rule != GIVEN:
         return b""
     if side.values >= 0:

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Stream
-from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.execution.grid.mpi_exchange import travel
 from gpu_worker.memory.grid.boxes import AXES, Box, Triple
@@ -24,7 +24,7 @@ from gpu_worker.memory.grid.ghosts import Copied, Filled, slab_box
 from gpu_worker.memory.grid.layout import Copy, packed
 from gpu_worker.memory.grid.patches import Cells, Domain
 from gpu_worker.memory.grid.routes import Across, copy_of, routes
-from gpu_worker.mpi.world import World
+from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import PlanError
 
 #: Of a patch, whether ghost cells below and above each axis come later than the rest.
@@ -78,8 +78,8 @@ class Exchange:
     late: tuple[Late, ...] = ()
 
 
-def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk,
-             tags: dict[Buffer, tuple], world: World | None = None) -> Exchange:
+def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
+             tags: dict[Buffer, tuple], world: JoinedWorld | None = None) -> Exchange:
     """Fill the ghost cells of some fields.
 
     Parameters
@@ -89,10 +89,10 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
         The fields of the domain's patches.
     halos : sequence of Continued
         The fields to exchange, and how.
-    desk : Desk
+    desk : GridContext
     tags : dict
         What was filled of each buffer from the sides, which is brought up to date.
-    world : World, optional
+    world : JoinedWorld, optional
         The other nodes.
     """
     if halos and not domain.is_complete:
@@ -123,7 +123,7 @@ def exchange(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Conti
     return made
 
 
-def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk,
+def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
           tags: dict[Buffer, tuple], made: Exchange) -> None:
     """Fill what the sides give and is not there yet."""
     copies: dict[Device, list[Copy]] = defaultdict(list)
@@ -150,7 +150,7 @@ def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
     return fills
 
 
-def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, desk: Desk) -> Copy:
+def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, desk: GridContext) -> Copy:
     patch, size = domain.patches[piece.target], cells.dtype.itemsize
     target, given = cells.address(piece.target, patch.layout, piece.to.low), halo.side(piece.axis, piece.side)
     if given.values < 0:
@@ -185,7 +185,7 @@ def _range(box: Box, axis: int) -> tuple[int, int]:
     return box.low[axis], box.high[axis]
 
 
-def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], addresses: np.ndarray, desk: Desk,
+def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], addresses: np.ndarray, desk: GridContext,
             made: Exchange) -> None:
     """Operations between devices: the giving device writes into the taking one's memory.
 
@@ -205,7 +205,7 @@ def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], a
         made.settled.append(partial(giver.wait, stream, stream=desk.stream(giver), of=giver))
 
 
-def _staged(giver: Device, taker: Device, copies: Sequence[Copy], desk: Desk) -> list[Operation]:
+def _staged(giver: Device, taker: Device, copies: Sequence[Copy], desk: GridContext) -> list[Operation]:
     """Copies between devices that cannot reach each other's memory: packed, copied at once, unpacked."""
     nbytes = sum(_aligned(copy.shape, copy.itemsize) for copy in copies)
     packed_here, packed_there = desk.held(nbytes, giver), desk.held(nbytes, taker)

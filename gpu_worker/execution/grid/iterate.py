@@ -13,21 +13,30 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Entry, Source
-from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.execution.grid.exchange import Exchange, exchange
-from gpu_worker.execution.grid.loop_graph import Asked, Course, Pass, Path, Shape, State, Stretch, questions
+from gpu_worker.execution.grid.loop_graph import (
+    LoopGraph,
+    LoopRoute,
+    LoopState,
+    Pass,
+    PendingTest,
+    Segment,
+    SegmentShape,
+    questions,
+)
 from gpu_worker.execution.grid.reductions import Reading
 from gpu_worker.execution.grid.stencils import launches
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.mpi.world import World
+from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.grids import Halo, Iterate, Iterated
+from gpu_worker.protocol.grids import Halo, Iterated, IterateStep
 from gpu_worker.protocol.messages import Field, StencilLaunch
 
 
 @dataclass(frozen=True)
-class Kernel:
+class StencilSource:
     """A stencil of the plan, with the source it is compiled from."""
 
     launch: StencilLaunch
@@ -43,15 +52,15 @@ class Stepper:
     domain : Domain
     content : dict of str to Cells
         The fields to start from, whose memory is only read but for its ghost cells.
-    desk : Desk
-    world : World, optional
+    desk : GridContext
+    world : JoinedWorld, optional
         The other nodes.
     """
 
     domain: Domain
     content: dict[str, Cells]
-    desk: Desk
-    world: World | None = None
+    desk: GridContext
+    world: JoinedWorld | None = None
     #: The cells that are our own, of each field.
     owned: dict[str, list[Cells]] = field(default_factory=dict)
     tags: dict[Buffer, tuple] = field(default_factory=dict)
@@ -74,7 +83,7 @@ class Stepper:
         came = [each.on(self.desk.stream(each.device)) for each in made.came]
         return [*made.filled, *made.first, *made.beside, *made.after, *came, *made.settled]
 
-    def phase(self, halos: Sequence[Halo], kernel: Kernel, protected: Sequence[Cells] = ()
+    def phase(self, halos: Sequence[Halo], kernel: StencilSource, protected: Sequence[Cells] = ()
               ) -> tuple[list[Operation], list[Operation]]:
         """Fill ghost cells and compute a stencil, whose results are the content then.
 
@@ -136,8 +145,8 @@ class Loop:
 
     Parameters
     ----------
-    step : Iterate
-    kernels : mapping of int to Kernel
+    step : IterateStep
+    kernels : mapping of int to StencilSource
         The stencils of the plan, by their index.
     stepper : Stepper
         Holds the fields.
@@ -145,16 +154,17 @@ class Loop:
         Waits for all devices, with the marks that tell which kernel is late.
     """
 
-    def __init__(self, step: Iterate, kernels: Mapping[int, Kernel], stepper: Stepper, wait: Callable[[], None]):
+    def __init__(self, step: IterateStep, kernels: Mapping[int, StencilSource], stepper: Stepper,
+                 wait: Callable[[], None]):
         self._step = step
         self._kernels = kernels
         self._stepper = stepper
         self._wait = wait
         #: Its way, once it has run.
-        self.path: Path | None = None
-        self._course = Course(step, stepper.domain)
-        self._states: dict[tuple, State] = {}
-        self._asked: dict[tuple, tuple[list[Entry], Asked | None]] = {}
+        self.path: LoopRoute | None = None
+        self._course = LoopGraph(step, stepper.domain)
+        self._states: dict[tuple, LoopState] = {}
+        self._asked: dict[tuple, tuple[list[Entry], PendingTest | None]] = {}
         self._written = tuple(dict.fromkeys(described.name for phase in step.phases
                                             for described in kernels[phase.launch].launch.outputs))
         sides = {(halo.field, halo.sides) for phase in (*step.phases, *step.together) for halo in phase.halos}
@@ -173,24 +183,24 @@ class Loop:
         before = step.done if step.counted < 0 else int(stepper.desk.arguments.number(step.counted))
         ended, state = self._course.run(start, self._begin, self._wait, stepper.world, before)
         stepper.content, stepper.tags = dict(state.content), dict(state.tags)
-        self.path = Path(self._course, start, state, self._is_steady)
+        self.path = LoopRoute(self._course, start, state, self._is_steady)
         assert ended is not None
         return ended
 
-    def _here(self) -> State:
+    def _here(self) -> LoopState:
         """The state that the stepper is in."""
         stepper = self._stepper
         key = tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
             frozenset() if self._is_steady else frozenset((id(buffer), tag) for buffer, tag in stepper.tags.items())
         if key not in self._states:
-            self._states[key] = State(dict(stepper.content), self._tags(stepper.tags))
+            self._states[key] = LoopState(dict(stepper.content), self._tags(stepper.tags))
         return self._states[key]
 
     def _tags(self, tags: dict[Buffer, tuple]) -> dict[Buffer, tuple]:
         """What a state has: the same for all of them, where it only becomes more."""
         return tags if self._is_steady else dict(tags)
 
-    def _begin(self, state: State, shape: Shape) -> Stretch:
+    def _begin(self, state: LoopState, shape: SegmentShape) -> Segment:
         """Do a stretch, as it was noted or for the first time."""
         found = state.stretches.get(shape)
         if found is None:
@@ -208,9 +218,9 @@ class Loop:
         if self._step.until < 0 and not self._step.check:
             self._stepper.desk.note(entries)
 
-    def _explored(self, start: State, shape: Shape) -> Stretch:
+    def _explored(self, start: LoopState, shape: SegmentShape) -> Segment:
         """Do a stretch for the first time."""
-        entries, state, before = [], start, start           # type: tuple[list[Entry], State, State]
+        entries, state, before = [], start, start           # type: tuple[list[Entry], LoopState, LoopState]
         for place, together in enumerate(shape.advances, start=1):
             before = state
             kept = shape.is_compared and place == len(shape.advances)
@@ -226,9 +236,9 @@ class Loop:
             self._again(self._asked[key][0])
         else:
             self._asked[key] = self._read(*key)
-        return Stretch(entries + self._asked[key][0], self._asked[key][1], state)
+        return Segment(entries + self._asked[key][0], self._asked[key][1], state)
 
-    def _passed(self, state: State, together: bool, kept: bool) -> Pass:
+    def _passed(self, state: LoopState, together: bool, kept: bool) -> Pass:
         """Do the phases for the first time from a state, which stays as it is if it is to be kept."""
         stepper = self._stepper
         stepper.content, stepper.tags = dict(state.content), self._tags(state.tags)
@@ -242,7 +252,8 @@ class Loop:
             operations += [*filled, *each]
         return Pass(self._noted(operations), self._here())
 
-    def _read(self, before: State | None, after: State, checked: bool) -> tuple[list[Entry], Asked | None]:
+    def _read(self, before: LoopState | None, after: LoopState,
+              checked: bool) -> tuple[list[Entry], PendingTest | None]:
         """Ask for the first time in a state, if there is something to ask."""
         stepper = self._stepper
         asked, names, least = questions(None if before is None else before.content, after.content, self._written,
@@ -250,7 +261,7 @@ class Loop:
         if not asked:
             return [], None
         reading = Reading(asked, stepper.domain, stepper.desk)
-        return self._noted(reading.operations), Asked(reading, names, least)
+        return self._noted(reading.operations), PendingTest(reading, names, least)
 
     def _noted(self, operations: Sequence[Operation]) -> list[Entry]:
         """Do operations, and note what they are."""

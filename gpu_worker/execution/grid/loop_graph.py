@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_worker.device.base import Buffer, Entry, Recorded
-from gpu_worker.execution.grid.reductions import ALL_FINITE, Question, Reading
+from gpu_worker.device.base import Buffer, Entry, RecordedWork
+from gpu_worker.execution.grid.reductions import ALL_FINITE, Reading, Reduction
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.mpi.world import World
+from gpu_worker.mpi.world import JoinedWorld
 from gpu_worker.protocol.errors import NotFinite
-from gpu_worker.protocol.grids import Iterate, Iterated
+from gpu_worker.protocol.grids import Iterated, IterateStep
 
 #: How many steps may be under way on the devices before the worker waits for some; a stretch has as many phases.
 AHEAD = 64
 
 
 @dataclass(frozen=True)
-class Shape:
+class SegmentShape:
     """What a stretch consists of.
 
     Attributes
@@ -45,14 +45,14 @@ class Shape:
 
 
 @dataclass(eq=False)
-class State:
+class LoopState:
     """What holds the fields of a loop between two steps, with ``tags`` as for an exchange; and what was done there."""
 
     content: dict[str, Cells]
     tags: dict[Buffer, tuple]
     #: By whether they are those of several steps, and whether what was before stays as it is.
     passes: dict[tuple[bool, bool], Pass] = field(default_factory=dict)
-    stretches: dict[Shape, Stretch] = field(default_factory=dict)
+    stretches: dict[SegmentShape, Segment] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,30 +60,30 @@ class Pass:
     """The phases of a step, or of several at once, as they were noted."""
 
     entries: list[Entry]
-    after: State
+    after: LoopState
 
 
 @dataclass(eq=False)
-class Stretch:
+class Segment:
     """Steps up to where something is asked, as they were noted, and what answers.
 
     Attributes
     ----------
     entries : list of Entry
-    asked : Asked or None
-    after : State
-    work : list of Recorded
+    asked : PendingTest or None
+    after : LoopState
+    work : list of RecordedWork
         What does the same as the entries, for later calls.
     """
 
     entries: list[Entry]
-    asked: Asked | None
-    after: State
-    work: list[Recorded] = field(default_factory=list)
+    asked: PendingTest | None
+    after: LoopState
+    work: list[RecordedWork] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class PendingTest:
     """What is asked at the end of a stretch.
 
     Attributes
@@ -117,8 +117,8 @@ class Asked:
 
 
 def questions(before: dict[str, Cells] | None, content: dict[str, Cells], written: Sequence[str],
-              checked: bool) -> tuple[list[Question], tuple[str, ...], float]:
-    """What to ask, and the names and the least change for :class:`Asked`.
+              checked: bool) -> tuple[list[Reduction], tuple[str, ...], float]:
+    """What to ask, and the names and the least change for :class:`PendingTest`.
 
     Parameters
     ----------
@@ -131,47 +131,48 @@ def questions(before: dict[str, Cells] | None, content: dict[str, Cells], writte
     checked : bool
         Whether to ask for cells that are not finite.
     """
-    found, least, names = [], -1.0, ()      # type: tuple[list[Question], float, tuple[str, ...]]
+    found, least, names = [], -1.0, ()      # type: tuple[list[Reduction], float, tuple[str, ...]]
     if before is not None:
         there = [name for name in written if name in content]
         same = [name for name in there if name in before and before[name].dtype == content[name].dtype]
-        found.append(Question.change([(before[name], content[name]) for name in same]))
+        found.append(Reduction.change([(before[name], content[name]) for name in same]))
         least = 0.0 if same == there else np.inf
     if checked:
         names = tuple(name for name, cells in content.items() if cells.dtype.kind in "fc")
-        found += [Question.finite(content[name]) for name in names]
+        found += [Reduction.finite(content[name]) for name in names]
     return found, names, least
 
 
-class Course:
+class LoopGraph:
     """A loop's way through its states.
 
     Parameters
     ----------
-    step : Iterate
+    step : IterateStep
     domain : Domain
         Whose cells are asked.
     """
 
-    def __init__(self, step: Iterate, domain: Domain):
+    def __init__(self, step: IterateStep, domain: Domain):
         self._step = step
         self._domain = domain
-        self._shapes: dict[int, Shape] = {}
+        self._shapes: dict[int, SegmentShape] = {}
         self._most = max(1, AHEAD // max(len(step.phases), len(step.together)))
 
-    def run(self, state: State, begin: Callable[[State, Shape], Stretch | None], wait: Callable[[], None],
-            world: World | None = None, before: int = 0) -> tuple[Iterated | None, State]:
+    def run(self, state: LoopState, begin: Callable[[LoopState, SegmentShape], Segment | None],
+            wait: Callable[[], None],
+            world: JoinedWorld | None = None, before: int = 0) -> tuple[Iterated | None, LoopState]:
         """Do the steps: how the loop ended, and in which state; None where it did not.
 
         Parameters
         ----------
-        state : State
+        state : LoopState
             Where it starts.
         begin : callable
             Begins a stretch; None where it cannot.
         wait : callable
             Waits for what was begun.
-        world : World, optional
+        world : JoinedWorld, optional
             The other nodes.
         before : int
             How many steps came before these.
@@ -200,9 +201,9 @@ class Course:
                         return Iterated(count, change), state
         return Iterated(step.steps, change), state
 
-    def _shape(self, count: int) -> Shape:
+    def _shape(self, count: int) -> SegmentShape:
         """What comes after so many steps."""
-        step, advances, start = self._step, [], count       # type: tuple[Iterate, list[bool], int]
+        step, advances, start = self._step, [], count       # type: tuple[IterateStep, list[bool], int]
         compared = checked = False
         while count < step.steps and len(advances) < self._most and not (compared or checked):
             together = step.stride > 1 and self._free(count) >= step.stride
@@ -211,7 +212,7 @@ class Course:
             number = step.done + count
             compared = not together and step.until >= 0 and number % step.every == 0
             checked = step.check > 0 and (number % step.check == 0 or count == step.steps)
-        self._shapes[start] = Shape(tuple(advances), count - start, compared, checked)
+        self._shapes[start] = SegmentShape(tuple(advances), count - start, compared, checked)
         return self._shapes[start]
 
     def _free(self, count: int) -> int:
@@ -224,21 +225,21 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Path:
+class LoopRoute:
     """The way that a loop has gone.
 
     ``is_steady`` says that no stretch fills what the sides give: it was there, or was filled once.
     """
 
-    course: Course
-    start: State
-    end: State
+    course: LoopGraph
+    start: LoopState
+    end: LoopState
     is_steady: bool
 
 
-def reached(start: State) -> list[Stretch]:
+def reached(start: LoopState) -> list[Segment]:
     """All stretches that are known from a state on."""
-    found: dict[State, None] = {start: None}
+    found: dict[LoopState, None] = {start: None}
     waiting = [start]
     while waiting:
         for stretch in waiting.pop().stretches.values():

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from gpu_worker.device.base import Buffer, Device
-from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.continued import Continued
 from gpu_worker.memory.grid.ghosts import Copied
 from gpu_worker.memory.grid.layout import Copy, packed
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.mpi.messages import Part
-from gpu_worker.mpi.world import Staged, World
+from gpu_worker.mpi.messages import SharedRange
+from gpu_worker.mpi.world import JoinedWorld, Staged
 
 #: Where a message starts in the shared memory.
 _ALIGNMENT = 256
@@ -46,7 +46,7 @@ class Message:
 
 
 @dataclass
-class Travel:
+class MpiExchange:
     """Operations of an exchange with other nodes, as :class:`~gpu_worker.execution.grid.exchange.Exchange` has them."""
 
     beside: list[Operation] = field(default_factory=list)
@@ -57,10 +57,11 @@ class Travel:
     takers: list[Device] = field(default_factory=list)
 
 
-def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: Desk, world: World
-           ) -> Travel:
+def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continued], desk: GridContext,
+           world: JoinedWorld
+           ) -> MpiExchange:
     """Exchange ghost cells with the other ranks of a world."""
-    made = Travel()
+    made = MpiExchange()
     sends: dict[tuple[int, int], Message] = {}
     receives: dict[tuple[int, int], Message] = {}
     for peer in range(world.size):
@@ -86,8 +87,8 @@ def travel(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continu
     return made
 
 
-def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Desk, world: World,
-                made: Travel) -> None:
+def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: GridContext, world: JoinedWorld,
+                made: MpiExchange) -> None:
     size = 0
     for message in (*sends, *receives):
         message.offset = size
@@ -123,13 +124,13 @@ def _operations(sends: Sequence[Message], receives: Sequence[Message], desk: Des
                      for device, stream in packed_on.items()]
 
 
-def _landing(message: Message, buffer: Buffer, staged: Staged, desk: Desk) -> Operation:
+def _landing(message: Message, buffer: Buffer, staged: Staged, desk: GridContext) -> Operation:
     return partial(message.device.copy_in, buffer, staged.memory.view(message.offset, message.nbytes),
                    stream=desk.beside(message.device))
 
 
-def _part(message: Message) -> Part:
-    return Part(message.peer, message.tag, message.offset, message.nbytes)
+def _part(message: Message) -> SharedRange:
+    return SharedRange(message.peer, message.tag, message.offset, message.nbytes)
 
 
 def _pack(domain: Domain, cells: Cells, piece: Copied, address: int) -> Copy:

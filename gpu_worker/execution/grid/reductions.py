@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from gpu_worker.device.base import Source
-from gpu_worker.execution.grid.context import THREADS, Desk, Operation
+from gpu_worker.execution.grid.context import THREADS, GridContext, Operation
 from gpu_worker.execution.grid.stencils import region
 from gpu_worker.memory.grid.patches import Cells, Domain
-from gpu_worker.mpi.world import World
+from gpu_worker.mpi.world import JoinedWorld
 
 SOURCE = Source((Path(__file__).parent / "checks.cu").read_text(), file="checks.cu")
 
@@ -27,7 +27,7 @@ _C_TYPES = {"f4": "float", "f8": "double", "b1": "unsigned char", "i1": "signed 
 
 
 @dataclass(frozen=True)
-class Question:
+class Reduction:
     """One number that a kernel finds in some fields, beginning with ``start``."""
 
     kernel: str
@@ -35,12 +35,12 @@ class Question:
     fields: tuple[tuple[Cells, ...], ...]
 
     @classmethod
-    def change(cls, fields: Sequence[tuple[Cells, Cells]]) -> Question:
+    def change(cls, fields: Sequence[tuple[Cells, Cells]]) -> Reduction:
         """The largest change of a cell, as the bits of a double, from the first to the second of each pair."""
         return cls("largest_change", 0, tuple(fields))
 
     @classmethod
-    def finite(cls, cells: Cells) -> Question:
+    def finite(cls, cells: Cells) -> Reduction:
         """The first cell that is not finite, in the order of the grid."""
         return cls("first_not_finite", ALL_FINITE, ((cells,),))
 
@@ -50,13 +50,13 @@ class Reading:
 
     Parameters
     ----------
-    questions : sequence of Question
+    questions : sequence of Reduction
     domain : Domain
         Of whose cells they are.
-    desk : Desk
+    desk : GridContext
     """
 
-    def __init__(self, questions: Sequence[Question], domain: Domain, desk: Desk):
+    def __init__(self, questions: Sequence[Reduction], domain: Domain, desk: GridContext):
         self.operations: list[Operation] = []
         self._found: list[np.ndarray] = []
         starts = np.array([question.start for question in questions], np.uint64)
@@ -73,7 +73,7 @@ class Reading:
             self.operations.append(partial(device.copy_out, host, results, stream=stream))
             self._found.append(host.view(np.uint64))
 
-    def answers(self, world: World | None) -> list[np.ndarray]:
+    def answers(self, world: JoinedWorld | None) -> list[np.ndarray]:
         """What was found on each device of all nodes, once the operations are done: of each question a number."""
         if world is None:
             return self._found
@@ -82,7 +82,7 @@ class Reading:
         return [found for each in said for found in np.frombuffer(each, np.uint64).reshape(-1, count)]
 
 
-def _launches(question: Question, domain: Domain, place: int, result: np.uint64, desk: Desk) -> list[Operation]:
+def _launches(question: Reduction, domain: Domain, place: int, result: np.uint64, desk: GridContext) -> list[Operation]:
     """The launches on a patch."""
     device, layout = domain.patches[place].device, domain.patches[place].layout
     rows = layout.box.shape[0] * layout.box.shape[1]

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 
 from gpu_worker.device.base import Device
 from gpu_worker.memory.grid.patches import Domain
-from gpu_worker.mpi.world import World, join
+from gpu_worker.mpi.world import JoinedWorld, join
 from gpu_worker.protocol.errors import PartitionMissing, PlanUnknown, VisparkError, WorldLost
-from gpu_worker.protocol.grids import Exchange, GridShape, Iterate, Stencil
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, IterateStep, StencilStep
 from gpu_worker.protocol.grids import World as Wanted
 from gpu_worker.protocol.messages import Plan
 
@@ -34,7 +34,7 @@ class Grids:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._domains: OrderedDict[tuple, Domain] = OrderedDict()
-        self._world: World | None = None
+        self._world: JoinedWorld | None = None
         self._turned = threading.Condition()
         #: The next turn in each world of which a plan has had its turn.
         self._next: dict[bytes, int] = {}
@@ -45,10 +45,10 @@ class Grids:
 
     def turns(self, plan: Plan) -> AbstractContextManager[object]:
         """Within it, no other plan fills ghost cells, if this one does."""
-        filling = any(isinstance(step, Exchange | Stencil | Iterate) for step in plan.steps)
+        filling = any(isinstance(step, ExchangeStep | StencilStep | IterateStep) for step in plan.steps)
         return self._turn if filling else nullcontext()
 
-    def domain(self, grid: GridShape, owners: Mapping[int, Device], world: World | None = None
+    def domain(self, grid: GridShape, owners: Mapping[int, Device], world: JoinedWorld | None = None
                ) -> Domain:
         """The domain of blocks, given by their numbers, on devices; worked out once.
 
@@ -129,14 +129,14 @@ class Grids:
         """Whether it is the present world."""
         return self._world is not None and self._world.key == wanted.key
 
-    def present(self, wanted: Wanted, deadline: float) -> World | None:
+    def present(self, wanted: Wanted, deadline: float) -> JoinedWorld | None:
         """The world that a plan begins in that has until a deadline, if it is joined."""
         if not self.is_joined(wanted):
             return None
         self._world.begin(deadline - _SOONER)
         return self._world
 
-    def world(self, wanted: Wanted | None, deadline: float, until: float) -> World | None:
+    def world(self, wanted: Wanted | None, deadline: float, until: float) -> JoinedWorld | None:
         """The world that a plan wants, which is joined until ``until`` if need be; a plan without leaves the one there
         is as it is.
 

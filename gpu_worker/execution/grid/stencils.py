@@ -12,14 +12,13 @@ import numpy as np
 
 from gpu_worker.device.base import Device, Source, Stream
 from gpu_worker.device.base import Late as Given
-from gpu_worker.execution.grid.context import Desk, Operation
+from gpu_worker.execution.grid.context import GridContext, Operation
 from gpu_worker.execution.grid.exchange import Exchange, Late
 from gpu_worker.execution.streams import RIMS
 from gpu_worker.memory.grid.boxes import AXES, Box, Triple, shells
 from gpu_worker.memory.grid.patches import Cells, Domain, Patch, lifted
 from gpu_worker.protocol.errors import LaunchError, PlanError
-from gpu_worker.protocol.messages import Argument, Scalar, StencilLaunch, Value
-from gpu_worker.protocol.messages import Array as ArrayArgument
+from gpu_worker.protocol.messages import Argument, ArrayArgument, ScalarArgument, StencilLaunch, Value
 
 #: What a stencil's kernel knows of the cells that it computes; axes z, y, x.
 REGION = np.dtype([("pitch", "i8"), ("plane", "i8"), ("low", "i4", 3), ("high", "i4", 3), ("origin", "i8", 3),
@@ -33,7 +32,7 @@ _SPLIT = 4
 
 
 @dataclass(frozen=True)
-class Part:
+class LaunchPart:
     """Cells of a patch that one launch computes: its grid, what the kernel is told of them, and, where they wait for
     late ghost cells, the number of those launches on the patch; else -1.
     """
@@ -45,7 +44,7 @@ class Part:
 
 
 def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Mapping[str, Cells],
-             results: Mapping[str, Cells], exchanged: Exchange, desk: Desk) -> list[Operation]:
+             results: Mapping[str, Cells], exchanged: Exchange, desk: GridContext) -> list[Operation]:
     """The operations of an exchange and of a stencil after it.
 
     Cells that read no late ghost cell are computed while those are on their way; those that do are computed on streams
@@ -81,7 +80,7 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
 
 
 def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Operation],
-              rims: Mapping[tuple[Device, int], Stream], desk: Desk) -> list[Operation]:
+              rims: Mapping[tuple[Device, int], Stream], desk: GridContext) -> list[Operation]:
     """All operations. What brings late ghost cells comes behind all that a device's own stream has had, and so do the
     streams beside, which wait for it.
     """
@@ -95,13 +94,14 @@ def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Op
             *exchanged.settled]
 
 
-def _parts(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: tuple[int, ...]) -> tuple[Part, ...]:
+def _parts(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...],
+           slots: tuple[int, ...]) -> tuple[LaunchPart, ...]:
     """The launches that a stencil takes on a domain, worked out once."""
     key = "parts", launch.below, launch.above, launch.tile, launch.dealt, late, slots
     return domain.once(key, lambda: tuple(_cut(launch, domain, late, slots)))
 
 
-def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: tuple[int, ...]) -> Iterator[Part]:
+def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: tuple[int, ...]) -> Iterator[LaunchPart]:
     reach = lifted(launch.below, 0), lifted(launch.above, 0)
     dealt, shape = len(AXES) - 1 - launch.dealt, domain.lattice.shape
     for place, (patch, sides) in enumerate(zip(domain.patches, late, strict=True)):
@@ -120,7 +120,7 @@ def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: t
                 if launch.dealt >= 0:
                     share = round(cells.shape[dealt] * count / extent)
                     grid[launch.dealt] = min(max(grid[launch.dealt], share), MOST_BLOCKS)
-                yield Part(place, tuple(grid), region(patch, cells, shape), number)
+                yield LaunchPart(place, tuple(grid), region(patch, cells, shape), number)
 
 
 def _is_thick(shape: Triple, launch: StencilLaunch, count: int, slots: int, axis: int) -> bool:
@@ -192,9 +192,9 @@ def region(patch: Patch, box: Box, shape: Triple) -> Any:
                     REGION)[()]
 
 
-def _argument(argument: Argument, device: Device, desk: Desk):
+def _argument(argument: Argument, device: Device, desk: GridContext):
     match argument:
-        case Scalar():
+        case ScalarArgument():
             return np.frombuffer(argument.value, np.dtype(argument.dtype))[0]
         case Value():
             return Given(argument.slot, desk.arguments.number(argument.slot))

@@ -13,19 +13,18 @@ from contextlib import ExitStack
 import numpy as np
 
 from gpu_worker.device.base import Buffer, Device, Source
-from gpu_worker.execution.grid.context import Desk, Operation
-from gpu_worker.execution.grid.iterate import Kernel, Loop, Stepper
-from gpu_worker.execution.grid.loop_graph import Path
+from gpu_worker.execution.grid.context import GridContext, Operation
+from gpu_worker.execution.grid.iterate import Loop, StencilSource, Stepper
+from gpu_worker.execution.grid.loop_graph import LoopRoute
 from gpu_worker.execution.grid.state import Grids
 from gpu_worker.execution.progress import Progress
 from gpu_worker.memory.grid.boxes import Box, Triple
-from gpu_worker.memory.grid.layout import Copy, Layout, PackedLayout, Window, packed
+from gpu_worker.memory.grid.layout import BlockWindow, Copy, PackedLayout, PatchLayout, packed
 from gpu_worker.memory.grid.patches import Cells, Domain, lattice_of, lifted, position
-from gpu_worker.memory.partition import Array, Block, Partition
-from gpu_worker.mpi.world import Joint, World
+from gpu_worker.memory.partition import Block, HeldArray, Partition
+from gpu_worker.mpi.world import JoinedWorld, RecordedExchange
 from gpu_worker.protocol.errors import PlanError
-from gpu_worker.protocol.grids import Exchange, GridShape, Halo, Iterate, Iterated, Stencil
-from gpu_worker.protocol.grids import Window as WindowStep
+from gpu_worker.protocol.grids import ExchangeStep, GridShape, Halo, Iterated, IterateStep, StencilStep, WindowStep
 from gpu_worker.protocol.messages import Field, StencilLaunch
 
 #: Blocks by the partition's number and the place among its blocks.
@@ -45,16 +44,17 @@ class GridSteps:
         The plan's stencils.
     source : callable
         The source of one of the plan's modules.
-    desk : Desk
+    desk : GridContext
         Streams and memory.
     progress : Progress
         Where launches are noted.
-    world : World, optional
+    world : JoinedWorld, optional
         The other nodes that run the plan.
     """
 
     def __init__(self, grids: Grids, grid: GridShape, stencils: Sequence[StencilLaunch],
-                 source: Callable[[int], Source], desk: Desk, progress: Progress, world: World | None = None):
+                 source: Callable[[int], Source], desk: GridContext, progress: Progress, world: JoinedWorld
+                 | None = None):
         self._grids = grids
         self._grid = grid
         self._lattice = lattice_of(grid)
@@ -71,13 +71,13 @@ class GridSteps:
         #: Whether steps outside of loops filled what sides give, which need not be done when they come again.
         self.has_filled = False
         #: The way that the last loop has gone.
-        self.path: Path | None = None
+        self.path: LoopRoute | None = None
 
     def close(self) -> None:
         """Give back what later steps would have used."""
         self._desk.close()
 
-    def joint(self) -> Joint | None:
+    def joint(self) -> RecordedExchange | None:
         """What was done together with other nodes."""
         return None if self._world is None or self._domain is None else self._world.joint(self._domain.said())
 
@@ -125,7 +125,7 @@ class GridSteps:
             self._owners, self._domain = owners, self._grids.domain(self._grid, owners, self._world)
         return self._domain
 
-    def _arrays(self, values: Sequence[Partition]) -> dict[tuple[int, str], Array]:
+    def _arrays(self, values: Sequence[Partition]) -> dict[tuple[int, str], HeldArray]:
         """The arrays of each block, by its number and the field."""
         arrays = {}
         for value in values:
@@ -140,7 +140,7 @@ class GridSteps:
     def _shape(self, box: Box) -> tuple[int, ...]:
         return box.shape[3 - len(self._grid.shape):]
 
-    def _cells(self, domain: Domain, dtype: np.dtype, arrays: Mapping[int, Array]) -> Cells:
+    def _cells(self, domain: Domain, dtype: np.dtype, arrays: Mapping[int, HeldArray]) -> Cells:
         """A field of all patches: where its blocks are windows of them already, or in new memory."""
         buffers = []
         for place, patch in enumerate(domain.patches):
@@ -164,10 +164,10 @@ class GridSteps:
         for value in values:
             for at, number in enumerate(value.positions):
                 place, box = domain.places[number]
-                window = Window(domain.patches[place].layout, box)
+                window = BlockWindow(domain.patches[place].layout, box)
                 blocks[value.index, at] = tuple(
-                    Array(Field(name, cells.dtype.str, self._shape(box)), buffer=cells.buffers[place].share(),
-                          window=window) for name, cells in content.items())
+                    HeldArray(Field(name, cells.dtype.str, self._shape(box)), buffer=cells.buffers[place].share(),
+                              window=window) for name, cells in content.items())
         for cells in content.values():
             cells.close()
         return blocks
@@ -185,12 +185,12 @@ class GridSteps:
 
     # -- contiguous copies --------------------------------------------------------------------------------------------
 
-    def flattened(self, values: Sequence[Partition]) -> dict[int, Array]:
+    def flattened(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
         """Contiguous copies of the arrays that are windows, by the identity of these."""
         everything = Box((0, 0, 0), self._lattice.shape)
         return self._cut(values, lambda box: (box.shared(everything), (1, 1, 1)))
 
-    def window(self, step: WindowStep, values: Sequence[Partition]) -> dict[int, Array]:
+    def window(self, step: WindowStep, values: Sequence[Partition]) -> dict[int, HeldArray]:
         """Copies of those cells that lie in a window, by the identity of the arrays."""
         starts, stops, steps = (lifted(numbers, missing) for numbers, missing in (
             (step.starts, 0), (step.stops, 1), (step.steps, 1)))
@@ -204,7 +204,7 @@ class GridSteps:
 
         return self._cut(values, chosen, everything=True)
 
-    def padded(self, values: Sequence[Partition]) -> dict[int, Array]:
+    def padded(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
         """Copies of blocks with their ghost cells around them, as kernels of others take them."""
         copies: dict[Device, list[Copy]] = defaultdict(list)
         found = {}
@@ -217,7 +217,7 @@ class GridSteps:
             size = np.dtype(described.dtype).itemsize
             buffer = self._desk.allocate(layout.elements * size, value.device)
             copies[value.device].append(_copy(_place(array, array.window.box), (buffer.address, layout), around, size))
-            found[id(array)] = Array(described, buffer=buffer)
+            found[id(array)] = HeldArray(described, buffer=buffer)
         self._copy(copies)
         return found
 
@@ -225,7 +225,7 @@ class GridSteps:
     def _lattice_ghosts(self) -> Triple:
         return lifted(self._grid.halo, 0)
 
-    def unpadded(self, values: Sequence[Partition]) -> dict[int, Array]:
+    def unpadded(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
         """Windows on what a kernel wrote with ghost cells around it, by the identity of the arrays."""
         found = {}
         for _, number, array in _each(values):
@@ -233,11 +233,11 @@ class GridSteps:
             layout = PackedLayout(box, self._lattice_ghosts)
             if array.field.shape == self._shape(box.grown(layout.ghosts, layout.ghosts)) and any(layout.ghosts):
                 described = Field(array.field.name, array.field.dtype, self._shape(box))
-                found[id(array)] = Array(described, buffer=array.buffer.share(), window=Window(layout, box))
+                found[id(array)] = HeldArray(described, buffer=array.buffer.share(), window=BlockWindow(layout, box))
         return found
 
     def _cut(self, values: Sequence[Partition], chosen: Callable[[Box], tuple[Box, Triple]],
-             everything: bool = False) -> dict[int, Array]:
+             everything: bool = False) -> dict[int, HeldArray]:
         copies: dict[Device, list[Copy]] = defaultdict(list)
         found = {}
         for value, number, array in _each(values):
@@ -248,7 +248,7 @@ class GridSteps:
             described = Field(array.field.name, array.field.dtype, shape[3 - len(self._grid.shape):])
             size = np.dtype(described.dtype).itemsize
             buffer = self._desk.allocate(int(np.prod(shape)) * size, value.device)
-            found[id(array)] = Array(described, buffer=buffer)
+            found[id(array)] = HeldArray(described, buffer=buffer)
             if buffer.nbytes:
                 address, layout = _place(array, self._lattice.block(position(self._lattice, number)))
                 strides = tuple(stride * step for stride, step in zip(layout.strides, steps, strict=True))
@@ -263,7 +263,7 @@ class GridSteps:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def exchange(self, step: Exchange) -> None:
+    def exchange(self, step: ExchangeStep) -> None:
         """Exchange before the next step."""
         self._waiting = step.halos
 
@@ -277,7 +277,7 @@ class GridSteps:
             for cells in stepper.finish().values():
                 cells.close()
 
-    def stencil(self, step: Stencil, values: Sequence[Partition]) -> Blocks:
+    def stencil(self, step: StencilStep, values: Sequence[Partition]) -> Blocks:
         """The blocks that a stencil computes."""
         halos, self._waiting = self._waiting, ()
         stepper = self._stepper(values)
@@ -286,7 +286,7 @@ class GridSteps:
         self.has_filled |= stepper.has_filled
         return self._windows(values, stepper.finish())
 
-    def iterate(self, step: Iterate, values: Sequence[Partition]) -> Blocks:
+    def iterate(self, step: IterateStep, values: Sequence[Partition]) -> Blocks:
         """The blocks behind a loop."""
         stepper = self._stepper(values)
         kernels = {phase.launch: self._kernel(phase.launch) for phase in (*step.phases, *step.together)}
@@ -297,10 +297,10 @@ class GridSteps:
         self._mark(step.label, values)
         return self._windows(values, stepper.finish())
 
-    def _kernel(self, index: int) -> Kernel:
+    def _kernel(self, index: int) -> StencilSource:
         if not 0 <= index < len(self._stencils):
             raise PlanError(f"the plan names stencil {index}, and has {len(self._stencils)}")
-        return Kernel(self._stencils[index], self._source(self._stencils[index].module))
+        return StencilSource(self._stencils[index], self._source(self._stencils[index].module))
 
     def _do(self, label: str, values: Sequence[Partition], operations: Iterable[Operation]) -> None:
         with self._noted(label, values):
@@ -329,7 +329,7 @@ class GridSteps:
         del self._progress.marks[before:]
 
 
-def _each(values: Iterable[Partition]) -> Iterable[tuple[Partition, int, Array]]:
+def _each(values: Iterable[Partition]) -> Iterable[tuple[Partition, int, HeldArray]]:
     for value in values:
         # Where the keys alone are left, there are no blocks.
         for number, block in zip(value.positions, value.blocks, strict=True) if value.blocks else ():
@@ -346,12 +346,12 @@ def _fields(values: Sequence[Partition]) -> dict[str, np.dtype]:
     return {name: np.dtype(dtype) for name, dtype in found.pop()}
 
 
-def _place(array: Array, box: Box) -> tuple[int, Layout]:
+def _place(array: HeldArray, box: Box) -> tuple[int, PatchLayout]:
     """Where the cells of an array are."""
     layout = array.window.layout if array.window is not None else PackedLayout(box, (0, 0, 0))
     return array.buffer.address, layout
 
 
-def _copy(source: tuple[int, Layout], target: tuple[int, Layout], box: Box, size: int) -> Copy:
+def _copy(source: tuple[int, PatchLayout], target: tuple[int, PatchLayout], box: Box, size: int) -> Copy:
     return Copy(source[0] + source[1].element(box.low) * size, target[0] + target[1].element(box.low) * size,
                 source[1].strides, target[1].strides, box.shape, size)

@@ -15,7 +15,7 @@ LINE = 32
 
 
 @dataclass(frozen=True)
-class Layout:
+class PatchLayout:
     """The memory of one field of a patch: its cells with ghosts around them, row by row.
 
     Rows lie ``pitch`` elements apart and planes ``plane`` elements; both are the same for all fields of a patch. A
@@ -67,7 +67,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class PackedLayout(Layout):
+class PackedLayout(PatchLayout):
     """A block with its ghosts as one contiguous array, which is how kernels of others take it."""
 
     @cached_property
@@ -84,10 +84,10 @@ class PackedLayout(Layout):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class BlockWindow:
     """A block's cells in memory that is laid out for more than them."""
 
-    layout: Layout
+    layout: PatchLayout
     box: Box
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from gpu_worker.device.base import Buffer, Device
 from gpu_worker.memory.grid.boxes import Box, Lattice, Triple, covered, dealt
 from gpu_worker.memory.grid.ghosts import Copied, Filled, Rules, ghosts
-from gpu_worker.memory.grid.layout import Layout
+from gpu_worker.memory.grid.layout import PatchLayout
 from gpu_worker.protocol.codec import decode, encode
 from gpu_worker.protocol.errors import PlanError
 from gpu_worker.protocol.grids import GridShape
@@ -26,7 +26,7 @@ class Patch:
     """Blocks of one device that form a box; ``blocks`` are their positions in the lattice."""
 
     blocks: Box
-    layout: Layout
+    layout: PatchLayout
     device: Device
 
 
@@ -44,7 +44,7 @@ class Cells:
     dtype: np.dtype
     buffers: tuple[Buffer, ...]
 
-    def address(self, place: int, layout: Layout, cell: Triple) -> int:
+    def address(self, place: int, layout: PatchLayout, cell: Triple) -> int:
         """The address of a patch's cell, numbered over the grid."""
         return self.buffers[place].address + layout.element(cell) * self.dtype.itemsize
 
@@ -59,7 +59,7 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class RankPatches:
     """Patches, as ranks tell each other: their cells, and the number of the device of each."""
 
     lows: tuple[Triple, ...]
@@ -100,7 +100,7 @@ class Domain:
         held: dict[Device, list[Triple]] = {}
         for number, device in owners.items():
             held.setdefault(device, []).append(position(lattice, number))
-        patches = [Patch(blocks, Layout(lattice.cells(blocks), ghosts), device)
+        patches = [Patch(blocks, PatchLayout(lattice.cells(blocks), ghosts), device)
                    for device, positions in sorted(held.items(), key=lambda item: item[0].name)
                    for blocks in covered(positions)]
         return cls(lattice, ghosts, tuple(patches), axes=len(grid.shape))
@@ -142,14 +142,14 @@ class Domain:
 
     def among(self, said: Sequence[bytes]) -> Domain:
         """The same patches, among those of all ranks, each of which has said which are its."""
-        ranks = [decode(each, Described) for each in said]
+        ranks = [decode(each, RankPatches) for each in said]
         others = tuple(tuple(Box(low, high) for low, high in zip(rank.lows, rank.highs, strict=True)) for rank in ranks)
         return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks), _known={})
 
     def said(self) -> bytes:
         """What a rank says of its patches."""
-        return encode(Described(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
-                                self.device_numbers), Described)
+        return encode(RankPatches(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
+                                  self.device_numbers), RankPatches)
 
     def _found(self, sides: tuple, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
         targets, sources = sides

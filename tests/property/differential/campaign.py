@@ -23,7 +23,7 @@ from tests.property.differential.hands import Lost, Task, by_hands
 from tests.property.differential.units import Launch, runner
 from tests.property.differential.verdicts import BROKEN, RUNS, SOURCES, Key, Verdict, digest, judge_all
 from vispark.translate import TranslationError, trace
-from vispark.translate.codegen.scalar.interface import Call
+from vispark.translate.codegen.scalar.interface import TracedCall
 from vispark.translate.fusion import fuse
 
 #: Functions in a unit.
@@ -101,7 +101,7 @@ def check(functions: Sequence[Drawn], device: str, careful: bool = True) -> Tall
         for drawn in functions:
             recorder.clear(tuple({array.dtype.name for array in drawn.fields.values()}))
             try:
-                call = Call(trace(imported(drawn)))
+                call = TracedCall(trace(imported(drawn)))
                 kernel = fuse((call,), record_of(drawn.fields))
             except TranslationError as error:
                 tally.differences.append(_told(drawn, f"the translator refuses it: {error}"))

@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.property.differential.functions import Drawn
 from tests.property.differential.probes import AROUND, Equal, captured
-from vispark.translate.codegen.scalar.interface import Structure, TableKernel
+from vispark.translate.codegen.scalar.interface import ResultStructure, TableKernel
 
 #: What Python raises where a kernel goes on with NumPy's value, or some value.
 RAISED = (ArithmeticError, ValueError, IndexError)
@@ -90,7 +90,7 @@ class Difference:
     words: str
 
 
-def _flat(structure: Structure, value: Any, path: str, found: list[tuple[int, str, Any]]) -> None:
+def _flat(structure: ResultStructure, value: Any, path: str, found: list[tuple[int, str, Any]]) -> None:
     """A result's numbers and arrays with the outputs that hold them."""
     if isinstance(value, Missing):
         return

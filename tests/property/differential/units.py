@@ -21,7 +21,7 @@ from gpu_worker.device.cache import KernelCache
 from gpu_worker.device.cuda.nvrtc import compile_cubin
 from gpu_worker.device.host.device import HostDevice
 from gpu_worker.protocol.errors import CompileError
-from vispark.translate.codegen.scalar.interface import Call, TableKernel
+from vispark.translate.codegen.scalar.interface import TableKernel, TracedCall
 from vispark.translate.codegen.scalar.prelude import prelude_for
 from vispark.translate.ir.types import C_TYPES
 
@@ -44,7 +44,7 @@ class Launch:
     """A kernel with everything that a launch of it takes."""
 
     kernel: TableKernel
-    call: Call
+    call: TracedCall
     fields: Mapping[str, np.ndarray]
 
     @property

@@ -25,7 +25,7 @@ from tests.property.differential.coverage import recording
 from tests.property.differential.functions import draw
 from tests.property.differential.probes import PROBES, Probe
 from vispark.translate import TranslationError, trace
-from vispark.translate.codegen.scalar.interface import Call
+from vispark.translate.codegen.scalar.interface import TracedCall
 from vispark.translate.fusion import fuse
 
 RUNS, RAISES, LACKS, WRONG = "runs", "error in Python too", "not in the language", "wrong"
@@ -93,7 +93,7 @@ def _judged(key: Key) -> Verdict:
     with recording() as recorder:
         recorder.clear((key.dtype,))
         try:
-            fuse((Call(trace(imported(drawn))),), record_of(drawn.fields))
+            fuse((TracedCall(trace(imported(drawn))),), record_of(drawn.fields))
         except TranslationError as error:
             said = str(error).splitlines()[0]
         except BROKEN as error:

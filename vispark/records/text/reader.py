@@ -18,7 +18,7 @@ from pyspark import RDD, SparkContext
 from gpu_worker.protocol.errors import PlanError, RecordError
 from vispark.records.rows import Rows
 from vispark.records.text.parsing import DTYPES, Format, require
-from vispark.records.text.splits import Split, opened, splits
+from vispark.records.text.splits import TextSplit, opened, splits
 
 #: Bytes that are parsed at once: they and what comes of them stay in a core's cache.
 _PIECE = 1 << 20
@@ -120,7 +120,7 @@ def _width(paths: Iterable[str], format: Format, skip: int) -> int:
     """The columns of the first line that has any."""
     for path in paths:
         with _text(path) as file:
-            for _, data in lines(file, Split(path, 0, sys.maxsize), skip):
+            for _, data in lines(file, TextSplit(path, 0, sys.maxsize), skip):
                 for line in data.split(b"\n"):
                     if line.strip():
                         return len(format.split(line.decode(errors="replace").strip("\r")))
@@ -158,7 +158,7 @@ class Reader:
     skip: int
     blocks: bool
 
-    def __call__(self, found: Iterable[Split]) -> Iterable[Any]:
+    def __call__(self, found: Iterable[TextSplit]) -> Iterable[Any]:
         pieces = (piece for split in found for piece in self.pieces(split))
         if not self.blocks:
             return Rows(self._unnamed(piece) for piece in pieces)
@@ -171,7 +171,7 @@ class Reader:
     def _unnamed(self, arrays: dict[str, np.ndarray]) -> Any:
         return arrays.get("", arrays)
 
-    def pieces(self, split: Split) -> Iterator[dict[str, np.ndarray]]:
+    def pieces(self, split: TextSplit) -> Iterator[dict[str, np.ndarray]]:
         """The arrays of a split, a piece of the file after the other.
 
         Raises
@@ -190,7 +190,7 @@ class Reader:
                     raise RecordError(f"{split.path}, line {line}: {fault}") from error
 
 
-class Text:
+class TextFile:
     """A file of text in which a CR that no LF follows, which ends a line too, reads as LF."""
 
     def __init__(self, file: BinaryIO):
@@ -212,7 +212,7 @@ class Text:
         return np.where(lone, np.uint8(_LF), text).tobytes() if lone.any() else data
 
 
-def lines(file: Text, split: Split, skip: int = 0) -> Iterator[tuple[int, bytes]]:
+def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int, bytes]]:
     """Pieces of whole lines of a split, each with where it starts; ``skip`` lines of the file's begin are left out."""
     start, end = split.start, sys.maxsize if split.compressed else split.end
     if skip:
@@ -233,7 +233,7 @@ def lines(file: Text, split: Split, skip: int = 0) -> Iterator[tuple[int, bytes]
         position, rest = position + stop, text[stop:]
 
 
-def _behind(file: Text, position: int, count: int) -> tuple[int, bytes]:
+def _behind(file: TextFile, position: int, count: int) -> tuple[int, bytes]:
     """Where the line behind so many line ends from a place on begins, and what was read of the file from there on."""
     file.seek(position)
     text = b""
@@ -250,21 +250,21 @@ def _behind(file: Text, position: int, count: int) -> tuple[int, bytes]:
 
 
 @contextmanager
-def _text(path: str) -> Iterator[Text]:
+def _text(path: str) -> Iterator[TextFile]:
     """A file's bytes, decompressed."""
     with opened(path) as file:
         decompress = _DECOMPRESSED.get(os.path.splitext(path)[1])
         if decompress is None:
-            yield Text(file)
+            yield TextFile(file)
             return
         try:
             with decompress(file, "rb") as text:
-                yield Text(text)
+                yield TextFile(text)
         except (OSError, EOFError, lzma.LZMAError) as error:
             raise PlanError(f"{path} cannot be decompressed: {error}") from error
 
 
-def _line_ends(file: Text, end: int) -> int:
+def _line_ends(file: TextFile, end: int) -> int:
     """The line ends before a place in a file."""
     found, position = 0, 0
     while position < end and (data := file.read(min(_PIECE, end - position))):

@@ -31,7 +31,7 @@ COMPRESSED = (".gz", ".bz2", ".xz")
 
 
 @dataclass(frozen=True)
-class Split:
+class TextSplit:
     """The lines of a file whose first byte is in ``start`` to ``end``; of a compressed file all."""
 
     path: str
@@ -43,7 +43,7 @@ class Split:
         return self.path.endswith(COMPRESSED)
 
 
-def splits(path: str, parts: int) -> list[Split]:
+def splits(path: str, parts: int) -> list[TextSplit]:
     """The splits of all files that a path means.
 
     Parameters
@@ -65,14 +65,14 @@ def splits(path: str, parts: int) -> list[Split]:
     return [split for file, nbytes in files for split in _cut(file, nbytes, size)]
 
 
-def _cut(path: str, nbytes: int, size: int) -> Iterator[Split]:
+def _cut(path: str, nbytes: int, size: int) -> Iterator[TextSplit]:
     start = 0
     if not path.endswith(COMPRESSED):
         while nbytes - start > _SLOP * size:
-            yield Split(path, start, start + size)
+            yield TextSplit(path, start, start + size)
             start += size
     if nbytes > start:
-        yield Split(path, start, nbytes)
+        yield TextSplit(path, start, nbytes)
 
 
 def opened(path: str) -> BinaryIO:

@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from pyspark import RDD, SparkContext
 
 from gpu_worker.protocol.system import start_thread
-from vispark.runtime.bridge import Credentials, Home
+from vispark.runtime.bridge import Credentials, WorkerAddress
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.spark_errors import SPARK_JOB_FAILED, attempts_of
 from vispark.runtime.driver.worker import Worker, Workers
-from vispark.runtime.executor.relay_tasks import Errand
+from vispark.runtime.executor.relay_tasks import CollectTask
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _PER_WORKER = 8
 _AT_ONCE = 16
 
 
-class Errands:
+class GarbageCollector:
     """Lets workers know what nobody refers to any more, and which copies count.
 
     Where a task ran twice (Spark runs twins, and repeats what failed) the driver takes one of the copies and knows
@@ -139,12 +139,12 @@ class Errands:
                 if keep and self._tries and not came >= {worker.home for worker in self._workers.known()}:
                     self._strays.update(before)
 
-    def _swept(self, stack: ExitStack) -> dict[int, dict[Home, tuple[int, ...]]]:
+    def _swept(self, stack: ExitStack) -> dict[int, dict[WorkerAddress, tuple[int, ...]]]:
         """Where the partitions of those VRDDs count of which tasks, that have all ended now, may have left copies.
 
         Nothing is loaded of them before the ``stack`` is closed.
         """
-        keep: dict[int, dict[Home, tuple[int, ...]]] = {}
+        keep: dict[int, dict[WorkerAddress, tuple[int, ...]]] = {}
         for stage, numbers in list(self._strays.items()):
             attempts = attempts_of(self._context, stage)
             if attempts is not None and attempts.active:
@@ -159,12 +159,12 @@ class Errands:
             keep.update({residency.cached.number: residency.by_home() for residency in found})
         return keep
 
-    def _tell(self, waiting: list[Worker], keep: dict[int, dict[Home, tuple[int, ...]]]) -> set[Home]:
+    def _tell(self, waiting: list[Worker], keep: dict[int, dict[WorkerAddress, tuple[int, ...]]]) -> set[WorkerAddress]:
         """Run the tasks; where they came to."""
         self._tries = max(self._tries - 1, 0)
         deferred = {worker: worker.take_deferred() for worker in waiting}
-        task = Errand(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
-        came: set[Home] = set()
+        task = CollectTask(self._credentials, {worker.home: each for worker, each in deferred.items()}, keep)
+        came: set[WorkerAddress] = set()
         try:
             # Any task on a node will do.
             alone = self._speculates and self._tries < _TRIES - 1
@@ -181,7 +181,7 @@ class Errands:
                     worker.not_told(each)
         return came
 
-    def _one_by_one(self, found: RDD[Home], count: int) -> list[Home]:
+    def _one_by_one(self, found: RDD[WorkerAddress], count: int) -> list[WorkerAddress]:
         """What the partitions give, by a job for each: Spark makes no twin of a stage's only task.
 
         Where a Python worker takes long to start, a task's twin on another node would end before it, and the worker be

@@ -33,7 +33,7 @@ Shown = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
-class Loop:
+class EndedLoop:
     """How a loop ended.
 
     Attributes
@@ -50,7 +50,7 @@ class Loop:
 
 
 @dataclass
-class Pace:
+class ChunkController:
     """How long a step of a loop takes, as far as is known from its calls before.
 
     Attributes
@@ -91,8 +91,8 @@ class Pace:
         return min(self._count, left)
 
 
-def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], show: Shown, pace: Pace,
-              label: str = "iterate", period: int = 1) -> Loop:
+def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], show: Shown, pace: ChunkController,
+              label: str = "iterate", period: int = 1) -> EndedLoop:
     """Run a loop in parts.
 
     Parameters
@@ -105,7 +105,7 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
         Runs so many steps after so many done ones; gives how it ended.
     show : callable
         Told after each part how far the loop is.
-    pace : Pace
+    pace : ChunkController
         Told by ``run`` what workers took for a part. What the way to them takes is none of it, or parts would become
         shorter and shorter where that is long.
     label : str
@@ -125,7 +125,7 @@ def run_parts(steps: int, until: float, run: Callable[[int, int], Iterated], sho
                         "check=1 names the first cell that is not finite", label, done, until)
         show(done, change)
         if done >= steps or ended.steps < count or 0 <= change <= until:
-            return Loop(done, None if change < 0 else change)
+            return EndedLoop(done, None if change < 0 else change)
 
 
 def _rounded(steps: float) -> int:

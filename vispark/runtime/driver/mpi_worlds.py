@@ -8,30 +8,30 @@ import threading
 from collections.abc import Mapping
 
 from gpu_worker.protocol.grids import World, place_name
-from vispark.plan.ops import Chain, needs_neighbours
-from vispark.runtime.bridge import Home
+from vispark.plan.ops import LogicalPlan, needs_neighbours
+from vispark.runtime.bridge import WorkerAddress
 
 log = logging.getLogger(__name__)
 
 
-class Worlds:
+class MpiWorlds:
     """The present world of a session, whose plans have turns, so that they reach all workers in one order."""
 
     def __init__(self) -> None:
-        self._homes: tuple[Home, ...] = ()
+        self._homes: tuple[WorkerAddress, ...] = ()
         self._epochs: tuple[int, ...] = ()
         self._key = b""
         self._turn = 0
         self._lock = threading.Lock()
 
-    def of(self, epochs: Mapping[Home, int], nodes: Chain) -> list[World | None]:
+    def of(self, epochs: Mapping[WorkerAddress, int], nodes: LogicalPlan) -> list[World | None]:
         """The world of a plan for each of its workers; none where it needs no neighbours, or one worker has them all.
 
         Parameters
         ----------
-        epochs : mapping of Home to int
+        epochs : mapping of WorkerAddress to int
             The workers, and the present process of each: another one has not joined the world of those before.
-        nodes : Chain
+        nodes : LogicalPlan
             The plan's operations.
         """
         if len(epochs) < 2 or not any(needs_neighbours(nodes, position) for position in range(len(nodes))):
@@ -52,7 +52,7 @@ class Worlds:
         with self._lock:
             self._key = b""
 
-    def end(self, world: World) -> list[Home]:
+    def end(self, world: World) -> list[WorkerAddress]:
         """Let the next plan have a new world than that one; the workers that may wait in it, where it was the present
         one.
         """

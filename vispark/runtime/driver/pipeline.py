@@ -22,9 +22,9 @@ from gpu_worker.client.connection import Client
 from gpu_worker.protocol.messages import Ran, Release, Request
 from gpu_worker.protocol.payload import KEPT_MEMORIES, MAPPED_SECONDS, Data, Payload, results
 from gpu_worker.protocol.plans import KEPT_PLANS
-from gpu_worker.protocol.shared import Loan, prefer
+from gpu_worker.protocol.shared import BufferLease, prefer
 from vispark.errors import Fenced, PartitionMissing, PlanUnknown, ProtocolError, VisparkError, WorkerLost
-from vispark.lower.executable import Shipment
+from vispark.lower.executable import Invocation
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
 
 _P = ParamSpec("_P")
@@ -38,26 +38,26 @@ AHEAD = 16
 _KNOWN = KEPT_PLANS // 2
 
 #: Told of each plan that was answered, or is lost.
-Heard = Callable[["Ticket"], None]
+Heard = Callable[["PendingRequest"], None]
 
 #: Raises the error of a kernel that ended the worker's process, if it was one of a plan's.
-Blame = Callable[[Client, Shipment, int], None]
+Blame = Callable[[Client, Invocation, int], None]
 
 
 @dataclass(eq=False)
-class Ticket:
+class PendingRequest:
     """A request on its way to a worker with its memory, and its answer once that was taken.
 
     ``released`` are the VRDDs that the worker may forget before it does the request.
     """
 
     number: int
-    shipment: Shipment | None
+    shipment: Invocation | None
     released: tuple[int, ...] = ()
     answer: tuple[Ran, Data] | None = None
     error: VisparkError | None = None
     done: bool = False
-    loan: Loan | None = None
+    loan: BufferLease | None = None
     #: When it was sent, on the monotonic clock.
     sent: float = 0.0
     #: Where results may lie in the memory that the request brought.
@@ -76,12 +76,12 @@ class Ticket:
             self.loan = None
 
 
-def _alone(action: Callable[Concatenate[Lane, _P], _Given]) -> Callable[Concatenate[Lane, _P], _Given]:
+def _alone(action: Callable[Concatenate[Pipeline, _P], _Given]) -> Callable[Concatenate[Pipeline, _P], _Given]:
     """Lets one thread at a time use a lane. What is no error of ours, such as Ctrl-C, breaks the connection off: nobody
     knows how far it is then.
     """
     @functools.wraps(action)
-    def alone(lane: Lane, *arguments: _P.args, **named: _P.kwargs) -> _Given:
+    def alone(lane: Pipeline, *arguments: _P.args, **named: _P.kwargs) -> _Given:
         with lane.lock:
             is_known = False
             try:
@@ -99,7 +99,7 @@ def _alone(action: Callable[Concatenate[Lane, _P], _Given]) -> Callable[Concaten
 
 
 @dataclass
-class Lane:
+class Pipeline:
     """Requests to one worker over one connection, by one thread at a time.
 
     Parameters
@@ -124,7 +124,7 @@ class Lane:
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: The last plans that the worker was sent over this connection, the very last one at the end.
     _known: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    _waiting: deque[Ticket] = field(default_factory=deque)
+    _waiting: deque[PendingRequest] = field(default_factory=deque)
     #: The memories that the worker has mapped, by number, and until when that is likely.
     _mapped: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT_MEMORIES))
     _mapped_until: float = 0.0
@@ -149,7 +149,7 @@ class Lane:
         return any(ticket.shipment and number in ticket.shipment.vrdds for ticket in list(self._waiting))
 
     @_alone
-    def send(self, shipment: Shipment, released: tuple[int, ...] = ()) -> Ticket:
+    def send(self, shipment: Invocation, released: tuple[int, ...] = ()) -> PendingRequest:
         """Send a plan, and what the worker may let go of before it.
 
         Raises
@@ -159,15 +159,15 @@ class Lane:
         """
         while len(self._waiting) >= AHEAD:
             self._take()
-        ticket = Ticket(0, shipment, released)
+        ticket = PendingRequest(0, shipment, released)
         self._send(ticket, shipment)
         self._waiting.append(ticket)
         return ticket
 
-    def _send(self, ticket: Ticket, shipment: Shipment) -> None:
+    def _send(self, ticket: PendingRequest, shipment: Invocation) -> None:
         key, client = shipment.prepared.key, self.client
         results = self._large.get(key, 0) if client.shares_memory else 0
-        loan: Loan | None = None
+        loan: BufferLease | None = None
 
         def memory(nbytes: int) -> int:
             nonlocal loan
@@ -187,7 +187,7 @@ class Lane:
         if len(self._known) > _KNOWN:
             self._known.popitem(last=False)
 
-    def _loan(self, shipment: Shipment, nbytes: int) -> Loan:
+    def _loan(self, shipment: Invocation, nbytes: int) -> BufferLease:
         """Memory with a plan's values and so many bytes in all: what they were captured into, where that will do."""
         found = shipment.values.loan() if self.client.shares_memory else None
         if found is not None and found.take():
@@ -195,7 +195,7 @@ class Lane:
                 return found
             found.spoil()       # what is captured next goes to the memory that is large enough
             found.end()
-        found = Loan(self.client.payload(nbytes), self.client.recycle)
+        found = BufferLease(self.client.payload(nbytes), self.client.recycle)
         found.take()
         shipment.values.write(found.payload, 0)
         return found
@@ -210,7 +210,7 @@ class Lane:
     def release(self, numbers: tuple[int, ...]) -> None:
         """Let the worker forget VRDDs, after what it was sent before. Raises as :meth:`send` does."""
         request = Release(self.client.next_number(), numbers)
-        ticket = Ticket(request.number, None, numbers)
+        ticket = PendingRequest(request.number, None, numbers)
         self._transmit(request, ticket)
         self._waiting.append(ticket)
 
@@ -227,7 +227,7 @@ class Lane:
             self._take()
         return self.client.request(request(self.client))[0]
 
-    def _transmit(self, request: Request, ticket: Ticket) -> None:
+    def _transmit(self, request: Request, ticket: PendingRequest) -> None:
         loan = ticket.loan
         descriptors = [] if loan is None or self._has_mapped(loan.payload) else [loan.payload.descriptor]
         ticket.sent, is_sent = time.monotonic(), False
@@ -242,7 +242,7 @@ class Lane:
                 ticket.spoil()
 
     @_alone
-    def wait(self, ticket: Ticket) -> tuple[Ran, Data]:
+    def wait(self, ticket: PendingRequest) -> tuple[Ran, Data]:
         """The answer to a plan.
 
         Raises
@@ -275,7 +275,7 @@ class Lane:
         if not self._waiting:
             self._failed.clear()
 
-    def _answered(self, ticket: Ticket) -> bool:
+    def _answered(self, ticket: PendingRequest) -> bool:
         """Take the answer to a request; False where it was sent anew, with its plan and the memory of its values.
 
         It is not where others behind it may have started from what it was to keep.
@@ -311,7 +311,7 @@ class Lane:
         self._mapped_until = sent + MAPPED_SECONDS
         prefer(self.client)
 
-    def _results(self, ticket: Ticket, reply: Ran, descriptors: list[int]) -> Data:
+    def _results(self, ticket: PendingRequest, reply: Ran, descriptors: list[int]) -> Data:
         """What a reply brought."""
         if reply.placed:
             loan = ticket.loan
@@ -327,7 +327,7 @@ class Lane:
             self._large[ticket.shipment.prepared.key] = found.size
         return found
 
-    def _reason(self, ticket: Ticket, error: VisparkError) -> VisparkError:
+    def _reason(self, ticket: PendingRequest, error: VisparkError) -> VisparkError:
         if isinstance(error, PartitionMissing) and ticket.shipment:
             return self._failed.get(ticket.shipment.vrdds[0], error)
         return error
@@ -344,7 +344,7 @@ class Lane:
                 self.heard(each)
             self._failed.clear()
 
-    def _find_guilty(self, lost: list[Ticket]) -> None:
+    def _find_guilty(self, lost: list[PendingRequest]) -> None:
         is_found = False
         for each in lost:
             if each.shipment is None:
@@ -366,7 +366,7 @@ class Lane:
                                               "which was closed therefore")):
             self.heard(each)
 
-    def _given_up(self, error: VisparkError) -> list[Ticket]:
+    def _given_up(self, error: VisparkError) -> list[PendingRequest]:
         """Close the connection; what was on its way."""
         self.client.close()
         found = list(self._waiting)

@@ -1,7 +1,7 @@
 """The plans of a session, kept by what they depend on, so that a loop's later passes only fill in their values.
 
-A plan depends on the operations' shapes (:attr:`vispark.plan.ops.Recorded.key`), on what is wanted, and on what the
-content that it starts from looks like and where it is: not on VRDDs' numbers, nor on the values of arguments.
+A plan depends on the operations' shapes (:attr:`vispark.plan.ops.RecordedOperation.key`), on what is wanted, and on
+what the content that it starts from looks like and where it is: not on VRDDs' numbers, nor on the values of arguments.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gpu_worker.protocol.messages import Fold, FoldByKey
+from gpu_worker.protocol.messages import FoldByKeyStep, FoldStep
 from vispark._utils.bounded import BoundedCache
-from vispark.lower.executable import Prepared
+from vispark.lower.executable import Executable
 from vispark.lower.grid import lowering
-from vispark.lower.stages import Goal
-from vispark.plan.ops import Cached, Chain, Node, place_of
-from vispark.records.partition_schema import Content
-from vispark.runtime.bridge import Home
+from vispark.lower.stages import RequestedOutput
+from vispark.plan.ops import DatasetId, LogicalPlan, PlanNode, place_of
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.bridge import WorkerAddress
 
 #: The most plans that are kept, and the most of one shape whose kernels were made for other numbers.
 _PLANS = 256
@@ -27,15 +27,15 @@ _ALIKE = 8
 
 
 @dataclass(frozen=True)
-class Shape:
+class PlacementKey:
     """What content looks like, and where it is, by partition; compared again and again, so hashed once."""
 
-    homes: tuple[tuple[int, Home], ...]
-    contents: tuple[Content, ...]
+    homes: tuple[tuple[int, WorkerAddress], ...]
+    contents: tuple[PartitionSchema, ...]
     hashed: int = field(default=0, compare=False, repr=False)
 
     @classmethod
-    def of(cls, homes: Mapping[int, Home], contents: Mapping[int, Content]) -> Shape:
+    def of(cls, homes: Mapping[int, WorkerAddress], contents: Mapping[int, PartitionSchema]) -> PlacementKey:
         """The shape of the partitions that are in ``homes``."""
         partitions = sorted(homes)
         where = tuple([(partition, homes[partition]) for partition in partitions])
@@ -52,46 +52,46 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Ready:
+class DistributedExecutable:
     """A plan for each worker.
 
     Attributes
     ----------
-    shares : tuple of (Home, Prepared)
+    shares : tuple of (WorkerAddress, Executable)
         Where each part of it goes.
-    fold : Fold, FoldByKey or None
+    fold : FoldStep, FoldByKeyStep or None
         The fold at the end.
     reason : str
         Why that cannot run in the workers, where it cannot; then there are no shares.
-    kept : tuple of Shape
+    kept : tuple of PlacementKey
         What everything that is kept looks like, if the plan is for all partitions.
     """
 
-    shares: tuple[tuple[Home, Prepared], ...]
-    fold: Fold | FoldByKey | None
+    shares: tuple[tuple[WorkerAddress, Executable], ...]
+    fold: FoldStep | FoldByKeyStep | None
     reason: str
-    kept: tuple[Shape, ...]
+    kept: tuple[PlacementKey, ...]
 
-    def fits(self, nodes: Chain) -> bool:
+    def fits(self, nodes: LogicalPlan) -> bool:
         """Whether its kernels were made for the numbers that these operations have."""
         return not self.shares or self.shares[0][1].fits(nodes)
 
 
-class Plans:
+class PlanCache:
     """The plans of one session; bounded."""
 
     def __init__(self) -> None:
-        self._plans: BoundedCache[tuple[Ready, ...]] = BoundedCache(_PLANS)
-        self._shapes: OrderedDict[Shape, Shape] = OrderedDict()
+        self._plans: BoundedCache[tuple[DistributedExecutable, ...]] = BoundedCache(_PLANS)
+        self._shapes: OrderedDict[PlacementKey, PlacementKey] = OrderedDict()
         self._lock = threading.Lock()
         #: What was asked for last, and the plan.
-        self._last: tuple[Hashable, Ready] = (None, Ready((), None, "", ()))
+        self._last: tuple[Hashable, DistributedExecutable] = (None, DistributedExecutable((), None, "", ()))
         #: How many plans were worked out.
         self.made = 0
 
-    def shape(self, homes: Mapping[int, Home], contents: Mapping[int, Content]) -> Shape:
+    def shape(self, homes: Mapping[int, WorkerAddress], contents: Mapping[int, PartitionSchema]) -> PlacementKey:
         """The shape of content; equal ones are one object."""
-        found = Shape.of(homes, contents)
+        found = PlacementKey.of(homes, contents)
         with self._lock:
             known = self._shapes.setdefault(found, found)
             self._shapes.move_to_end(found)
@@ -99,15 +99,16 @@ class Plans:
                 self._shapes.popitem(last=False)
         return known
 
-    def ready(self, chain: Chain, start: Cached, nodes: Chain, shape: Shape, goal: Goal,
-              partitions: Sequence[int], room: int) -> Ready:
+    def ready(self, chain: LogicalPlan, start: DatasetId, nodes: LogicalPlan, shape: PlacementKey,
+              goal: RequestedOutput,
+              partitions: Sequence[int], room: int) -> DistributedExecutable:
         """The plan for some partitions of content of a shape.
 
         Parameters
         ----------
-        chain : Chain
+        chain : LogicalPlan
             At least from the operation on that says where the content of ``start`` lies.
-        nodes : Chain
+        nodes : LogicalPlan
             The part of it behind ``start``.
         room : int
             The bytes of shared memory that thread blocks can have wherever it runs.
@@ -133,28 +134,29 @@ class Plans:
         self._plans.put(key, (ready, *alike)[:_ALIKE])
         return ready
 
-    def _made(self, chain: Chain, start: Cached, shape: Shape, goal: Goal, partitions: Sequence[int],
-              room: int) -> Ready:
+    def _made(self, chain: LogicalPlan, start: DatasetId, shape: PlacementKey, goal: RequestedOutput,
+              partitions: Sequence[int],
+              room: int) -> DistributedExecutable:
         homes = dict(shape.homes)
         contents = dict(zip(homes, shape.contents, strict=True))
         work = lowering(chain, start, goal, shape.contents, room)
-        shares: dict[Home, list[int]] = {}
+        shares: dict[WorkerAddress, list[int]] = {}
         for partition in partitions:
             work.add(partition, contents[partition])
             shares.setdefault(homes[partition], []).append(partition)
         reason = work.finish()
         if reason:
-            return Ready((), None, reason, ())
+            return DistributedExecutable((), None, reason, ())
         prepared = tuple([(home, work.prepare(here)) for home, here in shares.items()])
         whole = len(partitions) == len(homes) and prepared      # an RDD may have no partitions
         kept = tuple([self.shape(homes, {partition: content for _, share in prepared
                                          for partition, content in share.kept[number].items()})
                       for number in range(len(prepared[0][1].kept))]) if whole else ()
         assert not isinstance(work.fold, str)
-        return Ready(prepared, work.fold, "", kept)
+        return DistributedExecutable(prepared, work.fold, "", kept)
 
 
-def _key(node: Node, chain: Chain, nodes: Chain) -> Hashable:
+def _key(node: PlanNode, chain: LogicalPlan, nodes: LogicalPlan) -> Hashable:
     """What of a node a plan depends on."""
     if node.cached is None:
         return node.op.key

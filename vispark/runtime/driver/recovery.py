@@ -17,9 +17,9 @@ from pyspark import RDD
 from vispark.errors import OutOfMemory, PartitionMissing, VisparkError, WorkerLost, WorkerUnavailable
 from vispark.plan import ops
 from vispark.plan.loop_call import LoopSpec
-from vispark.plan.ops import Cached, Chain, Node, Trail
-from vispark.runtime.bridge import Home
-from vispark.runtime.driver.loop_pacing import Pace
+from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
+from vispark.runtime.bridge import WorkerAddress
+from vispark.runtime.driver.loop_pacing import ChunkController
 from vispark.runtime.driver.residency import Residency
 from vispark.runtime.driver.snapshot_replicas import owner
 from vispark.runtime.driver.snapshots import Snapshot, Snapshots
@@ -55,21 +55,21 @@ class Holding(Protocol):
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """The partitions that no worker holds, as far as is known."""
 
-    def materialise(self, loader: RDD, trail: Trail, wanted: Cached, partitions: Sequence[int]) -> None:
+    def materialise(self, loader: RDD, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Have a node's content computed where it is missing."""
 
-    def computed(self, loader: RDD, chain: Chain, start: Cached, partitions: Sequence[int]) -> None:
+    def computed(self, loader: RDD, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Have what a chain keeps computed from a node that is held."""
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
         """What runs a task where the token of a partition lies."""
 
 
-def enough(session: Holding, wanted: Cached, partitions: Sequence[int]) -> Callable[[Node], bool]:
+def enough(session: Holding, wanted: DatasetId, partitions: Sequence[int]) -> Callable[[PlanNode], bool]:
     """Says of nodes, the last one first, whether some partitions of one that is wanted can be had from there."""
     is_before = False
 
-    def is_enough(node: Node) -> bool:
+    def is_enough(node: PlanNode) -> bool:
         nonlocal is_before
         is_before = is_before or (node.cached is not None and node.cached.number == wanted.number)
         return is_before and (is_held(session, node, partitions) or session.snapshots.find(node.saved) is not None)
@@ -77,14 +77,14 @@ def enough(session: Holding, wanted: Cached, partitions: Sequence[int]) -> Calla
     return is_enough
 
 
-def is_held(session: Holding, node: Node, partitions: Sequence[int]) -> bool:
+def is_held(session: Holding, node: PlanNode, partitions: Sequence[int]) -> bool:
     """Whether workers hold a node's result in some partitions, as far as is known."""
     residency = session.residencies.get(node.cached.number) if node.cached else None
     return residency is not None and not session.missing(residency, partitions)
 
 
 @dataclass(frozen=True)
-class Point:
+class Position:
     """How far it is: the last node of the chain that is done, and the steps that are done of a loop behind it."""
 
     position: int
@@ -93,15 +93,15 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Mark:
+class SnapshotAt:
     """A snapshot that was taken on the way, at a point."""
 
     position: int
     steps: int
-    saved: Cached
+    saved: DatasetId
 
 
-class Replay:
+class Recovery:
     """Computes the content of a chain's last node anew.
 
     Parameters
@@ -109,22 +109,22 @@ class Replay:
     session : Holding
     loader : RDD
         The RDD before the send.
-    chain : Chain
+    chain : LogicalPlan
         From the send, or from what is held or saved. Its last node is to be kept, and something on the way needs
         neighbours.
     """
 
-    def __init__(self, session: Holding, loader: RDD, chain: Chain):
+    def __init__(self, session: Holding, loader: RDD, chain: LogicalPlan):
         self._session = session
         self._loader = loader
         self._everything = range(loader.getNumPartitions())
         self._take(chain)
         self._base: Residency | None = None
-        self._point: Point | None = None
-        self._marks: list[Mark] = []
-        self._pace = Pace()
+        self._point: Position | None = None
+        self._marks: list[SnapshotAt] = []
+        self._pace = ChunkController()
 
-    def _take(self, chain: Chain) -> None:
+    def _take(self, chain: LogicalPlan) -> None:
         self._chain = chain
         #: The first node that may be started from in all partitions alone.
         self._first = 0 if ops.is_cut(chain) else next(
@@ -132,7 +132,7 @@ class Replay:
         #: The last node that was there once; what comes behind it is not computed anew.
         self._was_there = max((index for index, node in enumerate(chain) if self._has_been(node)), default=-1)
 
-    def run(self, whole: Callable[[], Chain]) -> None:
+    def run(self, whole: Callable[[], LogicalPlan]) -> None:
         """Compute it; after an error this may be called again, and goes on as far as it was.
 
         ``whole`` gives the chain from the send on, for the case that what it begins with is lost, too.
@@ -152,11 +152,11 @@ class Replay:
             known = self._session.residencies
             self._marks = [mark for mark in self._marks if mark.saved.number in known]
             if point.residency.saved is not None:
-                self._marks.append(Mark(point.position, point.steps, point.residency.saved))
+                self._marks.append(SnapshotAt(point.position, point.steps, point.residency.saved))
 
     # -- where to start -----------------------------------------------------------------------------------------------
 
-    def _start(self, whole: Callable[[], Chain]) -> Point:
+    def _start(self, whole: Callable[[], LogicalPlan]) -> Position:
         """The latest point whose content is there, or can be had from a snapshot; else what the RDD's records give."""
         if self._point is not None and not self._is_missing(self._point.residency):
             return self._point
@@ -167,30 +167,30 @@ class Replay:
             found = self._latest()
         return found or self._loaded()
 
-    def _latest(self) -> Point | None:
+    def _latest(self) -> Position | None:
         for position in range(len(self._chain) - 1, self._first - 1, -1):
             node = self._chain[position]
             for mark in reversed(self._marks):
                 if mark.position == position:
                     restored = self._restored(mark.saved, None, node)
                     if restored is not None:
-                        return Point(position, mark.steps, restored)
+                        return Position(position, mark.steps, restored)
             residency = self._session.residencies.get(node.cached.number) if node.cached else None
             if residency is not None and not self._is_missing(residency):
-                return Point(position, 0, residency)
+                return Position(position, 0, residency)
             restored = self._restored(node.saved, residency, node)
             if restored is not None:
-                return Point(position, 0, restored)
+                return Position(position, 0, restored)
         return None
 
-    def _has_been(self, node: Node) -> bool:
+    def _has_been(self, node: PlanNode) -> bool:
         residency = self._session.residencies.get(node.cached.number) if node.cached else None
         return residency is not None and bool(residency.contents)
 
     def _is_missing(self, residency: Residency) -> bool:
         return bool(self._session.missing(residency, self._everything))
 
-    def _restored(self, saved: Cached | None, residency: Residency | None, node: Node) -> Residency | None:
+    def _restored(self, saved: DatasetId | None, residency: Residency | None, node: PlanNode) -> Residency | None:
         """What a snapshot has, if that can still be had: under the node's own number, where it has one."""
         session = self._session
         snapshot = session.snapshots.find(saved)
@@ -212,7 +212,7 @@ class Replay:
         log.info("went back to the snapshot of %.1f s ago", time.monotonic() - snapshot.began)
         return target
 
-    def _take_back(self, snapshot: Snapshot, home: Home, target: Residency) -> None:
+    def _take_back(self, snapshot: Snapshot, home: WorkerAddress, target: Residency) -> None:
         """Have a worker's part of a snapshot held there, or, where that is lost, by the one that has a copy."""
         worker, holder = self._session.workers.at(home), snapshot.holders.get(home)
         partition = next(partition for partition, place in snapshot.places.items() if place == home)
@@ -236,7 +236,7 @@ class Replay:
         except VisparkError as error:           # There may be no room for it beside the holder's own part.
             raise PartitionMissing(f"the copy of a node's part of a snapshot cannot be had: {error.message}") from error
 
-    def _loaded(self) -> Point:
+    def _loaded(self) -> Position:
         """What is there before the first operation that needs neighbours: held, or loaded where it is not."""
         session, chain = self._session, self._chain
         kept = [index for index, node in enumerate(chain[:self._first])
@@ -244,13 +244,13 @@ class Replay:
         last = max(kept, default=self._first - 1)
         if not kept:
             self._base = self._base or session.residency("the grid before its neighbours are needed")
-            chain = (*chain[:last], Node(chain[last].op, self._base.cached))
+            chain = (*chain[:last], PlanNode(chain[last].op, self._base.cached))
         session.materialise(self._loader, lambda _=None: chain[:last + 1], chain[last].cached, self._everything)
-        return Point(last, 0, session.residencies[chain[last].cached.number])
+        return Position(last, 0, session.residencies[chain[last].cached.number])
 
     # -- parts --------------------------------------------------------------------------------------------------------
 
-    def _advanced(self, point: Point) -> Point:
+    def _advanced(self, point: Position) -> Position:
         """Compute the next part."""
         position = point.position + 1
         node, is_last = self._chain[position], position == len(self._chain) - 1
@@ -263,24 +263,24 @@ class Replay:
                     and not isinstance(self._chain[stop + 1].op, ops.Iterate):
                 stop += 1
         target = self._target(stop)
-        self._round(point, (*self._chain[position:stop], Node(self._chain[stop].op, target.cached)))
+        self._round(point, (*self._chain[position:stop], PlanNode(self._chain[stop].op, target.cached)))
         self._session.replayed += sum(ops.needs_neighbours(self._chain, each)
                                       for each in range(position, min(stop, self._was_there) + 1))
-        return Point(stop, 0, target)
+        return Position(stop, 0, target)
 
-    def _looped(self, point: Point, spec: LoopSpec) -> Point:
+    def _looped(self, point: Position, spec: LoopSpec) -> Position:
         """Some steps of a loop."""
         target = self._session.residency(spec.label)
         target.pace = self._pace
         done = spec.done + point.steps
         part = spec.part(self._pace.part(spec.steps - point.steps, done, spec.period), done)
-        self._round(point, (Node(ops.Iterate(part), target.cached),))
+        self._round(point, (PlanNode(ops.Iterate(part), target.cached),))
         ended = target.iterated
         self._session.replayed += ended.steps
         done = point.steps + ended.steps
         if done >= spec.steps or ended.steps < part.steps or 0 <= ended.change <= spec.until:
-            return Point(point.position + 1, 0, target)
-        return Point(point.position, done, target)
+            return Position(point.position + 1, 0, target)
+        return Position(point.position, done, target)
 
     def _target(self, position: int) -> Residency:
         """The number that a node's content is kept under."""
@@ -288,12 +288,12 @@ class Replay:
         residency = self._session.residencies.get(node.cached.number) if node.cached else None
         return residency or self._session.residency(str(node.op))
 
-    def _round(self, point: Point, nodes: Chain) -> None:
+    def _round(self, point: Position, nodes: LogicalPlan) -> None:
         """Have nodes computed that come behind a point."""
         before = point.position
         op = self._chain[before + 1].op if point.steps else self._chain[before].op
         while before and isinstance(self._chain[before].op, ops.MOVING):
             before -= 1
         context = [replace(node, cached=None) for node in self._chain[before:point.position]]
-        chain = (*context, Node(op, point.residency.cached), *nodes)
+        chain = (*context, PlanNode(op, point.residency.cached), *nodes)
         self._session.computed(self._loader, chain, point.residency.cached, self._everything)

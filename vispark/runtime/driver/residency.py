@@ -11,11 +11,11 @@ from pyspark import RDD
 
 from gpu_worker.protocol.grids import Iterated
 from gpu_worker.protocol.messages import Ran
-from vispark.plan.ops import Cached
-from vispark.records.partition_schema import Content
-from vispark.runtime.bridge import Home, Token
-from vispark.runtime.driver.loop_pacing import Pace
-from vispark.runtime.driver.plan_cache import Plans, Shape
+from vispark.plan.ops import DatasetId
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.bridge import PartitionHandle, WorkerAddress
+from vispark.runtime.driver.loop_pacing import ChunkController
+from vispark.runtime.driver.plan_cache import PlacementKey, PlanCache
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.worker import LOST, Sent, Worker
 
@@ -25,52 +25,52 @@ class Residency:
 
     Attributes
     ----------
-    cached : Cached
+    cached : DatasetId
         The number and the name.
-    places : dict of int to (Home, int)
+    places : dict of int to (WorkerAddress, int)
         Where each partition is, and the epoch of the process that got it.
-    contents : dict of int to Content
+    contents : dict of int to PartitionSchema
         What each partition looks like.
     pending : tuple of (Worker, Sent)
         The plans that are to bring it, where their answers were not taken yet; it counts as held meanwhile.
-    unsure : set of Home
+    unsure : set of WorkerAddress
         The workers that may hold some of it all the same: the connection broke before they could say so.
     tokens : RDD or None
         Tokens in Spark's storage, whose tasks come to the nodes that hold the partitions: of this content, or of that
         which it was made of.
     iterated : Iterated or None
         How the loop ended whose result it is.
-    pace : Pace or None
+    pace : ChunkController or None
         Told what the loop took in a worker.
-    saved : Cached or None
+    saved : DatasetId or None
         The snapshot that was begun of it.
     """
 
     #: How often some content came, of any number.
     came: ClassVar[int] = 0
 
-    def __init__(self, released: Released, cached: Cached):
+    def __init__(self, released: Released, cached: DatasetId):
         self.iterated: Iterated | None = None
-        self.pace: Pace | None = None
+        self.pace: ChunkController | None = None
         self.cached = cached
-        self.places: dict[int, tuple[Home, int]] = {}
-        self.contents: dict[int, Content] = {}
+        self.places: dict[int, tuple[WorkerAddress, int]] = {}
+        self.contents: dict[int, PartitionSchema] = {}
         self.pending: tuple[tuple[Worker, Sent], ...] = ()
-        self.unsure: set[Home] = set()
-        self.tokens: RDD[Token] | None = None
-        self.saved: Cached | None = None
+        self.unsure: set[WorkerAddress] = set()
+        self.tokens: RDD[PartitionHandle] | None = None
+        self.saved: DatasetId | None = None
         self.lock = threading.RLock()
         #: Held while the places change, by whichever thread takes an answer; they are replaced, and never changed as
         #: they are, so that others go over those of one moment.
         self._mutex = threading.Lock()
-        self._shape: Shape | None = None
+        self._shape: PlacementKey | None = None
         #: How often the places changed, and the processes that hold some of it, as of one of these times.
         self._changes = 0
-        self._processes: tuple[int, frozenset[tuple[Home, int]]] = (-1, frozenset())
+        self._processes: tuple[int, frozenset[tuple[WorkerAddress, int]]] = (-1, frozenset())
         self._release = weakref.finalize(self, released.put, cached.number)
         self._release.atexit = False
 
-    def bind(self, home: Home, epoch: int, contents: Mapping[int, Content]) -> None:
+    def bind(self, home: WorkerAddress, epoch: int, contents: Mapping[int, PartitionSchema]) -> None:
         """Take note of where some partitions are."""
         with self._mutex:
             Residency.came += 1
@@ -109,21 +109,21 @@ class Residency:
         return self.contents.keys() == self.places.keys()
 
     @property
-    def processes(self) -> frozenset[tuple[Home, int]]:
+    def processes(self) -> frozenset[tuple[WorkerAddress, int]]:
         """The processes that hold some of it."""
         with self._mutex:
             if self._processes[0] != self._changes:
                 self._processes = self._changes, frozenset(self.places.values())
             return self._processes[1]
 
-    def by_home(self) -> dict[Home, tuple[int, ...]]:
+    def by_home(self) -> dict[WorkerAddress, tuple[int, ...]]:
         """The partitions that each worker holds."""
-        found: dict[Home, list[int]] = {}
+        found: dict[WorkerAddress, list[int]] = {}
         for partition, (home, _) in sorted(self.places.items()):
             found.setdefault(home, []).append(partition)
         return {home: tuple(partitions) for home, partitions in found.items()}
 
-    def shape(self, plans: Plans) -> Shape:
+    def shape(self, plans: PlanCache) -> PlacementKey:
         """What is held, as far as plans depend on it."""
         found = self._shape
         if found is None:
@@ -135,13 +135,13 @@ class Residency:
                     self._shape = found
         return found
 
-    def known_shape(self, shape: Shape) -> None:
+    def known_shape(self, shape: PlacementKey) -> None:
         """Spare working it out, where it is known."""
         self._shape = shape
 
     def rename(self, name: str) -> None:
         """Call it so from now on; what workers hold already keeps its name there."""
-        self.cached = Cached(self.cached.number, name)
+        self.cached = DatasetId(self.cached.number, name)
 
     def close(self) -> None:
         """Let the workers forget the content now."""

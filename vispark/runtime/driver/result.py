@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_worker.protocol.messages import Fold, FoldByKey, Folded, Ran
+from gpu_worker.protocol.messages import FoldByKeyStep, Folded, FoldStep, Ran
 from gpu_worker.protocol.payload import Data
-from vispark.lower.executable import Prepared
+from vispark.lower.executable import Executable
 from vispark.records import Keyring
-from vispark.records.partition_schema import Content
+from vispark.records.partition_schema import PartitionSchema
 
 
 @dataclass
-class Answer:
+class PartialResult:
     """What a plan gave so far: a list of records, or a fold, by partition or by the first of a worker's partitions.
 
     ``fold`` is the fold that ran, or why none could.
     """
 
     records: dict[int, list] = field(default_factory=dict)
-    folds: dict[int, tuple[Folded, Data, Content]] = field(default_factory=dict)
+    folds: dict[int, tuple[Folded, Data, PartitionSchema]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
-    fold: Fold | FoldByKey | str | None = None
+    fold: FoldStep | FoldByKeyStep | str | None = None
 
-    def add(self, prepared: Prepared, reply: Ran, data: Data, keyring: Keyring) -> None:
+    def add(self, prepared: Executable, reply: Ran, data: Data, keyring: Keyring) -> None:
         """Add what one worker gave for its partitions."""
         contents = prepared.results
         self.done.update(contents)

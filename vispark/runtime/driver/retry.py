@@ -9,7 +9,7 @@ from typing import Protocol
 
 from vispark.errors import NodeSilent, PlanError, VisparkError
 from vispark.options import Options
-from vispark.runtime.driver.mpi_worlds import Worlds
+from vispark.runtime.driver.mpi_worlds import MpiWorlds
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.worker import LOST
 from vispark.translate.frontend import index_faults
@@ -29,7 +29,7 @@ class Repeating(Protocol):
 
     options: Options
     released: Released
-    worlds: Worlds
+    worlds: MpiWorlds
     #: The parts of long chains that were computed.
     parts: int
 
@@ -50,7 +50,7 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
     VisparkError
         If it fails, or something is lost under it more often than that.
     """
-    attempts, parts, setback = 0, session.parts, Setback()
+    attempts, parts, setback = 0, session.parts, RetryLog()
     while True:
         try:
             once()
@@ -68,7 +68,7 @@ def until_done(session: Repeating, once: Callable[[], None]) -> None:
                 time.sleep(_SILENT_SECONDS)
 
 
-class Setback:
+class RetryLog:
     """The time since something was lost under an action; nothing is said before that."""
 
     def __init__(self) -> None:

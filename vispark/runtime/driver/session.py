@@ -27,23 +27,23 @@ from gpu_worker.client.connection import machine
 from gpu_worker.protocol.grids import World
 from gpu_worker.protocol.messages import Save
 from vispark.errors import Fenced, PartitionMissing, PlanError, VisparkError, WorkerLost, WorkerUnavailable
-from vispark.lower.executable import Prepared, Shipment
-from vispark.lower.stages import KEEP, Goal, after_start
+from vispark.lower.executable import Executable, Invocation
+from vispark.lower.stages import KEEP, RequestedOutput, after_start
 from vispark.options import Options
 from vispark.plan import ops
-from vispark.plan.ops import Cached, Chain, Node, Trail
+from vispark.plan.ops import DatasetId, LineageWalker, LogicalPlan, PlanNode
 from vispark.profiling import profiler as profiling
-from vispark.records.partition_schema import Content
-from vispark.runtime.bridge import Credentials, HandingBack, Home, Load, Token, checked
-from vispark.runtime.driver.garbage_collector import Errands
-from vispark.runtime.driver.loop_pacing import Pace
-from vispark.runtime.driver.mpi_worlds import Worlds
-from vispark.runtime.driver.pipeline import Ticket
-from vispark.runtime.driver.plan_cache import Plans, Ready
-from vispark.runtime.driver.recovery import Replay, enough, is_held
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.bridge import Credentials, HandingBack, LoadTask, PartitionHandle, WorkerAddress, checked
+from vispark.runtime.driver.garbage_collector import GarbageCollector
+from vispark.runtime.driver.loop_pacing import ChunkController
+from vispark.runtime.driver.mpi_worlds import MpiWorlds
+from vispark.runtime.driver.pipeline import PendingRequest
+from vispark.runtime.driver.plan_cache import DistributedExecutable, PlanCache
+from vispark.runtime.driver.recovery import Recovery, enough, is_held
 from vispark.runtime.driver.release_queue import Released
 from vispark.runtime.driver.residency import Residency
-from vispark.runtime.driver.result import Answer
+from vispark.runtime.driver.result import PartialResult
 from vispark.runtime.driver.retry import STOPPED, check_open, shortened, until_done
 from vispark.runtime.driver.snapshot_replicas import copies
 from vispark.runtime.driver.snapshots import Snapshots
@@ -87,7 +87,7 @@ class Session:
                                        context.getConf().get("spark.driver.host", ""), machine())
         self.options = options
         self.workers = Workers(self.credentials, self._heard)
-        self.worlds = Worlds()
+        self.worlds = MpiWorlds()
         self.snapshots = Snapshots(options.snapshotShare, options.timeToLoss)
         #: The steps that were computed once more because they were lost.
         self.replayed = 0
@@ -95,16 +95,17 @@ class Session:
         self.parts = 0
         #: Whether a plan was lost whose answer nobody waits for.
         self._is_suspect = False
-        self.plans = Plans()
-        self._paces: weakref.WeakKeyDictionary[RDD, OrderedDict[Hashable, Pace]] = weakref.WeakKeyDictionary()
+        self.plans = PlanCache()
+        self._paces: weakref.WeakKeyDictionary[RDD,
+                                               OrderedDict[Hashable, ChunkController]] = weakref.WeakKeyDictionary()
         self.released = Released()
         self.residencies: weakref.WeakValueDictionary[int, Residency] = weakref.WeakValueDictionary()
         #: What computes content anew, until that is done.
-        self._replays: weakref.WeakKeyDictionary[Residency, Replay] = weakref.WeakKeyDictionary()
+        self._replays: weakref.WeakKeyDictionary[Residency, Recovery] = weakref.WeakKeyDictionary()
         self._numbers = itertools.count(1)
         #: How many Spark jobs carried plans, or something small, to workers that are relayed to.
         self.relayed_jobs = 0
-        self.errands = Errands(self.context, self.credentials, self.workers, self.released, self.residencies)
+        self.errands = GarbageCollector(self.context, self.credentials, self.workers, self.released, self.residencies)
         atexit.register(self.close)
 
     @classmethod
@@ -143,27 +144,28 @@ class Session:
 
     def residency(self, name: str) -> Residency:
         """A new number for content to be kept."""
-        residency = Residency(self.released, Cached(next(self._numbers), name))
+        residency = Residency(self.released, DatasetId(next(self._numbers), name))
         self.residencies[residency.cached.number] = residency
         return residency
 
     # -- plans on cached data -----------------------------------------------------------------------------------------
 
-    def evaluate(self, loader, chain: Chain, partitions: Sequence[int], goal: Goal, trail: Trail) -> Answer:
+    def evaluate(self, loader, chain: LogicalPlan, partitions: Sequence[int], goal: RequestedOutput,
+                 trail: LineageWalker) -> PartialResult:
         """Run a chain that passes through cached content, and bring the result to the driver.
 
         Parameters
         ----------
         loader : RDD
             The RDD before the send.
-        chain : Chain
+        chain : LogicalPlan
             At least one of its nodes is cached. From the operation on that says where the content of the last cached
             node lies.
         partitions : sequence of int
             The partitions wanted.
-        goal : Goal
+        goal : RequestedOutput
             What is wanted of them.
-        trail : Trail
+        trail : LineageWalker
             The way back from the result, for what is not there.
 
         Raises
@@ -172,7 +174,7 @@ class Session:
             If the plan fails, or a worker is lost under it more often than ``spark.vispark.attempts``.
         """
         start = next(node.cached for node in reversed(chain) if node.cached)
-        answer = Answer()
+        answer = PartialResult()
 
         def once() -> None:
             todo = [each for each in partitions if each not in answer.done] if answer.done else partitions
@@ -183,13 +185,14 @@ class Session:
         until_done(self, once)
         return answer
 
-    def ensure(self, loader, start: Cached, partitions: Sequence[int], trail: Trail) -> dict[int, Content]:
+    def ensure(self, loader, start: DatasetId, partitions: Sequence[int],
+               trail: LineageWalker) -> dict[int, PartitionSchema]:
         """Materialise what is to be kept under a number in some partitions; what it looks like there."""
         residency = self.residencies[start.number]
         self.complete(loader, residency, partitions, trail)
         return {partition: residency.contents[partition] for partition in partitions}
 
-    def complete(self, loader, residency: Residency, partitions: Sequence[int], trail: Trail) -> None:
+    def complete(self, loader, residency: Residency, partitions: Sequence[int], trail: LineageWalker) -> None:
         """Wait for what is to be kept, and materialise it where it did not come."""
         def once() -> None:
             self._settle_pending(residency)
@@ -198,15 +201,15 @@ class Session:
 
         until_done(self, once)
 
-    def pace(self, loader: RDD, shape: Hashable) -> Pace:
+    def pace(self, loader: RDD, shape: Hashable) -> ChunkController:
         """What is known of how long the steps of a loop take, by what it started from and what it does."""
         paces = self._paces.setdefault(loader, OrderedDict())
-        paces[shape] = paces.pop(shape, None) or Pace()
+        paces[shape] = paces.pop(shape, None) or ChunkController()
         while len(paces) > _PACES:
             paces.popitem(last=False)
         return paces[shape]
 
-    def submit(self, loader, chain: Chain, partitions: Sequence[int], trail: Trail) -> None:
+    def submit(self, loader, chain: LogicalPlan, partitions: Sequence[int], trail: LineageWalker) -> None:
         """Let workers begin with what the last node of a chain is to keep, and do not wait, if its input is there.
 
         Whatever is wrong with it is told by the first action that needs it. Where it needs neighbours and something was
@@ -244,7 +247,7 @@ class Session:
         """Whether some worker is relayed to."""
         return not all(worker.direct for worker in self.workers.known())
 
-    def catch_up(self, loader, trail: Trail, partitions: Sequence[int], waiting: Sequence[Residency]) -> None:
+    def catch_up(self, loader, trail: LineageWalker, partitions: Sequence[int], waiting: Sequence[Residency]) -> None:
         """Compute what waits to be kept, where it has become much: relayed plans do not run ahead, but in batches.
 
         Whatever is wrong with it is told by the first action that needs it.
@@ -266,7 +269,7 @@ class Session:
             except VisparkError as error:
                 log.debug("not computed before it is needed: %s", error)
 
-    def _begin(self, loader, chain: Chain, start: Cached, residency: Residency, target: Residency,
+    def _begin(self, loader, chain: LogicalPlan, start: DatasetId, residency: Residency, target: Residency,
                partitions: Sequence[int]) -> None:
         nodes = after_start(chain, start)
         ready = self.plans.ready(chain, start, nodes, residency.shape(self.plans), KEEP, partitions, self.workers.room)
@@ -310,7 +313,7 @@ class Session:
                 if not worker.gone:
                     self._discover(residency, worker)
 
-    def tokens(self, chain: Chain):
+    def tokens(self, chain: LogicalPlan):
         """An RDD with the token of each partition of a chain's last cached node, which is materialised.
 
         Where a worker is out of the driver's reach it is the one in Spark's storage: its tasks come to the right node.
@@ -319,11 +322,11 @@ class Session:
         if residency.tokens is not None and not all(worker.direct for worker in self.workers.known()):
             return residency.tokens
         number = residency.cached.number
-        found = [Token(partition, *place, {number: residency.contents[partition]})
+        found = [PartitionHandle(partition, *place, {number: residency.contents[partition]})
                  for partition, place in sorted(residency.places.items())]
         return self.context.parallelize(found, max(len(found), 1))
 
-    def find(self, chain: Chain) -> None:
+    def find(self, chain: LogicalPlan) -> None:
         """Ask all workers anew what they hold of a chain's last cached node."""
         residency = self._last(chain)
         with residency.lock:
@@ -332,10 +335,10 @@ class Session:
                 with suppress(*LOST, WorkerUnavailable):
                     self._discover(residency, worker)
 
-    def _last(self, chain: Chain) -> Residency:
+    def _last(self, chain: LogicalPlan) -> Residency:
         return self.residencies[next(node.cached for node in reversed(chain) if node.cached).number]
 
-    def places(self, chain: Sequence[Node]) -> dict[int, dict[int, tuple[Home, Content]]]:
+    def places(self, chain: Sequence[PlanNode]) -> dict[int, dict[int, tuple[WorkerAddress, PartitionSchema]]]:
         """Where the partitions of a chain's cached nodes are and what they look like, as far as is known, by number."""
         found = {}
         for node in chain:
@@ -345,7 +348,7 @@ class Session:
                                              for index, (home, _) in residency.places.items()}
         return found
 
-    def _heard(self, home: Home, ticket: Ticket) -> None:
+    def _heard(self, home: WorkerAddress, ticket: PendingRequest) -> None:
         """Take note of what came of a plan, whether somebody waits for its answer or not."""
         if ticket.answer is not None:
             reply, _ = ticket.answer
@@ -369,13 +372,13 @@ class Session:
         if not ticket.error.is_alike:
             self._end_world(ticket.shipment)
 
-    def _end_world(self, shipment: Shipment) -> None:
+    def _end_world(self, shipment: Invocation) -> None:
         """Tell the workers that may wait for one that is lost."""
         if shipment.world is not None:
             for home in self.worlds.end(shipment.world):
                 self.workers.at(home).abandon(shipment.world.key)
 
-    def materialise(self, loader, trail: Trail, wanted: Cached, partitions: Sequence[int]) -> None:
+    def materialise(self, loader, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Materialise a node in the partitions where workers do not hold it: from earlier nodes, or by a Spark job.
 
         What came before the last that is held in these partitions, or of which there is a snapshot, is not looked at.
@@ -392,7 +395,7 @@ class Session:
                     self._settle_pending(each)
             if ops.together(chain, None) or (
                     ops.is_cut(chain) and not any(is_held(self, node, missing) for node in chain)):
-                replay = self._replays.setdefault(residency, Replay(self, loader, chain))
+                replay = self._replays.setdefault(residency, Recovery(self, loader, chain))
                 replay.run(lambda: ops.upto(trail(), wanted))
                 del self._replays[residency]
                 return
@@ -410,9 +413,9 @@ class Session:
             if missing:
                 self._load(loader, chain, missing)
 
-    def computed(self, loader, chain: Chain, start: Cached, partitions: Sequence[int]) -> None:
+    def computed(self, loader, chain: LogicalPlan, start: DatasetId, partitions: Sequence[int]) -> None:
         """Have what a chain keeps computed from a node that is held."""
-        self._round(loader, chain, start, KEEP, partitions, Answer())
+        self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
         """The partitions that, as far as is known, no worker holds."""
@@ -424,8 +427,8 @@ class Session:
             return []       # all of them, and a loop asks for all in every pass
         return [partition for partition in partitions if partition not in places]
 
-    def _round(self, loader, chain: Chain, start: Cached, goal: Goal, partitions: Sequence[int],
-               answer: Answer) -> None:
+    def _round(self, loader, chain: LogicalPlan, start: DatasetId, goal: RequestedOutput, partitions: Sequence[int],
+               answer: PartialResult) -> None:
         """Send a plan to each worker that holds some of the partitions, then take the answers."""
         residency = self.residencies[start.number]
         nodes = after_start(chain, start)
@@ -441,8 +444,8 @@ class Session:
             began = time.monotonic()
         raise_gravest(errors)
 
-    def _send(self, loader, ready: Ready, nodes: Chain, start: Cached, residency: Residency,
-              errors: list[VisparkError] | None = None) -> list[tuple[Worker, Prepared, Sent]]:
+    def _send(self, loader, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId, residency: Residency,
+              errors: list[VisparkError] | None = None) -> list[tuple[Worker, Executable, Sent]]:
         """Send each worker its part; what fails goes with the ``errors``, where they are given."""
         if residency.pending and not all(worker.mine(sent) for worker, sent in residency.pending):
             self._settle_pending(residency)     # what another thread sent may be done after this
@@ -451,9 +454,10 @@ class Session:
         with self.released.taken(self._is_used) as released:
             return self._ship(loader, ready, nodes, start, residency, released, errors)
 
-    def _ship(self, loader, ready: Ready, nodes: Chain, start: Cached, residency: Residency, released: tuple[int, ...],
-              errors: list[VisparkError] | None) -> list[tuple[Worker, Prepared, Sent]]:
-        found: list[tuple[Worker, Prepared, Sent]] = []
+    def _ship(self, loader, ready: DistributedExecutable, nodes: LogicalPlan, start: DatasetId, residency: Residency,
+              released: tuple[int, ...],
+              errors: list[VisparkError] | None) -> list[tuple[Worker, Executable, Sent]]:
+        found: list[tuple[Worker, Executable, Sent]] = []
         values = ready.shares[0][1].values(nodes)
         numbers = (start.number, *[node.cached.number for node in nodes if node.cached])
         epochs = {home: self.workers.at(home).epoch for home, _ in ready.shares}
@@ -462,8 +466,8 @@ class Session:
         saves = self._saves(loader, ready, nodes, residency.tokens)
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             worker = self.workers.at(home)
-            shipment = Shipment(prepared, numbers, values, profiling.current() is not None, world,
-                                saves.get(home), epochs[home])
+            shipment = Invocation(prepared, numbers, values, profiling.current() is not None, world,
+                                  saves.get(home), epochs[home])
             try:
                 sent = worker.send(shipment, self.relayed(residency, next(iter(prepared.results))), released)
                 found.append((worker, prepared, sent))
@@ -484,7 +488,7 @@ class Session:
         """Whether a plan that another thread sent starts from a VRDD: workers may not forget it yet."""
         return any(worker.uses(number) for worker in self.workers.known())
 
-    def _meet(self, ready: Ready, worlds: Sequence[World | None], residency: Residency) -> None:
+    def _meet(self, ready: DistributedExecutable, worlds: Sequence[World | None], residency: Residency) -> None:
         """See whether a world that is to begin can be: tasks that wait for it cannot be told that it cannot."""
         for (home, prepared), world in zip(ready.shares, worlds, strict=True):
             if world is not None and (world.rank, world.turn) == (0, 0) and self.relays:
@@ -494,7 +498,8 @@ class Session:
                     self.worlds.renew()
                     raise
 
-    def _saves(self, loader, ready: Ready, nodes: Chain, tokens: RDD | None) -> dict[Home, Save]:
+    def _saves(self, loader, ready: DistributedExecutable, nodes: LogicalPlan, tokens: RDD
+               | None) -> dict[WorkerAddress, Save]:
         """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.
 
         It lies where the ``tokens`` of what the plan starts from are.
@@ -517,7 +522,7 @@ class Session:
                                     {home: holder for home, (holder, _) in found.items()})
         return {home: replace(save, copy=found[home][1] if home in found else None) for home in homes}
 
-    def _take(self, worker: Worker, prepared: Prepared, sent: Sent, answer: Answer, residency: Residency,
+    def _take(self, worker: Worker, prepared: Executable, sent: Sent, answer: PartialResult, residency: Residency,
               kept: Sequence[Residency | None], began: float) -> None:
         """Take one worker's answer, for which the driver waits since ``began``."""
         try:
@@ -543,10 +548,10 @@ class Session:
 
     # -- Spark jobs ---------------------------------------------------------------------------------------------------
 
-    def _load(self, loader, chain: Chain, partitions: Sequence[int]) -> None:
+    def _load(self, loader, chain: LogicalPlan, partitions: Sequence[int]) -> None:
         """Bring partitions into the workers by a Spark job over the RDD before the send."""
         profile = profiling.current()
-        load = HandingBack(Load(self.credentials, chain, profile is not None))
+        load = HandingBack(LoadTask(self.credentials, chain, profile is not None))
         tokens = loader.mapPartitionsWithIndex(load, preservesPartitioning=True)
         kept = self._kept(chain)
         lost = sum(partition in kept[-1].contents for partition in partitions)
@@ -581,7 +586,7 @@ class Session:
             return self.job(lambda: self.context.runJob(carried, list, [partition]))[0]
         return relayed
 
-    def _place(self, token: Token) -> None:
+    def _place(self, token: PartitionHandle) -> None:
         worker = self.workers.at(token.home)
         worker.learn(token.epoch, token.room)
         worker.reached(token.reach)
@@ -590,7 +595,7 @@ class Session:
             if residency:
                 residency.bind(token.home, token.epoch, {token.partition: content})
 
-    def _settle(self, chain: Chain, coming: Sequence[int] = ()) -> None:
+    def _settle(self, chain: LogicalPlan, coming: Sequence[int] = ()) -> None:
         """Let workers hold of a chain's cached nodes what is known to be there and what is coming, no twin's copies."""
         for residency in self._kept(chain):
             # Workers were told nothing yet of what has never been anywhere.
@@ -598,7 +603,7 @@ class Session:
                 here = [partition for partition, (home, _) in list(residency.places.items()) if home == worker.home]
                 worker.retain(residency.cached.number, sorted({*here, *coming}))
 
-    def _kept(self, chain: Chain) -> list[Residency]:
+    def _kept(self, chain: LogicalPlan) -> list[Residency]:
         """What is kept of a chain's cached nodes, in their order."""
         found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
         return [residency for residency in found if residency is not None]

@@ -6,18 +6,19 @@ from collections.abc import Callable, Iterable
 
 from gpu_worker.protocol.grids import place_name
 from gpu_worker.protocol.messages import CopyTo
-from vispark.runtime.bridge import Home
+from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.worker import Workers
 
 
-def holders(homes: Iterable[Home], known: Iterable[Home], leads: Callable[[Home, Home], bool]) -> dict[Home, Home]:
+def holders(homes: Iterable[WorkerAddress], known: Iterable[WorkerAddress],
+            leads: Callable[[WorkerAddress, WorkerAddress], bool]) -> dict[WorkerAddress, WorkerAddress]:
     """Who is to hold a copy of whose part of a snapshot: the next worker on another machine, else on the same.
 
     Parameters
     ----------
-    homes : iterable of Home
+    homes : iterable of WorkerAddress
         Whose parts.
-    known : iterable of Home
+    known : iterable of WorkerAddress
         Whom they may be given to.
     leads : callable
         Whether there is a way from one to another.
@@ -33,12 +34,12 @@ def holders(homes: Iterable[Home], known: Iterable[Home], leads: Callable[[Home,
     return found
 
 
-def owner(home: Home) -> str:
+def owner(home: WorkerAddress) -> str:
     """What a worker's part of a snapshot is called where there is a copy of it."""
     return place_name(home.machine, home.runtime_dir)
 
 
-def copies(workers: Workers, homes: Iterable[Home]) -> dict[Home, tuple[Home, CopyTo]]:
+def copies(workers: Workers, homes: Iterable[WorkerAddress]) -> dict[WorkerAddress, tuple[WorkerAddress, CopyTo]]:
     """To whom workers are to give copies of their parts of a snapshot, where they can.
 
     Not where one is relayed to: after the loss of a node no token says where another is that holds the copy.
@@ -48,10 +49,10 @@ def copies(workers: Workers, homes: Iterable[Home]) -> dict[Home, tuple[Home, Co
     if len(homes | known) < 2:
         return {}
 
-    def leads(home: Home, other: Home) -> bool:
+    def leads(home: WorkerAddress, other: WorkerAddress) -> bool:
         return home.machine == other.machine or workers.at(other).door() is not None
 
-    def way(home: Home, holder: Home) -> CopyTo:
+    def way(home: WorkerAddress, holder: WorkerAddress) -> CopyTo:
         if home.machine == holder.machine:
             return CopyTo(owner(home), holder.runtime_dir, None)
         return CopyTo(owner(home), "", workers.at(holder).door())

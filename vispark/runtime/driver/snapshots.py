@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pyspark import RDD
 
 from gpu_worker.protocol.messages import Save, Saved
-from vispark.plan.ops import Cached
-from vispark.runtime.bridge import Home
+from vispark.plan.ops import DatasetId
+from vispark.runtime.bridge import WorkerAddress
 from vispark.runtime.driver.residency import Residency
 
 #: What is taken for granted of a snapshot until one was measured: bytes a second, and seconds beside.
@@ -25,7 +25,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 @dataclass
-class Pace:
+class SnapshotSchedule:
     """When the next snapshot is due, by what they cost; it reads no clock.
 
     The time between two is the one that loses least, by Young's formula (J. W. Young, "A first order approximation to
@@ -93,34 +93,34 @@ class Snapshot:
     ----------
     residency : Residency
         Its number; dropping the last reference lets workers forget the snapshot.
-    places : dict of int to Home
+    places : dict of int to WorkerAddress
         Where each partition is.
-    epochs : dict of Home to int
+    epochs : dict of WorkerAddress to int
         The processes that take it.
     expected : float
         The seconds that it was to take.
     began : float
         When it began, of the monotonic clock.
-    waiting : set of Home
+    waiting : set of WorkerAddress
         The workers where it is not complete yet.
     seconds : float
         What it took where it took longest.
-    holders : dict of Home to Home
+    holders : dict of WorkerAddress to WorkerAddress
         Who was to have a copy of whose part.
-    held_by : dict of Home to int
+    held_by : dict of WorkerAddress to int
         The processes of those that were to.
     """
 
     residency: Residency
-    places: dict[int, Home]
-    epochs: dict[Home, int]
+    places: dict[int, WorkerAddress]
+    epochs: dict[WorkerAddress, int]
     nbytes: int
     expected: float
     began: float
-    waiting: set[Home] = field(default_factory=set)
+    waiting: set[WorkerAddress] = field(default_factory=set)
     seconds: float = 0.0
-    holders: dict[Home, Home] = field(default_factory=dict)
-    held_by: dict[Home, int] = field(default_factory=dict)
+    holders: dict[WorkerAddress, WorkerAddress] = field(default_factory=dict)
+    held_by: dict[WorkerAddress, int] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -132,7 +132,7 @@ class Snapshot:
         """Whether all of it is on two nodes."""
         return self.holders.keys() >= set(self.places.values())
 
-    def lost_a_copy(self, epochs: Mapping[Home, int]) -> bool:
+    def lost_a_copy(self, epochs: Mapping[WorkerAddress, int]) -> bool:
         """Whether a process that holds a copy is gone, as far as is known: its daemon may be, too."""
         return any(epochs.get(holder) != self.held_by[holder] for holder in self.holders.values())
 
@@ -151,18 +151,18 @@ class Snapshots:
     Parameters
     ----------
     share, time_to_loss : float
-        As for :class:`Pace`.
+        As for :class:`SnapshotSchedule`.
     """
 
     def __init__(self, share: float, time_to_loss: float):
-        self.pace = Pace(share, time_to_loss)
+        self.pace = SnapshotSchedule(share, time_to_loss)
         #: How many were complete, and how often one was gone back to.
         self.taken = self.restored = 0
         self._began = 0.0
         self._loops: weakref.WeakKeyDictionary[RDD, _Loop] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def wanted(self, loader: RDD, nbytes: int, epochs: Mapping[Home, int]) -> bool:
+    def wanted(self, loader: RDD, nbytes: int, epochs: Mapping[WorkerAddress, int]) -> bool:
         """Whether the plan of a loop that is sent now is to save what it keeps.
 
         Parameters
@@ -171,7 +171,7 @@ class Snapshots:
             What the loop started from.
         nbytes : int
             Of what is kept.
-        epochs : mapping of Home to int
+        epochs : mapping of WorkerAddress to int
             The present process of each worker that is there.
         """
         now = time.monotonic()
@@ -185,12 +185,13 @@ class Snapshots:
                 return True
             return self.pace.due(now - self._began, now - loop.last, step, nbytes)
 
-    def _has_failed(self, snapshot: Snapshot, now: float, epochs: Mapping[Home, int]) -> bool:
+    def _has_failed(self, snapshot: Snapshot, now: float, epochs: Mapping[WorkerAddress, int]) -> bool:
         late = now - snapshot.began > _PATIENCE_SECONDS + _PATIENCE * snapshot.expected
         return late or any(epochs.get(home, epoch) != epoch for home, epoch in snapshot.epochs.items())
 
-    def begin(self, loader: RDD, residency: Residency, vrdd: int, places: Mapping[int, Home], nbytes: int,
-              epochs: Mapping[Home, int], holders: Mapping[Home, Home] | None = None) -> Save:
+    def begin(self, loader: RDD, residency: Residency, vrdd: int, places: Mapping[int, WorkerAddress], nbytes: int,
+              epochs: Mapping[WorkerAddress, int], holders: Mapping[WorkerAddress, WorkerAddress]
+              | None = None) -> Save:
         """Take note of a snapshot that a plan begins; what the plan is to say of it.
 
         Parameters
@@ -217,7 +218,7 @@ class Snapshots:
                       if each is not None and each is not loop.taking]
             return Save(vrdd, loop.taking.number, tuple(needed))
 
-    def learn(self, home: Home, saved: Iterable[Saved]) -> None:
+    def learn(self, home: WorkerAddress, saved: Iterable[Saved]) -> None:
         """Take note of what is complete on a node."""
         complete = {each.snapshot: each for each in saved}
         if not complete:
@@ -236,7 +237,7 @@ class Snapshots:
                     loop.newest, loop.taking = taking, None
                     self.taken += 1
 
-    def find(self, saved: Cached | None) -> Snapshot | None:
+    def find(self, saved: DatasetId | None) -> Snapshot | None:
         """A snapshot by its number, if it is complete and the newest of its loop."""
         if saved is None:
             return None

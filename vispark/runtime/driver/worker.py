@@ -28,13 +28,13 @@ from vispark.errors import (
     WorkerUnavailable,
     WorldLost,
 )
-from vispark.lower.executable import Prepared, Shipment
-from vispark.plan.ops import Cached
+from vispark.lower.executable import Executable, Invocation
+from vispark.plan.ops import DatasetId
 from vispark.profiling import profiler
-from vispark.records.partition_schema import Content
-from vispark.runtime.bridge import Credentials, Home, blame, contents
+from vispark.records.partition_schema import PartitionSchema
+from vispark.runtime.bridge import Credentials, WorkerAddress, blame, contents
 from vispark.runtime.driver.awaited_plans import AwaitedPlans
-from vispark.runtime.driver.pipeline import Lane, Ticket
+from vispark.runtime.driver.pipeline import PendingRequest, Pipeline
 from vispark.runtime.executor.relay_tasks import Ask, Deferred, Relay
 from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.frontend import index_faults
@@ -63,8 +63,8 @@ Relayed = Callable[[Relay | Ask], Carried]
 class Sent:
     """A plan that was sent to a worker: over a lane, or to go with a Spark task."""
 
-    lane: Lane | None
-    ticket: Ticket | None
+    lane: Pipeline | None
+    ticket: PendingRequest | None
     relayed: Callable[[], Carried] | None = None
 
 
@@ -73,7 +73,7 @@ class Worker:
 
     Attributes
     ----------
-    home : Home
+    home : WorkerAddress
         Where it is.
     epoch : int
         Which of the session's device processes there answered last; content from before is gone.
@@ -91,7 +91,8 @@ class Worker:
         How many bytes of results came back from it.
     """
 
-    def __init__(self, credentials: Credentials, home: Home, heard: Callable[[Home, Ticket], None],
+    def __init__(self, credentials: Credentials, home: WorkerAddress,
+                 heard: Callable[[WorkerAddress, PendingRequest], None],
                  awaited: AwaitedPlans):
         self.home = home
         self._awaited = awaited
@@ -103,9 +104,9 @@ class Worker:
         self.plans = 0
         self.fetched_bytes = 0
         self._credentials = credentials
-        self._idle: list[Lane] = []
+        self._idle: list[Pipeline] = []
         #: Lanes with plans on their way, by the thread that sends them.
-        self._busy: dict[threading.Thread, Lane] = {}
+        self._busy: dict[threading.Thread, Pipeline] = {}
         self._lease: Lease | None = None
         self._released: list[int] = []
         #: By number, what a worker that is relayed to is to hold.
@@ -177,7 +178,7 @@ class Worker:
 
     # -- plans --------------------------------------------------------------------------------------------------------
 
-    def send(self, shipment: Shipment, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
+    def send(self, shipment: Invocation, relay: Relayed, released: tuple[int, ...] = ()) -> Sent:
         """Send a plan. ``relay`` is used where the worker cannot be reached from here.
 
         Raises
@@ -243,7 +244,7 @@ class Worker:
         epoch, reply, carried = self._carried(relayed())
         self.fetched_bytes += len(carried)
         data = results(carried, ())
-        self._heard(Ticket(reply.number, None, answer=(reply, data), done=True))
+        self._heard(PendingRequest(reply.number, None, answer=(reply, data), done=True))
         return epoch, reply, data
 
     def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
@@ -258,7 +259,7 @@ class Worker:
 
     # -- small requests -----------------------------------------------------------------------------------------------
 
-    def held(self, number: int) -> tuple[int, dict[int, Content]]:
+    def held(self, number: int) -> tuple[int, dict[int, PartitionSchema]]:
         """What the worker holds of a VRDD, and its epoch; nothing can be told of one that is relayed to."""
         if not self.direct:
             return self.epoch, {}
@@ -361,7 +362,8 @@ class Worker:
         else:
             self._carried(relay(Ask(self._credentials, self.home, request)))
 
-    def restore(self, snapshot: int, target: Cached, relay: Relayed, owner: str = "") -> tuple[int, dict[int, Content]]:
+    def restore(self, snapshot: int, target: DatasetId, relay: Relayed,
+                owner: str = "") -> tuple[int, dict[int, PartitionSchema]]:
         """Have a snapshot's content held under a number: what was held there, or the copy of what the ``owner`` held.
 
         Gives the worker's epoch, and what it holds of that number then.
@@ -399,7 +401,7 @@ class Worker:
 
     # -- connections --------------------------------------------------------------------------------------------------
 
-    def _lane(self) -> Lane:
+    def _lane(self) -> Pipeline:
         """The calling thread's lane, or one that nobody uses."""
         thread = threading.current_thread()
         with self._lock:
@@ -412,7 +414,7 @@ class Worker:
             self._busy[thread] = lane
         return lane
 
-    def _settle(self, lane: Lane) -> None:
+    def _settle(self, lane: Pipeline) -> None:
         """Let others use a lane on which nothing is on its way."""
         if not lane.idle:
             return
@@ -423,7 +425,7 @@ class Worker:
                     if lane.client.fileno() >= 0:
                         self._idle.append(lane)
 
-    def _open(self) -> Lane:
+    def _open(self) -> Pipeline:
         if self.transport != "tcp":
             return self._connected(None)
         if self.reach is None:
@@ -441,7 +443,7 @@ class Worker:
                     raise WorkerLost(error.message, detail=error.detail) from error
                 time.sleep(_POLL_MS / 1000)
 
-    def _connected(self, reach: Reach | None) -> Lane:
+    def _connected(self, reach: Reach | None) -> Pipeline:
         options, directory = self._credentials.options, self.home.runtime_dir
         client = connect(self._credentials.hello("driver"), runtime_dir=directory, reach=reach,
                          timeout=options.startTimeout)
@@ -449,9 +451,9 @@ class Worker:
             if self._lease is None:
                 self._lease = open_lease(self._credentials.hello("lease"), runtime_dir=directory, reach=reach)
         self.learn(client.epoch, client.room)
-        return Lane(client, options.deadline, blame, self._heard, self._awaited)
+        return Pipeline(client, options.deadline, blame, self._heard, self._awaited)
 
-    def _drop(self, lane: Lane) -> None:
+    def _drop(self, lane: Pipeline) -> None:
         """Close a connection that broke, and with it all that wait: they lead to the same process."""
         lane.close()
         with self._lock:
@@ -464,7 +466,7 @@ class Worker:
             each.close()
 
     @contextmanager
-    def _borrowed(self) -> Iterator[Lane]:
+    def _borrowed(self) -> Iterator[Pipeline]:
         """A connection for one request; closed where that fails."""
         with self._lock:
             lane = self._idle.pop() if self._idle else None
@@ -515,7 +517,7 @@ def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
     yield from [number for number, each in enumerate(sent) if each.ticket is None]
 
 
-def await_all(under_way: Sequence[tuple[Worker, Prepared, Sent]], began: float) -> None:
+def await_all(under_way: Sequence[tuple[Worker, Executable, Sent]], began: float) -> None:
     """Wait for plans that were sent since they ``began``, and whose answers nobody needs yet, for a profile to note.
 
     What is wrong with one is told to whoever needs its answer.
@@ -542,14 +544,14 @@ def _started(action: Callable[[], _Given]) -> Callable[[], _Given]:
 class Workers:
     """All workers that a session knows of."""
 
-    def __init__(self, credentials: Credentials, heard: Callable[[Home, Ticket], None]):
+    def __init__(self, credentials: Credentials, heard: Callable[[WorkerAddress, PendingRequest], None]):
         self._credentials = credentials
         self._heard = heard
         self.awaited = AwaitedPlans(credentials.options.deadline)
-        self._known: dict[Home, Worker] = {}
+        self._known: dict[WorkerAddress, Worker] = {}
         self._lock = threading.Lock()
 
-    def at(self, home: Home) -> Worker:
+    def at(self, home: WorkerAddress) -> Worker:
         """The worker at a place."""
         found = self._known.get(home)
         if found is None:
@@ -568,7 +570,7 @@ class Workers:
         """The least shared memory that thread blocks can have on any of them, in bytes."""
         return min([worker.room for worker in self.known()], default=ROOM)
 
-    def alive(self, home: Home, epoch: int) -> bool:
+    def alive(self, home: WorkerAddress, epoch: int) -> bool:
         """Whether the process that got some content then is, as far as is known, the one that is there now."""
         worker = self.at(home)
         return not worker.gone and worker.epoch <= epoch

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpu_worker.client.connection import Client, failpoint
-from gpu_worker.protocol.messages import Piece, Run
+from gpu_worker.protocol.messages import Chunk, Run
 from gpu_worker.protocol.payload import MARK_BYTES, Payload
 
 #: Bytes of a piece: so many that messages cost little beside its copy, so few that its memory stays in a cache.
@@ -54,7 +54,7 @@ class Pieces:
         marks = start + PLACES * PIECE_BYTES
         self._marks = memory.view(marks, PLACES * MARK_BYTES).view(np.int64)
         self._marks[:] = 0
-        self._piece = Piece(0, request.epoch, request.key, request.plan, 0, PIECE_BYTES, start, marks)
+        self._piece = Chunk(0, request.epoch, request.key, request.plan, 0, PIECE_BYTES, start, marks)
         #: The number of the place of the piece that is being packed.
         self._turn = 0
 

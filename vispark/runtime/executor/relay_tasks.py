@@ -10,8 +10,8 @@ from gpu_worker.protocol import messages
 from gpu_worker.protocol.messages import Reply, Request
 from gpu_worker.protocol.wire import close_all
 from vispark.errors import VisparkError
-from vispark.lower.executable import Shipment
-from vispark.runtime.bridge import Credentials, Home, answered, local_client, run
+from vispark.lower.executable import Invocation
+from vispark.runtime.bridge import Credentials, WorkerAddress, answered, local_client, run
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Relay:
     """
 
     credentials: Credentials
-    home: Home
-    shipment: Shipment
+    home: WorkerAddress
+    shipment: Invocation
     deferred: Deferred
 
     def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
@@ -69,7 +69,7 @@ class Ask:
     """
 
     credentials: Credentials
-    home: Home
+    home: WorkerAddress
     request: Callable[[int], Request]
 
     def __call__(self, _: int, tokens: Iterable) -> Iterator[tuple]:
@@ -89,25 +89,25 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Errand:
+class CollectTask:
     """The task that tells the worker of its node what it may forget, if the session is there; gives where that is.
 
     Attributes
     ----------
-    deferred : dict of Home to Deferred
+    deferred : dict of WorkerAddress to Deferred
         For workers that are relayed to.
-    keep : dict of int to (dict of Home to tuple of int)
+    keep : dict of int to (dict of WorkerAddress to tuple of int)
         Of some VRDDs, all partitions that are to be held, and where.
     """
 
     credentials: Credentials
-    deferred: dict[Home, Deferred]
-    keep: dict[int, dict[Home, tuple[int, ...]]]
+    deferred: dict[WorkerAddress, Deferred]
+    keep: dict[int, dict[WorkerAddress, tuple[int, ...]]]
 
-    def __call__(self, _: int, slots: Iterable) -> Iterator[Home]:
+    def __call__(self, _: int, slots: Iterable) -> Iterator[WorkerAddress]:
         _use_up(slots)
         directory = locate()
-        home = Home(str(directory.path), machine())
+        home = WorkerAddress(str(directory.path), machine())
         told = self.deferred.get(home, Deferred((), {}))
         retained = told.retained | {number: places.get(home, ()) for number, places in self.keep.items()}
         if (told.released or retained) and directory.session_socket(self.credentials.session).exists():

@@ -210,7 +210,7 @@ class _Outside(Expression):
 class _Reader:
     """Reads one function; one method per kind of syntax node."""
 
-    def __init__(self, pool: _Pool, function: types.FunctionType | None, text: form.Text, name: str,
+    def __init__(self, pool: _Pool, function: types.FunctionType | None, text: form.SourceText, name: str,
                  outer: _Reader | None = None, number: int = 0):
         self.pool, self.function, self.text, self.name, self.outer = pool, function, text, name, outer
         self.number = number

@@ -350,7 +350,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Text:
+class SourceText:
     """A piece of the user's file; ``first`` is the number of its first line."""
 
     file: str
@@ -372,7 +372,7 @@ class Definition:
     body: Block
     free: tuple[str, ...] = ()
     halo: tuple[tuple[int, int], ...] | None = None
-    text: Text = field(default=Text("", 0, ()), compare=False, repr=False)
+    text: SourceText = field(default=SourceText("", 0, ()), compare=False, repr=False)
     at: At = field(default=At(), compare=False, repr=False)
 
     @cached_property

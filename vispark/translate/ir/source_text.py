@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from vispark.translate.ir.errors import TranslationError
-from vispark.translate.ir.nodes import At, Definition, Text
+from vispark.translate.ir.nodes import At, Definition, SourceText
 
 #: CPython 3.11 counts the depth of a tree that it makes for all threads together.
 _PARSING = threading.RLock()
@@ -20,7 +20,7 @@ _PARSING = threading.RLock()
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-def find(function: types.FunctionType) -> tuple[FunctionNode, Text]:
+def find(function: types.FunctionType) -> tuple[FunctionNode, SourceText]:
     """The syntax tree of a function, and the lines of its file that it covers.
 
     Raises
@@ -34,7 +34,7 @@ def find(function: types.FunctionType) -> tuple[FunctionNode, Text]:
 
 
 @functools.lru_cache(maxsize=512)
-def _found(code: types.CodeType) -> tuple[FunctionNode, Text]:
+def _found(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
     """A function's tree; kept, as loops translate the same function again and again."""
     file = code.co_filename
     linecache.checkcache(file)
@@ -53,7 +53,7 @@ def _found(code: types.CodeType) -> tuple[FunctionNode, Text]:
                                line=code.co_firstlineno)
     node = nodes[0]
     first, last = min(code.co_firstlineno, node.lineno), node.end_lineno or node.lineno
-    return node, Text(file, first, tuple(line.rstrip("\n") for line in lines[first - 1:last]))
+    return node, SourceText(file, first, tuple(line.rstrip("\n") for line in lines[first - 1:last]))
 
 
 def place(node: Any) -> At:
@@ -61,7 +61,7 @@ def place(node: Any) -> At:
     return At(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
 
 
-def complain(message: str, at: At, text: Text, name: str) -> TranslationError:
+def complain(message: str, at: At, text: SourceText, name: str) -> TranslationError:
     """An error at a place, with the user's line reprinted and marked.
 
     Parameters

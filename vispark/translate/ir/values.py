@@ -223,7 +223,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Function:
+class LocalFunction:
     """A function of the user's with the defaults it was made with, and the frame whose variables it reads."""
 
     definition: Definition
@@ -232,14 +232,14 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Steps:
+class ForRange:
     """What ``for`` can go over: a range, an array's first axis, or several of these at once."""
 
     kind: str
     items: tuple[Any, ...]
 
 
-Value = Number | Array | Tuple | List | Dict | Nothing | Named | Method | Function | Steps
+Value = Number | Array | Tuple | List | Dict | Nothing | Named | Method | LocalFunction | ForRange
 
 
 @dataclass(frozen=True)
@@ -315,11 +315,11 @@ def describe(value: Value) -> str:
     """A value as an error says it."""
     if isinstance(value, Number | Array):
         return str(type_of(value))
-    if isinstance(value, Function):
+    if isinstance(value, LocalFunction):
         return f"the function {value.definition.name}"
     if isinstance(value, Named | Method):
         return value.name.removeprefix("builtins.")
-    words = {Tuple: "a tuple", List: "a list", Dict: "a dict", Steps: "an iterable"}
+    words = {Tuple: "a tuple", List: "a list", Dict: "a dict", ForRange: "an iterable"}
     return value.what if isinstance(value, Nothing) else words[type(value)]
 
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vispark.translate.codegen.scalar.interface import Preparation
+from vispark.translate.codegen.scalar.interface import PreparingKernel
 from vispark.translate.ir.folding import ACCUMULATOR_BYTES, Accumulated
 from vispark.translate.kernels.row_function import Port
-from vispark.translate.kernels.row_kernel import Frame, Text, at_row, slots_of
-from vispark.translate.kernels.schedule import Cells
+from vispark.translate.kernels.row_kernel import IndentedText, RowKernel, at_row, slots_of
+from vispark.translate.kernels.schedule import KeyCells
 
 #: The most numbers of a thread that are folded by code for each; more would take minutes to compile.
 _WRITTEN_OUT = 64
@@ -72,7 +72,7 @@ class SharedCells:
 
 
 @dataclass(frozen=True)
-class KeyedFrame(Frame):
+class KeyedFrame(RowKernel):
     """A kernel that folds by the keys that the port ``key`` gives, with ``cells`` for ``groups`` of them; ``of_keys``
     are their count and range.
     """
@@ -80,7 +80,7 @@ class KeyedFrame(Frame):
     key: Port = field(kw_only=True)
     groups: int = field(kw_only=True)
     of_keys: tuple[Accumulated, ...] = field(kw_only=True)
-    cells: Cells = field(kw_only=True)
+    cells: KeyCells = field(kw_only=True)
 
     @property
     def _apart(self) -> str:
@@ -102,18 +102,18 @@ class KeyedFrame(Frame):
         return "cells" if self._together else super().header
 
     @property
-    def preparation(self) -> Preparation | None:
+    def preparation(self) -> PreparingKernel | None:
         """The kernel that makes the cells of all blocks ready: a word that counts blocks, and the cells."""
         if self.cells.place != "device":
             return None
         words = 1 + sum(each.one.width * each.one.words for each in self._shared_cells())
-        return Preparation(f"{self.name}_cells", 8 * words, min(1024, -(-words // 4096)), 256)
+        return PreparingKernel(f"{self.name}_cells", 8 * words, min(1024, -(-words // 4096)), 256)
 
     def _kernel(self) -> list[str]:
         first = self.preparation
         if first is None:
             return super()._kernel()
-        text, offset = Text(), 1
+        text, offset = IndentedText(), 1
         # On the host a work has cells of its own.
         text.add("#ifndef VISPARK_ON_HOST",
                  f"const long long first = blockIdx.x * 256ll + threadIdx.x, step = {first.grid * 256};",
@@ -145,7 +145,7 @@ class KeyedFrame(Frame):
         return [SharedCells(name, one, partial, device, near(one), one.width // self.groups * self._part)
                 for name, one, partial in every]
 
-    def _declare_shared_cells(self, text: Text, offset: int) -> None:
+    def _declare_shared_cells(self, text: IndentedText, offset: int) -> None:
         words = 1
         for each in self._shared_cells():
             one = each.one
@@ -185,7 +185,7 @@ class KeyedFrame(Frame):
         return found + [(f"{folded.name(one)}_cells", one.accumulator, one.functor, one.width,
                          folded.partial(one)) for folded in self.folded for one in folded.accumulated]
 
-    def _declare_cells(self, text: Text, offset: int) -> None:
+    def _declare_cells(self, text: IndentedText, offset: int) -> None:
         block, by_thread = self.table.block, self.cells.place == "thread"
         for name, c, functor, width, partial in self._cells("unsigned int" if by_thread else "long long"):
             mine = {"thread": "threadIdx.x", "warp": f"threadIdx.x / 32 * {width}"}.get(self.cells.place)
@@ -200,7 +200,7 @@ class KeyedFrame(Frame):
             else:
                 text.add(f"rows::clear<{functor}, {width}>({name});")
 
-    def _cell(self, text: Text, lanes: int, apart: str = "", together: bool = False) -> None:
+    def _cell(self, text: IndentedText, lanes: int, apart: str = "", together: bool = False) -> None:
         """Fold one row's results into the cells of its key, which threads may have ``together``."""
         first = "if (lane == 0) " if lanes > 1 else ""
         text.add(first + (f"{self._shared_cells()[0].at('key', self._mine)}.count();" if together else
@@ -222,7 +222,7 @@ class KeyedFrame(Frame):
 
     # -- frames -------------------------------------------------------------------------------------------------------
 
-    def _fold_on_host(self, text: Text) -> None:
+    def _fold_on_host(self, text: IndentedText) -> None:
         for name, c, functor, width, partial in self._cells():
             text.add(f"{c}* __restrict__ const {name} = {partial} + blockIdx.x * {width}ll;",
                      f"for (int i = 0; i < {width}; ++i) {name}[i] = {functor}::identity<{c}>();")
@@ -238,17 +238,17 @@ class KeyedFrame(Frame):
         for one in self.of_keys[1:]:
             text.add(f"{self.key.base}_{one.guard}[blockIdx.x] = {one.guard}.value;")
 
-    def _declare_range(self, text: Text) -> None:
+    def _declare_range(self, text: IndentedText) -> None:
         text.add(*(f"{one.fold} {one.guard};" for one in self.of_keys[1:]))
 
-    def _take_range(self, text: Text) -> None:
+    def _take_range(self, text: IndentedText) -> None:
         text.add(*(f"{one.guard}.take(key);" for one in self.of_keys[1:]))
 
-    def _declared_results(self, text: Text, lanes: int) -> dict[str, str]:
+    def _declared_results(self, text: IndentedText, lanes: int) -> dict[str, str]:
         text.add(f"{self.key.c} {self.key.local};")
         return {self.key.local: self.key.local} | super()._declared_results(text, lanes)
 
-    def _declare_folds(self, text: Text) -> None:
+    def _declare_folds(self, text: IndentedText) -> None:
         self._declare_range(text)
         if self._together:
             self._declare_shared_cells(text, self.cells_at)
@@ -260,11 +260,11 @@ class KeyedFrame(Frame):
         """Where cells begin in shared memory: behind all else."""
         return 0 if self.table.kind == "flat" else self.products_at + sum(how.nbytes for _, how in self._multiplied)
 
-    def _rows_of_tile(self, text: Text) -> None:
+    def _rows_of_tile(self, text: IndentedText) -> None:
         """All rows of a tile."""
         self._rows(text, "int", self._tile_places())
 
-    def _direct(self, text: Text) -> None:
+    def _direct(self, text: IndentedText) -> None:
         text.add("extern __shared__ __align__(16) unsigned char memory[];")
         self._place_of_thread(text, 0)
         self._declare_folds(text)
@@ -272,7 +272,7 @@ class KeyedFrame(Frame):
         self._rows(text, "long long", {port.local: at_row(port, "row") for port in self.function.inputs})
         self._leave(text)
 
-    def _flat(self, text: Text) -> None:
+    def _flat(self, text: IndentedText) -> None:
         """Elements that are numbers, several neighbouring ones by each thread, whose cells are a block's."""
         pack, block = self.table.stages, self.table.block
         text.add("extern __shared__ __align__(16) unsigned char memory[];")
@@ -286,7 +286,7 @@ class KeyedFrame(Frame):
         text.add("}", "}", "}")
         self._leave(text)
 
-    def _row(self, text: Text, inputs: dict[str, str]) -> None:
+    def _row(self, text: IndentedText, inputs: dict[str, str]) -> None:
         """One row, for whose cells none is waited for."""
         places = inputs | self._declared_results(text, self.table.lanes)
         text.add(self._call(places, lanes=True), f"const long long key = rows::key_of({self.key.local});")
@@ -299,7 +299,7 @@ class KeyedFrame(Frame):
         self._cell(text, self.table.lanes, self._apart, self._together)
         text.add("}")
 
-    def _rows(self, text: Text, c: str, inputs: dict[str, str]) -> None:
+    def _rows(self, text: IndentedText, c: str, inputs: dict[str, str]) -> None:
         """Some rows, counted in a C++ type; the threads of a warp go on together where they wait for each other."""
         table = self.table
         if self.cells.place == "thread" or self._together:
@@ -323,7 +323,7 @@ class KeyedFrame(Frame):
     def _flushes(self) -> bool:
         return False
 
-    def _leave(self, text: Text) -> None:
+    def _leave(self, text: IndentedText) -> None:
         table = self.table
         if self._together:
             self._leave_together(text)
@@ -333,7 +333,7 @@ class KeyedFrame(Frame):
         for name, _, functor, width, partial in self._cells() if self.cells.place in ("thread", "warp") else ():
             text.add(f"rows::leave_{self.cells.place}_cells<{functor}, {width}, {table.block}>({partial}, {name});")
 
-    def _leave_together(self, text: Text) -> None:
+    def _leave_together(self, text: IndentedText) -> None:
         """Cells that a thread block has become its partial; those of all blocks that of the last one that gets here."""
         cells, device, parts = self._shared_cells(), self.cells.place == "device", self.cells.parts > 1
         if any(each.near for each in cells):

@@ -15,9 +15,16 @@ import numpy as np
 
 from vispark.translate.codegen.scalar import dead_code
 from vispark.translate.codegen.scalar.casts import cast, literal
-from vispark.translate.codegen.scalar.interface import Call, Field, Output, Parameter, Record, Structure
+from vispark.translate.codegen.scalar.interface import (
+    ElementField,
+    ElementSpec,
+    KernelOutput,
+    KernelParameter,
+    ResultStructure,
+    TracedCall,
+)
 from vispark.translate.codegen.syntax.calls import Returns
-from vispark.translate.codegen.syntax.expressions import Frame
+from vispark.translate.codegen.syntax.expressions import CallFrame
 from vispark.translate.frontend.capture import argument
 from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
@@ -37,7 +44,7 @@ from vispark.translate.ir.values import (
     shown,
     stored,
 )
-from vispark.translate.kernels.row_matmul import Product, Products, Stage
+from vispark.translate.kernels.row_matmul import Product, ProductRow, Products
 
 #: What kernels around row functions call their own variables.
 _FRAME_WORDS = frozenset(["i", "j", "last", "start", "key", "turns", "least", "greatest", "ahead", "stage"])
@@ -47,14 +54,14 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Given:
+class ArgumentType:
     """The type of an argument or a capture."""
 
     type: Scalar
     shape: tuple[int, ...]
 
     @classmethod
-    def of(cls, value: Constant) -> Given:
+    def of(cls, value: Constant) -> ArgumentType:
         return cls(Scalar(np.dtype(value.dtype).name, value.weak), value.shape)
 
 
@@ -67,13 +74,13 @@ class Link:
     arguments: int
 
 
-def links_of(calls: Sequence[Call]) -> tuple[Link, ...]:
+def links_of(calls: Sequence[TracedCall]) -> tuple[Link, ...]:
     """The functions of a chain."""
     return tuple(Link(call.function.definition, tuple(capture.name for capture in call.function.captures),
                       len(call.args)) for call in calls)
 
 
-def values_of(calls: Sequence[Call]) -> dict[Place, Constant]:
+def values_of(calls: Sequence[TracedCall]) -> dict[Place, Constant]:
     """The arguments and captures of a chain."""
     captures = [capture for call in calls for capture in call.function.captures]
     arguments = [(call, arg) for call in calls for arg in call.args]
@@ -82,9 +89,9 @@ def values_of(calls: Sequence[Call]) -> dict[Place, Constant]:
                      for i, (call, arg) in enumerate(arguments)}
 
 
-def givens(values: dict[Place, Constant]) -> tuple[tuple[Place, Given], ...]:
+def givens(values: dict[Place, Constant]) -> tuple[tuple[Place, ArgumentType], ...]:
     """The types of arguments and captures."""
-    return tuple((place, Given.of(value)) for place, value in values.items())
+    return tuple((place, ArgumentType.of(value)) for place, value in values.items())
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class Port:
     itemsize: int
     number: bool
     output: bool
-    parameter: Parameter
+    parameter: KernelParameter
 
     @property
     def nbytes(self) -> int:
@@ -120,11 +127,11 @@ class RowFunction:
         The function's name, and its body.
     inputs, outputs : tuple of Port
         Its rows; of outputs all that are wanted.
-    given : tuple of (str, Parameter)
+    given : tuple of (str, KernelParameter)
         Declarations of the other parameters, and the parameters.
-    results : tuple of Output
+    results : tuple of KernelOutput
         The wanted outputs.
-    structure : Structure
+    structure : ResultStructure
         How the last function's result is built.
     merge : bool
         Whether the fields of the chain's input stay beside the outputs.
@@ -132,7 +139,7 @@ class RowFunction:
         Bytes of shared memory for each row.
     products : tuple of Product
         Products of its rows with matrices, which it is given.
-    stages : tuple of Stage
+    stages : tuple of ProductRow
         What leaves rows that are multiplied, in the order of the products.
     """
 
@@ -140,15 +147,15 @@ class RowFunction:
     lines: tuple[str, ...]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
-    given: tuple[tuple[str, Parameter], ...]
-    results: tuple[Output, ...]
-    structure: Structure
+    given: tuple[tuple[str, KernelParameter], ...]
+    results: tuple[KernelOutput, ...]
+    structure: ResultStructure
     merge: bool
     scratch: int
     products: tuple[Product, ...] = ()
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[ProductRow, ...] = ()
 
-    def row_of(self, product: Product) -> Port | Stage:
+    def row_of(self, product: Product) -> Port | ProductRow:
         """The row that is multiplied."""
         stage = next((one for one in self.stages if one.name == product.row), None)
         return stage or next(port for port in self.inputs if port.local == product.row)
@@ -167,7 +174,7 @@ class ChainWriter(Products):
     ----------
     links : sequence of Link
         The functions, in order.
-    record : Record
+    record : ElementSpec
         What the first one's element is.
     given : dict
         The types of arguments and captures.
@@ -183,16 +190,17 @@ class ChainWriter(Products):
         Whether the kernel around it can multiply rows with matrices.
     """
 
-    def __init__(self, links: Sequence[Link], record: Record, given: dict[Place, Given], statics: dict[Place, Any],
+    def __init__(self, links: Sequence[Link], record: ElementSpec, given: dict[Place, ArgumentType],
+                 statics: dict[Place, Any],
                  wanted: frozenset[str] | None, folded: bool, lanes: int, multiplied: bool = False):
         super().__init__(lanes)
         self.links, self.record, self.given_types, self.statics = links, record, given, statics
         self.wanted, self.folded, self.hints, self.multiplied = wanted, folded, True, multiplied
         self.title = self.outer_name("_then_".join(dict.fromkeys(link.definition.name for link in links)))
-        self.frame = Frame(links[0].definition, {}, frozenset(), {})
+        self.frame = CallFrame(links[0].definition, {}, frozenset(), {})
         self.inputs: dict[str, Port] = {}
         self.ports: list[Port] = []
-        self.given: list[tuple[str, str, Parameter]] = []
+        self.given: list[tuple[str, str, KernelParameter]] = []
         self.captures: tuple[Value, ...] = ()
 
     def write(self) -> RowFunction:
@@ -204,7 +212,7 @@ class ChainWriter(Products):
             self.base = lines
             for number, link in enumerate(self.links):
                 definition = link.definition
-                self.frame = Frame(definition, {}, frozenset(), {})
+                self.frame = CallFrame(definition, {}, frozenset(), {})
                 self.captures = tuple(self._value(("capture", first["capture"] + i), name)
                                       for i, name in enumerate(link.captures))
                 variables = self._variables(link, fields, first["argument"])
@@ -214,7 +222,7 @@ class ChainWriter(Products):
                 if isinstance(kind, Nothing):
                     raise Refusal(f"{definition.name} returns nothing; a translated function returns its element's "
                                   "result")
-                outputs: list[Output] = []
+                outputs: list[KernelOutput] = []
                 structure = self._structure(kind, "", outputs)
                 stays = structure.kind == "dict" and not _is_tuple(fields)
                 merge = merge and stays
@@ -251,12 +259,13 @@ class ChainWriter(Products):
         one, name = self.given_types[place], self.outer_name(wanted.replace(".", "_"))
         pointer = bool(one.shape)
         declared = f"const {one.type.c}* __restrict__ {name}" if pointer else f"const {one.type.c} {name}"
-        self.given.append((name, declared, Parameter(*place[:1], "", place[1], one.type.dtype, one.shape, pointer)))
+        self.given.append((name, declared,
+                           KernelParameter(*place[:1], "", place[1], one.type.dtype, one.shape, pointer)))
         if pointer:
             return stored(name, one.type, one.shape)
         return given_number(one.type, name, place, wanted)
 
-    def _variables(self, link: Link, fields: dict[str, Value | Field], first: int) -> dict[str, Value]:
+    def _variables(self, link: Link, fields: dict[str, Value | ElementField], first: int) -> dict[str, Value]:
         """The parameters' values: fields, arguments in order, defaults."""
         definition = link.definition
         taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
@@ -290,7 +299,7 @@ class ChainWriter(Products):
                 found[parameter.name] = self._default(definition, parameter, fields)
         return found
 
-    def _tuple_of(self, wanted: str, fields: dict[str, Value | Field]) -> Tuple:
+    def _tuple_of(self, wanted: str, fields: dict[str, Value | ElementField]) -> Tuple:
         """The fields of a record that is a tuple, which may hold tuples."""
         items = list[Value]()
         for number in range(1 + max(int(name.partition(".")[0]) for name in fields)):
@@ -300,15 +309,16 @@ class ChainWriter(Products):
             items.append(self._taken(name, inner[""]) if "" in inner else self._tuple_of(name, inner))
         return Tuple(tuple(items))
 
-    def _default(self, definition: Definition, parameter: nodes.Parameter, fields: dict[str, Value | Field]) -> Value:
+    def _default(self, definition: Definition, parameter: nodes.Parameter,
+                 fields: dict[str, Value | ElementField]) -> Value:
         if parameter.default is None:
             known = "" if "" in fields else f"; the record's fields are {', '.join(fields)}"
             raise Refusal(f"no value is given for the parameter {parameter.name} of {definition.name}{known}")
         return self.expression(parameter.default)
 
-    def _taken(self, wanted: str, field: Value | Field) -> Value:
+    def _taken(self, wanted: str, field: Value | ElementField) -> Value:
         """A field as a value: what an earlier function gave, or an input."""
-        if not isinstance(field, Field):
+        if not isinstance(field, ElementField):
             return field
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the element")
         if field.name not in self.inputs:
@@ -316,13 +326,14 @@ class ChainWriter(Products):
             self.taken |= {f"{local}_tile", f"{local}_tiles"}
             self.inputs[field.name] = Port(base, local, kind.c, _count(field.shape), kind.numpy.itemsize,
                                            not field.shape, False,
-                                           Parameter("input", field.name, 0, kind.dtype, field.shape, True))
+                                           KernelParameter("input", field.name, 0, kind.dtype, field.shape, True))
         local = self.inputs[field.name].local
         return stored(local, kind, field.shape) if field.shape else Number(kind, local)
 
     # -- from one function to the next --------------------------------------------------------------------------------
 
-    def _boundary(self, structure: Structure, kind: Any, value: Any, outputs: list[Output]) -> list[tuple[str, Value]]:
+    def _boundary(self, structure: ResultStructure, kind: Any, value: Any,
+                  outputs: list[KernelOutput]) -> list[tuple[str, Value]]:
         """What a function gave as the next one's fields: each in its dtype, and computed once."""
         if isinstance(value, Tuple | Dict):
             kinds = kind.items if isinstance(kind, DictType) else kind
@@ -339,7 +350,7 @@ class ChainWriter(Products):
 
     # -- what goes out ------------------------------------------------------------------------------------------------
 
-    def _structure(self, kind: Type, path: str, outputs: list[Output]) -> Structure:
+    def _structure(self, kind: Type, path: str, outputs: list[KernelOutput]) -> ResultStructure:
         if isinstance(kind, DictType):
             if path:
                 raise Refusal("a dict inside a result is not supported; return one dict of fields")
@@ -348,12 +359,12 @@ class ChainWriter(Products):
                 if isinstance(item, tuple | DictType):
                     raise Refusal(f"the field {name} is {shown(item)}; a field is a number or an array")
                 items.append(self._structure(item, name, outputs))
-            return Structure("dict", items=tuple(items), names=kind.names)
+            return ResultStructure("dict", items=tuple(items), names=kind.names)
         if isinstance(kind, tuple):
             if not kind:
                 raise Refusal("an empty tuple cannot be returned")
-            return Structure("tuple", items=tuple(self._structure(item, f"{path}.{i}".lstrip("."), outputs)
-                                                  for i, item in enumerate(kind)))
+            return ResultStructure("tuple", items=tuple(self._structure(item, f"{path}.{i}".lstrip("."), outputs)
+                                                        for i, item in enumerate(kind)))
         if isinstance(kind, Nothing):
             raise Refusal("None cannot be part of a result")
         if kind is None:
@@ -361,34 +372,34 @@ class ChainWriter(Products):
         element, shape = (kind.element, kind.shape) if isinstance(kind, ArrayType) else (kind, ())
         number = {"bool": "bool", "int64": "int", "float64": "float", "complex128": "complex"}[element.dtype] \
             if element.weak else ""
-        outputs.append(Output(path, element.dtype, shape, number))
-        return Structure("value", len(outputs) - 1)
+        outputs.append(KernelOutput(path, element.dtype, shape, number))
+        return ResultStructure("value", len(outputs) - 1)
 
-    def _outputs(self, rest: dict[str, Value | Field],
-                 last: list[Output]) -> tuple[list[Output], dict[str, Array | Number]]:
+    def _outputs(self, rest: dict[str, Value | ElementField],
+                 last: list[KernelOutput]) -> tuple[list[KernelOutput], dict[str, Array | Number]]:
         """What goes out, in order, and where each is stored."""
         found = []
         value: Any
         for name, value in rest.items():
-            if isinstance(value, Field):
+            if isinstance(value, ElementField):
                 if self.folded:
-                    found.append(Output(name, np.dtype(value.dtype).newbyteorder("=").name, value.shape))
+                    found.append(KernelOutput(name, np.dtype(value.dtype).newbyteorder("=").name, value.shape))
             else:
-                found.append(Output(name, value.type.dtype, value.shape if isinstance(value, Array) else ()))
+                found.append(KernelOutput(name, value.type.dtype, value.shape if isinstance(value, Array) else ()))
         results = [output for output in (*found, *last) if self.wanted is None or output.name in self.wanted]
         return results, {output.name: self._output(output) for output in results}
 
-    def _output(self, output: Output) -> Array | Number:
+    def _output(self, output: KernelOutput) -> Array | Number:
         kind = Scalar(output.dtype)
         base = self.outer_name(f"out_{output.name}" if output.name else "out")
         local = self.outer_name(f"{base}_{'row' if output.shape else 'value'}")
         self.taken |= {f"{base}{ending}" for ending in ("_tile", "_folds", "_cells", "_sizes", "_nans", "_partial")}
         self.ports.append(Port(base, local, kind.c, _count(output.shape), kind.numpy.itemsize, not output.shape, True,
-                               Parameter("output", output.name, 0, kind.dtype, output.shape, True)))
+                               KernelParameter("output", output.name, 0, kind.dtype, output.shape, True)))
         return stored(local, kind, output.shape) if output.shape else Number(kind, local)
 
-    def _write_out(self, structure: Structure, targets: dict[str, Array | Number], value: Any, kind: Any,
-                   outputs: list[Output]) -> None:
+    def _write_out(self, structure: ResultStructure, targets: dict[str, Array | Number], value: Any, kind: Any,
+                   outputs: list[KernelOutput]) -> None:
         """Store what a ``return`` gives."""
         if isinstance(value, Tuple | Dict):
             kinds = kind.items if isinstance(kind, DictType) else kind
@@ -420,9 +431,10 @@ class ChainWriter(Products):
                 found = cast(value.at(*self.unflattened(place, target.shape)), target.type)
                 self.line(f"{local}[{slot}] = {found.text};")
 
-    def _function(self, lines: list[str], results: list[Output], structure: Structure, merge: bool) -> RowFunction:
+    def _function(self, lines: list[str], results: list[KernelOutput], structure: ResultStructure,
+                  merge: bool) -> RowFunction:
         lines = dead_code.without(lines)
-        words, products, stages = _words(lines), list[Product](), list[Stage]()
+        words, products, stages = _words(lines), list[Product](), list[ProductRow]()
         # A product may be of a row that is made of other products, which were written before it.
         for product in reversed(self.products.values()):
             if product.name not in words:
@@ -449,7 +461,7 @@ class ChainWriter(Products):
         return None
 
 
-def _is_tuple(fields: dict[str, Value | Field]) -> bool:
+def _is_tuple(fields: dict[str, Value | ElementField]) -> bool:
     """Whether a record's fields are the items of a tuple."""
     return bool(fields) and all(name.replace(".", "0").isdecimal() for name in fields)
 

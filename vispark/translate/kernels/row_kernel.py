@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from vispark.translate.codegen.scalar.prelude import prelude_for
 from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.row_function import Port, RowFunction
-from vispark.translate.kernels.row_matmul import Product, Stage
+from vispark.translate.kernels.row_matmul import Product, ProductRow
 from vispark.translate.kernels.schedule import (
     FLUSHED,
     TOGETHER,
@@ -26,7 +26,7 @@ from vispark.translate.kernels.schedule import (
 
 
 @dataclass
-class Text:
+class IndentedText:
     """Lines with their depth."""
 
     lines: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Folded:
+class AccumulatedField:
     """A field of the row function that goes into accumulators."""
 
     port: Port
@@ -59,14 +59,14 @@ class Folded:
 
 
 @dataclass(frozen=True)
-class Frame:
+class RowKernel:
     """A kernel: its row functions for the GPU and for the host, its table, and what it folds."""
 
     name: str
     function: RowFunction
     host: RowFunction
     table: Table
-    folded: tuple[Folded, ...] = ()
+    folded: tuple[AccumulatedField, ...] = ()
 
     def source(self) -> str:
         """The source."""
@@ -93,7 +93,7 @@ class Frame:
     def _kernel(self) -> list[str]:
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *self._partials(),
                     *(declared for declared, _ in self.function.given)]
-        text = Text()
+        text = IndentedText()
         text.add(f"const rows::Work work(works, ports, {len(self.ports)});")
         for number, port in enumerate(self.ports):
             const = "" if port.output else "const "
@@ -122,7 +122,7 @@ class Frame:
             given += ["lane", "scratch"]
         return f"{self.function.name}({', '.join(given)});"
 
-    def _call_stage(self, stage: Stage, product: Product, places: dict[str, str], lanes: bool) -> str:
+    def _call_stage(self, stage: ProductRow, product: Product, places: dict[str, str], lanes: bool) -> str:
         """A call of the stage before a product."""
         given = [places[port.local] for port in self.function.inputs] + [places[stage.name]]
         given += [places[one.name] for one in _before(self.function, product)]
@@ -133,7 +133,7 @@ class Frame:
 
     # -- on the host --------------------------------------------------------------------------------------------------
 
-    def _on_host(self, text: Text) -> None:
+    def _on_host(self, text: IndentedText) -> None:
         self._matrices_on_host(text)
         if self.folded:
             self._fold_on_host(text)
@@ -146,16 +146,16 @@ class Frame:
         text.add("VISPARK_EACH", "for (long long row = 0; row < work.count; ++row)",
                  "    " + self._call(places, lanes=False))
 
-    def _matrices_on_host(self, text: Text) -> None:
+    def _matrices_on_host(self, text: IndentedText) -> None:
         for product in self.host.products:
             text.add(f"const rows::Turned<{_matrix(product)}, {product.c}> {product.name}_matrix({{"
                      f"{product.matrix}}});")
 
-    def _products_on_host(self, text: Text, places: dict[str, str]) -> dict[str, str]:
+    def _products_on_host(self, text: IndentedText, places: dict[str, str]) -> dict[str, str]:
         """Multiplies one row, and says where its products are."""
         for product in self.host.products:
             stage = self.host.row_of(product)
-            if isinstance(stage, Stage):
+            if isinstance(stage, ProductRow):
                 text.add(f"{stage.c} {stage.name}[{stage.count}];")
                 places = places | {stage.name: stage.name}
                 text.add(self._call_stage(stage, product, places, lanes=False))
@@ -164,7 +164,7 @@ class Frame:
             places = places | {product.name: product.name}
         return {product.name: product.name for product in self.host.products}
 
-    def _fold_on_host(self, text: Text) -> None:
+    def _fold_on_host(self, text: IndentedText) -> None:
         """Rows one after the other; of numbers as many at once as fit a few vectors, each with its own accumulator."""
         rows = self.host.products or any(not folded.port.number for folded in self.folded)
         together = 1 if rows else TOGETHER
@@ -200,7 +200,7 @@ class Frame:
 
     # -- accumulators -------------------------------------------------------------------------------------------------
 
-    def _declared_results(self, text: Text, lanes: int) -> dict[str, str]:
+    def _declared_results(self, text: IndentedText, lanes: int) -> dict[str, str]:
         """Variables for what the row function gives."""
         for folded in self.folded:
             port = folded.port
@@ -208,7 +208,7 @@ class Frame:
                      f"{port.c} {port.local}[{slots_of(port.count, lanes)}];")
         return {folded.port.local: folded.port.local for folded in self.folded}
 
-    def _take(self, text: Text, lanes: int, item: str = "") -> None:
+    def _take(self, text: IndentedText, lanes: int, item: str = "") -> None:
         """Fold what the row function gave."""
         for folded in self.folded:
             port = folded.port
@@ -222,7 +222,7 @@ class Frame:
                 guard = f"if (j * {lanes} + lane < {port.count}) " if port.count % lanes else ""
                 text.add("VISPARK_UNROLL", f"for (int j = 0; j < {slots}; ++j) {guard}{name}[j].take({port.local}[j]);")
 
-    def _flush(self, text: Text, lanes: int) -> None:
+    def _flush(self, text: IndentedText, lanes: int) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
                 slots = slots_of(one.width, lanes)
@@ -233,12 +233,12 @@ class Frame:
         return any(one.fold == "rows::Fold<Add, Value, float, double>" for folded in self.folded
                    for one in folded.accumulated)
 
-    def _declare_folds(self, text: Text) -> None:
+    def _declare_folds(self, text: IndentedText) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
                 text.add(f"{one.fold} {folded.name(one)}[{slots_of(one.width, self.table.lanes)}];")
 
-    def _leave(self, text: Text) -> None:
+    def _leave(self, text: IndentedText) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
                 text.add(f"rows::leave<{self.table.lanes}, {one.width}, {self.table.block}, {one.functor}>("
@@ -246,7 +246,7 @@ class Frame:
 
     # -- elements that are numbers ------------------------------------------------------------------------------------
 
-    def _flat(self, text: Text) -> None:
+    def _flat(self, text: IndentedText) -> None:
         pack, block = self.table.stages, self.table.block
         if self.folded:
             text.add("extern __shared__ __align__(16) unsigned char memory[];")
@@ -289,7 +289,7 @@ class Frame:
 
     # -- rows through shared memory -----------------------------------------------------------------------------------
 
-    def _tiled(self, text: Text) -> None:
+    def _tiled(self, text: IndentedText) -> None:
         table = self.table
         text.add("extern __shared__ __align__(16) unsigned char memory[];")
         offset = 0
@@ -343,7 +343,7 @@ class Frame:
         tiles += sum(self._tile_bytes(port) for port in self._stored if not port.number)
         return -(-(tiles + self.table.groups * self.function.scratch) // 16) * 16
 
-    def _declare_products(self, text: Text) -> None:
+    def _declare_products(self, text: IndentedText) -> None:
         offset = self.products_at
         for product, how in self._multiplied:
             port = self.function.row_of(product)
@@ -358,12 +358,12 @@ class Frame:
             text.add(f"{stage.c}* const {stage.name}_tile = ({stage.c}*)(memory + {offset});")
             offset += staged_bytes(stage, self.table.tile)
 
-    def _multiply(self, text: Text) -> None:
+    def _multiply(self, text: IndentedText) -> None:
         """The products of all rows of a tile, before the row function goes over them."""
         places = self._tile_places()
         for product in self.function.products:
             stage = self.function.row_of(product)
-            if isinstance(stage, Stage):
+            if isinstance(stage, ProductRow):
                 self._stage_tile(text, stage, product, places)
             tile = places[product.row].partition(" + row * ")[0]
             text.add(f"{product.name}_multiply::tile({product.name}_tile, {tile}, {product.name}_part, "
@@ -371,7 +371,7 @@ class Frame:
         if self.function.products:
             text.add("rows::barrier();")
 
-    def _stage_tile(self, text: Text, stage: Stage, product: Product, places: dict[str, str]) -> None:
+    def _stage_tile(self, text: IndentedText, stage: ProductRow, product: Product, places: dict[str, str]) -> None:
         """A stage's rows of a tile, made of the products before it."""
         table = self.table
         if _before(self.function, product):
@@ -391,7 +391,7 @@ class Frame:
     def _tile_bytes(self, port: Port) -> int:
         return -(-self.table.tile * stride_of(port) * port.itemsize // 16) * 16
 
-    def _place_of_thread(self, text: Text, offset: int) -> None:
+    def _place_of_thread(self, text: IndentedText, offset: int) -> None:
         lanes = self.table.lanes
         if lanes == 1:
             return
@@ -399,7 +399,7 @@ class Frame:
         scratch = f"memory + {offset} + group * {self.function.scratch}" if self.function.scratch else "nullptr"
         text.add(f"unsigned char* const scratch = {scratch};")
 
-    def _fetch(self, text: Text, first: str, stage: str) -> None:
+    def _fetch(self, text: IndentedText, first: str, stage: str) -> None:
         """Start to bring in a tile; a group of copies ends also where there is none."""
         for port in self.function.inputs:
             tile = f"{port.local}_tiles" if stage == "0" else \
@@ -409,7 +409,7 @@ class Frame:
                      f"work.count, {self.table.tile});")
         text.add("rows::end_group();")
 
-    def _rows_of_tile(self, text: Text) -> None:
+    def _rows_of_tile(self, text: IndentedText) -> None:
         """The row function on each row of a tile."""
         table = self.table
         text.add(f"for (int row = {'group' if table.lanes > 1 else 'threadIdx.x'}; row < count; row += {table.groups}) "
@@ -437,7 +437,7 @@ class Frame:
                     at_row(port, "(first + row)" if not port.number else "first + row")
         return places
 
-    def _one_row(self, text: Text, places: dict[str, str], row: str) -> None:
+    def _one_row(self, text: IndentedText, places: dict[str, str], row: str) -> None:
         """The row function on a row, and what becomes of its results; of the lanes of a row one stores a number."""
         lanes = self.table.lanes
         if self.folded:
@@ -453,7 +453,7 @@ class Frame:
 
     # -- rows where they are ------------------------------------------------------------------------------------------
 
-    def _direct(self, text: Text) -> None:
+    def _direct(self, text: IndentedText) -> None:
         table = self.table
         if self.folded or self.function.scratch:
             text.add("extern __shared__ __align__(16) unsigned char memory[];")
@@ -472,7 +472,7 @@ class Frame:
         self._leave(text)
 
 
-def _row_function(function: RowFunction, lanes: int, folded: Sequence[Folded]) -> list[str]:
+def _row_function(function: RowFunction, lanes: int, folded: Sequence[AccumulatedField]) -> list[str]:
     """The C++ functions of a row: its stages, and itself."""
     slots = {one.port.local: slots_of(one.port.count, lanes) for one in folded}
     inputs = [f"const {port.c} {port.local}" if port.number else f"const {port.c}* __restrict__ {port.local}"

@@ -22,7 +22,7 @@ from vispark.translate.codegen.syntax.calls import Calls
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal, TranslationError
 from vispark.translate.ir.types import Scalar
-from vispark.translate.ir.values import Array, Number, Steps, stored
+from vispark.translate.ir.values import Array, ForRange, Number, stored
 
 #: Smaller products are written out; of longer rows no tile of many fits shared memory.
 LEAST, LEAST_TERMS = 8, 64
@@ -65,7 +65,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Stage:
+class ProductRow:
     """A row of ``count`` numbers that the lines of a function leave under ``name``, so that it is multiplied."""
 
     name: str
@@ -131,7 +131,7 @@ class Products(Calls):
     def __init__(self, lanes: int = 1) -> None:
         super().__init__(lanes)
         self.products: dict[tuple[object, ...], Product] = {}
-        self.stages: dict[str, Stage] = {}
+        self.stages: dict[str, ProductRow] = {}
         #: The lines of the row function itself, outside of which nothing is multiplied that was computed.
         self.base: Lines | None = None
         self.probe: _Probe | None = None
@@ -162,7 +162,7 @@ class Products(Calls):
         finally:
             self.probe, self.frame.variables, self.taken, self.scratch = before
 
-    def product_over(self, steps: Steps, target: nodes.Expression, value: nodes.Expression) -> Array | None:
+    def product_over(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression) -> Array | None:
         """The items ``value for target in steps`` where they are those of a product."""
         width = self.count_of(steps)
         if not self.multiplied or self.probe is not None or width is None or width < LEAST:
@@ -178,7 +178,7 @@ class Products(Calls):
             return None
         return self.product_of(lambda j, k: found[j][0](k), width, terms, kind)
 
-    def _sum_at(self, steps: Steps, target: nodes.Expression, value: nodes.Expression,
+    def _sum_at(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression,
                 number: int) -> tuple[Term, int, Scalar] | None:
         """The one sum that an item is."""
         try:
@@ -242,7 +242,7 @@ class Products(Calls):
             return stored(product.name, kind, (width,), cheap=True, fresh=True)
         return None
 
-    def _stage(self, items: dict[int, str], text: Term, side: int, terms: int, kind: Scalar) -> Stage | None:
+    def _stage(self, items: dict[int, str], text: Term, side: int, terms: int, kind: Scalar) -> ProductRow | None:
         """What leaves a computed row: its items by their numbers, and the text of terms that they are in."""
         assert self.base is not None
         found = {k: _ITEM.fullmatch(item) for k, item in items.items()}
@@ -261,7 +261,7 @@ class Products(Calls):
                     return None
                 item = part[0]
             self.line(f"{name}[{place}] = {item};")
-        self.stages[name] = Stage(name, kind.c, terms, kind.numpy.itemsize, (*self.base.lines, *lines.lines))
+        self.stages[name] = ProductRow(name, kind.c, terms, kind.numpy.itemsize, (*self.base.lines, *lines.lines))
         return self.stages[name]
 
     def _product(self, names: tuple[str, str], even: list[tuple[int, int, int] | None], width: int, terms: int,
@@ -285,7 +285,7 @@ class Products(Calls):
             return stored(self.products[key].name, kind, (width,), cheap=True, fresh=True)
         return None
 
-    def assigned_product(self, loop: nodes.For, steps: Steps, after: frozenset[str]) -> bool:
+    def assigned_product(self, loop: nodes.For, steps: ForRange, after: frozenset[str]) -> bool:
         """Writes a loop that assigns the items of a product to those of an array, or adds them; False of others."""
         found = _as_items(loop)
         if found is None or self.probe is not None or liveness.assigned((loop,)) & after or not _from_zero(steps):
@@ -329,7 +329,7 @@ def _summed(value: nodes.Expression, target: nodes.Expression, iterable: nodes.E
     return nodes.Call(nodes.Library("sum"), (nodes.Each(value, target, iterable, ()),))
 
 
-def _from_zero(steps: Steps) -> bool:
+def _from_zero(steps: ForRange) -> bool:
     if steps.kind != "range" or len(steps.items) > 2:
         return False
     return len(steps.items) == 1 or (steps.items[0].known and steps.items[0].value == 0)

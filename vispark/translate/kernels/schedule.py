@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from vispark.translate.codegen.scalar.interface import ROOM
 from vispark.translate.ir.folding import Accumulated
 from vispark.translate.kernels.row_function import Port, RowFunction
-from vispark.translate.kernels.row_matmul import Product, Stage
+from vispark.translate.kernels.row_matmul import Product, ProductRow
 
 #: What is left of the shared memory that a thread block can have, which is about all of a multiprocessor's; what the
 #: system takes of it for each block; and the most that a block of several warps has.
@@ -127,7 +127,7 @@ class Multiplied:
         return self.matrix_bytes + -(-self.rows * self.apart * self.itemsize // 16) * 16
 
 
-def stride_of(port: Port | Stage) -> int:
+def stride_of(port: Port | ProductRow) -> int:
     """The distance of a port's or a stage's rows in a tile, in numbers.
 
     Rows that are whole multiples of 16 bytes are read 16 bytes at a time, and lie at an odd multiple of 16; others lie
@@ -195,7 +195,7 @@ def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM)
 
 
 @dataclass(frozen=True)
-class Cells:
+class KeyCells:
     """Where the cells of a fold by key are.
 
     Attributes
@@ -215,7 +215,7 @@ class Cells:
 
 
 def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[int], far: int, numbers: int,
-             few: bool, room: int = ROOM) -> tuple[Table, Cells]:
+             few: bool, room: int = ROOM) -> tuple[Table, KeyCells]:
     """The table for a fold by key whose cells many threads can have together, and where these are.
 
     ``nbytes`` are the bytes of all keys' cells: whole; then with 4, 3, ... digits of each sum, if what a block has
@@ -227,14 +227,14 @@ def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[i
     flat = _all_numbers(function, table.lanes)
     if place == "thread" or (numbers > _NARROW_RECORD and (place or not few)) or (
             place and not flat and table.resident * table.block >= _MANY_THREADS):
-        return table, Cells(place)
+        return table, KeyCells(place)
     if numbers <= _NARROW_RECORD:
         whole, *digits = nbytes
         found = _with_block_cells(function, table, flat, whole, room)
         if found:
-            return found, Cells("block")
+            return found, KeyCells("block")
         most = _MOST_PARTS if flat else 1
-        cells = [Cells("device", _MOST_DIGITS - i, -(-each // (usable(room) - _PART_BYTES)))
+        cells = [KeyCells("device", _MOST_DIGITS - i, -(-each // (usable(room) - _PART_BYTES)))
                  for i, each in enumerate(digits)]
         # With the fewest digits most numbers of some sums may have to go to memory.
         for one in sorted(cells, key=lambda one: one.parts * (5 if one is cells[-1] and len(cells) > 1 else 4)):
@@ -243,9 +243,9 @@ def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[i
             if found:
                 return found, one
     if place or far > _FAR_BYTES:
-        return table, Cells(place)
+        return table, KeyCells(place)
     return (_flat_with_cells(function, 0, room)[0] if flat else
-            _without_cells(function, table.lanes, (512, 256, 128, 64, WARP), room)), Cells("device")
+            _without_cells(function, table.lanes, (512, 256, 128, 64, WARP), room)), KeyCells("device")
 
 
 def _with_block_cells(function: RowFunction, table: Table, flat: bool, nbytes: int, room: int) -> Table | None:
@@ -387,7 +387,7 @@ def multiplied(product: Product, rows: int, threads: int, function: RowFunction)
     return Multiplied(high, broad, most, 4 if fours else 1, product.width | 1, rows, wide, product.itemsize)
 
 
-def staged_bytes(stage: Stage, rows: int) -> int:
+def staged_bytes(stage: ProductRow, rows: int) -> int:
     """Shared memory of what a stage leaves for the rows of a tile."""
     return -(-rows * stride_of(stage) * stage.itemsize // 16) * 16
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.codegen.scalar.interface import Call, Parameter, Record, TableKernel
+from vispark.translate.codegen.scalar.interface import ElementSpec, KernelParameter, TableKernel, TracedCall
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.codegen.scalar.writer import Serial
 from vispark.translate.ir.errors import Refusal, TranslationError
 from vispark.translate.ir.folding import Accumulated, Folding, accumulated
 from vispark.translate.ir.types import Scalar
 from vispark.translate.kernels.row_function import (
+    ArgumentType,
     ChainWriter,
-    Given,
     Link,
     Place,
     Port,
@@ -31,7 +31,7 @@ from vispark.translate.kernels.row_function import (
     links_of,
     values_of,
 )
-from vispark.translate.kernels.row_kernel import Folded, Frame, Text, at_row
+from vispark.translate.kernels.row_kernel import AccumulatedField, IndentedText, RowKernel, at_row
 from vispark.translate.kernels.schedule import FLUSHED, WARP, Table
 from vispark.translate.nearest.recognise import Nearest, Row
 from vispark.translate.nearest.split import Computed, Key
@@ -40,7 +40,7 @@ from vispark.translate.nearest.two_pass import (
     MOST_VALUES,
     OF_KEYS,
     SUMS,
-    Shape,
+    NearestShape,
     centres_of,
     constant_store,
     described,
@@ -56,7 +56,7 @@ from vispark.translate.nearest.two_pass import (
 _OWN = frozenset(["nearest", "tensor", "Shape", "Way", "room", "image", "found", "values", "Values", "lane", "x", "k"])
 
 
-def beside(kernel: TableKernel, calls: Sequence[Call], record: Record, wanted: frozenset[str] | None,
+def beside(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, wanted: frozenset[str] | None,
            folding: Folding | None, room: int) -> TableKernel:
     """The kernel that finds labels by matrix work and gives what a kernel gives, or that kernel itself.
 
@@ -79,7 +79,7 @@ def beside(kernel: TableKernel, calls: Sequence[Call], record: Record, wanted: f
                       folds=bool(folding and folding.key), room=room)
     if shape is None:
         return kernel
-    chain = (Call(parted.rest, (np.int64(0), *calls[0].args)), *calls[1:])
+    chain = (TracedCall(parted.rest, (np.int64(0), *calls[0].args)), *calls[1:])
     result = parted.result if len(calls) == 1 else Computed()
     values = values_of(chain)
     statics = {place: value.number for place, value in values.items()
@@ -87,7 +87,7 @@ def beside(kernel: TableKernel, calls: Sequence[Call], record: Record, wanted: f
     while True:
         try:
             made = _made(kernel, links_of(chain), record, givens(values), tuple(statics.items()), wanted, folding,
-                         _Labels(shape, Parameter("input", row.name, 0, rows, row.shape, True), centres), result)
+                         _Labels(shape, KernelParameter("input", row.name, 0, rows, row.shape, True), centres), result)
             return made or kernel
         except NeedsStatic as needed:
             statics |= {place: values[place].number for place in needed.sources}
@@ -99,13 +99,14 @@ def beside(kernel: TableKernel, calls: Sequence[Call], record: Record, wanted: f
 class _Labels:
     """How labels are found: the kernel's shape, and the parameters that are the rows and the centres."""
 
-    shape: Shape
-    row: Parameter
-    centres: Parameter
+    shape: NearestShape
+    row: KernelParameter
+    centres: KernelParameter
 
 
 @functools.lru_cache(maxsize=128)
-def _made(kernel: TableKernel, links: tuple[Link, ...], record: Record, given: tuple[tuple[Place, Given], ...],
+def _made(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
+          given: tuple[tuple[Place, ArgumentType], ...],
           statics: tuple[tuple[Place, Any], ...], wanted: frozenset[str] | None, folding: Folding | None,
           labels: _Labels, result: object) -> TableKernel | None:
     by_key = _by_key(kernel, folding, labels, result) if folding and folding.key else None
@@ -131,8 +132,8 @@ def _made(kernel: TableKernel, links: tuple[Link, ...], record: Record, given: t
         return None
     if folding and not all(port.number for port in host.outputs):
         return None
-    folded = tuple(Folded(port, accumulated(port.parameter.name, Scalar(port.parameter.dtype), port.count,
-                                            folding.fields)) for port in host.outputs) if folding else ()
+    folded = tuple(AccumulatedField(port, accumulated(port.parameter.name, Scalar(port.parameter.dtype), port.count,
+                                                      folding.fields)) for port in host.outputs) if folding else ()
     if folding and by_key is None and tuple(one for each in folded for one in each.accumulated) != kernel.accumulated:
         return None
     table = Table("labels", WARP if function is not host else 1, labels.shape.threads, labels.shape.threads // 2, 1, 1,
@@ -211,7 +212,7 @@ def _by_key(kernel: TableKernel, folding: Folding, labels: _Labels, result: obje
 # -- the kernel -------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class _Frame(Frame):
+class _Frame(RowKernel):
     """The kernel around the rest."""
 
     labels: _Labels = field(kw_only=True)
@@ -232,13 +233,13 @@ class _Frame(Frame):
         return (mine[0] if mine else row, *rest, *(() if self.folded or self.by_key else self.function.outputs))
 
     @property
-    def parameters(self) -> tuple[Parameter, ...]:
+    def parameters(self) -> tuple[KernelParameter, ...]:
         """The kernel's parameters, in order, as the chain that the user wrote has them."""
         return (*(port.parameter for port in self.ports), self.labels.centres,
                 *(parameter for _, parameter in self._given))
 
     @property
-    def _given(self) -> list[tuple[str, Parameter]]:
+    def _given(self) -> list[tuple[str, KernelParameter]]:
         """The other parameters, but for centres and label, with the numbers that they have without the label."""
         found = []
         for declared, parameter in self.function.given:
@@ -247,7 +248,7 @@ class _Frame(Frame):
                 found.append((declared, one))
         return found
 
-    def _named(self, wanted: Parameter | None, otherwise: str) -> str:
+    def _named(self, wanted: KernelParameter | None, otherwise: str) -> str:
         """What the row function calls a parameter."""
         return next((declared.rpartition(" ")[2] for declared, parameter in self.function.given
                      if _without_label(parameter) == wanted), otherwise)
@@ -260,7 +261,7 @@ class _Frame(Frame):
         image = ["const unsigned char* __restrict__ image"] if shape.ring else []
         declared = ["const long long* __restrict__ works", "void* const* __restrict__ ports", *self._partials(), *image,
                     *others]
-        text = Text()
+        text = IndentedText()
         text.add("extern __shared__ __align__(128) unsigned char memory[];",
                  "Shape::Room& room = *(Shape::Room*)memory;")
         if not shape.ring:
@@ -293,14 +294,14 @@ class _Frame(Frame):
         return [f"{one.accumulator}* __restrict__ partial_{number}"
                 for number, one in enumerate(self.by_key.accumulated)]
 
-    def _label(self, text: Text, found: str) -> None:
+    def _label(self, text: IndentedText, found: str) -> None:
         name = self._named(None, "")
         if name:
             text.add(f"const long long {name} = {found};")
 
     # -- results that are stored or folded as a whole -----------------------------------------------------------------
 
-    def _rows_on_host(self, text: Text, given: str) -> None:
+    def _rows_on_host(self, text: IndentedText, given: str) -> None:
         for folded in self.folded:
             for one in folded.accumulated:
                 text.add(f"rows::Columns<{one.functor}, {one.of}, {one.element}, {one.accumulator}, 1> "
@@ -319,7 +320,7 @@ class _Frame(Frame):
             for one in folded.accumulated:
                 text.add(f"rows::leave_alone<{one.functor}, {one.width}>({folded.partial(one)}, {folded.name(one)});")
 
-    def _rows_in_chunks(self, text: Text, given: str) -> None:
+    def _rows_in_chunks(self, text: IndentedText, given: str) -> None:
         groups = self.table.groups
         self._declare_folds(text)
         text.add(f"Shape::chunks({given}, [&](long long first, int count) {{",
@@ -342,7 +343,7 @@ class _Frame(Frame):
             return []
         return ["struct Values {", *(f"    {each.port.c} {each.port.local};" for each in self.folded), "};", ""]
 
-    def _fold_by_key(self, text: Text, by_key: _ByKey, given: str) -> None:
+    def _fold_by_key(self, text: IndentedText, by_key: _ByKey, given: str) -> None:
         shape = self.labels.shape
         cells: dict[int, str] = {}
         sums, whole = f"({SUMS[self.labels.row.dtype]}*)nullptr", by_key.groups == shape.centres
@@ -381,10 +382,10 @@ class _Frame(Frame):
         return [(number, one, names[one.field]) for number, one in enumerate(by_key.accumulated)
                 if by_key.stores[number] == "computed"]
 
-    def _places(self, text: Text) -> dict[str, str]:
+    def _places(self, text: IndentedText) -> dict[str, str]:
         return {port.local: at_row(port, "row") for port in self.function.inputs} | self._declared_results(text, 1)
 
-    def _values_on_host(self, text: Text, by_key: _ByKey, cells: dict[int, str], given: str) -> None:
+    def _values_on_host(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], given: str) -> None:
         text.add(f"Shape::fold({given}, [&](long long row, int found) {{")
         self._label(text, "found")
         text.add(self._call(self._places(text), lanes=False))
@@ -392,7 +393,7 @@ class _Frame(Frame):
             text.add(f"rows::take<{one.functor}, {one.of}>(({cells[number]})[found], {name});")
         text.add("});")
 
-    def _values_by_label(self, text: Text, by_key: _ByKey, cells: dict[int, str], given: str) -> None:
+    def _values_by_label(self, text: IndentedText, by_key: _ByKey, cells: dict[int, str], given: str) -> None:
         shape, lanes = self.labels.shape, self.table.lanes
         text.add(f"Shape::fold({given}, [&](long long first) {{",
                  f"nearest::by_label<Values, {shape.centres}, {shape.threads}, {lanes}>(room,",
@@ -408,7 +409,7 @@ class _Frame(Frame):
         text.add("});", "});")
 
 
-def _without_label(parameter: Parameter) -> Parameter | None:
+def _without_label(parameter: KernelParameter) -> KernelParameter | None:
     """A parameter of the rest as the chain that the user wrote has it; None for the label."""
     if parameter.kind != "argument":
         return parameter

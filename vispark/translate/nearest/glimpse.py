@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from vispark.translate.ir import nodes
 from vispark.translate.nearest.names import assigned_in
 from vispark.translate.nearest.polynomials import Other
-from vispark.translate.nearest.recognise import Argument, Nearest, Run, _measure, candidates
-from vispark.translate.nearest.symbols import Place, Unknown
+from vispark.translate.nearest.recognise import Argument, Nearest, SymbolicRun, _measure, candidates
+from vispark.translate.nearest.symbols import LoopIndex, Unknown
 
 
 def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
@@ -33,7 +33,7 @@ def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tu
 
 
 @dataclass
-class _Glimpse(Run):
+class _Glimpse(SymbolicRun):
     """A run that goes on after what it does not understand."""
 
     seen: bool = False
@@ -81,7 +81,7 @@ class _Glimpse(Run):
             self.seen = True
         return super()._library(name, given, keywords)
 
-    def _search(self, place: Place, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
+    def _search(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
         """A loop over the centres; one that keeps a distance when it compares with it looks for the nearest."""
         try:

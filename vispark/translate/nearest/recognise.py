@@ -16,7 +16,16 @@ from vispark.translate.ir import nodes
 from vispark.translate.nearest import polynomials as algebra
 from vispark.translate.nearest.names import assigned_in, names_in
 from vispark.translate.nearest.polynomials import NEW, Absolute, Other, Poly, Root
-from vispark.translate.nearest.symbols import Extent, Given, Least, Place, Room, Steps, Unknown, Written
+from vispark.translate.nearest.symbols import (
+    AxisLength,
+    EmptyArray,
+    GivenNumber,
+    Least,
+    LoopIndex,
+    LoopRange,
+    Unknown,
+    Written,
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +113,7 @@ def recognise(function: nodes.Function, arguments: Sequence[Argument] = ()) -> R
     """
     for centres in candidates(function):
         try:
-            result = Run(function, centres, tuple(arguments)).result()
+            result = SymbolicRun(function, centres, tuple(arguments)).result()
         except Other:
             continue
         if sum(isinstance(each, Nearest) for each in leaves(result)) == 1:
@@ -124,7 +133,7 @@ _BINARY = {"numpy.add": "+", "numpy.subtract": "-", "numpy.multiply": "*", "nump
 
 
 @dataclass
-class Run:
+class SymbolicRun:
     """One function run on symbols."""
 
     function: nodes.Function
@@ -142,7 +151,7 @@ class Run:
         for number, parameter in enumerate(taken[1:]):
             known = self.arguments[number] if number < len(self.arguments) else None
             values[parameter.name] = algebra.MATRIX if self.centres == ("argument", number) else \
-                Given(known) if isinstance(known, int) else Unknown()
+                GivenNumber(known) if isinstance(known, int) else Unknown()
         return _shape(self.call(definition, {taken[0].name: algebra.ROW} | values))
 
     # -- statements ---------------------------------------------------------------------------------------------------
@@ -184,8 +193,8 @@ class Run:
             case _:
                 raise Other
 
-    def loop(self, target: nodes.Expression, steps: Steps, body: nodes.Block, values: dict[str, object]) -> None:
-        place = Place(steps.axis, f"loop{next(self.names)}")
+    def loop(self, target: nodes.Expression, steps: LoopRange, body: nodes.Block, values: dict[str, object]) -> None:
+        place = LoopIndex(steps.axis, f"loop{next(self.names)}")
         # What the body sets has, when it starts anew, what another place along the axis left there.
         inner = values | {name: Unknown() for name in assigned_in(body)}
         self.assign(target, steps.values(place), inner)
@@ -200,12 +209,13 @@ class Run:
         for name in names_in(target):
             values[name] = Unknown()
 
-    def _store(self, place: Place, body: nodes.Block, values: dict[str, object], inner: dict[str, object]) -> None:
+    def _store(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object]) -> None:
         """A loop over the centres that fills an array: ``distances[k] = d``."""
         *before, last = body
         self.block(tuple(before), inner)
         match last:
-            case nodes.Assign((nodes.Index(nodes.Local(name), (index,)),), value) if isinstance(values.get(name), Room):
+            case nodes.Assign((nodes.Index(nodes.Local(name), (index,)),), value) if isinstance(values.get(name),
+                                                                                                EmptyArray):
                 if inner[name] is not values[name] or self.value(index, inner) != place:
                     raise Other
                 found = self.value(value, inner)
@@ -215,7 +225,7 @@ class Run:
             values[changed] = Unknown()
         values[name] = algebra.spread(found, place.axis, place.name)
 
-    def _search(self, place: Place, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
+    def _search(self, place: LoopIndex, body: nodes.Block, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
         """A loop over the centres: ``if d < least: least, where = d, k``."""
         *before, last = body
@@ -253,7 +263,7 @@ class Run:
                 return self.value(right, values), left
         raise Other
 
-    def _accumulate(self, place: Place, body: nodes.Block, values: dict[str, object],
+    def _accumulate(self, place: LoopIndex, body: nodes.Block, values: dict[str, object],
                     inner: dict[str, object]) -> None:
         """A loop over a row's items that adds to numbers."""
         bound = assigned_in(body)
@@ -272,7 +282,7 @@ class Run:
 
     # -- what loops go over -------------------------------------------------------------------------------------------
 
-    def steps(self, node: nodes.Expression, values: dict[str, object]) -> Steps:
+    def steps(self, node: nodes.Expression, values: dict[str, object]) -> LoopRange:
         match node:
             case nodes.Call(nodes.Library("range"), (stop,), ()):
                 return self._range(self.value(stop, values))
@@ -282,34 +292,35 @@ class Run:
                 found = self.steps(over, values)
                 if found.start:
                     raise Other
-                return Steps(found.axis, lambda place: (place, found.values(place)))
+                return LoopRange(found.axis, lambda place: (place, found.values(place)))
             case nodes.Call(nodes.Library("zip"), arguments, () | (("strict", nodes.Literal()),)) if arguments:
                 beside = [self.steps(each, values) for each in arguments]
                 if len({each.axis for each in beside}) != 1 or any(each.start for each in beside):
                     raise Other
-                return Steps(beside[0].axis, lambda place: tuple(each.values(place) for each in beside))
+                return LoopRange(beside[0].axis, lambda place: tuple(each.values(place) for each in beside))
         items = self.value(node, values)
         if not isinstance(items, Poly) or not items.axes or items.axes[0] == NEW:
             raise Other
-        return Steps(items.axes[0], lambda place: algebra.at(items, 0, place.name))
+        return LoopRange(items.axes[0], lambda place: algebra.at(items, 0, place.name))
 
-    def _range(self, stop: object) -> Steps:
+    def _range(self, stop: object) -> LoopRange:
         extent = self._extent(stop)
-        return Steps(extent.axis, lambda place: place)
+        return LoopRange(extent.axis, lambda place: place)
 
-    def _extent(self, value: object) -> Extent:
+    def _extent(self, value: object) -> AxisLength:
         """The length of an axis, which may be written as a number that only one of them is."""
-        if isinstance(value, Extent):
+        if isinstance(value, AxisLength):
             return value
         kind, number = self.centres
         known: object = self.function.captures[number].value.shape if kind == "capture" else \
             self.arguments[number] if number < len(self.arguments) else None
-        length = value.value if isinstance(value, Given) else value.written if isinstance(value, Written) else None
+        length = value.value if isinstance(value, GivenNumber) else value.written if isinstance(value,
+                                                                                                Written) else None
         axes = [axis for axis, extent in zip("kd", known, strict=True)
                 if type(length) is int and extent == length] if isinstance(known, tuple) else []
         if len(axes) != 1:
             raise Other
-        return Extent(axes[0])
+        return AxisLength(axes[0])
 
     # -- expressions --------------------------------------------------------------------------------------------------
 
@@ -355,9 +366,9 @@ class Run:
         if name == "T":
             return replace(value, axes=value.axes[::-1])
         if name == "shape":
-            return tuple(Extent(axis) for axis in value.axes)
+            return tuple(AxisLength(axis) for axis in value.axes)
         if name == "size" and len(value.axes) == 1:
-            return Extent(value.axes[0])
+            return AxisLength(value.axes[0])
         raise Other
 
     def _index(self, value: object, indices: Sequence[nodes.Expression], values: dict[str, object]) -> object:
@@ -376,7 +387,7 @@ class Run:
                 axes.append(NEW)
             elif node == nodes.Slice(None, None, None) and rest:
                 axes.append(rest.pop(0))
-            elif rest and isinstance(place := self.value(node, values), Place) and place.axis == rest[0]:
+            elif rest and isinstance(place := self.value(node, values), LoopIndex) and place.axis == rest[0]:
                 value = algebra.at(value, value.axes.index(rest.pop(0)), place.name)
             elif rest[:1] == ["k"] and node == nodes.Literal(0):
                 value = algebra.at(value, value.axes.index(rest.pop(0)), _FIRST)
@@ -446,7 +457,7 @@ class Run:
     def _least_of(self, over: nodes.Expression, key: nodes.Expression, values: dict[str, object]) -> Nearest:
         """``min(range(len(c)), key=lambda k: ...)``: what centre 0 has stays, even if it is NaN."""
         steps = self.steps(over, values)
-        place = Place(steps.axis, f"loop{next(self.names)}")
+        place = LoopIndex(steps.axis, f"loop{next(self.names)}")
         if steps.axis != "k" or steps.start or steps.values(place) != place or not isinstance(key, nodes.Called):
             raise Other
         definition = key.definition
@@ -466,12 +477,12 @@ class Run:
         return algebra.fold(found, "sum", place.name)
 
     def _at_each(self, value: nodes.Expression, target: nodes.Expression, iterable: nodes.Expression,
-                 values: dict[str, object]) -> tuple[Place, object]:
+                 values: dict[str, object]) -> tuple[LoopIndex, object]:
         """What a comprehension goes over, and its value there."""
         steps = self.steps(iterable, values)
         if steps.start:
             raise Other
-        place = Place(steps.axis, f"loop{next(self.names)}")
+        place = LoopIndex(steps.axis, f"loop{next(self.names)}")
         inner = dict(values)
         self.assign(target, steps.values(place), inner)
         return place, self.value(value, inner)
@@ -504,7 +515,7 @@ class Run:
         if axis is not None:
             raise Other
         if name == "len" and isinstance(value, Poly) and value.axes and value.axes[0] != NEW:
-            return Extent(value.axes[0])
+            return AxisLength(value.axes[0])
         if name == "int" and isinstance(value, Nearest):
             return replace(value, python=True)
         if name == "numpy.transpose":
@@ -513,8 +524,8 @@ class Run:
             return self.binary("**", value, algebra.constant(2))
         if name in ("numpy.abs", "numpy.absolute", "numpy.fabs", "abs") and isinstance(value, Poly):
             return Absolute(value)
-        if name in _ROOMS and self._extent(value) == Extent("k"):
-            return Room()
+        if name in _ROOMS and self._extent(value) == AxisLength("k"):
+            return EmptyArray()
         if name in ("numpy.sqrt", "math.sqrt") and isinstance(value, Poly):
             return Root(value)
         if name in _COPIES and isinstance(value, Poly | Root):

@@ -18,12 +18,21 @@ from vispark.translate.ir import nodes as form
 from vispark.translate.nearest import polynomials as algebra
 from vispark.translate.nearest.names import assigned_in, names_in
 from vispark.translate.nearest.polynomials import Absolute, Other, Poly, Root
-from vispark.translate.nearest.recognise import Argument, Nearest, Row, Run, _axes, _measure, candidates
-from vispark.translate.nearest.symbols import Extent, Given, Least, Place, Room, Steps, Unknown, Written
+from vispark.translate.nearest.recognise import Argument, Nearest, Row, SymbolicRun, _axes, _measure, candidates
+from vispark.translate.nearest.symbols import (
+    AxisLength,
+    EmptyArray,
+    GivenNumber,
+    Least,
+    LoopIndex,
+    LoopRange,
+    Unknown,
+    Written,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Spent(Unknown):
+class CentreValue(Unknown):
     """A value of one of the centres, which need not be the nearest."""
 
 
@@ -40,7 +49,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Split:
+class LabelSplit:
     """A function whose labels matrix work finds.
 
     Attributes
@@ -61,7 +70,7 @@ class Split:
     result: object
 
 
-def split(function: form.Function, arguments: Sequence[Argument] = ()) -> Split | None:
+def split(function: form.Function, arguments: Sequence[Argument] = ()) -> LabelSplit | None:
     """Part a function that finds a row's nearest centre on its way; None if it is not surely one.
 
     Parameters
@@ -98,7 +107,7 @@ _LEAST = ("numpy.min", "numpy.amin", "numpy.minimum.reduce")
 
 
 @dataclass
-class _Parting(Run):
+class _Parting(SymbolicRun):
     """A run that goes on past what it does not understand, and writes the rest."""
 
     #: What each expression was when it was last run, by its identity; what became of the functions of calls; and the
@@ -113,7 +122,7 @@ class _Parting(Run):
     early: int = 0
     label: str = "label"
 
-    def parted(self) -> Split | None:
+    def parted(self) -> LabelSplit | None:
         """The parts, or None where nothing is looked for."""
         definition = self.function.definition
         taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
@@ -127,7 +136,7 @@ class _Parting(Run):
         for place, parameter in enumerate(taken[1:]):
             known = self.arguments[place] if place < len(self.arguments) else None
             values[parameter.name] = algebra.MATRIX if self.centres == ("argument", place) else \
-                Given(known) if isinstance(known, int) else Unknown()
+                GivenNumber(known) if isinstance(known, int) else Unknown()
         result = self._shaped(self.call(definition, values | {taken[0].name: algebra.ROW}))
         if not self.found or len(self.ways) != 1:
             return None
@@ -138,7 +147,7 @@ class _Parting(Run):
         first = definition.parameters.index(taken[0]) + 1
         parameters = (*definition.parameters[:first], form.Parameter(self.label), *definition.parameters[first:])
         rest = replace(definition, parameters=parameters, body=_needed(body))
-        return Split(replace(self.function, definition=rest), self.ways.pop(), self.centres, result)
+        return LabelSplit(replace(self.function, definition=rest), self.ways.pop(), self.centres, result)
 
     def _shaped(self, value: object) -> object:
         """A result's leaves; nothing of the centres may be among them."""
@@ -248,9 +257,9 @@ class _Parting(Run):
             return Least()
         return super()._library(name, given, keywords)
 
-    def _extent(self, value: object) -> Extent:
+    def _extent(self, value: object) -> AxisLength:
         found = super()._extent(value)
-        if found.axis == "k" and not isinstance(value, Extent):
+        if found.axis == "k" and not isinstance(value, AxisLength):
             raise Open          # the rest has one centre
         return found
 
@@ -337,24 +346,24 @@ class _Parting(Run):
         for name in names:
             values[name] = Unknown()
 
-    def loop(self, target: form.Expression, steps: Steps, body: form.Block, values: dict[str, object]) -> None:
+    def loop(self, target: form.Expression, steps: LoopRange, body: form.Block, values: dict[str, object]) -> None:
         """A loop; what one over the centres sets, but for what it looks for, is of its last turn."""
         super().loop(target, steps, body, values)
         if steps.axis == "k":
             for name in assigned_in(body) | names_in(target):
                 if isinstance(values.get(name), Unknown):
-                    values[name] = Spent()
+                    values[name] = CentreValue()
 
-    def _accumulate(self, place: Place, body: form.Block, values: dict[str, object],
+    def _accumulate(self, place: LoopIndex, body: form.Block, values: dict[str, object],
                     inner: dict[str, object]) -> None:
         if place.axis == "k":
             raise Open
         super()._accumulate(place, body, values, inner)
         for name in assigned_in(body):
             if isinstance(values[name], Unknown) and _open(inner.get(name)):
-                values[name] = Spent()
+                values[name] = CentreValue()
 
-    def _search(self, place: Place, body: form.Block, values: dict[str, object], inner: dict[str, object],
+    def _search(self, place: LoopIndex, body: form.Block, values: dict[str, object], inner: dict[str, object],
                 start_at: int) -> None:
         super()._search(place, body, values, inner, start_at)
         name, value = next((name, value) for name in assigned_in(body)
@@ -443,7 +452,8 @@ def _open(value: object) -> bool:
         return _open(value.of)
     if isinstance(value, Poly):
         return bool(value.k) or "k" in value.axes
-    return isinstance(value, Room | Spent) or (isinstance(value, Extent | Place | Steps) and value.axis == "k")
+    return isinstance(value, EmptyArray | CentreValue) or (isinstance(value, AxisLength | LoopIndex | LoopRange)
+                                                           and value.axis == "k")
 
 
 def _has_label(value: object) -> bool:

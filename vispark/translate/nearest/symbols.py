@@ -9,21 +9,21 @@ from vispark.translate.nearest.polynomials import Poly
 
 
 @dataclass(frozen=True)
-class Extent:
+class AxisLength:
     """The length of an axis."""
 
     axis: str
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenNumber:
     """A Python int that is given beside the element, which counts only where it is the length of an axis."""
 
     value: int
 
 
 @dataclass(frozen=True)
-class Place:
+class LoopIndex:
     """A loop's variable: a place along an axis."""
 
     axis: str
@@ -36,16 +36,16 @@ class Least:
 
 
 @dataclass(frozen=True, eq=False)
-class Room:
+class EmptyArray:
     """An array of one number for each centre that is still to be filled."""
 
 
 @dataclass(frozen=True)
-class Steps:
+class LoopRange:
     """What a loop goes over: ``values`` at each place along an axis, from ``start`` on."""
 
     axis: str
-    values: Callable[[Place], object]
+    values: Callable[[LoopIndex], object]
     start: int = 0
 
 

@@ -12,13 +12,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from vispark.translate.codegen.scalar.interface import ROOM, Call, Field, Parameter, Preparation, Record, TableKernel
+from vispark.translate.codegen.scalar.interface import (
+    ROOM,
+    ElementField,
+    ElementSpec,
+    KernelParameter,
+    PreparingKernel,
+    TableKernel,
+    TracedCall,
+)
 from vispark.translate.ir.folding import Accumulated, Folding
 from vispark.translate.ir.nodes import Capture, Constant, Function
 from vispark.translate.nearest.glimpse import glimpsed
 from vispark.translate.nearest.one_pass import THREADS, TILE, Pair, Roles, jump, one_pass_for
 from vispark.translate.nearest.recognise import Argument, Nearest, Recognised, Row, leaves, recognise
-from vispark.translate.nearest.split import Split, split
+from vispark.translate.nearest.split import LabelSplit, split
 
 #: Fewer centres or columns are no matrix work; scores of more centres do not fit registers.
 LEAST_CENTRES, LEAST_COLUMNS, MOST_CENTRES = 16, 32, 256
@@ -43,7 +51,7 @@ KINDS = {"float32": "float", "float64": "double"}
 SUMS = {"float32": "double", "float64": "Twofold"}
 
 
-def instead_of(kernel: TableKernel, calls: Sequence[Call], record: Record, folding: Folding | None,
+def instead_of(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, folding: Folding | None,
                room: int = ROOM) -> TableKernel:
     """The kernel by matrix work that gives what a kernel gives, or that kernel itself.
 
@@ -70,7 +78,7 @@ def is_matrix_work(source: str) -> bool:
     return _HEADER in source
 
 
-def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
+def why_by_rows(call: TracedCall, record: ElementSpec, room: int = ROOM) -> str:
     """Why a function that gives the nearest centre has the translator's kernel; empty if it is no such function."""
     row = row_of(call, record)
     known = described(call.function), known_of(call)
@@ -104,13 +112,13 @@ def why_by_rows(call: Call, record: Record, room: int = ROOM) -> str:
             "folded")
 
 
-def _named(call: Call, record: Record) -> list[str]:
+def _named(call: TracedCall, record: ElementSpec) -> list[str]:
     """The record's fields that a call reads."""
     names = {parameter.name for parameter in call.function.definition.parameters}
     return [each.name for each in record.fields if each.name in names]
 
 
-def row_of(call: Call, record: Record) -> Field | None:
+def row_of(call: TracedCall, record: ElementSpec) -> ElementField | None:
     """The row that a call's first parameter is, where that is all it reads of an element."""
     taken = call.function.definition.parameters
     if len(record.fields) == 1 and not record.fields[0].name:
@@ -122,7 +130,7 @@ def row_of(call: Call, record: Record) -> Field | None:
     return found if len(found.shape) == 1 else None
 
 
-def centres_of(call: Call, row: Field, place: tuple[str, int]) -> Parameter | None:
+def centres_of(call: TracedCall, row: ElementField, place: tuple[str, int]) -> KernelParameter | None:
     """The centres of a call, where they go with its rows."""
     kind, number = place
     if kind == "argument" and number >= len(call.args):
@@ -130,10 +138,10 @@ def centres_of(call: Call, row: Field, place: tuple[str, int]) -> Parameter | No
     centres = np.asarray(call.args[number] if kind == "argument" else call.function.captures[number].value.array)
     if centres.ndim != 2 or centres.shape[1] != row.shape[0] or centres.dtype.name not in KINDS:
         return None
-    return Parameter(kind, "", number, centres.dtype.name, centres.shape, True)
+    return KernelParameter(kind, "", number, centres.dtype.name, centres.shape, True)
 
 
-def known_of(call: Call) -> tuple[Argument, ...]:
+def known_of(call: TracedCall) -> tuple[Argument, ...]:
     """What nearest centres are recognised by of a call's arguments."""
     return tuple(each if type(each) is int else shape if len(shape := np.shape(each)) == 2 else None
                  for each in call.args)
@@ -152,7 +160,7 @@ def _recognised(function: Function, arguments: tuple[Argument, ...]) -> Recognis
 
 
 @functools.lru_cache(maxsize=128)
-def parted_of(function: Function, arguments: tuple[Argument, ...]) -> Split | None:
+def parted_of(function: Function, arguments: tuple[Argument, ...]) -> LabelSplit | None:
     """A function's parts: its labels, and the rest."""
     return split(function, arguments)
 
@@ -163,20 +171,20 @@ def _glimpsed(function: Function, arguments: tuple[Argument, ...]) -> tuple[str,
 
 
 @functools.lru_cache(maxsize=128)
-def _kernel(kernel: TableKernel, result: object, field: str, rows: str, centres: Parameter, groups: int | None,
+def _kernel(kernel: TableKernel, result: object, field: str, rows: str, centres: KernelParameter, groups: int | None,
             room: int) -> TableKernel | None:
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     count, columns = centres.shape
     found = next(each for each in leaves(result) if isinstance(each, Nearest))
     given = count, columns, rows, centres.dtype, found
     shape = _fold_for(*given, room) if groups else shape_for(*given, folds=False, room=room)
     if shape is None:
         return None
-    row = Parameter("input", field, 0, rows, centres.shape[1:], True)
+    row = KernelParameter("input", field, 0, rows, centres.shape[1:], True)
     if groups is None:
         if not isinstance(result, Nearest) or kernel.accumulated or len(kernel.outputs) != 1:
             return None
-        ports = row, Parameter("output", kernel.outputs[0].name, 0, "int64", (), True)
+        ports = row, KernelParameter("output", kernel.outputs[0].name, 0, "int64", (), True)
         source, name, parameters = shape.labels(), "nearest_labels", (*ports, centres)
     else:
         stores = _stores(kernel.accumulated, result, SUMS[rows]) if groups == count else None
@@ -238,7 +246,7 @@ def paths(result: object, path: str) -> list[tuple[str, object]]:
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class Shape:
+class NearestShape:
     """All that shapes a kernel; ``nearest::Shape`` in C++.
 
     Attributes
@@ -298,12 +306,12 @@ class Shape:
         return max(-(-(found + 128) // 128) * 128, self.way.shared if self.way else 0)
 
     @property
-    def preparation(self) -> Preparation | None:
+    def preparation(self) -> PreparingKernel | None:
         """What is made of the centres first: their image, four numbers for each, and their mean."""
         if not self.ring:
             return None
-        return Preparation("nearest_centres", self.padded * (-(-self.steps // 2) * 64 + 16) +
-                           16 * self._size * self.steps, self.padded // 8, 256)
+        return PreparingKernel("nearest_centres", self.padded * (-(-self.steps // 2) * 64 + 16) +
+                               16 * self._size * self.steps, self.padded // 8, 256)
 
     @property
     def _size(self) -> int:
@@ -384,23 +392,24 @@ class Shape:
         return "\n".join(lines) + "\n"
 
 
-def _fold_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest, room: int = ROOM) -> Shape | None:
+def _fold_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest,
+              room: int = ROOM) -> NearestShape | None:
     """The shape of a fold, in one pass where that gains."""
     shape = one_pass(centres, columns, dtype, nearest, room) if rows == "float32" else None
     return shape or shape_for(centres, columns, rows, dtype, nearest, folds=True, room=room)
 
 
-def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int = ROOM) -> Shape | None:
+def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int = ROOM) -> NearestShape | None:
     """The shape of one pass over rows of float32 for so many centres of so many columns, or None where that gains
     nothing or has no room."""
     # It is for Hopper, whose thread blocks have no less than this.
     way = one_pass_for(centres, columns) if room >= ROOM else None
-    found = Shape(centres, columns, "float32", dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
+    found = NearestShape(centres, columns, "float32", dtype, nearest.nan, THREADS, 0, _AHEAD, way) if way else None
     return found if found and found.shared <= ROOM else None
 
 
 def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest, *, folds: bool,
-              room: int = ROOM) -> Shape | None:
+              room: int = ROOM) -> NearestShape | None:
     """The shape for so many centres of so many columns, or None where matrix work gains nothing or has no room."""
     least = _LEAST_CENTRES_OF_MANY if folds and centres * columns > _MANY_SUMS else LEAST_CENTRES
     wide = 16 // np.dtype(rows).itemsize
@@ -409,7 +418,7 @@ def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Neares
     threads = next(threads for most, threads in _THREADS if centres <= most)
     products = 1 if rows == "float32" and centres >= _LEAST_OF_ONE_PRODUCT else 2
     for ahead in (_AHEAD, 3, 2) if rows == "float64" else (_AHEAD,):
-        whole = Shape(centres, columns, rows, dtype, nearest.nan, threads, 0, ahead, products=products)
+        whole = NearestShape(centres, columns, rows, dtype, nearest.nan, threads, 0, ahead, products=products)
         if whole.shared <= room:
             return whole
     for ahead in (_AHEAD, 3, 2):

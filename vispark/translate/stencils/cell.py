@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from vispark.translate.codegen.scalar.casts import cast, literal
-from vispark.translate.codegen.scalar.interface import Field, Output, Parameter, Structure
+from vispark.translate.codegen.scalar.interface import ElementField, KernelOutput, KernelParameter, ResultStructure
 from vispark.translate.codegen.scalar.prelude import prelude_for
 from vispark.translate.codegen.scalar.reciprocals import COMMON_QUOTIENT
 from vispark.translate.codegen.syntax.calls import Calls, Returns
-from vispark.translate.codegen.syntax.expressions import Frame
+from vispark.translate.codegen.syntax.expressions import CallFrame
 from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.nodes import Constant, Definition
@@ -24,7 +24,7 @@ from vispark.translate.ir.values import (
     ArrayType,
     Dict,
     DictType,
-    Function,
+    LocalFunction,
     Named,
     Nothing,
     Number,
@@ -36,7 +36,7 @@ from vispark.translate.ir.values import (
     stored,
 )
 from vispark.translate.language.stencil import COMPUTED, Halo
-from vispark.translate.stencils.frame import Cell, Offset, Read, Write, offset_name
+from vispark.translate.stencils.frame import Cell, FieldRead, Offset, Write, offset_name
 
 #: What the frames call their own variables.
 _WORDS = """region x y z r l row at at_x first last lane next planes along across corner left right top end place
@@ -53,7 +53,7 @@ _PARTIAL = re.compile(r"\bwhile \(|checked_index|__trap|\bfor \((?!int \w+ = \d+
 class Neighbourhood(Named):
     """A field in a stencil, of which only offsets are read."""
 
-    field: Field
+    field: ElementField
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Made:
     """
 
     cell: Cell
-    outputs: tuple[Output, ...]
-    structure: Structure
-    parameters: tuple[Parameter, ...]
+    outputs: tuple[KernelOutput, ...]
+    structure: ResultStructure
+    parameters: tuple[KernelParameter, ...]
     halo: Halo
     dtypes: tuple[tuple[str, str], ...]
 
@@ -85,18 +85,18 @@ class CellWriter(Calls):
         Those of them that are compiled in.
     """
 
-    def __init__(self, definition: Definition, fields: tuple[Field, ...], dims: int, halo: Halo | None,
+    def __init__(self, definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: Halo | None,
                  names: tuple[str, ...], given: Mapping[tuple[str, int], Constant],
                  statics: Mapping[tuple[str, int], Any]):
         super().__init__()
         self.definition, self.fields, self.dims, self.halo, self.statics = definition, fields, dims, halo, statics
         self.taken |= set(_WORDS.split())
         self.title = self.name(f"{definition.name}_cell")
-        self.frame = Frame(definition, {}, frozenset(), {})
+        self.frame = CallFrame(definition, {}, frozenset(), {})
         self.reads: dict[tuple[str, Offset], str] = {}
         self.locals: dict[str, str] = {}
         self.places: dict[tuple[str, int], str] = {}
-        self.given: dict[str, tuple[str, Parameter]] = {}
+        self.given: dict[str, tuple[str, KernelParameter]] = {}
         self.captures = tuple(self._value(("capture", i), name, given["capture", i]) for i, name in enumerate(names))
         self.arguments = {place: value for place, value in given.items() if place[0] == "argument"}
 
@@ -106,7 +106,7 @@ class CellWriter(Calls):
         kind = self.result_type(self.definition, variables, None)
         if isinstance(kind, Nothing):
             raise Refusal(f"{self.definition.name} returns nothing; a function of a cell returns the cell's new value")
-        outputs: list[Output] = []
+        outputs: list[KernelOutput] = []
         structure = self._structure(kind, "", outputs)
         writes = tuple(self._write_of(output) for output in outputs)
         with self.apart(1) as lines:
@@ -122,7 +122,7 @@ class CellWriter(Calls):
         name, kind = self.name(wanted.replace(".", "_")), Scalar(scalar_of(value.dtype, wanted).dtype, value.weak)
         pointer = bool(value.shape)
         declared = f"const {kind.c}* __restrict__ {name}" if pointer else f"const {kind.c} {name}"
-        self.given[name] = declared, Parameter(place[0], "", place[1], kind.dtype, value.shape, pointer)
+        self.given[name] = declared, KernelParameter(place[0], "", place[1], kind.dtype, value.shape, pointer)
         if pointer:
             return stored(name, kind, value.shape)
         return replace(given_number(kind, name, place, wanted), common=True)
@@ -159,7 +159,7 @@ class CellWriter(Calls):
                 found[parameter.name] = self.expression(parameter.default)
         return found
 
-    def _input(self, wanted: str, field: Field) -> Value:
+    def _input(self, wanted: str, field: ElementField) -> Value:
         if field.shape:
             raise Refusal(f"the field {field.name or wanted} has rows {field.shape} as its cells; a grid's cell is one "
                           "number for each field")
@@ -171,7 +171,7 @@ class CellWriter(Calls):
         return Neighbourhood(f"the field {wanted} itself (a stencil reads cells of it, as in {wanted}[{example}])",
                              field)
 
-    def _neighbour(self, field: Field, offset: tuple[int, ...]) -> Number:
+    def _neighbour(self, field: ElementField, offset: tuple[int, ...]) -> Number:
         """The cell of a field at an offset."""
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the grid")
         z, y, x = (0,) * (3 - self.dims) + offset
@@ -222,44 +222,44 @@ class CellWriter(Calls):
 
     # -- what goes out ------------------------------------------------------------------------------------------------
 
-    def _structure(self, kind: Type, path: str, outputs: list[Output]) -> Structure:
+    def _structure(self, kind: Type, path: str, outputs: list[KernelOutput]) -> ResultStructure:
         if isinstance(kind, DictType) and not path:
             if any(isinstance(item, tuple | DictType) for item in kind.items):
                 raise Refusal("a field's new value is a number")
             items = tuple(self._structure(item, name, outputs)
                           for name, item in zip(kind.names, kind.items, strict=True))
-            return Structure("dict", items=items, names=kind.names)
+            return ResultStructure("dict", items=items, names=kind.names)
         if isinstance(kind, tuple) and kind:
-            return Structure("tuple", items=tuple(self._structure(item, f"{path}.{i}".lstrip("."), outputs)
-                                                  for i, item in enumerate(kind)))
+            return ResultStructure("tuple", items=tuple(self._structure(item, f"{path}.{i}".lstrip("."), outputs)
+                                                        for i, item in enumerate(kind)))
         if not isinstance(kind, Scalar):
             what = shown(kind) if isinstance(kind, ArrayType | Nothing) else "an empty tuple or a dict in a result"
             raise Refusal(f"a cell's new value is a number, a tuple of numbers or a dict of fields, and this is {what}")
         number = {"bool": "bool", "int64": "int", "float64": "float", "complex128": "complex"}[kind.dtype] \
             if kind.weak else ""
-        outputs.append(Output(path, kind.dtype, (), number))
-        return Structure("value", len(outputs) - 1)
+        outputs.append(KernelOutput(path, kind.dtype, (), number))
+        return ResultStructure("value", len(outputs) - 1)
 
-    def _write_of(self, output: Output) -> Write:
+    def _write_of(self, output: KernelOutput) -> Write:
         kind = Scalar(output.dtype)
         name = self.name(f"out_{output.name}" if output.name else "out")
         self.taken |= {f"{name}_new", f"{name}_to"}
         return Write(output.name, name, kind.c, kind.numpy.itemsize)
 
-    def _store(self, structure: Structure, writes: tuple[Write, ...], value: Any, kind: Any) -> None:
+    def _store(self, structure: ResultStructure, writes: tuple[Write, ...], value: Any, kind: Any) -> None:
         if isinstance(value, Tuple | Dict):
             kinds = kind.items if isinstance(kind, DictType) else kind
             for item, part, inner in zip(structure.items, value.items, kinds, strict=True):
                 self._store(item, writes, part, inner)
             return
-        if isinstance(value, Function):
+        if isinstance(value, LocalFunction):
             raise Refusal("a function cannot be a result")
         target = next(write for number, write in enumerate(writes) if number == structure.output)
         self.line(f"{target.name} = {cast(cast(self.as_number(value), kind), _type_of(target)).text};")
 
     # -- the function -------------------------------------------------------------------------------------------------
 
-    def _made(self, lines: list[str], outputs: tuple[Output, ...], structure: Structure,
+    def _made(self, lines: list[str], outputs: tuple[KernelOutput, ...], structure: ResultStructure,
               writes: tuple[Write, ...]) -> Made:
         words = set(re.findall(r"\w+", "\n".join(lines)))
         self.reads = {key: name for key, name in self.reads.items() if name in words}
@@ -287,12 +287,12 @@ class CellWriter(Calls):
         dtypes = tuple((field.name, np.dtype(field.dtype).newbyteorder("=").name) for field in self.fields)
         return Made(cell, outputs, structure, parameters, self._halo(reads), dtypes)
 
-    def _read_of(self, field: Field) -> Read:
+    def _read_of(self, field: ElementField) -> FieldRead:
         kind = scalar_of(field.dtype, f"the field {field.name}")
         offsets = tuple(offset for name, offset in self.reads if name == field.name)
-        return Read(field.name, self.locals.get(field.name, ""), kind.c, kind.numpy.itemsize, offsets)
+        return FieldRead(field.name, self.locals.get(field.name, ""), kind.c, kind.numpy.itemsize, offsets)
 
-    def _halo(self, reads: tuple[Read, ...]) -> Halo:
+    def _halo(self, reads: tuple[FieldRead, ...]) -> Halo:
         reach = [[read.reach(axis) for read in reads] or [(0, 0)] for axis in range(3 - self.dims, 3)]
         return tuple((max(-low for low, _ in one), max(high for _, high in one)) for one in reach)
 

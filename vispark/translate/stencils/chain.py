@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vispark.translate.stencils.frame import Cell, Offset, Read, Write
+from vispark.translate.stencils.frame import Cell, FieldRead, Offset, Write
 
 #: How a field continues at the sides below and above y and x: "periodic", "mirrored", or a number in C++.
 Sides = tuple[str, str, str, str]
@@ -72,11 +72,11 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Stage:
+class ChainStage:
     """A stencil of a chain: its function, the versions of what it reads and writes, and its delay."""
 
     cell: Cell
-    reads: tuple[tuple[Read, Version], ...]
+    reads: tuple[tuple[FieldRead, Version], ...]
     writes: tuple[tuple[Write, Version], ...]
     delay: int
 
@@ -87,7 +87,7 @@ class Chain:
 
     Attributes
     ----------
-    stages : tuple of Stage
+    stages : tuple of ChainStage
     versions : tuple of Version
         All of them; those that come from memory first.
     ahead : int
@@ -96,7 +96,7 @@ class Chain:
         The rows after which all are kept where they were.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ChainStage, ...]
     versions: tuple[Version, ...]
     ahead: int
     turns: int
@@ -146,7 +146,7 @@ def linked(cells: Sequence[Cell], ahead: int) -> Chain:
             current[write.field] = made = version(write.field, write.c, write.itemsize, number)
             made.delay = delay
             writes.append((write, made))
-        stages.append(Stage(cell, tuple(reads), tuple(writes), delay))
+        stages.append(ChainStage(cell, tuple(reads), tuple(writes), delay))
     for made in current.values():
         made.stored = made.stage >= 0
     versions.sort(key=lambda each: each.stage >= 0)
@@ -154,7 +154,7 @@ def linked(cells: Sequence[Cell], ahead: int) -> Chain:
     return Chain(tuple(stages), tuple(versions), ahead, _turns(stages, versions, ahead))
 
 
-def _spread(stages: Sequence[Stage], versions: Sequence[Version]) -> None:
+def _spread(stages: Sequence[ChainStage], versions: Sequence[Version]) -> None:
     """How far all that is read must be right; and what is read late is loaded late."""
     for stage in reversed(stages):
         wanted = [(max(made.needed[axis][0] for _, made in stage.writes),
@@ -171,7 +171,7 @@ def _spread(stages: Sequence[Stage], versions: Sequence[Version]) -> None:
                              for number, offsets in each.reads)
 
 
-def _turns(stages: Sequence[Stage], versions: Sequence[Version], ahead: int) -> int:
+def _turns(stages: Sequence[ChainStage], versions: Sequence[Version], ahead: int) -> int:
     """Deal each version as many rows as it needs, or a few more, so that few turns bring all back."""
     least = []
     for each in versions:
@@ -206,7 +206,7 @@ def own_names(cells: Sequence[Cell]) -> tuple[list[Cell], str]:
 def why_not_chained(cells: Sequence[Cell], sides: Mapping[str, Sides]) -> str:
     """Why some cells' functions cannot be done in one pass; empty if they can."""
     reads = [read for cell in cells for read in cell.reads]
-    both: list[Read | Write] = [*reads, *(write for cell in cells for write in cell.writes)]
+    both: list[FieldRead | Write] = [*reads, *(write for cell in cells for write in cell.writes)]
     types = {(each.field, each.c) for each in both}
     if any(cell.dims != 2 for cell in cells):
         return "the grid does not have 2 axes"

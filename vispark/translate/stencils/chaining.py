@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.codegen.scalar.interface import Field, Output, Parameter, Structure
+from vispark.translate.codegen.scalar.interface import ElementField, KernelOutput, KernelParameter, ResultStructure
 from vispark.translate.codegen.scalar.reciprocals import COMMON_QUOTIENT
 from vispark.translate.ir.nodes import Definition, Function
 from vispark.translate.ir.source_text import at_definition
@@ -39,11 +39,11 @@ _SLOWER = {"alone": 1.02, "chain": 1.14}
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainPart:
     """A stencil of a loop, with the fields that it finds and the arguments that it is given."""
 
     function: Function
-    fields: tuple[Field, ...]
+    fields: tuple[ElementField, ...]
     args: tuple[Any, ...]
 
 
@@ -63,7 +63,7 @@ class Beyond:
     ghosts: tuple[int, ...]
 
 
-def parted(parts: Sequence[Part], beyond: Beyond, *, dims: int) -> tuple[tuple[int, ...], float]:
+def parted(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> tuple[tuple[int, ...], float]:
     """How many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a cell.
 
     Raises
@@ -75,19 +75,19 @@ def parted(parts: Sequence[Part], beyond: Beyond, *, dims: int) -> tuple[tuple[i
     return _parted(made, beyond)
 
 
-def why_not_chained(parts: Sequence[Part], beyond: Beyond, *, dims: int) -> str:
+def why_not_chained(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> str:
     """Why some stencils are not done in one pass; empty where they can be. Raises as :func:`parted`."""
     return why_apart([specialised(part.function, part.fields, part.args, dims, None) for part in parts], beyond)
 
 
-def specialise_chain(parts: Sequence[Part], beyond: Beyond, *, dims: int) -> StencilKernel:
+def specialise_chain(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> StencilKernel:
     """The kernel that does some stencils one after the other in one pass over memory.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of ChainPart
         The stencils. Of the kernel's parameters, those that are no fields and no region are theirs, in their order.
     beyond : Beyond
         How fields continue.
@@ -181,17 +181,17 @@ def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], beyond:
     chain = linked(cells, _ahead(len(cells)))
     name = "_then_".join(dict.fromkeys(definition.name for definition in definitions)) + f"_{len(made)}"
     dtypes = dict(pair for each in made for pair in each.dtypes)
-    outputs = tuple(Output(each.field, _output(made, each.field).dtype, ()) for each in chain.stored)
-    parameters = (*(Parameter("input", each.field, 0, dtypes[each.field], (), True) for each in chain.given),
-                  *(Parameter("output", each.name, 0, each.dtype, (), True) for each in outputs),
-                  Parameter("region", dtype=""), *(parameter for each in made for parameter in each.parameters))
+    outputs = tuple(KernelOutput(each.field, _output(made, each.field).dtype, ()) for each in chain.stored)
+    parameters = (*(KernelParameter("input", each.field, 0, dtypes[each.field], (), True) for each in chain.given),
+                  *(KernelParameter("output", each.name, 0, each.dtype, (), True) for each in outputs),
+                  KernelParameter("region", dtype=""), *(parameter for each in made for parameter in each.parameters))
     reach = tuple(tuple(each.needed) for each in chain.given)
     halo = tuple((max(one[axis][0] for one in reach), max(one[axis][1] for one in reach)) for axis in range(2))
     return StencilKernel(
         strips(chain, text, name, how, dict(beyond.sides)), name, OPTIONS, tuple(each.field for each in chain.given),
-        outputs, Structure(made[0].structure.kind), parameters, halo, (WARP, how.warps, 1),
+        outputs, ResultStructure(made[0].structure.kind), parameters, halo, (WARP, how.warps, 1),
         (how.warps * how.inner(chain) - how.lanes + 1, how.chunk, 1), 1, reach=reach)
 
 
-def _output(made: Sequence[Made], field: str) -> Output:
+def _output(made: Sequence[Made], field: str) -> KernelOutput:
     return next(output for each in made for output in each.outputs if output.name == field)

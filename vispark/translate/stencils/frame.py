@@ -68,7 +68,7 @@ static __device__ __forceinline__ long long vp_wrapped(long long place, long lon
 
 
 @dataclass(frozen=True)
-class Read:
+class FieldRead:
     """A field that a stencil reads, its C++ type, the bytes of a cell, and the offsets that it is read at."""
 
     field: str
@@ -119,7 +119,7 @@ class Cell:
     name: str
     text: str
     dims: int
-    reads: tuple[Read, ...]
+    reads: tuple[FieldRead, ...]
     writes: tuple[Write, ...]
     coordinates: tuple[int, ...] = ()
     extents: tuple[int, ...] = ()
@@ -128,11 +128,11 @@ class Cell:
     divides: bool = False
 
     @property
-    def both(self) -> list[Read | Write]:
+    def both(self) -> list[FieldRead | Write]:
         """What it reads and what it writes."""
         return [*self.reads, *self.writes]
 
-    def call(self, target: Callable[[Write], str], neighbour: Callable[[Read, Offset], str],
+    def call(self, target: Callable[[Write], str], neighbour: Callable[[FieldRead, Offset], str],
              place: Callable[[int], str], *, exact: bool) -> str:
         """A call: ``target`` is what an output is stored in, ``place`` the cell's index in the grid along an axis."""
         given = [target(write) for write in self.writes]
@@ -181,7 +181,7 @@ Rims = tuple[str, str, str, str, str, str]
 
 
 @dataclass(frozen=True)
-class Steps:
+class TimeSteps:
     """How threads share the work of several time steps, and what there is beyond the grid.
 
     Attributes
@@ -252,7 +252,7 @@ def carried(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> tuple[Carried, .
     What a step does not write goes on as it is. Where cells beyond the grid keep their values, a field that is computed
     on the way has them from memory.
     """
-    given: dict[str, Read | Write] = {}
+    given: dict[str, FieldRead | Write] = {}
     for cell in cells:
         for each in cell.both:
             given.setdefault(each.field, each)
@@ -283,7 +283,7 @@ class Tile:
     inner: tuple[int, int]
 
     @classmethod
-    def of(cls, itemsize: int, how: Steps) -> Tile:
+    def of(cls, itemsize: int, how: TimeSteps) -> Tile:
         """The tile of a block, for fields with cells of so many bytes."""
         lanes = ACCESS_BYTES // itemsize
         width, height, side = WARP * lanes, how.warps * how.rows, -(-how.steps // lanes) * lanes

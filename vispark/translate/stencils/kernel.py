@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from vispark.translate.codegen.scalar.interface import Field, Output, Parameter, Structure
+from vispark.translate.codegen.scalar.interface import ElementField, KernelOutput, KernelParameter, ResultStructure
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.frontend.capture import argument
 from vispark.translate.ir.errors import Refusal
@@ -18,7 +18,7 @@ from vispark.translate.ir.nodes import Constant, Definition, Function
 from vispark.translate.ir.source_text import at_definition
 from vispark.translate.language.stencil import Halo
 from vispark.translate.stencils.cell import CellWriter, Made
-from vispark.translate.stencils.frame import ACCESS_BYTES, WARP, Cell, Read, axes_of
+from vispark.translate.stencils.frame import ACCESS_BYTES, WARP, Cell, FieldRead, axes_of
 from vispark.translate.stencils.one_step import March, march, registers_of
 
 #: How stencil kernels are compiled: products and sums are rounded each, as NumPy does, so that every frame, device and
@@ -50,11 +50,11 @@ class StencilKernel:
         What it must be compiled with.
     fields : tuple of str
         The fields that it reads, in the order of its first parameters.
-    outputs : tuple of Output
+    outputs : tuple of KernelOutput
         The arrays that it writes, in the order of its next parameters.
-    structure : Structure
+    structure : ResultStructure
         How the function's result is built of them.
-    parameters : tuple of Parameter
+    parameters : tuple of KernelParameter
         All that it takes, in order: kinds ``"input"``, ``"output"``, ``"region"`` (a ``vp_region`` by value), and
         ``"argument"`` and ``"capture"`` as in :class:`~vispark.translate.Kernel`.
     halo : tuple of (int, int)
@@ -78,9 +78,9 @@ class StencilKernel:
     name: str
     options: tuple[str, ...]
     fields: tuple[str, ...]
-    outputs: tuple[Output, ...]
-    structure: Structure
-    parameters: tuple[Parameter, ...]
+    outputs: tuple[KernelOutput, ...]
+    structure: ResultStructure
+    parameters: tuple[KernelParameter, ...]
     halo: Halo
     block: tuple[int, int, int]
     tile: tuple[int, int, int]
@@ -105,7 +105,7 @@ class StencilKernel:
         return tuple(found)
 
 
-def specialise_stencil(function: Function, fields: Sequence[Field], args: Sequence[Any] = (), *, dims: int,
+def specialise_stencil(function: Function, fields: Sequence[ElementField], args: Sequence[Any] = (), *, dims: int,
                        halo: Halo | None = None) -> StencilKernel:
     """The kernel of a traced function of a grid's cells.
 
@@ -113,7 +113,7 @@ def specialise_stencil(function: Function, fields: Sequence[Field], args: Sequen
     ----------
     function : Function
         What :func:`trace` gave for a stencil, or for a plain function, which sees its own cell only.
-    fields : sequence of Field
+    fields : sequence of ElementField
         The grid's fields: one without a name, or several, which the function takes by naming parameters after them.
     args : sequence
         The arguments, numbers and arrays.
@@ -141,7 +141,7 @@ def specialise_stencil(function: Function, fields: Sequence[Field], args: Sequen
     return _kernel(function.definition, made)
 
 
-def specialised(function: Function, fields: tuple[Field, ...], args: Sequence[Any], dims: int,
+def specialised(function: Function, fields: tuple[ElementField, ...], args: Sequence[Any], dims: int,
                  halo: Halo | None) -> Made:
     """The function of a cell; a number becomes part of it only where it must."""
     definition = function.definition
@@ -164,7 +164,8 @@ def _typed(value: Constant) -> Constant:
 
 
 @functools.lru_cache(maxsize=512)
-def _write(definition: Definition, fields: tuple[Field, ...], dims: int, halo: Halo | None, names: tuple[str, ...],
+def _write(definition: Definition, fields: tuple[ElementField, ...], dims: int, halo: Halo | None,
+           names: tuple[str, ...],
            given: tuple[tuple[tuple[str, int], Constant], ...],
            statics: tuple[tuple[tuple[str, int], Any], ...]) -> Made:
     try:
@@ -183,18 +184,18 @@ def _kernel(definition: Definition, made: Made) -> StencilKernel:
         1 if made.cell.dims == 2 else 2, reach=tuple(_reach(read, made.cell.dims) for read in made.cell.reads))
 
 
-def _reach(read: Read, dims: int) -> Halo:
+def _reach(read: FieldRead, dims: int) -> Halo:
     """How far a field is read below and above along each axis of the grid."""
     reach = [read.reach(axis) for axis in range(3 - dims, 3)]
     return tuple((max(0, -low), max(0, high)) for low, high in reach)
 
 
-def parameters_of(made: Made) -> tuple[Parameter, ...]:
+def parameters_of(made: Made) -> tuple[KernelParameter, ...]:
     """What a kernel around a function of a cell takes."""
     dtypes = dict(made.dtypes)
-    inputs = tuple(Parameter("input", read.field, 0, dtypes[read.field], (), True) for read in made.cell.reads)
-    outputs = tuple(Parameter("output", output.name, 0, output.dtype, (), True) for output in made.outputs)
-    return (*inputs, *outputs, Parameter("region", dtype=""), *made.parameters)
+    inputs = tuple(KernelParameter("input", read.field, 0, dtypes[read.field], (), True) for read in made.cell.reads)
+    outputs = tuple(KernelParameter("output", output.name, 0, output.dtype, (), True) for output in made.outputs)
+    return (*inputs, *outputs, KernelParameter("region", dtype=""), *made.parameters)
 
 
 def lanes_of(cell: Cell) -> int:

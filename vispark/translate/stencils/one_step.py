@@ -19,8 +19,8 @@ from vispark.translate.stencils.frame import (
     STORE,
     STRIDES,
     Cell,
+    FieldRead,
     Offset,
-    Read,
     axes_of,
     moved,
     shifted,
@@ -87,7 +87,7 @@ _Unit = tuple[int, str | int]
 class _Field:
     """What is read of one field: for each unit of each row, counted from the thread's first, the planes."""
 
-    def __init__(self, cell: Cell, read: Read, how: March):
+    def __init__(self, cell: Cell, read: FieldRead, how: March):
         along, across = axes_of(cell.dims)
         self.read, self.name = read, read.name
         self.bottom, self.top = read.reach(along)
@@ -270,7 +270,7 @@ class _Marcher:
             self.add(4, "if (x + l >= region.low[2] && x + l < region.high[2] && row + r < "
                         f"region.high[{self.across}])")
 
-        def neighbour(read: Read, offset: Offset) -> str:
+        def neighbour(read: FieldRead, offset: Offset) -> str:
             field = self.fields[read.name]
             row = shifted("r", offset[self.across] - field.above)
             lane = shifted("l", offset[2] + field.left)
@@ -302,7 +302,7 @@ class _Marcher:
         """Cells that are not sure are taken again, one after the other, so that the loop has no branches for them."""
         how, cell = self.how, self.cell
 
-        def neighbour(read: Read, offset: Offset) -> str:
+        def neighbour(read: FieldRead, offset: Offset) -> str:
             base = moved(moved(f"base_at + {offset[2]}", offset[self.across], "across"), offset[self.along], "along")
             return f"{read.name}_in[{base}]"
 

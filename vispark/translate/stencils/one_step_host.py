@@ -6,7 +6,7 @@ has rows, the first block of each does all of it.
 
 from __future__ import annotations
 
-from vispark.translate.stencils.frame import AXES, STRIDES, Cell, Offset, Read, axes_of, moved, shifted
+from vispark.translate.stencils.frame import AXES, STRIDES, Cell, FieldRead, Offset, axes_of, moved, shifted
 
 
 def host_body(cell: Cell, width: int, height: int, lanes: int) -> list[str]:
@@ -41,7 +41,7 @@ def host_body(cell: Cell, width: int, height: int, lanes: int) -> list[str]:
               for read in cell.reads for offset in _rows(read)]
     lines += [f"        {write.c}* __restrict__ {write.name}_to = {write.name} + place;" for write in cell.writes]
 
-    def neighbour(read: Read, offset: Offset) -> str:
+    def neighbour(read: FieldRead, offset: Offset) -> str:
         return f"{_pointer(read, (*offset[:2], 0))}[{shifted('x', offset[2])}]"
 
     call = cell.call(lambda write: f"{write.name}_to[x]", neighbour,
@@ -52,11 +52,11 @@ def host_body(cell: Cell, width: int, height: int, lanes: int) -> list[str]:
     return ["    " + line for line in lines]
 
 
-def _rows(read: Read) -> list[Offset]:
+def _rows(read: FieldRead) -> list[Offset]:
     """The rows of a field that are read."""
     return list(dict.fromkeys((*offset[:2], 0) for offset in read.offsets))
 
 
-def _pointer(read: Read, row: Offset) -> str:
+def _pointer(read: FieldRead, row: Offset) -> str:
     """The name of the address of a row."""
     return f"{read.name}_row" + "".join(f"_{step}".replace("-", "m") for step in row[:2])

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vispark.translate.stencils.chain import Chain, Sides, Stage, Version, X, Y
-from vispark.translate.stencils.frame import LOAD, ON_HOST, REGION, STORE, WARP, WRAP, Offset, Read, shifted
+from vispark.translate.stencils.chain import Chain, ChainStage, Sides, Version, X, Y
+from vispark.translate.stencils.frame import LOAD, ON_HOST, REGION, STORE, WARP, WRAP, FieldRead, Offset, shifted
 from vispark.translate.stencils.strips_host import host_strips
 
 
@@ -184,7 +184,7 @@ class _Stripper:
         """The registers of a row, by how far it is behind the version's newest."""
         return f"{version.name}[{(turn - age) % version.depth}]"
 
-    def _stage(self, stage: Stage, turn: int) -> None:
+    def _stage(self, stage: ChainStage, turn: int) -> None:
         lanes = self.how.lanes
         self.add(2, "{")
         around: dict[tuple[str, int], int] = {}
@@ -196,7 +196,7 @@ class _Stripper:
                     around[read.name, row] = left = max(0, -min(along))
                     self._gather(f"{read.name}_{row + 1}", version, own, left, max(0, *along))
 
-        def neighbour(read: Read, offset: Offset) -> str:
+        def neighbour(read: FieldRead, offset: Offset) -> str:
             version = next(one for each, one in stage.reads if each is read)
             if (read.name, offset[Y]) in around:
                 return f"{read.name}_{offset[Y] + 1}[{shifted('l', offset[X] + around[read.name, offset[Y]])}]"

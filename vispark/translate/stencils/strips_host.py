@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from vispark.translate.stencils.chain import Chain, Sides, Stage, Version, X, Y
-from vispark.translate.stencils.frame import Offset, Read, shifted
+from vispark.translate.stencils.chain import Chain, ChainStage, Sides, Version, X, Y
+from vispark.translate.stencils.frame import FieldRead, Offset, shifted
 
 #: Cells of a strip along x: long enough for the processor to see what comes next, and short enough for its cache.
 _STRIP = 2048
@@ -49,7 +49,7 @@ def host_strips(chain: Chain, side: int, lanes: int, sides: Mapping[str, Sides],
     return ["    " + line for line in [*lines, "    }", "}"]]
 
 
-def _passes_on(stage: Stage) -> bool:
+def _passes_on(stage: ChainStage) -> bool:
     """Whether what it makes is kept for others, or for nobody; else it is written straight to memory."""
     return any(version.reads or not version.stored for _, version in stage.writes)
 
@@ -66,7 +66,7 @@ def _row(version: Version, row: str) -> str:
     return f"{version.name}[({row} - base) % {_deep(version)}]"
 
 
-def _staged(stage: Stage, rim: int, sides: Mapping[str, Sides], place: Callable[[int, str], str]) -> list[str]:
+def _staged(stage: ChainStage, rim: int, sides: Mapping[str, Sides], place: Callable[[int, str], str]) -> list[str]:
     """One stencil's row."""
     low, high = (max(version.needed[0][side] for _, version in stage.writes) for side in (0, 1))
     lines = ["{", f"    const int row = {shifted('s', -stage.delay)};",
@@ -78,7 +78,7 @@ def _staged(stage: Stage, rim: int, sides: Mapping[str, Sides], place: Callable[
             f"{version.name}_out + (long long)row * region.pitch + corner"
         inner.append(f"{write.c}* __restrict__ {write.name}_to = {to};")
 
-    def neighbour(read: Read, offset: Offset) -> str:
+    def neighbour(read: FieldRead, offset: Offset) -> str:
         return f"{_pointer(read, offset[Y])}[{shifted('l', offset[X])}]"
 
     call = stage.cell.call(lambda write: f"{write.name}_to[l]", neighbour,
@@ -122,6 +122,6 @@ def _settled(version: Version, new: str, sides: Sides) -> list[str]:
     return lines
 
 
-def _pointer(read: Read, row: int) -> str:
+def _pointer(read: FieldRead, row: int) -> str:
     """The name of the address of a row."""
     return f"{read.name}_row_{row}".replace("-", "m")

@@ -25,11 +25,11 @@ from vispark.translate.stencils.frame import (
     WRAP,
     Carried,
     Cell,
+    FieldRead,
     Offset,
-    Read,
     Rims,
-    Steps,
     Tile,
+    TimeSteps,
     carried,
     shifted,
 )
@@ -106,7 +106,7 @@ def why_apart(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> str:
     return ""
 
 
-def shared_bytes(fields: Sequence[Carried], how: Steps) -> int:
+def shared_bytes(fields: Sequence[Carried], how: TimeSteps) -> int:
     """The bytes of shared memory that several steps of some fields need: outer rows, and planes on their way."""
     tile = Tile.of(fields[0].itemsize, how)
     edges = how.buffers * how.steps * how.warps * min(how.rows, 2) * tile.width
@@ -114,7 +114,7 @@ def shared_bytes(fields: Sequence[Carried], how: Steps) -> int:
     return (edges * len(fields) + planes) * fields[0].itemsize
 
 
-def fused(cells: Sequence[Cell], text: str, kernel: str, how: Steps) -> str:
+def fused(cells: Sequence[Cell], text: str, kernel: str, how: TimeSteps) -> str:
     """The source of a kernel that does several steps.
 
     Parameters
@@ -130,7 +130,7 @@ def fused(cells: Sequence[Cell], text: str, kernel: str, how: Steps) -> str:
 class _Fuser:
     """Writes the kernel."""
 
-    def __init__(self, cells: Sequence[Cell], text: str, kernel: str, how: Steps):
+    def __init__(self, cells: Sequence[Cell], text: str, kernel: str, how: TimeSteps):
         self.cells, self.text, self.kernel, self.how = cells, text, kernel, how
         self.fields = carried(cells, dict(how.rims))
         self.loaded = [each for each in self.fields if each.loaded]
@@ -322,7 +322,7 @@ class _Fuser:
         def made(field: Carried) -> str:
             return f"{field.out}_made" if last else f"{field.name}[{level + 1}][{newest}]"
 
-        def neighbour(read: Read, offset: Offset) -> str:
+        def neighbour(read: FieldRead, offset: Offset) -> str:
             name, at = self.by_field[read.field].name, f"s - {level + 1}"
             if offset[0]:
                 found = f"{name}[{level}][{newest if offset[0] > 0 else oldest}][r][l]"
@@ -358,7 +358,7 @@ class _Fuser:
             self._give_edges(level + 1, turn)
         self.add(2, "}")
 
-    def _gather(self, read: Read, level: int, turn: int) -> None:
+    def _gather(self, read: FieldRead, level: int, turn: int) -> None:
         """A plane's rows with their neighbours along x, and the rows of the next warps, which gave them a turn ago."""
         middle, field = (turn + 1) % _PLANES, self.by_field[read.field]
         name, rows, lanes = field.name, self.how.rows, self.tile.lanes
@@ -383,7 +383,7 @@ class _Fuser:
                          f"{around}[{lanes + 1}] = __shfl_down_sync(0xffffffffu, {around}[1], 1);")
         self._mirror(read, name, diagonal)
 
-    def _mirror(self, read: Read, name: str, diagonal: bool) -> None:
+    def _mirror(self, read: FieldRead, name: str, diagonal: bool) -> None:
         """What is read beyond a mirrored side is the cell before it: rows first, then their ends."""
         rows, lanes = self.how.rows, self.tile.lanes
         start, stop = (0, lanes + 2) if diagonal else (1, lanes + 1)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vispark.translate.stencils.frame import Carried, Cell, Offset, Read, Steps, Tile, shifted
+from vispark.translate.stencils.frame import Carried, Cell, FieldRead, Offset, Tile, TimeSteps, shifted
 
 
-def host_steps(cells: Sequence[Cell], fields: Sequence[Carried], how: Steps, tile: Tile) -> list[str]:
+def host_steps(cells: Sequence[Cell], fields: Sequence[Carried], how: TimeSteps, tile: Tile) -> list[str]:
     """The lines of the body: the block's first thread takes each plane of the tile through all steps."""
     steps = how.steps
     lines = ["if (threadIdx.x != 0 || threadIdx.y != 0) return;",
@@ -49,7 +49,7 @@ def _inside(index: str, axis: int) -> str:
     return f"region.origin[{axis}] + {index} >= 0 && region.origin[{axis}] + {index} < region.shape[{axis}]"
 
 
-def _alive(low: str, high: str, at: str, count: str, axis: int, how: Steps) -> list[str]:
+def _alive(low: str, high: str, at: str, count: str, axis: int, how: TimeSteps) -> list[str]:
     """The range of the tile's cells within the grid along an axis."""
     if how.periodic(axis):
         return [f"const int {low} = 0, {high} = {count};"]
@@ -57,7 +57,7 @@ def _alive(low: str, high: str, at: str, count: str, axis: int, how: Steps) -> l
             f"const int {high} = (int)min(region.shape[{axis}] - region.origin[{axis}] - {at}, (long long){count});"]
 
 
-def _row(cell: Cell, level: int, fields: Sequence[Carried], how: Steps) -> list[str]:
+def _row(cell: Cell, level: int, fields: Sequence[Carried], how: TimeSteps) -> list[str]:
     """One row of one step: cells within the grid are computed, the others keep their values."""
     by_field = {each.field: each for each in fields}
     lines = [f"const {read.c}* __restrict__ {_row_name(read, row)} = "
@@ -68,7 +68,7 @@ def _row(cell: Cell, level: int, fields: Sequence[Carried], how: Steps) -> list[
               "const int from = alive ? max(left, t + 1) : width - t - 1;",
               "const int to = alive ? min(right, width - t - 1) : width - t - 1;"]
 
-    def neighbour(read: Read, offset: Offset) -> str:
+    def neighbour(read: FieldRead, offset: Offset) -> str:
         return f"{_row_name(read, (*offset[:2], 0))}[{shifted('l', offset[2])}]"
 
     def place(axis: int) -> str:
@@ -89,7 +89,7 @@ def _row(cell: Cell, level: int, fields: Sequence[Carried], how: Steps) -> list[
     return lines
 
 
-def _address(name: str, read: Read, row: Offset, how: Steps) -> str:
+def _address(name: str, read: FieldRead, row: Offset, how: TimeSteps) -> str:
     """Where a row of a step is; beyond a mirrored side it is the one before that."""
     plane, along = ("lower", "middle", "upper")[row[0] + 1], shifted("r", row[1])
     if row[0] and how.mirrored(read.field, 0)[row[0] > 0]:
@@ -99,7 +99,7 @@ def _address(name: str, read: Read, row: Offset, how: Steps) -> str:
     return f"{name}[t][{plane}][{along}]"
 
 
-def _mirrored(row: str, field: str, how: Steps) -> list[str]:
+def _mirrored(row: str, field: str, how: TimeSteps) -> list[str]:
     """The cells beyond the mirrored ends of a row."""
     below, above = how.mirrored(field, 2)
     lines = ["if (left > t + 1 && left < width - t - 1) {row}[left - 1] = {row}[left];"] if below else []
@@ -107,7 +107,7 @@ def _mirrored(row: str, field: str, how: Steps) -> list[str]:
     return [line.replace("{row}", row) for line in lines]
 
 
-def _out(fields: Sequence[Carried], how: Steps, tile: Tile) -> list[str]:
+def _out(fields: Sequence[Carried], how: TimeSteps, tile: Tile) -> list[str]:
     """The last step's plane, less the tile's rim."""
     steps = how.steps
     return [f"const int done = s - {steps};", "if (done < first) continue;",
@@ -119,10 +119,10 @@ def _out(fields: Sequence[Carried], how: Steps, tile: Tile) -> list[str]:
               for each in fields if each.out), "    }", "}"]
 
 
-def _rows(read: Read) -> list[Offset]:
+def _rows(read: FieldRead) -> list[Offset]:
     """The rows of a field that are read."""
     return list(dict.fromkeys((*offset[:2], 0) for offset in read.offsets))
 
 
-def _row_name(read: Read, row: Offset) -> str:
+def _row_name(read: FieldRead, row: Offset) -> str:
     return f"{read.name}_row" + "".join(f"_{step}".replace("-", "m") for step in row[:2])

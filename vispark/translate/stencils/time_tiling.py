@@ -10,13 +10,13 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vispark.translate.codegen.scalar.interface import ROOM, Output, Parameter, Structure
+from vispark.translate.codegen.scalar.interface import ROOM, KernelOutput, KernelParameter, ResultStructure
 from vispark.translate.ir.nodes import Definition
 from vispark.translate.ir.source_text import at_definition
 from vispark.translate.stencils.cell import Made
 from vispark.translate.stencils.chain import own_names
-from vispark.translate.stencils.chaining import Part
-from vispark.translate.stencils.frame import WARP, Carried, Rims, Steps, Tile, carried
+from vispark.translate.stencils.chaining import ChainPart
+from vispark.translate.stencils.frame import WARP, Carried, Rims, Tile, TimeSteps, carried
 from vispark.translate.stencils.kernel import OPTIONS, StencilKernel, specialised
 from vispark.translate.stencils.time_tiled import fused, shared_bytes, why_apart
 
@@ -47,7 +47,7 @@ class Around:
     ghosts: tuple[int, ...]
 
 
-def stepped(parts: Sequence[Part], around: Around, room: int = ROOM) -> tuple[tuple[int, ...], float]:
+def stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> tuple[tuple[int, ...], float]:
     """How many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a cell.
 
     A thread block can have ``room`` bytes of shared memory.
@@ -61,20 +61,20 @@ def stepped(parts: Sequence[Part], around: Around, room: int = ROOM) -> tuple[tu
     return _stepped(made, around, room)
 
 
-def why_not_stepped(parts: Sequence[Part], around: Around, room: int = ROOM) -> str:
+def why_not_stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> str:
     """Why some stencils are not done in one pass; empty where they can be. Raises as :func:`stepped`."""
     return _why_apart([specialised(part.function, part.fields, part.args, 3, None) for part in parts], around,
                       room)
 
 
-def specialise_steps(parts: Sequence[Part], around: Around, room: int = ROOM) -> StencilKernel:
+def specialise_steps(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> StencilKernel:
     """The kernel that does some stencils one after the other in one pass over memory, on a grid of three axes.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of ChainPart
         The stencils. Of the kernel's parameters, those that are no fields and no region are theirs, in their order;
         where all of them are the same one, once.
     around : Around
@@ -132,10 +132,11 @@ def _why_apart(made: Sequence[Made], around: Around, room: int) -> str:
     return ""
 
 
-def _how(fields: Sequence[Carried], steps: int, around: Around, room: int) -> Steps | None:
+def _how(fields: Sequence[Carried], steps: int, around: Around, room: int) -> TimeSteps | None:
     """How threads share the work of some steps, if there is room."""
     rims = dict(around.rims)
-    found = (Steps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields), buffers)
+    found = (TimeSteps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields),
+                       buffers)
              for warps, rows, buffers in _STEP_WARPS[len(fields)])
     return next((how for how in found if shared_bytes(fields, how) <= room), None)
 
@@ -159,13 +160,13 @@ def _kernel(definitions: tuple[Definition, ...], made: tuple[Made, ...], around:
     dtypes = {output.name: output.dtype for each in made for output in each.outputs}
     read = dict(pair for each in made for pair in each.dtypes)
     loaded = tuple(each.field for each in fields if each.loaded)
-    outputs = tuple(Output(each.field, dtypes[each.field], ()) for each in fields if each.out)
-    parameters = (*(Parameter("input", field, 0, read[field], (), True) for field in loaded),
-                  *(Parameter("output", each.name, 0, each.dtype, (), True) for each in outputs),
-                  Parameter("region", dtype=""),
+    outputs = tuple(KernelOutput(each.field, dtypes[each.field], ()) for each in fields if each.out)
+    parameters = (*(KernelParameter("input", field, 0, read[field], (), True) for field in loaded),
+                  *(KernelParameter("output", each.name, 0, each.dtype, (), True) for each in outputs),
+                  KernelParameter("region", dtype=""),
                   *(parameter for each in (made[:1] if alike else made) for parameter in each.parameters))
     return StencilKernel(
-        source, name, OPTIONS, loaded, outputs, Structure(made[0].structure.kind), parameters, halo,
+        source, name, OPTIONS, loaded, outputs, ResultStructure(made[0].structure.kind), parameters, halo,
         (WARP, how.warps, 1), (tile.inner[0] - tile.lanes + 1, tile.inner[1], how.chunk), 2,
         shared_bytes(fields, how), steps,
         (halo,) * len(loaded))

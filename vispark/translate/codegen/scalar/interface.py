@@ -17,7 +17,7 @@ ROOM = 227 * 1024
 
 
 @dataclass(frozen=True)
-class Field:
+class ElementField:
     """What the kernel sees of one field of an element.
 
     Parameters
@@ -36,24 +36,24 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Record:
+class ElementSpec:
     """What one element is.
 
     Parameters
     ----------
-    fields : tuple of Field
+    fields : tuple of ElementField
         One without a name, or a dict's fields in their order.
     kind : str
         ``"elements"``: the records themselves; ``"blocks"``: what lies along a block's leading axis, so a field's shape
         is the block's without its first extent.
     """
 
-    fields: tuple[Field, ...]
+    fields: tuple[ElementField, ...]
     kind: str = "elements"
 
 
 @dataclass(frozen=True)
-class Call:
+class TracedCall:
     """One ``vmap`` of a chain: a traced function, and its arguments beside the element."""
 
     function: Function
@@ -61,7 +61,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Output:
+class KernelOutput:
     """An array that a kernel writes; ``name`` is empty, a field's, or the place in a tuple such as ``"1.0"``.
 
     ``number`` is ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` where the function gives Python's, else empty.
@@ -74,7 +74,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Structure:
+class ResultStructure:
     """How a function's result is built of its outputs.
 
     ``kind`` is ``"value"`` (the output numbered ``output``), ``"tuple"`` or ``"dict"`` (of ``items``, with ``names``).
@@ -82,12 +82,12 @@ class Structure:
 
     kind: str
     output: int = 0
-    items: tuple[Structure, ...] = ()
+    items: tuple[ResultStructure, ...] = ()
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Parameter:
+class KernelParameter:
     """A parameter of a kernel.
 
     Attributes
@@ -113,7 +113,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PreparingKernel:
     """A kernel of the same source that runs once before another, and what it leaves for it; see the protocol's.
 
     Attributes
@@ -142,39 +142,39 @@ class TableKernel:
         CUDA C++, for NVRTC and for the host device. It includes ``vispark/rows.h``.
     name : str
         The ``extern "C"`` function in it.
-    outputs : tuple of Output
+    outputs : tuple of KernelOutput
         The arrays that it writes, each with the number of elements as its first extent; or, where it folds, the fields
         of the folded record.
-    structure : Structure
+    structure : ResultStructure
         How the last function's result is built of its outputs.
     merge : bool
         Whether the chain's input keeps its other fields beside the outputs.
-    parameters : tuple of Parameter
+    parameters : tuple of KernelParameter
         Its ports in order, and then its other parameters. Fields, arguments and captures that nothing reads are left
         out.
     accumulated : tuple of Accumulated
         What each work leaves of a fold, in the order of the partials.
     block, shared, tile, waves, cluster
         As the protocol's ``Launch`` has them.
-    preparation : Preparation or None
+    preparation : PreparingKernel or None
         What is made of the other parameters first.
     """
 
     source: str
     name: str
-    outputs: tuple[Output, ...]
-    structure: Structure
+    outputs: tuple[KernelOutput, ...]
+    structure: ResultStructure
     merge: bool
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     accumulated: tuple[Accumulated, ...]
     block: int
     shared: int
     tile: int
     waves: float
-    preparation: Preparation | None = None
+    preparation: PreparingKernel | None = None
     cluster: int = 1
 
-    def values(self, calls: Sequence[Call]) -> tuple[np.ndarray | np.generic, ...]:
+    def values(self, calls: Sequence[TracedCall]) -> tuple[np.ndarray | np.generic, ...]:
         """What to pass for the parameters of kind "argument" and "capture", in the parameters' order."""
         arguments = [arg for call in calls for arg in call.args]
         captures = [capture for call in calls for capture in call.function.captures]

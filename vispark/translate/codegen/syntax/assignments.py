@@ -19,7 +19,18 @@ from vispark.translate.ir import nodes
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.liveness import Names
 from vispark.translate.ir.types import INT
-from vispark.translate.ir.values import Array, Function, List, Named, Nothing, Number, Tuple, Value, describe, reindexed
+from vispark.translate.ir.values import (
+    Array,
+    List,
+    LocalFunction,
+    Named,
+    Nothing,
+    Number,
+    Tuple,
+    Value,
+    describe,
+    reindexed,
+)
 
 #: The most items that a name with a * takes some of.
 MOST_UNPACKED = 64
@@ -113,7 +124,7 @@ class Assignments(Expressions):
             # A list that nothing can be appended to is a tuple.
             parts = tuple(self._part(f"{name}_{i}", item) for i, item in enumerate(value.items))
             frame.variables[name] = type(value)(parts)
-        elif isinstance(value, Function | Named | Nothing):
+        elif isinstance(value, LocalFunction | Named | Nothing):
             frame.variables[name] = value
         else:
             raise Refusal(f"{describe(value)} cannot be kept in a variable; range(), zip() and their like stand where "

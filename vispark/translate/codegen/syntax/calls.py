@@ -8,11 +8,22 @@ from dataclasses import dataclass
 from vispark.translate.codegen.scalar.casts import literal
 from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.codegen.syntax.comprehensions import Comprehensions
-from vispark.translate.codegen.syntax.expressions import Frame, settled
+from vispark.translate.codegen.syntax.expressions import CallFrame, settled
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.liveness import NONE, Names
-from vispark.translate.ir.values import Array, Function, Nothing, Number, Tuple, Type, Value, join_types, shown, type_of
+from vispark.translate.ir.values import (
+    Array,
+    LocalFunction,
+    Nothing,
+    Number,
+    Tuple,
+    Type,
+    Value,
+    join_types,
+    shown,
+    type_of,
+)
 
 _DEEPEST = 40
 
@@ -37,7 +48,7 @@ class Calls(Comprehensions):
     returns: Returns
     depth = 0
 
-    def inlined(self, function: Function, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+    def inlined(self, function: LocalFunction, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """A call: the function's body in a frame of its own."""
         definition = function.definition
         if self.depth >= _DEEPEST:
@@ -45,7 +56,7 @@ class Calls(Comprehensions):
                           " not supported; write a loop")
         return self.called(definition, self._bound(function, arguments, keywords), function.frame)
 
-    def called(self, definition: nodes.Definition, variables: dict[str, Value], outer: Frame | None) -> Value:
+    def called(self, definition: nodes.Definition, variables: dict[str, Value], outer: CallFrame | None) -> Value:
         """The value of a call whose parameters have their values."""
         body = definition.body
         if liveness.returns(body) <= 1 and liveness.returns_last(body) and liveness.leaves(body):
@@ -57,7 +68,7 @@ class Calls(Comprehensions):
         self.run(definition, variables, outer, Returns(lambda value: self.assign(target, value)))
         return settled(target)
 
-    def result_type(self, definition: nodes.Definition, variables: dict[str, Value], outer: Frame | None) -> Type:
+    def result_type(self, definition: nodes.Definition, variables: dict[str, Value], outer: CallFrame | None) -> Type:
         """The type that all ``return`` statements of a call have together."""
         taken, scratch = set(self.taken), self.scratch
         with self.apart():
@@ -65,12 +76,12 @@ class Calls(Comprehensions):
         self.taken, self.scratch = taken, scratch
         return returns.seen
 
-    def run(self, definition: nodes.Definition, variables: dict[str, Value], outer: Frame | None,
+    def run(self, definition: nodes.Definition, variables: dict[str, Value], outer: CallFrame | None,
             returns: Returns) -> Returns:
         """Write a function's body."""
         kept = self.__dict__.get("frame"), self.loops, self.__dict__.get("returns")
         body = definition.body
-        self.frame = Frame(definition, dict(variables), liveness.mutated(body), liveness.uses(body), outer)
+        self.frame = CallFrame(definition, dict(variables), liveness.mutated(body), liveness.uses(body), outer)
         self.loops, self.returns, self.depth = [], returns, self.depth + 1
         returns.jumps = not liveness.returns_last(body)
         if returns.jumps:
@@ -97,7 +108,7 @@ class Calls(Comprehensions):
         return False
 
     def _give(self, value: Value) -> None:
-        returns, kind = self.returns, type_of(value) if not isinstance(value, Function) else None
+        returns, kind = self.returns, type_of(value) if not isinstance(value, LocalFunction) else None
         returns.tests += self.tests
         if kind is None:
             returns.keep(value)
@@ -115,7 +126,8 @@ class Calls(Comprehensions):
         if returns.jumps:
             self.line("return;")
 
-    def _bound(self, function: Function, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> dict[str, Value]:
+    def _bound(self, function: LocalFunction, arguments: tuple[Value, ...],
+               keywords: dict[str, Value]) -> dict[str, Value]:
         """The parameters' values in a call."""
         definition = function.definition
         taken = [parameter.name for parameter in definition.parameters if not parameter.keyword_only]

@@ -12,12 +12,23 @@ from vispark.translate.codegen.numpy.arrays import broadcast, stretched
 from vispark.translate.codegen.scalar import numbers, scalars
 from vispark.translate.codegen.scalar.casts import cast, literal
 from vispark.translate.codegen.scalar.writer import Serial
-from vispark.translate.codegen.syntax.control_flow import UNROLLED, Ways
-from vispark.translate.codegen.syntax.expressions import Frame
+from vispark.translate.codegen.syntax.control_flow import UNROLLED, Branches
+from vispark.translate.codegen.syntax.expressions import CallFrame
 from vispark.translate.ir import liveness, nodes
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.types import BOOL, INT, Scalar
-from vispark.translate.ir.values import Array, ArrayType, List, Number, Steps, Type, Value, join_types, shown, type_of
+from vispark.translate.ir.values import (
+    Array,
+    ArrayType,
+    ForRange,
+    List,
+    Number,
+    Type,
+    Value,
+    join_types,
+    shown,
+    type_of,
+)
 
 _Each = nodes.Each | nodes.Listed
 #: A list of more items than this goes into an array by a loop.
@@ -26,7 +37,7 @@ _LENGTH = ("a list has a length that is known before the kernel runs: its iterab
            "take a generator with if")
 
 
-class Comprehensions(Ways):
+class Comprehensions(Branches):
     """Generators and list comprehensions; their targets are variables of their own."""
 
     # -- sum, min, max, any, all --------------------------------------------------------------------------------------
@@ -58,10 +69,10 @@ class Comprehensions(Ways):
             return self._extreme_by_key(name, node, steps, kind, self.expression(key))
         return self._extreme_of_each(name, node, steps, kind)
 
-    def _steps_of_each(self, node: _Each) -> Steps:
+    def _steps_of_each(self, node: _Each) -> ForRange:
         return self.settled(self.steps_of(self.expression(node.iterable)))
 
-    def _kinds_of_each(self, node: _Each, steps: Steps) -> list[Any]:
+    def _kinds_of_each(self, node: _Each, steps: ForRange) -> list[Any]:
         """The types of the values that turns give."""
         kinds: list[Type] = []
         with self.apart():
@@ -70,7 +81,7 @@ class Comprehensions(Ways):
             raise Refusal("a generator that never gives a value has no type here")
         return list(dict.fromkeys(kinds))
 
-    def _sum_of_each(self, node: _Each, steps: Steps, kinds: list[Scalar], start: Number) -> Value:
+    def _sum_of_each(self, node: _Each, steps: ForRange, kinds: list[Scalar], start: Number) -> Value:
         kind = start.type
         for one in (*kinds, *kinds):
             kind = scalars.binary("+", Number(kind, "x"), Number(one, "y")).type
@@ -84,7 +95,7 @@ class Comprehensions(Ways):
         self._turns_of_each(node, steps, lambda value: self._add(total, value))
         return replace(total, variable=False)
 
-    def _text_at(self, node: _Each, steps: Steps, here: Frame, count: int, number: int | str) -> str:
+    def _text_at(self, node: _Each, steps: ForRange, here: CallFrame, count: int, number: int | str) -> str:
         """The text of one value of a generator, by its number or a variable for it, in a frame as it was."""
         kept, self.frame = self.frame, replace(here, variables=dict(here.variables))
         try:
@@ -104,7 +115,7 @@ class Comprehensions(Ways):
         self.line(f"{total.text} += {found[len(plain):]};" if found.startswith(plain) and total.type.kind == "f"
                   else f"{total.text} = {found};")
 
-    def _sum_of_rows(self, node: _Each, steps: Steps, kinds: list[Any], start: Number | Array) -> Value:
+    def _sum_of_rows(self, node: _Each, steps: ForRange, kinds: list[Any], start: Number | Array) -> Value:
         """The first is added to Python's 0 too, which changes bools alone."""
         whole: Any = functools.reduce(join_types, kinds)
         element = whole.element if isinstance(whole, ArrayType) else whole
@@ -118,7 +129,7 @@ class Comprehensions(Ways):
             lambda a, b: scalars.binary("+", a, b), total, value)))
         return replace(total, volatile=False, storage="")
 
-    def _extreme_of_each(self, name: str, node: _Each, steps: Steps, kind: Any) -> Value:
+    def _extreme_of_each(self, name: str, node: _Each, steps: ForRange, kind: Any) -> Value:
         best, first = self.variable(kind, name), self.name("first")
         self.line(f"bool {first} = true;")
 
@@ -131,7 +142,7 @@ class Comprehensions(Ways):
         self._turns_of_each(node, steps, step)
         return replace(best, variable=False)
 
-    def _extreme_by_key(self, name: str, node: _Each, steps: Steps, kind: Any, key: Value) -> Value:
+    def _extreme_by_key(self, name: str, node: _Each, steps: ForRange, kind: Any, key: Value) -> Value:
         """The first whose key no other's is beyond."""
         sizes: list[Type] = []
         with self.apart():
@@ -154,7 +165,7 @@ class Comprehensions(Ways):
         self._turns_of_each(node, steps, step)
         return replace(best, variable=False)
 
-    def _truth_of_each(self, name: str, node: _Each, steps: Steps) -> Value:
+    def _truth_of_each(self, name: str, node: _Each, steps: ForRange) -> Value:
         """What comes after the value that decides is not computed."""
         found = self.variable(BOOL, f"{name}_true", literal(name == "all"))
         undecided = scalars.unary("not", found) if name == "any" else found
@@ -165,13 +176,13 @@ class Comprehensions(Ways):
         self._turns_of_each(node, steps, step, undecided.text)
         return replace(found, variable=False)
 
-    def product_over(self, steps: Steps, target: nodes.Expression, value: nodes.Expression) -> Array | None:
+    def product_over(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression) -> Array | None:
         """The items of a comprehension as a product of the element's row with a matrix; None where they are none."""
         return None
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
-    def _turns_of_each(self, node: _Each, steps: Steps, step: Callable[[Value], None], while_: str = "") -> None:
+    def _turns_of_each(self, node: _Each, steps: ForRange, step: Callable[[Value], None], while_: str = "") -> None:
         """The loops of a generator. ``while_`` is a condition to go on under."""
         items = self.items_of(steps)
         if items is None:

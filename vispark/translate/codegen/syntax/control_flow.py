@@ -21,10 +21,10 @@ from vispark.translate.ir.liveness import NONE, Names
 from vispark.translate.ir.types import BOOL, INT
 from vispark.translate.ir.values import (
     Array,
-    Function,
+    ForRange,
+    LocalFunction,
     Nothing,
     Number,
-    Steps,
     Tuple,
     Type,
     Value,
@@ -45,7 +45,7 @@ Variables = dict[str, Value]
 
 
 @dataclass
-class Loop:
+class OpenLoop:
     """A loop that is being written.
 
     ``wanted`` are the names that its turns change and that may be read at its head or after it; ``carried`` the C++
@@ -63,12 +63,12 @@ class Loop:
     broke: str = ""
 
 
-class Ways(Assignments):
+class Branches(Assignments):
     """Statements with more than one way through them."""
 
     def __init__(self, lanes: int = 1) -> None:
         super().__init__(lanes)
-        self.loops: list[Loop] = []
+        self.loops: list[OpenLoop] = []
         #: The tests of the ifs that are being written.
         self.tests: tuple[Number, ...] = ()
 
@@ -131,7 +131,7 @@ class Ways(Assignments):
             if len(values) < len(ways):
                 continue
             unchanged = name in before and all(same(before[name], value) for value in values)
-            outlasts = all(isinstance(value, Function | Nothing) or (isinstance(value, Number) and value.known)
+            outlasts = all(isinstance(value, LocalFunction | Nothing) or (isinstance(value, Number) and value.known)
                            for value in values) and all(same(values[0], value) for value in values)
             if unchanged or outlasts:
                 found[name] = values[0]
@@ -158,7 +158,7 @@ class Ways(Assignments):
             raise Serial
         return self._loop(statement, after, lambda loop: self._while(statement, loop), certain=False)
 
-    def _while(self, statement: nodes.While, loop: Loop) -> None:
+    def _while(self, statement: nodes.While, loop: OpenLoop) -> None:
         with self.apart(1) as lines:
             test = self.condition(statement.test)
         if test.known and not test.value:
@@ -186,14 +186,14 @@ class Ways(Assignments):
             with self.told_at(statement.iterable):
                 steps = self.as_arrays(steps)
 
-        def write(loop: Loop) -> None:
+        def write(loop: OpenLoop) -> None:
             with self.turns(steps) as item:
                 self.store(statement.target, item)
                 self._turn(statement.body, loop)
 
         return self._loop(statement, after, write, certain=count is not None)
 
-    def assigned_product(self, loop: nodes.For, steps: Steps, after: Names) -> bool:
+    def assigned_product(self, loop: nodes.For, steps: ForRange, after: Names) -> bool:
         """Writes a loop that only stores a product of the element's row with a matrix; False of others."""
         return False
 
@@ -206,7 +206,7 @@ class Ways(Assignments):
                 return False
         return self.statements(statement.orelse, after)
 
-    def _loop(self, statement: nodes.For | nodes.While, after: Names, write: Callable[[Loop], None],
+    def _loop(self, statement: nodes.For | nodes.While, after: Names, write: Callable[[OpenLoop], None],
               certain: bool) -> bool:
         """A loop with its ``else``. ``certain``: there is at least one turn."""
         head = liveness.at_head(statement, after)
@@ -215,7 +215,7 @@ class Ways(Assignments):
         before, taken, scratch = self.frame.variables, set(self.taken), self.scratch
         types = {name: type_of(before[name]) for name in sorted(wanted & before.keys())}
         while True:
-            loop = Loop(wanted, head, after | ends)
+            loop = OpenLoop(wanted, head, after | ends)
             self.frame.variables, self.taken, self.scratch = dict(before), set(taken), scratch
             with self.apart(0) as lines:
                 self._declare(loop, types, before, bool(statement.orelse) and liveness.breaks_out(statement.body))
@@ -232,7 +232,7 @@ class Ways(Assignments):
                                  if name in before or (certain and name not in loop.missing | loop.missing_at_break)}
         return self._after_loop(statement, loop, after)
 
-    def _declare(self, loop: Loop, types: dict[str, Type], before: Variables, flagged: bool) -> None:
+    def _declare(self, loop: OpenLoop, types: dict[str, Type], before: Variables, flagged: bool) -> None:
         """The variables that turns have in common, before the loop."""
         for name, kind in types.items():
             old = before.get(name)
@@ -246,7 +246,7 @@ class Ways(Assignments):
             loop.broke = self.name("broke")
             self.line(f"bool {loop.broke} = false;")
 
-    def _after_loop(self, statement: nodes.For | nodes.While, loop: Loop, after: Names) -> bool:
+    def _after_loop(self, statement: nodes.For | nodes.While, loop: OpenLoop, after: Names) -> bool:
         forever = isinstance(statement, nodes.While) and statement.test == nodes.Literal(True)
         if forever and not liveness.breaks_out(statement.body):
             return False
@@ -264,11 +264,11 @@ class Ways(Assignments):
         test = Number(BOOL, f"!{loop.broke}")
         return self.ways(test, lambda: self.statements(statement.orelse, after), broken, after)
 
-    def _turn(self, body: nodes.Block, loop: Loop) -> None:
+    def _turn(self, body: nodes.Block, loop: OpenLoop) -> None:
         if self.statements(body, loop.head):
             self._carry(loop, loop.head, loop.missing)
 
-    def _carry(self, loop: Loop, live: Names, missing: set[str]) -> None:
+    def _carry(self, loop: OpenLoop, live: Names, missing: set[str]) -> None:
         """At the end of a turn, store what the next turn or what follows the loop may read."""
         pending: list[tuple[Value, Value]] = []
         for name in sorted(loop.wanted):
@@ -287,7 +287,7 @@ class Ways(Assignments):
         for (target, _), value in zip(pending, values, strict=True):
             self.assign(target, value)
 
-    def _see(self, loop: Loop, name: str, kind: Type) -> None:
+    def _see(self, loop: OpenLoop, name: str, kind: Type) -> None:
         known = loop.seen.get(name, kind)
         try:
             loop.seen[name] = join_types(known, kind)
@@ -310,24 +310,24 @@ class Ways(Assignments):
 
     # -- what loops go over -------------------------------------------------------------------------------------------
 
-    def settled(self, steps: Steps) -> Steps:
+    def settled(self, steps: ForRange) -> ForRange:
         """The steps with their bounds evaluated once, as Python does."""
         if steps.kind == "range":
-            return Steps("range", tuple(map(self.fixed, map(self._python_int, steps.items))))
+            return ForRange("range", tuple(map(self.fixed, map(self._python_int, steps.items))))
         if steps.kind == "tuple":
-            return Steps("tuple", tuple(map(self.snapshot, steps.items)))
+            return ForRange("tuple", tuple(map(self.snapshot, steps.items)))
         if steps.kind == "array":
             return steps
-        return Steps(steps.kind, tuple(map(self.settled, steps.items)))
+        return ForRange(steps.kind, tuple(map(self.settled, steps.items)))
 
-    def items_of(self, steps: Steps, always: bool = False) -> list[Value] | None:
+    def items_of(self, steps: ForRange, always: bool = False) -> list[Value] | None:
         """The items of each turn where there is a tuple among the steps (or ``always``), so that it is written out."""
         if not always and not _has_tuple(steps):
             return None
         count = self.known_count(steps, "beside a tuple stands what has a length known before the kernel runs")
         return [self._item_at(steps, number) for number in range(count)]
 
-    def _item_at(self, steps: Steps, number: int) -> Value:
+    def _item_at(self, steps: ForRange, number: int) -> Value:
         if steps.kind == "tuple":
             return steps.items[number]
         if steps.kind in ("array", "range"):
@@ -335,7 +335,7 @@ class Ways(Assignments):
         items = tuple(self._item_at(item, number) for item in steps.items)
         return Tuple((literal(number), *items)) if steps.kind == "enumerate" else Tuple(items)
 
-    def as_arrays(self, steps: Steps) -> Steps:
+    def as_arrays(self, steps: ForRange) -> ForRange:
         """The steps with tuples of numbers as arrays, for a loop that is not written out."""
         if steps.kind == "tuple":
             if not all(isinstance(item, Number) for item in steps.items):
@@ -347,15 +347,15 @@ class Ways(Assignments):
             array = self.storage(kind, (len(steps.items),), "items")
             for number, item in enumerate(steps.items):
                 self.line(f"{array.element(str(number))} = {cast(item, kind).text};")
-            return Steps("array", (array,))
+            return ForRange("array", (array,))
         if steps.kind in ("array", "range"):
             return steps
-        return Steps(steps.kind, tuple(map(self.as_arrays, steps.items)))
+        return ForRange(steps.kind, tuple(map(self.as_arrays, steps.items)))
 
     def _python_int(self, number: Number) -> Number:
         return number if number.type == INT else cast(number, INT)
 
-    def count_of(self, steps: Steps) -> int | None:
+    def count_of(self, steps: ForRange) -> int | None:
         """How many turns there are, where it is known."""
         if steps.kind == "array":
             return steps.items[0].shape[0]
@@ -367,7 +367,7 @@ class Ways(Assignments):
         counts = [self.count_of(item) for item in steps.items]
         return None if None in counts else min(counts)
 
-    def known_count(self, steps: Steps, reason: str) -> int:
+    def known_count(self, steps: ForRange, reason: str) -> int:
         """How many turns there are, which must be known; ints that were captured or given become part of the kernel."""
         count = self.count_of(steps)
         if count is not None:
@@ -377,7 +377,7 @@ class Ways(Assignments):
         return min(self.known_count(item, reason) for item in steps.items)
 
     @contextmanager
-    def turns(self, steps: Steps) -> Iterator[Value]:
+    def turns(self, steps: ForRange) -> Iterator[Value]:
         """The head and the braces of a ``for``, and the item of a turn."""
         if self.lanes > 1 and (self.count_of(steps) or _MANY) >= _MANY:
             raise Serial
@@ -389,7 +389,7 @@ class Ways(Assignments):
         with self._range(literal(0), count, 1) as number:
             yield self.item_of(steps, number)
 
-    def _range_parts(self, steps: Steps) -> tuple[Number, Number, int]:
+    def _range_parts(self, steps: ForRange) -> tuple[Number, Number, int]:
         numbers = steps.items
         start, stop = (literal(0), numbers[0]) if len(numbers) == 1 else numbers[:2]
         step = 1
@@ -427,7 +427,7 @@ class Ways(Assignments):
         with self.block(head):
             yield index
 
-    def _length(self, steps: Steps) -> Number:
+    def _length(self, steps: ForRange) -> Number:
         """The number of turns over arrays, several at once or counted."""
         if steps.kind == "array":
             return literal(steps.items[0].shape[0])
@@ -438,7 +438,7 @@ class Ways(Assignments):
         lengths = [self._length(item) for item in steps.items[:1 if steps.kind == "enumerate" else None]]
         return min(lengths, key=lambda number: number.value)
 
-    def item_of(self, steps: Steps, index: Number) -> Value:
+    def item_of(self, steps: ForRange, index: Number) -> Value:
         """The item of a turn of a loop over arrays or several things."""
         if steps.kind == "array":
             return self.element_of(steps.items[0], index.text)
@@ -449,5 +449,5 @@ class Ways(Assignments):
         return Tuple((index, *items)) if steps.kind == "enumerate" else Tuple(items)
 
 
-def _has_tuple(steps: Steps) -> bool:
+def _has_tuple(steps: ForRange) -> bool:
     return steps.kind == "tuple" or (steps.kind in ("zip", "enumerate") and any(map(_has_tuple, steps.items)))

@@ -20,13 +20,13 @@ from vispark.translate.ir.types import BOOL, INT
 from vispark.translate.ir.values import (
     Array,
     Dict,
-    Function,
+    ForRange,
     List,
+    LocalFunction,
     Method,
     Named,
     Nothing,
     Number,
-    Steps,
     Tuple,
     Value,
     chosen,
@@ -42,21 +42,21 @@ from vispark.translate.language.library import COMPARISONS, METHODS, OPERATORS, 
 
 
 @dataclasses.dataclass
-class Frame:
+class CallFrame:
     """One call of a function: its variables, and what is known of their use."""
 
     definition: form.Definition
     variables: dict[str, Value]
     mutated: frozenset[str]
     uses: dict[str, int]
-    outer: Frame | None = None
+    outer: CallFrame | None = None
     jumps: bool = False
 
 
 class Expressions(Windows):
     """Expressions of the function whose frame is current."""
 
-    frame: Frame
+    frame: CallFrame
     captures: tuple[Value, ...]
 
     def expression(self, node: form.Expression) -> Any:
@@ -89,7 +89,7 @@ class Expressions(Windows):
         return literal(node.value)
 
     def _Local(self, node: form.Local) -> Value:
-        frame: Frame | None = self.frame
+        frame: CallFrame | None = self.frame
         while frame is not None:
             if node.name in frame.variables:
                 value = frame.variables[node.name]
@@ -107,7 +107,7 @@ class Expressions(Windows):
     def _Called(self, node: form.Called) -> Value:
         defaults = tuple(None if parameter.default is None else self.kept(self.expression(parameter.default))
                          for parameter in node.definition.parameters)
-        return Function(node.definition, defaults, self.frame if node.definition.free else None)
+        return LocalFunction(node.definition, defaults, self.frame if node.definition.free else None)
 
     def kept(self, value: Value) -> Value:
         """A value as it is now."""
@@ -171,7 +171,7 @@ class Expressions(Windows):
         if isinstance(container, Array):
             equal = self.compare("==", value, container)
             return dataclasses.replace(self.truth(self.library("numpy.any", (equal,), {})), type=BOOL)
-        if isinstance(container, Steps) and container.kind == "range" and len(container.items) < 3:
+        if isinstance(container, ForRange) and container.kind == "range" and len(container.items) < 3:
             low, high = (literal(0), *container.items)[-2:]
             return dataclasses.replace(self.both(self.compare("<=", low, value), self.compare("<", value, high)),
                                        type=BOOL) if self.as_number(value).type.kind in "iu" else self._not_whole()
@@ -505,7 +505,7 @@ class Expressions(Windows):
 
     def call(self, function: Value, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """A call with values."""
-        if isinstance(function, Function):
+        if isinstance(function, LocalFunction):
             return self.inlined(function, arguments, keywords)
         if isinstance(function, Method):
             return self.method(function, arguments, keywords)
@@ -572,7 +572,7 @@ class Expressions(Windows):
             return value
         return self.library(METHODS[function.name], (function.value, *arguments), keywords)
 
-    def inlined(self, function: Function, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
+    def inlined(self, function: LocalFunction, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
         """A call of another function of the user's."""
         raise NotImplementedError
 

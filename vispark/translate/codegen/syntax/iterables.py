@@ -10,9 +10,9 @@ from vispark.translate.codegen.scalar.scalars import NeedsStatic
 from vispark.translate.ir.errors import Refusal
 from vispark.translate.ir.values import (
     Array,
+    ForRange,
     List,
     Number,
-    Steps,
     Tuple,
     Type,
     Value,
@@ -30,7 +30,7 @@ _ENDLESS = 2**31 - 1
 class Iterables(Subscripts):
     """``range``, ``enumerate``, ``zip`` and ``reversed``."""
 
-    def steps(self, name: str, values: list[Value], keywords: dict[str, Value]) -> Steps:
+    def steps(self, name: str, values: list[Value], keywords: dict[str, Value]) -> ForRange:
         """A call of one of them."""
         unknown = set(keywords) - {"enumerate": {"start"}, "zip": {"strict"}}.get(name, set())
         if unknown:
@@ -44,14 +44,14 @@ class Iterables(Subscripts):
             return self._enumerated(values)
         return self._counting(values)
 
-    def _zipped(self, items: list[Steps], strict: Value | None) -> Steps:
+    def _zipped(self, items: list[ForRange], strict: Value | None) -> ForRange:
         if strict is not None and self.static(self.as_number(strict), "strict must be known before the kernel runs"):
             counts = [self.count_of(one) for one in items]
             if len(set(counts)) > 1 and None not in counts:
                 raise Refusal(f"zip() of {' and '.join(map(str, counts))} items is strict, and their numbers differ")
-        return Steps("zip", tuple(items))
+        return ForRange("zip", tuple(items))
 
-    def _counting(self, values: list[Value]) -> Steps:
+    def _counting(self, values: list[Value]) -> ForRange:
         if not 1 <= len(values) <= 3:
             raise Refusal("range takes one to three whole numbers")
         numbers = [self.as_number(value, "a whole number") for value in values]
@@ -59,45 +59,45 @@ class Iterables(Subscripts):
             raise Refusal("range takes whole numbers; make one with int()")
         if len(numbers) == 3 and numbers[2].known and numbers[2].value == 0:
             raise Refusal("range's step is 0")
-        return Steps("range", tuple(numbers))
+        return ForRange("range", tuple(numbers))
 
-    def _enumerated(self, values: list[Value]) -> Steps:
+    def _enumerated(self, values: list[Value]) -> ForRange:
         if not 1 <= len(values) <= 2:
             raise Refusal("enumerate takes what it counts, and a start")
         steps, start = self.steps_of(values[0]), 0
         if len(values) > 1:
             start = self.static(self.as_number(values[1]), "enumerate's start must be known before the kernel runs")
         if not start:
-            return Steps("enumerate", (steps,))
-        return Steps("zip", (Steps("range", (literal(start), literal(_ENDLESS))), steps))
+            return ForRange("enumerate", (steps,))
+        return ForRange("zip", (ForRange("range", (literal(start), literal(_ENDLESS))), steps))
 
-    def _reversed(self, values: list[Value]) -> Steps:
+    def _reversed(self, values: list[Value]) -> ForRange:
         if len(values) != 1:
             raise Refusal("reversed takes one row, tuple or range")
         value, = values
         if isinstance(value, Tuple | List):
-            return Steps("tuple", value.items[::-1])
+            return ForRange("tuple", value.items[::-1])
         if isinstance(value, Array) and value.shape:
             last = value.shape[0] - 1
-            return Steps("array", (reindexed(value, value.shape, lambda i, *rest: (plus(f"-({i})", last), *rest)),))
-        if isinstance(value, Steps) and value.kind == "range":
+            return ForRange("array", (reindexed(value, value.shape, lambda i, *rest: (plus(f"-({i})", last), *rest)),))
+        if isinstance(value, ForRange) and value.kind == "range":
             reason = "the bounds of a reversed range must be known before the kernel runs; write the step as -1"
             turned = range(*(self.static(number, reason) for number in value.items))[::-1]
-            return Steps("range", tuple(map(literal, (turned.start, turned.stop, turned.step))))
+            return ForRange("range", tuple(map(literal, (turned.start, turned.stop, turned.step))))
         raise Refusal(f"reversed() is of a tuple, a row or range(), and this is {describe(value)}")
 
-    def steps_of(self, value: Value) -> Steps:
+    def steps_of(self, value: Value) -> ForRange:
         """What ``for`` goes over."""
-        if isinstance(value, Steps):
+        if isinstance(value, ForRange):
             return value
         if isinstance(value, Tuple | List):
-            return Steps("tuple", value.items)
+            return ForRange("tuple", value.items)
         if isinstance(value, Array) and value.shape:
-            return Steps("array", (value,))
+            return ForRange("array", (value,))
         raise Refusal("for goes over range(), rows, tuples, enumerate() and zip() of them, and not over "
                       f"{describe(value)}")
 
-    def count_of(self, steps: Steps) -> int | None:
+    def count_of(self, steps: ForRange) -> int | None:
         """How many turns there are, where it is known."""
         raise NotImplementedError
 
