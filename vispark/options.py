@@ -158,7 +158,7 @@ class Options:
         return cls(**values)
 
     def for_worker(self) -> SessionOptions:
-        """The part of them that a session's first greeting fixes for its device process."""
+        """Return the part of them that a session's first greeting fixes for its device process."""
         return SessionOptions(self.device, self.memory, self.lease, self.cacheDir, self.logLevel,
                               self.sharedMemory, self.check == "bounds")
 
@@ -170,13 +170,13 @@ def _find(name: str) -> Option:
 
 
 def markdown() -> str:
-    """The table as docs/options.md shows it."""
+    """Return the table as docs/options.md shows it."""
     rows = [f"| `{PREFIX}{option.name}` | {_shown(option)} | {option.meaning} |" for option in OPTIONS]
     return "\n".join(["| name | default | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
 def _shown(option: Option) -> str:
-    """An option's default as one would write it, and its unit."""
+    """Return an option's default as one would write it, and its unit."""
     if option.default == "":
         return "empty"
     text = f"{option.default:g}" if isinstance(option.default, float) else str(option.default)

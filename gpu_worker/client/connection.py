@@ -84,7 +84,7 @@ class _Way:
         return f"at {self.reach.host}, port {self.reach.port}" if self.reach else f"in {self.directory.path}"
 
     def greet(self, hello: Hello, of: object) -> tuple[Connection, Any]:
-        """A connection on which was greeted, and the answer, which is of the union ``of``."""
+        """Return a connection on which was greeted, and the answer, which is of the union ``of``."""
         with contextlib.ExitStack() as stack:
             if self.reach is not None:
                 connection: Connection = stack.enter_context(visit(self.reach, hello, self.timeout))
@@ -98,7 +98,7 @@ class _Way:
         return connection, said
 
     def log(self) -> str:
-        """What the daemon wrote last, where that can be read here."""
+        """Return what the daemon wrote last, where that can be read here."""
         return "" if self.reach else log.tail(self.directory.log, 20)
 
 
@@ -146,7 +146,8 @@ class Client:
         self._numbers = itertools.count(secrets.randbits(39) << 24)
 
     def payload(self, size: int) -> Payload:
-        """Room of at least ``size`` bytes for a request's payload; to be given back by :meth:`recycle`, or closed.
+        """Return room of at least ``size`` bytes for a request's payload; to be given back by :meth:`recycle`, or
+        closed.
 
         It is the last one's, where that is large enough: its pages are there, and the worker has it mapped and pinned.
         """
@@ -164,7 +165,8 @@ class Client:
         return payload
 
     def lend(self, size: int) -> BufferLease | None:
-        """Memory of at least ``size`` bytes for what may never be sent: some that was sent before, or as large as that.
+        """Return memory of at least ``size`` bytes for what may never be sent: some that was sent before, or as large
+        as that.
 
         There are two at most for it, so that one may be filled while somebody has what came in the other.
         """
@@ -192,7 +194,7 @@ class Client:
             payload.close()
 
     def next_number(self) -> int:
-        """A number for a request that no other request of the session has."""
+        """Return a number for a request that no other request of the session has."""
         return next(self._numbers)
 
     def request(self, message: Request, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
@@ -242,7 +244,7 @@ class Client:
             self.receive(_NOBODY)
 
     def _lost(self, error: WorkerLost) -> WorkerLost:
-        """The loss of the process, with what became of it as far as can be told from here."""
+        """Return the loss of the process, with what became of it as far as can be told from here."""
         if self._way is None or self._way.reach is not None:
             return WorkerLost(f"the worker {self.worker}, process {self.pid} there, is not reached any more: "
                               f"{error.message}; see daemon.log there")
@@ -254,7 +256,7 @@ class Client:
                           f"see {self._way.directory.process_log}")
 
     def autopsy(self) -> Death:
-        """How the process ended that this connection led to: ``signal`` is 0 where it is not known.
+        """Return how the process ended that this connection led to: ``signal`` is 0 where it is not known.
 
         Raises
         ------
@@ -271,7 +273,7 @@ class Client:
             return _answer(connection, AdminReply)
 
     def fileno(self) -> int:
-        """The socket's descriptor, to wait for replies on; -1 once closed."""
+        """Return the socket's descriptor, to wait for replies on; -1 once closed."""
         return self._connection.socket.fileno()
 
     @property
@@ -417,12 +419,13 @@ def finish(hello: Hello, *, runtime_dir: str | None = None, reach: Reach | None 
 
 
 def autopsy(session: str, epoch: int, *, runtime_dir: str | None = None) -> Death:
-    """How a session's device process ended: ``signal`` is 0 where it is not known. Raises as :func:`administer`."""
+    """Return how a session's device process ended: ``signal`` is 0 where it is not known. Raises as :func:`administer`.
+    """
     return administer(Autopsy(session, epoch), runtime_dir=runtime_dir)
 
 
 def fate_of(death: Death) -> str:
-    """How a process ended, for people."""
+    """Return how a process ended, for people."""
     if death.alive:
         return "closed the connection"
     if death.failure is not None:

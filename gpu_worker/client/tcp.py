@@ -20,7 +20,7 @@ CONNECT_SECONDS = 5.0
 
 
 def visit(reach: Reach, hello: Hello, start_seconds: float) -> StreamConnection:
-    """A connection to a session's device process on another node, on which to greet within ``start_seconds``.
+    """Return a connection to a session's device process on another node, on which to greet within ``start_seconds``.
 
     Parameters
     ----------

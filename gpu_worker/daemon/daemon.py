@@ -189,7 +189,7 @@ class Daemon:
             connection.send(failure_of(error), of)
 
     def _greeting(self, connection: Connection) -> Hello:
-        """The connection's first message, from one of our user."""
+        """Return the connection's first message, from one of our user."""
         refused = ""
         try:
             failpoint("accepted")

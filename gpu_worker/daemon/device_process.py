@@ -181,11 +181,11 @@ class DeviceProcess:
                     return taken.clients
 
     def ended(self, seconds: float = 0.0) -> bool:
-        """Whether the process has ended, or does so within ``seconds``."""
+        """Return whether the process has ended, or does so within ``seconds``."""
         return has_ended(self.pidfd, seconds)
 
     def autopsy(self) -> Death:
-        """How the process ended, once it has."""
+        """Return how the process ended, once it has."""
         status = self._child.wait() if self._child is not None else 0
         died_of = -status if status < 0 else 0
         box = crash_record.read(self._directory.session_box(self.found.session), died_of)

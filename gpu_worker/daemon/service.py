@@ -104,7 +104,7 @@ def _leave_terminal(directory: RuntimeDirectory) -> None:
 
 
 def _acquire(directory: RuntimeDirectory) -> int | None:
-    """The lock of the only daemon, or ``None`` when a live one answers."""
+    """Return the lock of the only daemon, or ``None`` when a live one answers."""
     until = time.monotonic() + _LOCK_SECONDS
     while True:
         lock = os.open(directory.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -116,7 +116,7 @@ class SessionStateMachine:
     # -- events -------------------------------------------------------------------------------------------------------
 
     def greet(self, hello: Hello) -> list[Instruction]:
-        """A client greets; its first greeting makes the session.
+        """Take the greeting of a client, whose first one makes the session.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class SessionStateMachine:
             self._sessions[name].door = door
 
     def finish(self, hello: Hello) -> list[Instruction]:
-        """A driver says that its application is over. Raises as :meth:`greet` does."""
+        """End the session of a driver that says that its application is over. Raises as :meth:`greet` does."""
         check(hello)
         return [self._remove(self._authenticated(hello).name)] if hello.session in self._sessions else []
 
@@ -183,7 +183,7 @@ class SessionStateMachine:
             session.running = session.running and session.epoch != epoch
 
     def adopt(self, found: Registration) -> list[Instruction]:
-        """A process that an earlier daemon started is still there."""
+        """Take over a process that an earlier daemon started and that is still there."""
         self._last_epoch = max(self._last_epoch, found.epoch)
         session = self._add(SessionState(found.session, found.application, found.options, found.secret, found.epoch,
                                          True,
@@ -197,7 +197,7 @@ class SessionStateMachine:
         return [self._remove(name) for name in ended]
 
     def stop(self) -> list[Instruction]:
-        """The daemon stops: end all sessions."""
+        """End all sessions, as the daemon stops."""
         return [self._remove(session.name) for session in self]
 
     # -- questions ----------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ class SessionStateMachine:
         return self._empty_since
 
     def autopsy(self, name: str, epoch: int) -> Death:
-        """How a session's process of an epoch ended."""
+        """Return how a session's process of an epoch ended."""
         session = self._sessions.get(name)
         if session is None:
             return _UNKNOWN_DEATH
@@ -221,7 +221,7 @@ class SessionStateMachine:
         return session.deaths.get(epoch, _UNKNOWN_DEATH)
 
     def lease_text(self, session: SessionState) -> str:
-        """What keeps a session, for people."""
+        """Return what keeps a session, for people."""
         if session.lapsed is not None:
             return f"ends in {max(self._expiry(session) - self._clock(), 0):.0f} s"
         return "driver" if session.leased else "executors"
@@ -239,7 +239,7 @@ class SessionStateMachine:
     # -- helpers ------------------------------------------------------------------------------------------------------
 
     def knows(self, name: str, secret: bytes) -> bool:
-        """Whether there is a session of this name, and it has this secret."""
+        """Return whether there is a session of this name, and it has this secret."""
         session = self._sessions.get(name)
         return session is not None and hmac.compare_digest(session.secret, secret)
 
@@ -274,7 +274,7 @@ class SessionStateMachine:
         return [Watch(session.name, pid) for pid in new]
 
     def _started(self, session: SessionState) -> list[Instruction]:
-        """What starts a session's process, where it has none."""
+        """Return what starts a session's process, where it has none."""
         if session.running:
             return []
         session.epoch += 1

@@ -44,7 +44,7 @@ class SnapshotStore:
             held[part] = snapshot
 
     def get(self, session: str, part: Part) -> StoredSnapshot:
-        """A snapshot, with a descriptor that is the caller's to close.
+        """Return a snapshot, with a descriptor that is the caller's to close.
 
         Raises
         ------

@@ -178,7 +178,7 @@ class Supervisor:
                                 f"see {self._directory.process_log}")
 
     def _door(self, hello: Hello) -> Door | None:
-        """Where a session is reached over TCP, which is seen to if need be; None where that cannot be."""
+        """Return where a session is reached over TCP, which is seen to if need be; None where that cannot be."""
         with self._opening:
             with self._lock:
                 session = self._sessions.get(hello.session)
@@ -214,7 +214,7 @@ class Supervisor:
                         StoredSnapshot(descriptors[0], request.offset, request.nbytes), request.needed)
 
     def withdraw(self, request: Withdraw) -> StoredSnapshot:
-        """A session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and
+        """Return a session's snapshot, with a descriptor for the caller; raises as :meth:`deposit` and
         :meth:`SnapshotStore.get`.
         """
         self._check(request)
@@ -259,7 +259,7 @@ class Supervisor:
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def autopsy(self, session: str, epoch: int) -> Death:
-        """How a session's process of an epoch ended."""
+        """Return how a session's process of an epoch ended."""
         with self._lock:
             death, coming = self._sessions.autopsy(session, epoch), self._processes.get(session)
         if death.alive and coming is not None and coming.done() and coming.exception() is None:
@@ -270,7 +270,7 @@ class Supervisor:
             return self._sessions.autopsy(session, epoch)
 
     def status(self) -> tuple[SessionStatus, ...]:
-        """What is held by whom."""
+        """Return what is held by whom."""
         with self._lock:
             sessions = [(session, self._processes.get(session.name)) for session in self._sessions]
         return tuple(self._status(session, coming) for session, coming in sessions)
@@ -488,7 +488,7 @@ class Supervisor:
 
 
 def _report(process: DeviceProcess) -> tuple[int, Reported | None]:
-    """The number of a process's clients and what it holds, asked for as any client would."""
+    """Return the number of a process's clients and what it holds, asked for as any client would."""
     with system_call("a pair of sockets"):
         ours, theirs = socket.socketpair()
     with Connection(ours) as connection:

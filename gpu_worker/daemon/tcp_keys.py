@@ -22,7 +22,7 @@ _YEARS = datetime.timedelta(days=3650)
 
 
 def make_pair() -> KeyPair:
-    """A new key on the curve P-256, and a certificate that it has signed itself."""
+    """Return a new key on the curve P-256, and a certificate that it has signed itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "vispark")])
     now = datetime.datetime.now(datetime.UTC)

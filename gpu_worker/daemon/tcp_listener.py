@@ -147,7 +147,7 @@ class Doors:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, at another port where that one cannot be had."""
+    """Return a socket that listens, at another port where that one cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -161,7 +161,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _named(sock: socket.socket) -> str:
-    """The session that a stranger names in its line; nothing behind that is read."""
+    """Return the session that a stranger names in its line; nothing behind that is read."""
     sock.settimeout(ADMISSION_SECONDS)
     line, byte = bytearray(), b"."
     try:

@@ -55,13 +55,13 @@ class Buffer:
         return self._users
 
     def share(self) -> Buffer:
-        """The same buffer for one more user, who must close it too."""
+        """Return the same buffer for one more user, who must close it too."""
         with self.device.lock:
             self._users += 1
         return self
 
     def part(self, offset: int, nbytes: int) -> Buffer:
-        """Some of its bytes, to copy to; nobody's to close, and there for as long as this one."""
+        """Return some of its bytes, to copy to; nobody's to close, and there for as long as this one."""
         return Buffer(self.device, self.address + offset, nbytes)
 
     def close(self) -> None:
@@ -295,15 +295,17 @@ class Device(ABC):
 
     @abstractmethod
     def stream(self) -> Stream:
-        """A new stream."""
+        """Return a new stream."""
 
     def clock(self) -> Clock:
-        """What tells how long it works on streams with a :attr:`Stream.clock` of this one; for one thread at a time."""
+        """Return what tells how long it works on streams with a :attr:`Stream.clock` of this one; for one thread at a
+        time.
+        """
         return Clock()
 
     @abstractmethod
     def allocate(self, nbytes: int, *, stream: Stream) -> Buffer:
-        """Memory of ``nbytes`` bytes with undefined content, aligned to 256 bytes.
+        """Return memory of ``nbytes`` bytes with undefined content, aligned to 256 bytes.
 
         Raises
         ------
@@ -345,7 +347,7 @@ class Device(ABC):
 
     @abstractmethod
     def compiled(self, source: Source, name: str) -> CompiledKernel:
-        """What :meth:`compile` gives."""
+        """Return what :meth:`compile` gives."""
 
     def launch(self, kernel: CompiledKernel, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Given], *,
                shared: int = 0, stream: Stream) -> None:
@@ -370,21 +372,24 @@ class Device(ABC):
 
     @abstractmethod
     def packed(self, kernel: Any, arguments: Sequence[Given]) -> bytes:
-        """A kernel's parameters; raises as :meth:`launch` does."""
+        """Return a kernel's parameters; raises as :meth:`launch` does."""
 
     @abstractmethod
     def start(self, call: PackedLaunch, *, stream: Stream) -> None:
         """Enqueue a launch that was checked."""
 
     def side_by_side(self, kernel: Any, threads: int, shared: int) -> int:
-        """How many thread blocks of a kernel it works on at once, each of so many threads and bytes of shared memory.
+        """Return how many thread blocks of a kernel it works on at once, each of so many threads and bytes of shared
+        memory.
 
         0 where that is not known, or all numbers of them take as long.
         """
         return 0
 
     def recorded(self, entries: Sequence[Entry], *, stream: Stream) -> RecordedWork:
-        """What enqueues on a stream, as often as it is told, the work that was noted on a tape, all of that stream."""
+        """Return what enqueues on a stream, as often as it is told, the work that was noted on a tape, all of that
+        stream.
+        """
         return RecordedWork(entries)
 
     def mark(self, *, stream: Stream) -> int:
@@ -402,7 +407,7 @@ class Device(ABC):
         """As :meth:`wait`, for devices whose streams are not in order anyway."""
 
     def reaches(self, other: Device) -> bool:
-        """Whether this device's kernels may read and write another's memory."""
+        """Return whether this device's kernels may read and write another's memory."""
         return True
 
     @abstractmethod
@@ -424,7 +429,7 @@ class Device(ABC):
 
     @abstractmethod
     def memory(self) -> Memory:
-        """The device's memory figures."""
+        """Return the device's memory figures."""
 
     def pin(self, memory: np.ndarray) -> None:
         """Make copies to and from this host memory (uint8) as fast as the device can; optional."""

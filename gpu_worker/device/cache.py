@@ -62,7 +62,7 @@ class KernelCache:
         self._written = most // 16
 
     def get(self, *parts: str | bytes) -> bytes | None:
-        """What was made of these parts, or None where it is not here or damaged."""
+        """Return what was made of these parts, or None where it is not here or damaged."""
         try:
             data = self._path(parts).read_bytes()
         except OSError:
@@ -73,7 +73,8 @@ class KernelCache:
         return payload if hashlib.sha256(payload).digest() == checksum else None
 
     def file(self, *parts: str | bytes) -> Path | None:
-        """Where what was made of these parts lies, for a program that reads it; None where it is not here or damaged.
+        """Return where what was made of these parts lies, for a program that reads it; None where it is not here or
+        damaged.
 
         The checksum follows it there. It is compared once only, since such files are large.
         """

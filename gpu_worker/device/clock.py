@@ -32,7 +32,7 @@ class Clock:
         self._began = 0.0
 
     def of(self, stream: Any) -> AbstractContextManager[None]:
-        """What :attr:`~gpu_worker.device.base.Stream.clock` is where the stream's work is timed."""
+        """Return what :attr:`~gpu_worker.device.base.Stream.clock` is where the stream's work is timed."""
         return self
 
     def __enter__(self) -> None:
@@ -42,7 +42,9 @@ class Clock:
         self._spans.append((self._began, time.monotonic()))
 
     def busy(self) -> float:
-        """Seconds during which the device worked since this was asked last. All that it was given must be complete."""
+        """Return seconds during which the device worked since this was asked last. All that it was given must be
+        complete.
+        """
         found, self._spans = united(self._spans), []
         return found
 
@@ -51,7 +53,7 @@ class Clock:
 
 
 def united(spans: Iterable[tuple[float, float]]) -> float:
-    """How much time spans cover together, each from one moment to another.
+    """Return how much time spans cover together, each from one moment to another.
 
     Examples
     --------

@@ -37,7 +37,7 @@ class Limits:
     shared: int
 
     def of_kernel(self, threads: int, static_shared: int) -> Limits:
-        """The limits of one kernel, which may be narrower than its device's."""
+        """Return the limits of one kernel, which may be narrower than its device's."""
         return replace(self, threads=min(self.threads, threads), shared=self.shared - static_shared)
 
 
@@ -50,7 +50,8 @@ class Multiprocessor:
     threads: int
 
     def resident(self, threads: int, registers: int, shared: int) -> int:
-        """How many blocks of so many threads it has at once; a thread has ``registers``, a block ``shared`` bytes.
+        """Return how many blocks of so many threads it has at once; a thread has ``registers``, a block ``shared``
+        bytes.
 
         Examples
         --------
@@ -105,7 +106,7 @@ class Parameters:
         self._pack = struct.Struct(form).pack
 
     def pack(self, arguments: Sequence[Given]) -> bytes:
-        """The arguments as the kernel finds them: an address for a buffer, a NumPy scalar's bytes.
+        """Return the arguments as the kernel finds them: an address for a buffer, a NumPy scalar's bytes.
 
         Raises
         ------
@@ -145,7 +146,7 @@ def check_fits(nbytes: int, room: int) -> None:
 
 
 def ordinals(addresses: Sequence[str], visible: str | None, count: int) -> list[int]:
-    """The numbers, in this process, of the GPUs with Spark's addresses.
+    """Return the numbers, in this process, of the GPUs with Spark's addresses.
 
     An address that stands in CUDA_VISIBLE_DEVICES is its place there, since CUDA numbers the visible GPUs from 0; any
     other is a number already.

@@ -131,7 +131,7 @@ class ChunkedInput:
         self.seconds += time.monotonic() - started
 
     def release(self) -> list[Buffer]:
-        """The buffers of the blocks' fields, in order, now the caller's."""
+        """Return the buffers of the blocks' fields, in order, now the caller's."""
         buffers, self._buffers = self._buffers, []
         return buffers
 
@@ -144,7 +144,7 @@ class ChunkedInput:
 
 
 def device_of(plan: Plan, part: Input, streams: Streams) -> Device:
-    """The device of a partition that a plan brings."""
+    """Return the device of a partition that a plan brings."""
     if plan.grid is None:
         return streams.place(part.partition, plan.devices)
     return device_for(plan.grid, part.positions, streams.among(plan.devices))

@@ -218,7 +218,7 @@ class Execution:
 
     def _each(self, step: Step, items: Sequence[_Item],
               function: Callable[[Any, _Item], Partition]) -> list[Partition]:
-        """What a function gives for each of some partitions."""
+        """Return what a function gives for each of some partitions."""
         found = []
         for item in items:
             try:
@@ -234,7 +234,7 @@ class Execution:
         return error.at(vrdd=self.progress.vrdd, operation=label(step), **known)
 
     def _together(self, step: Step, values: Sequence[Partition], function: Callable) -> Any:
-        """What a function gives for some partitions together."""
+        """Return what a function gives for some partitions together."""
         try:
             return function(step, values)
         except VisparkError as error:
@@ -270,7 +270,7 @@ class Execution:
         raise PlanError(f"a plan starts with Put or Load, not with {type(step).__name__}")
 
     def _step(self, step: Step, values: list[Partition]) -> list[Partition]:
-        """The values after a step, which takes those before it."""
+        """Return the values after a step, which takes those before it."""
         if self.grid is not None:
             values = self._on_grid(self.grid, step, values)
         match step:
@@ -301,7 +301,7 @@ class Execution:
     # -- blocks of a grid ---------------------------------------------------------------------------------------------
 
     def _on_grid(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
-        """The values as a step takes them: windows of patches, with ghost cells around them, or contiguous."""
+        """Return the values as a step takes them: windows of patches, with ghost cells around them, or contiguous."""
         match step:
             case ToDeviceStep() | KeysStep() | ValuesStep() | WindowStep() | KeepStep(place="device"):
                 return values
@@ -316,7 +316,7 @@ class Execution:
         return self._with_arrays(values, self._together(step, values, lambda _, given: cut(given)))
 
     def _with_patches(self, grid: GridSteps, step: Step, values: list[Partition]) -> list[Partition]:
-        """The values as windows of patches that they are copied to; held so, where that was done before."""
+        """Return the values as windows of patches that they are copied to; held so, where that was done before."""
         as_loaded = [id(value) for value in values] == [id(value) for value in self.loaded]
         values = self._with_blocks(values, self._together(step, values, lambda _, given: grid.assembled(given)))
         if as_loaded and self.recording is None and self.request.world is None and self.names.keeps_patches(
@@ -402,14 +402,14 @@ class Execution:
                          device_of(self.plan.plan, part, self.streams), part.blocks, part.positions)
 
     def _in_payload(self, signatures: Sequence[Signature], start: int) -> Iterator[Block]:
-        """Blocks that lie in the payload, from ``start`` on."""
+        """Yield blocks that lie in the payload, from ``start`` on."""
         for signature in signatures:
             yield tuple([HeldArray(described, host=self._given(offset, field_bytes(described)))
                          for described, offset in field_offsets(signature, start)])
             start += block_bytes(signature)
 
     def _given(self, offset: int, nbytes: int) -> np.ndarray:
-        """Bytes of the payload; records without a byte come without one."""
+        """Return bytes of the payload; records without a byte come without one."""
         if not nbytes:
             return np.empty(0, np.uint8)
         if self.payload is None:
@@ -473,7 +473,7 @@ class Execution:
         return values
 
     def _replaced(self, step: ExecStep | MapFoldStep, values: Sequence[Partition], blocks: dict) -> list[Partition]:
-        """The partitions with the blocks that a launch over all of them made."""
+        """Return the partitions with the blocks that a launch over all of them made."""
         found = []
         for value in values:
             after = value.with_blocks([blocks[value.index, place] for place in range(len(value.blocks))])
@@ -535,7 +535,7 @@ class Execution:
         return True
 
     def _room(self, nbytes: int) -> Data:
-        """Memory for results that are fetched."""
+        """Return memory for results that are fetched."""
         if self.recording is None or nbytes > INLINE_BYTES:
             if self.recording is not None:
                 self.recording.refused = True       # each reply takes a memfd of its own with it
@@ -559,12 +559,12 @@ class Execution:
 
 
 def _room(nbytes: int) -> Data:
-    """Memory for results: of the reply itself where they are small."""
+    """Return memory for results: of the reply itself where they are small."""
     return Data(np.zeros(nbytes, np.uint8)) if nbytes <= INLINE_BYTES else Payload.create(nbytes)
 
 
 def _first(step: FetchStep, value: Partition) -> Partition:
-    """The first records of a partition, where no more are wanted and they have no keys."""
+    """Return the first records of a partition, where no more are wanted and they have no keys."""
     if step.limit < 0 or value.keys is not None:
         return value
     if step.over == "rows":

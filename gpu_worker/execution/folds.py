@@ -174,7 +174,7 @@ def join(step: FoldStep | FoldByKeyStep | MapFoldStep, partials: Sequence[Partit
 
 
 def _as_it_lies(partial: PartitionFold) -> FoldResult:
-    """What is complete as it was copied out."""
+    """Return what is complete as it was copied out."""
     (host, _), = partial.folder.results
     fields = tuple([FoldedArray(part.field, part.values, *guarded([part])) for part in partial.parts])
     offsets = [part.offset for part in partial.parts]
@@ -231,7 +231,8 @@ def _enqueue_by_key(step: FoldByKeyStep, block: Block, partial: PartitionFold) -
 
 def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folder: Folder, index: int,
                   count: int) -> PartitionFold:
-    """The partial result that the joined accumulators of a launch's ``partials`` are, once they are copied out."""
+    """Return the partial result that the joined accumulators of a launch's ``partials`` are, once they are copied out.
+    """
     found = PartitionFold(index, count, [], folder)
     named = {(each.field, each.guard): (each, one) for each, one in zip(launch.partials, left, strict=True)}
     for described in launch.outputs:
@@ -255,12 +256,13 @@ def results_of(launch: Launch) -> list[str]:
 
 
 def is_as_it_lies(partials: Sequence[PartitionFold]) -> bool:
-    """Whether what is copied out is the result already: :func:`join` tells the same each time, but for guards."""
+    """Return whether what is copied out is the result already: :func:`join` tells the same each time, but for guards.
+    """
     return len(partials) == 1 and all(part.offset >= 0 for part in partials[0].parts)
 
 
 def looked_at(partial: PartitionFold) -> list[np.ndarray]:
-    """What of a partial result is read on the host where the rest is the result as it lies."""
+    """Return what of a partial result is read on the host where the rest is the result as it lies."""
     return [*(partial.keys or ()), *[part.guards for part in partial.parts if part.guards is not None]]
 
 
@@ -277,7 +279,7 @@ def check_keys(step: FoldStep | FoldByKeyStep | MapFoldStep, partial: PartitionF
 
 
 def _how(folds: Sequence[FieldFold], described: Field) -> FieldFold:
-    """How a field is folded: as it is named, or as those are that are not."""
+    """Return how a field is folded: as it is named, or as those are that are not."""
     named = {each.field: each for each in folds}
     how = named.get(described.name) or named.get("")
     if how is None:
@@ -352,7 +354,7 @@ def _joined(parts: Sequence[FieldTotal]) -> FoldedArray:
 
 
 def guarded(parts: Sequence[FieldTotal]) -> tuple[float, bool]:
-    """How large an integer fold may have become on the way, and whether the data was in order."""
+    """Return how large an integer fold may have become on the way, and whether the data was in order."""
     how, magnitude = parts[0].how, 0.0
     if how.guard == "overflow":
         guards = parts[0].guards
@@ -365,7 +367,7 @@ def guarded(parts: Sequence[FieldTotal]) -> tuple[float, bool]:
 
 
 def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The sums that Twofolds stand for, added as fold.cu adds them."""
+    """Return the sums that Twofolds stand for, added as fold.cu adds them."""
     total, lost = parts[0][:, 0], parts[0][:, 1]
     for part in parts[1:]:
         added = total + part[:, 0]
@@ -450,13 +452,13 @@ class Folder:
     # -- what works leave ---------------------------------------------------------------------------------------------
 
     def accumulators(self, partial: messages.Accumulators, works: int) -> Buffer:
-        """Memory for what some works leave."""
+        """Return memory for what some works leave."""
         if partial.accumulator not in _ACCUMULATORS or partial.operator not in OPERATORS:
             raise PlanError(f"no fold {partial.operator!r} in {partial.accumulator!r} on the device")
         return self._allocate(works * partial.width, partial.accumulator)
 
     def result(self, partials: Sequence[messages.Accumulators], dtypes: Sequence[str]) -> tuple[list[int], list[Left]]:
-        """Where the joined accumulators are to be on the device, and on the host, copied out in one piece.
+        """Return where the joined accumulators are to be on the device, and on the host, copied out in one piece.
 
         Those with a dtype become elements of it.
         """
@@ -537,7 +539,7 @@ class Folder:
 
 
 def _element_bytes(dtype: str) -> int:
-    """The bytes of an element that an accumulator becomes; of a complex number those of a part."""
+    """Return the bytes of an element that an accumulator becomes; of a complex number those of a part."""
     given = np.dtype(dtype)
     return given.itemsize // 2 if given.kind == "c" else given.itemsize
 
@@ -557,7 +559,7 @@ def _grid(size: int) -> tuple[int]:
 
 
 def _lanes(groups: int, columns: int, size: int) -> tuple[int, int, bool]:
-    """A block's threads side by side and above each other, and whether their groups fit shared memory."""
+    """Return a block's threads side by side and above each other, and whether their groups fit shared memory."""
     across = _across(columns)
     high = _THREADS // across
     while high > 1 and across * high * groups * size > _SHARED_BYTES:

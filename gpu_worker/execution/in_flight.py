@@ -84,7 +84,7 @@ class InFlightQueue:
     # -- beginning ----------------------------------------------------------------------------------------------------
 
     def stream(self, device: Device, number: int) -> Stream:
-        """A stream of the line."""
+        """Return a stream of the line."""
         if (device, number) not in self._streams:
             self._streams[device, number] = device.stream()
         return self._streams[device, number]
@@ -100,7 +100,7 @@ class InFlightQueue:
             yield
 
     def _nth(self, place: int) -> Submission | None:
-        """A flight by its place, where there are so many."""
+        """Return a flight by its place, where there are so many."""
         with self._lock:
             return self._flights[place] if len(self._flights) >= -place else None
 
@@ -132,7 +132,7 @@ class InFlightQueue:
                                               partial(self._late, first))
 
     def _late(self, flight: Submission) -> Place | None:
-        """Where a plan's kernels are at its deadline, if it is not complete."""
+        """Return where a plan's kernels are at its deadline, if it is not complete."""
         self.settle()
         return None if flight.done else flight.place
 
@@ -173,6 +173,6 @@ class InFlightQueue:
             self.wait(last)
 
     def suspect(self) -> Submission | None:
-        """The plan that the devices were working on when a kernel failed, if it was one of these."""
+        """Return the plan that the devices were working on when a kernel failed, if it was one of these."""
         with self._lock:
             return next((flight for flight in self._flights if not flight.has_passed), None)

@@ -46,7 +46,7 @@ class Entry:
     launch: Launch
 
     def array(self, argument: In | Out) -> HeldArray:
-        """The array that an argument stands for."""
+        """Return the array that an argument stands for."""
         arrays = self.inputs if isinstance(argument, In) else self.results
         if argument.field not in arrays:
             raise LaunchError(f"the block has no field {argument.field!r}; it has {', '.join(map(repr, arrays))}")
@@ -97,7 +97,7 @@ class Launches:
     # -- raw kernels --------------------------------------------------------------------------------------------------
 
     def is_raw(self, step: ExecStep, value: Partition) -> bool:
-        """Whether a step launches a kernel of its own on each block of a partition."""
+        """Return whether a step launches a kernel of its own on each block of a partition."""
         return all(not self.plan.launch(step, variant).tile for variant in value.variants)
 
     def raw(self, step: ExecStep, value: Partition) -> list[Block]:
@@ -179,7 +179,7 @@ class Launches:
 
     def _groups(self, step: ExecStep | MapFoldStep, values: Iterable[Partition],
                 results: bool = True) -> list[tuple[Device, list[Entry]]]:
-        """The blocks that share a launch."""
+        """Return the blocks that share a launch."""
         groups: dict[tuple, list[Entry]] = {}
         for value in values:
             stream = self.streams.main(value.device)
@@ -223,7 +223,7 @@ class Launches:
         return dealt
 
     def _prepare(self, launch: Launch, given: Sequence[Given], device: Device, stream: Stream) -> list[Buffer]:
-        """What a launch needs made of its arguments first."""
+        """Return what a launch needs made of its arguments first."""
         first = launch.preparation
         if first is None:
             return []
@@ -277,7 +277,7 @@ class Launches:
         return device.compile(self.source(launch.module), kernel_name or launch.kernel)
 
     def source(self, index: int) -> Source:
-        """The source of one of the plan's modules."""
+        """Return the source of one of the plan's modules."""
         if index not in self._sources:
             module = self.plan.plan.modules[index]
             constants = tuple((name, self.arguments.fixed(slot)) for name, slot in zip(
@@ -302,7 +302,7 @@ class Launches:
 
 
 def _after(launch: Launch, inputs: Mapping[str, HeldArray], results: Mapping[str, HeldArray]) -> Block:
-    """A block after a launch that left these results."""
+    """Return a block after a launch that left these results."""
     made = dict(results)
     if launch.merge:
         made = {name: made.pop(name) if name in made else array.share() for name, array in inputs.items()} | made

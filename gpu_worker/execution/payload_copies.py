@@ -77,7 +77,9 @@ class Passages:
         return place
 
     def placed(self, place: np.ndarray | None) -> int:
-        """How many bytes of the result lie in the payload, once the copy is made; those looked at are in ``host``."""
+        """Return how many bytes of the result lie in the payload, once the copy is made; those looked at are in
+        ``host``.
+        """
         found = self.result
         if found is None or place is None or place is found.host:
             return 0

@@ -87,11 +87,11 @@ class DecodedPlan:
         self._alike: dict[tuple[int, Launch], int] = {}
 
     def launch(self, step: Step, variant: int) -> Launch:
-        """What a step launches on blocks of a variant."""
+        """Return what a step launches on blocks of a variant."""
         return self.plan.variants[variant].launches[self.positions[id(step)]]
 
     def group(self, step: ExecStep | MapFoldStep, variant: int) -> int:
-        """A number that those variants share whose blocks a step's kernel may run over in one launch."""
+        """Return a number that those variants share whose blocks a step's kernel may run over in one launch."""
         key = id(step), variant
         if key not in self._groups:
             launch = self.launch(step, variant)
@@ -102,7 +102,7 @@ class DecodedPlan:
 
 
 def label(step: Step) -> str:
-    """What errors call a step."""
+    """Return what errors call a step."""
     match step:
         case ExecStep() | FoldInsideStep() | MapFoldStep() | ExchangeStep() | StencilStep() | IterateStep():
             return step.label
@@ -132,7 +132,7 @@ class DecodedPlans:
         self._lock = threading.Lock()
 
     def get(self, key: bytes, encoded: bytes) -> DecodedPlan:
-        """The plan of a digest, which ``encoded`` brings unless it is empty.
+        """Return the plan of a digest, which ``encoded`` brings unless it is empty.
 
         Raises
         ------
@@ -258,12 +258,12 @@ class DecodedPlans:
 
 
 def _is_one_loop(steps: Sequence[Step]) -> bool:
-    """Whether a plan is a loop whose result is kept, and nothing else."""
+    """Return whether a plan is a loop whose result is kept, and nothing else."""
     kinds = [type(step) for step in steps if not isinstance(step, ToDeviceStep)]
     return kinds[:2] == [LoadStep, IterateStep] and len(kinds) > len((LoadStep,
                                                                       IterateStep)) and set(kinds[2:]) == {KeepStep}
 
 
 def _once(steps: Sequence[Step]) -> bool:
-    """Whether a plan is not likely to come again: one that brings records."""
+    """Return whether a plan is not likely to come again: one that brings records."""
     return not steps or isinstance(steps[0], PutStep) or not isinstance(steps[0], LoadStep)

@@ -124,7 +124,7 @@ class Recording:
     # -- while the plan runs ------------------------------------------------------------------------------------------
 
     def host(self, nbytes: int, device: Device) -> np.ndarray:
-        """Host memory that stays where it is, and is fast to copy from and to."""
+        """Return host memory that stays where it is, and is fast to copy from and to."""
         with system_call(f"{nbytes:,} bytes of memory"):
             memory = mmap.mmap(-1, max(nbytes, 1))
         array = np.frombuffer(memory, np.uint8)[:nbytes]
@@ -133,7 +133,7 @@ class Recording:
         return array
 
     def stage(self, slot: int, data: np.ndarray, device: Device) -> np.ndarray:
-        """Host memory with an array argument, from which it is copied at every pass."""
+        """Return host memory with an array argument, from which it is copied at every pass."""
         if slot not in self._staged:
             self._staged[slot] = self.host(data.nbytes, device)
             self._staged[slot][:] = data
@@ -144,7 +144,7 @@ class Recording:
         self._fixed[slot] = data
 
     def given(self, place: int, nbytes: int, device: Device) -> Buffer | None:
-        """The buffer for the plan's allocation of this number, of the room or lent, shared with the caller."""
+        """Return the buffer for the plan's allocation of this number, of the room or lent, shared with the caller."""
         buffer = next((room.buffers[place] for room in self.rooms if place in room.buffers), self._lent.get(place))
         return buffer.share() if buffer and buffer.nbytes == nbytes and buffer.device is device else None
 
@@ -176,7 +176,7 @@ class Recording:
 
     def _vessel(self, name: str, partitions: Sequence[Partition],
                 alike: Callable[[BoundBuffers], BoundBuffers]) -> BoundBuffers:
-        """What is kept, held from now on."""
+        """Return what is kept, held from now on."""
         vessel = BoundBuffers(name, partitions, (*self.rooms, *(self.source.rooms if self.source else ())))
         vessel.hold()
         known = alike(vessel)
@@ -185,7 +185,7 @@ class Recording:
         return known
 
     def _roomy(self) -> list[Buffer]:
-        """What the rooms are."""
+        """Return what the rooms are."""
         return [buffer for room in self.rooms for buffer in room.buffers.values()]
 
     @property
@@ -226,17 +226,18 @@ class Recording:
     # -- at every further pass ----------------------------------------------------------------------------------------
 
     def holds(self, names: Registry) -> bool:
-        """Whether what it reads is what it read when it was made."""
+        """Return whether what it reads is what it read when it was made."""
         return names.version(self._reads) == self.version
 
     def is_of(self, world: JoinedWorld | None, agreed: tuple[bytes, ...]) -> bool:
-        """Whether the other nodes, if there are any, do their part of the same now."""
+        """Return whether the other nodes, if there are any, do their part of the same now."""
         if self.joint is None or world is None:
             return self.joint is None and world is None
         return self.joint.world is world and self.joint.holds(agreed)
 
     def fits(self, request: Run, arguments: SlotValues, names: Registry) -> bool:
-        """Whether the plan can be done so with these values, while nothing else does; then :meth:`run` must follow, or
+        """Return whether the plan can be done so with these values, while nothing else does; then :meth:`run` must
+        follow, or
         :meth:`begin` where it keeps something.
         """
         if self.has_filled or _shapes(request.values) != self._shapes:
@@ -342,7 +343,7 @@ class Recording:
                 device.synchronize(stream=stream)
 
     def _depart(self, request: Run, place: Place, names: Registry) -> Submission:
-        """The flight of a pass, which holds on to what it works on."""
+        """Return the flight of a pass, which holds on to what it works on."""
         marks = [(device, stream, device.mark(stream=stream)) for device, stream in self._streams]
         for buffer, ghosts in self._after.items():
             buffer.ghosts = ghosts
@@ -391,7 +392,8 @@ class Recording:
 
 
 def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Payload | None, bytes, int]:
-    """What goes beside a reply, what goes in it, and how much was put into the request's payload, which has its pages
+    """Return what goes beside a reply, what goes in it, and how much was put into the request's payload, which has its
+    pages
     there and is mapped on both sides.
     """
     if data is None or isinstance(data, Payload):
@@ -407,7 +409,7 @@ def parted(data: Data | None, request: Run, payload: Payload | None) -> tuple[Pa
 
 
 def _shapes(values: Sequence[ArgumentValue]) -> list[tuple]:
-    """What values must have in common for a recording to do for both."""
+    """Return what values must have in common for a recording to do for both."""
     return [(value.dtype, value.shape) for value in values]
 
 
@@ -440,14 +442,14 @@ class Recordings:
         self._seen: dict[int, None] = {}
 
     def joint(self, version: int, world: JoinedWorld) -> RecordedExchange | None:
-        """What a pass on content of a version does together with the other nodes of a world, if one is known."""
+        """Return what a pass on content of a version does together with the other nodes of a world, if one is known."""
         with self.lock:
             return next((each.joint for each in self._known.values()
                          if each.version == version and each.joint and each.joint.world is world), None)
 
     def find(self, request: Run, arguments: SlotValues, names: Registry, source: int, world: JoinedWorld | None = None,
              agreed: tuple[bytes, ...] = ()) -> Recording | None:
-        """The recording that a request can be done with, in a ``world`` whose ranks have ``agreed`` on it; it is
+        """Return the recording that a request can be done with, in a ``world`` whose ranks have ``agreed`` on it; it is
         locked, and its names are borrowed.
         """
         if not self._known:
@@ -484,12 +486,13 @@ class Recordings:
         return not self._known
 
     def has(self, version: int) -> bool:
-        """Whether one reads content of a version."""
+        """Return whether one reads content of a version."""
         with self.lock:
             return any(each.version == version for each in self._known.values())
 
     def wanted(self, version: int) -> bool:
-        """Whether a plan that is about to run on content of a version is likely to come again: it has come before, or
+        """Return whether a plan that is about to run on content of a version is likely to come again: it has come
+        before, or
         is a loop.
         """
         with self.lock:
@@ -505,23 +508,23 @@ class Recordings:
             return False
 
     def room(self) -> BufferSet | None:
-        """A room to write to, held; None where a new one is needed."""
+        """Return a room to write to, held; None where a new one is needed."""
         with self.lock:
             return next((room for room in self.rooms if room.take()), None)
 
     def free(self) -> list[BufferSet]:
-        """All rooms that may be written to, held."""
+        """Return all rooms that may be written to, held."""
         with self.lock:
             return [room for room in self.rooms if room.take()]
 
     def lent(self) -> dict[int, Buffer]:
-        """What the recordings work in, by the number of the allocation, shared with the caller."""
+        """Return what the recordings work in, by the number of the allocation, shared with the caller."""
         with self.lock:
             found = next((each.workspace for each in self._known.values() if each.workspace), {})
             return {place: buffer.share() for place, buffer in found.items()}
 
     def alike(self, vessel: BoundBuffers) -> BoundBuffers:
-        """The vessel that lies where another one does, if a recording has one; else that one."""
+        """Return the vessel that lies where another one does, if a recording has one; else that one."""
         with self.lock:
             return next((each for recording in self._known.values() for each in recording.ends
                          if each.place == vessel.place), vessel)
@@ -540,7 +543,8 @@ class Recordings:
             return [self._known.pop(number) for number in gone]
 
     def in_use(self, names: Registry) -> bool:
-        """Whether something is bound that lies in a room, or in what a recording would go on from: for a loop also what
+        """Return whether something is bound that lies in a room, or in what a recording would go on from: for a loop
+        also what
         never lay in a room, from which it may begin with other values.
         """
         with self.lock:
@@ -549,7 +553,7 @@ class Recordings:
                 for each in self._known.values())
 
     def reads(self, rooms: Set[BufferSet]) -> bool:
-        """Whether one reads what lies in some rooms, as it will again when that is written anew."""
+        """Return whether one reads what lies in some rooms, as it will again when that is written anew."""
         with self.lock:
             return any(room in rooms for each in self._known.values() if each.source for room in each.source.rooms)
 

@@ -119,7 +119,7 @@ class LoopReplay(Recording):
         return Ran(request.number, (), None, False, Times(time.monotonic() - started, 0.0), b"", (ended,))
 
     def _gone(self) -> tuple[Iterated | None, LoopState]:
-        """How the loop ended, and in which state."""
+        """Return how the loop ended, and in which state."""
         start = self.path.start
         try:
             return self.path.course.run(start, _begun, self._wait)
@@ -131,7 +131,7 @@ class LoopReplay(Recording):
             device.synchronize(stream=stream)
 
     def _ending(self, state: LoopState, alike: Callable[[BoundBuffers], BoundBuffers]) -> dict[int, BoundBuffers]:
-        """What is kept where the loop ends in a state."""
+        """Return what is kept where the loop ends in a state."""
         end = self.path.end
         if state is end:
             return self.vessels
@@ -165,7 +165,7 @@ class LoopReplay(Recording):
 
 
 def _ghosts(buffers: Iterable[Buffer]) -> dict[Buffer, tuple | None]:
-    """How those ghost cells are filled that are."""
+    """Return how those ghost cells are filled that are."""
     return {buffer: buffer.ghosts for buffer in buffers if buffer.ghosts is not None}
 
 

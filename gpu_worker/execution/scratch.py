@@ -32,14 +32,14 @@ class Scratch:
         self._reading: list[np.ndarray] = []
 
     def allocate(self, nbytes: int, device: Device, stream: Stream) -> Buffer:
-        """A buffer for work on a stream."""
+        """Return a buffer for work on a stream."""
         given = self._recording.given(len(self._gave), nbytes, device) if self._recording else None
         buffer = given or self._allocate(nbytes, device, stream)
         self._gave.append(buffer)
         return buffer
 
     def numbered(self) -> dict[int, Buffer]:
-        """The buffers that allocations gave, by the number of the last that gave each."""
+        """Return the buffers that allocations gave, by the number of the last that gave each."""
         numbers = {buffer: number for number, buffer in enumerate(self._gave)}
         return {number: buffer for buffer, number in numbers.items()}
 
@@ -54,7 +54,7 @@ class Scratch:
         return buffer
 
     def host(self, nbytes: int, device: Device) -> np.ndarray:
-        """Host memory (uint8) for results of the plan."""
+        """Return host memory (uint8) for results of the plan."""
         return np.empty(nbytes, np.uint8) if self._recording is None else self._recording.host(nbytes, device)
 
     def recycle(self, buffer: Buffer, stream: Stream) -> None:
@@ -65,7 +65,7 @@ class Scratch:
             buffer.close()
 
     def upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
-        """A buffer with an array's bytes, for :meth:`forget` to take back."""
+        """Return a buffer with an array's bytes, for :meth:`forget` to take back."""
         buffer = self._allocate(array.nbytes, device, stream)
         self.write(buffer, array, device, stream)
         return buffer
@@ -115,7 +115,7 @@ class Arguments:
         self._buffers: dict[tuple[int, Stream], Buffer] = {}
 
     def data(self, slot: int) -> np.ndarray:
-        """A value as uint8."""
+        """Return a value as uint8."""
         value = self._value(slot)
         nbytes = value_bytes(value)
         if value.data:
@@ -127,14 +127,14 @@ class Arguments:
         return self.payload.view(value.offset, nbytes)
 
     def fixed(self, slot: int) -> bytes:
-        """A value that a kernel is compiled with."""
+        """Return a value that a kernel is compiled with."""
         data = self.data(slot).tobytes()
         if self._recording is not None:
             self._recording.fix(slot, data)
         return data
 
     def number(self, slot: int) -> np.generic:
-        """A value that is passed by value."""
+        """Return a value that is passed by value."""
         data, value = self.data(slot), self._value(slot)
         dtype = dtype_of(value.dtype, is_argument=True)
         if value.shape or data.nbytes != dtype.itemsize:
@@ -142,7 +142,7 @@ class Arguments:
         return data.view(dtype)[0]
 
     def buffer(self, slot: int, device: Device, stream: Stream) -> Buffer:
-        """An array argument on a device: a copy for each stream, so that none waits for another."""
+        """Return an array argument on a device: a copy for each stream, so that none waits for another."""
         if (slot, stream) not in self._buffers:
             data, recording = self.data(slot), self._recording
             buffer = device.allocate(data.nbytes, stream=stream)

@@ -45,7 +45,7 @@ class StreamPool:
             self._idle[device].append(stream)
 
     def among(self, addresses: Sequence[str]) -> Sequence[Device]:
-        """The devices at the GPU addresses that Spark assigned; all, where it assigned none.
+        """Return the devices at the GPU addresses that Spark assigned; all, where it assigned none.
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Streams:
         self._forked: dict[Device, set[Stream]] = defaultdict(set)
 
     def place(self, partition: int, addresses: Sequence[str]) -> Device:
-        """The device for a new partition; the same for equal arguments."""
+        """Return the device for a new partition; the same for equal arguments."""
         devices = self.among(addresses)
         return devices[partition % len(devices)]
 
@@ -103,14 +103,14 @@ class Streams:
         return self._pool.among(addresses)
 
     def main(self, device: Device) -> Stream:
-        """A device's own stream, behind all that was given to its lanes."""
+        """Return a device's own stream, behind all that was given to its lanes."""
         main = self._stream(device, MAIN)
         for lane in self._forked.pop(device, ()):
             device.wait(lane, stream=main)
         return main
 
     def lane(self, device: Device, partition: int) -> Stream:
-        """The stream for work on a single partition."""
+        """Return the stream for work on a single partition."""
         main = self._stream(device, MAIN)
         if self._count < 2:
             return main
@@ -121,17 +121,18 @@ class Streams:
         return lane
 
     def beside(self, device: Device) -> Stream:
-        """A stream for copies beside a device's own work, in no order with it but for what is waited for."""
+        """Return a stream for copies beside a device's own work, in no order with it but for what is waited for."""
         return self._stream(device, BESIDE)
 
     def rim(self, device: Device, number: int) -> Stream:
-        """A stream for what waits for others' copies while the device's own one goes on, in no order with it but for
+        """Return a stream for what waits for others' copies while the device's own one goes on, in no order with it but
+        for
         what is waited for.
         """
         return self._stream(device, RIMS[number % len(RIMS)])
 
     def before(self, device: Device, stream: Stream) -> list[Stream]:
-        """The streams all of whose work so far is behind a stream's next: what they freed may be used there."""
+        """Return the streams all of whose work so far is behind a stream's next: what they freed may be used there."""
         main = self._stream(device, MAIN)
         if stream is main:
             return [main, *(lane for (owner, number), lane in self._taken.items() if owner is device and number >= 0)]
@@ -152,7 +153,8 @@ class Streams:
             device.synchronize(stream=stream)
 
     def busy(self) -> float:
-        """Seconds for which the device worked that worked longest since this was asked last, where that is timed; all
+        """Return seconds for which the device worked that worked longest since this was asked last, where that is
+        timed; all
         work must be complete.
         """
         return max([clock.busy() for clock in (self._clocks or {}).values()], default=0.0)
@@ -207,14 +209,14 @@ class Streams:
             self._tape.extend(entries)
 
     def recorded(self, tape: Sequence[Entry]) -> list[RecordedWork]:
-        """What does again what was noted on a tape: apart for each stream, unless one waits for another."""
+        """Return what does again what was noted on a tape: apart for each stream, unless one waits for another."""
         if any(isinstance(entry, Wait | Act) for _, entry in tape):
             return [RecordedWork(tape)]
         return [device.recorded([entry for entry in tape if entry[0] is stream], stream=stream)
                 for (device, _), stream in self._taken.items() if any(each is stream for each, _ in tape)]
 
     def keep(self) -> list[tuple[Device, Stream]]:
-        """The streams that were used, now the caller's to give back."""
+        """Return the streams that were used, now the caller's to give back."""
         taken = [(device, stream) for (device, _), stream in self._taken.items()]
         self._taken.clear()
         for _, stream in taken:

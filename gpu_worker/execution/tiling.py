@@ -53,7 +53,7 @@ def _dealt(rows: tuple[int, ...], tile: int, most: int) -> np.ndarray:
 
 
 def _share(tiles: np.ndarray, most: int) -> int:
-    """The fewest tiles that a work can have where there are at most so many works, or one a block."""
+    """Return the fewest tiles that a work can have where there are at most so many works, or one a block."""
     most = max(most, int(np.count_nonzero(tiles)))
     low, high = 1, max(1, int(tiles.max(initial=1)))
     while low < high:
@@ -66,7 +66,7 @@ def _share(tiles: np.ndarray, most: int) -> int:
 
 
 def starts(works: np.ndarray, entries: int) -> np.ndarray:
-    """Where each block's works begin, and behind the last where they end; int64, one more than there are blocks.
+    """Return where each block's works begin, and behind the last where they end; int64, one more than there are blocks.
 
     >>> starts(deal([4, 0, 3], 2), 3).tolist()
     [0, 2, 2, 4]

@@ -50,7 +50,7 @@ class Stopwatch:
         self._last, self._compiled = now, compiled
 
     def times(self, *, profiled: bool, copied_before: float = 0.0) -> Times:
-        """What it all came to; ``copied_before`` are seconds for which data was copied in before it started."""
+        """Return what it all came to; ``copied_before`` are seconds for which data was copied in before it started."""
         total, compiled = time.monotonic() - self._started, self.compiled
         if not profiled:
             return Times(total, compiled)

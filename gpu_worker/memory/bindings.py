@@ -115,7 +115,7 @@ class Bindings(Generic[C]):
                          "its process was started anew in between")
 
     def lookup(self, vrdd: int, partition: int) -> C:
-        """The content of a name, shared with the caller.
+        """Return the content of a name, shared with the caller.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class Bindings(Generic[C]):
         return content.share()
 
     def version(self, vrdd: int) -> int:
-        """A number that differs whenever something else is held of a VRDD; 0 for nothing."""
+        """Return a number that differs whenever something else is held of a VRDD; 0 for nothing."""
         return self._versions.get(vrdd, 0)
 
     def borrow(self, versions: Mapping[int, int]) -> bool:
@@ -184,7 +184,7 @@ class Bindings(Generic[C]):
         self._part(vrdd, list(gone.values()))
 
     def vessel(self, vrdd: int) -> Binding[C] | None:
-        """What a VRDD is held in, where that is one."""
+        """Return what a VRDD is held in, where that is one."""
         return self._vessels.get(vrdd)
 
     def _unpack(self, vrdd: int) -> None:
@@ -212,13 +212,13 @@ class Bindings(Generic[C]):
         self._drop(vrdd, [index for index in self._held.get(vrdd, {}) if index not in keep])
 
     def held(self, vrdd: int, partitions: Iterable[int] = ()) -> list[C]:
-        """The content of a VRDD in the order of its partitions, all of it when none are named; not shared."""
+        """Return the content of a VRDD in the order of its partitions, all of it when none are named; not shared."""
         bound = self._held.get(vrdd, {})
         wanted = sorted(bound) if not partitions else [index for index in partitions if index in bound]
         return [bound[index] for index in wanted]
 
     def vrdds(self) -> Iterator[int]:
-        """The numbers of the VRDDs that something is held of."""
+        """Return the numbers of the VRDDs that something is held of."""
         return iter(list(self._held))
 
     def _drop(self, vrdd: int, partitions: list[int]) -> None:

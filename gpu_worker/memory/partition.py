@@ -45,19 +45,19 @@ class HeldArray:
         return field_bytes(self.field)
 
     def share(self) -> HeldArray:
-        """The same array for one more block, which must close it too."""
+        """Return the same array for one more block, which must close it too."""
         with _lock:
             self._users += 1
         return self
 
     def only(self, place: str) -> HeldArray:
-        """A new array with this one's copy at ``place`` ("host" or "device") alone."""
+        """Return a new array with this one's copy at ``place`` ("host" or "device") alone."""
         if place == "host":
             return HeldArray(self.field, host=self.host)
         return HeldArray(self.field, buffer=self.buffer.share() if self.buffer else None, window=self.window)
 
     def first(self, rows: int) -> HeldArray:
-        """This use of the array, for its first ``rows`` rows alone. Raises PlanError where it has no rows."""
+        """Return this use of the array, for its first ``rows`` rows alone. Raises PlanError where it has no rows."""
         if not self.field.shape:
             raise PlanError(f"the field {self.field.name!r} is one number, which has no rows to be fetched")
         if rows >= self.field.shape[0]:
@@ -82,7 +82,7 @@ Block = tuple[HeldArray, ...]
 
 
 def signature_of(block: Block) -> Signature:
-    """What a block looks like."""
+    """Return what a block looks like."""
     return Signature(tuple(array.field for array in block))
 
 
@@ -135,26 +135,28 @@ class Partition:
         return sum(array.nbytes for array in self.arrays) + (0 if self.keys is None else self.keys.nbytes)
 
     def host_bytes(self) -> int:
-        """Bytes held in host memory."""
+        """Return bytes held in host memory."""
         return sum(array.nbytes for array in self.arrays if array.host is not None) + (
             0 if self.keys is None else self.keys.nbytes)
 
     def share(self) -> Partition:
-        """The same content for one more holder, who must close it too."""
+        """Return the same content for one more holder, who must close it too."""
         return self.replacing({})
 
     def with_blocks(self, blocks: Sequence[Block]) -> Partition:
-        """A partition like this one with other blocks, which are now its own to close."""
+        """Return a partition like this one with other blocks, which are now its own to close."""
         return Partition(self.index, self.count, self.keys, self.layout, blocks, self.device, self.variants,
                          self.positions)
 
     def replacing(self, arrays: Mapping[int, HeldArray]) -> Partition:
-        """A partition like this one with some arrays, given by identity, exchanged for others; it shares the rest."""
+        """Return a partition like this one with some arrays, given by identity, exchanged for others; it shares the
+        rest.
+        """
         return self.with_blocks([tuple(arrays[id(array)] if id(array) in arrays else array.share() for array in block)
                                  for block in self.blocks])
 
     def kept_at(self, place: str, layout: bytes, count: int) -> Partition:
-        """A partition with the copy at ``place`` ("host" or "device") alone, to be held on to."""
+        """Return a partition with the copy at ``place`` ("host" or "device") alone, to be held on to."""
         blocks = [tuple(array.only(place) for array in block) for block in self.blocks]
         keys = None if self.keys is None else self.keys.copy()
         return Partition(self.index, count, keys, layout, blocks, self.device, positions=self.positions)

@@ -34,7 +34,7 @@ class Registry:
         self._state.admit(epoch)
 
     def called(self, vrdd: int) -> str:
-        """A VRDD's number and, where it has one, its name."""
+        """Return a VRDD's number and, where it has one, its name."""
         return f"{vrdd} {self._state.names.get(vrdd, '')}".strip()
 
     def lookup(self, vrdd: int, partition: int) -> Partition:
@@ -53,12 +53,12 @@ class Registry:
         return found if isinstance(found, BoundBuffers) else None
 
     def lies_in_patches(self, vrdd: int) -> bool:
-        """Whether the blocks of a grid are windows of patches already, and not as they came."""
+        """Return whether the blocks of a grid are windows of patches already, and not as they came."""
         with self._lock:
             return all(array.window is not None for content in self._state.held(vrdd) for array in content.arrays)
 
     def keeps_patches(self, vrdd: int, count: int) -> bool:
-        """Whether a plan that makes patches of so many partitions is to :meth:`replace` what is held by them.
+        """Return whether a plan that makes patches of so many partitions is to :meth:`replace` what is held by them.
 
         The second one is that makes them of all of it, where it is on devices alone.
         """
@@ -72,7 +72,7 @@ class Registry:
             return known == version
 
     def has_tried_patches(self, vrdd: int) -> bool:
-        """Whether :meth:`keeps_patches` has said so, and what is held is not replaced."""
+        """Return whether :meth:`keeps_patches` has said so, and what is held is not replaced."""
         return self._copied.get(vrdd, 0) == -self.version(vrdd) < 0
 
     def replace(self, vrdd: int, version: int, blocks: Mapping[int, Sequence[Block]]) -> bool:
@@ -102,7 +102,7 @@ class Registry:
             self.lookup(vrdd, partition).close()
 
     def share(self, vrdd: int) -> list[Partition]:
-        """All that is held of a VRDD, shared with the caller."""
+        """Return all that is held of a VRDD, shared with the caller."""
         self.complete(vrdd)
         with self._lock:
             return [content.share() for content in self._state.held(vrdd)]
@@ -120,7 +120,7 @@ class Registry:
             self._state.bind_all(vrdd, vessel)
 
     def is_coming(self, vrdd: int) -> bool:
-        """Whether what is bound is not complete yet."""
+        """Return whether what is bound is not complete yet."""
         return vrdd in self._coming
 
     def complete(self, vrdd: int) -> None:
@@ -152,7 +152,7 @@ class Registry:
             self._state.release(list(self._state.vrdds()))
 
     def describe(self, vrdd: int, partitions: Iterable[int]) -> tuple[tuple[Signature, ...], tuple[Held, ...]]:
-        """What is held of a VRDD, in all partitions when none are named, and the signatures of its blocks."""
+        """Return what is held of a VRDD, in all partitions when none are named, and the signatures of its blocks."""
         signatures: dict[Signature, int] = {}
         self.complete(vrdd)
         with self._lock:
@@ -165,7 +165,7 @@ class Registry:
         return tuple(signatures), held
 
     def report(self) -> tuple[tuple[HeldVrdd, ...], int]:
-        """A line for each VRDD, and the bytes of host memory that all of them take."""
+        """Return a line for each VRDD, and the bytes of host memory that all of them take."""
         with self._lock:
             held = {vrdd: self._state.held(vrdd) for vrdd in self._state.vrdds()}
             lines = tuple(_line(vrdd, self._state.names[vrdd], partitions) for vrdd, partitions in held.items())

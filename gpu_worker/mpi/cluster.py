@@ -95,11 +95,11 @@ class Cluster:
             raise OptionError("daemons that reach each other over TCP need a key: --key FILE, equal on all nodes")
 
     def told(self) -> bytes:
-        """What it was told of the nodes, for a daemon that takes its place."""
+        """Return what it was told of the nodes, for a daemon that takes its place."""
         return encode(Told(self._others, self._listen, str(self._key_file or "")), Told)
 
     def or_as(self, text: bytes) -> Cluster:
-        """The same; where it was told nothing, as another was that is gone and has left ``text``."""
+        """Return the same; where it was told nothing, as another was that is gone and has left ``text``."""
         if self._others or self._listen or not text:
             return self
         told = decode(text, Told)
@@ -254,7 +254,7 @@ class Cluster:
 
 
 def _address(where: str) -> tuple[str, int] | None:
-    """Host and port; nothing for a directory."""
+    """Return host and port; nothing for a directory."""
     if "/" in where:
         return None
     host, _, port = where.rpartition(":")

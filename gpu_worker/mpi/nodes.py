@@ -39,7 +39,7 @@ _DROPPED = ("plm_ssh_agent", "plm_rsh_agent", "ess_base_jobid")
 
 
 def world_socket(directory: RuntimeDirectory, key: bytes) -> Path:
-    """Where a device process waits for its rank of the world with this key."""
+    """Return where a device process waits for its rank of the world with this key."""
     return directory.sessions / f"{key.hex()[:16]}.world"
 
 
@@ -80,12 +80,13 @@ def mpirun(directory: RuntimeDirectory, key: bytes, workers: Sequence[str]) -> s
 
 
 def refused(key: str, node: str, error: VisparkError) -> str:
-    """The line by which a launch agent says why it cannot reach a node of a world, given in hexadecimal digits."""
+    """Return the line by which a launch agent says why it cannot reach a node of a world, given in hexadecimal digits.
+    """
     return _lead(key, type(error)) + f"node {node}: {error}".replace("\n", "; ")
 
 
 def refusals(directory: RuntimeDirectory, key: bytes, of: type[VisparkError]) -> str:
-    """What the launch agents of a world said to this node's log, of a kind of error; empty where nothing was."""
+    """Return what the launch agents of a world said to this node's log, of a kind of error; empty where nothing was."""
     lines = log.tail(directory.process_log, _LINES).splitlines()
     leads = tuple(_lead(key.hex(), kind) for kind in BY_NAME.values() if issubclass(kind, of))
     return "; ".join("node " + line.partition(": node ")[2] for line in lines if line.startswith(leads))
@@ -96,7 +97,7 @@ def _lead(key: str, kind: type[VisparkError]) -> str:
 
 
 def worker_of(node: str, variables: Mapping[str, str]) -> str:
-    """The worker that mpirun calls by a node's name."""
+    """Return the worker that mpirun calls by a node's name."""
     match = _NODE.fullmatch(node)
     workers = variables.get(WORKERS, "").split("\n")
     if not match or int(match[1]) >= len(workers):
@@ -105,7 +106,7 @@ def worker_of(node: str, variables: Mapping[str, str]) -> str:
 
 
 def arguments_of_prted(words: Sequence[str]) -> tuple[str, ...]:
-    """The arguments for prted in a command line that mpirun made for a shell.
+    """Return the arguments for prted in a command line that mpirun made for a shell.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def arguments_of_prted(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def checked(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The arguments, if they are such as prted may be given; those that would make it run commands are left out.
+    """Return the arguments, if they are such as prted may be given; those that would make it run commands are left out.
 
     Raises
     ------

@@ -57,7 +57,7 @@ class Rank:
         return None
 
     def _gathered(self, data: bytes) -> Iterator[bytes]:
-        """What each rank says; by messages, as it is little, and not pickled as mpi4py would."""
+        """Yield what each rank says; by messages, as it is little, and not pickled as mpi4py would."""
         world, status = self._world, MPI.Status()
         others = [rank for rank in range(world.size) if rank != world.rank]
         sends = [world.Isend([data, MPI.BYTE], peer, _SAID) for peer in others]
@@ -72,7 +72,7 @@ class Rank:
         MPI.Request.Waitall(sends)
 
     def _staged(self, stage: StagedExchange, memory: Payload) -> tuple[Payload, list[Any], int]:
-        """The memory, requests that are started again and again, and the bytes that go out each time."""
+        """Return the memory, requests that are started again and again, and the bytes that go out each time."""
         requests = [self._world.Recv_init([memory.view(part.offset, part.nbytes), MPI.BYTE], part.peer, part.tag)
                     for part in stage.receives]
         requests += [self._world.Send_init([memory.view(part.offset, part.nbytes), MPI.BYTE], part.peer, part.tag)

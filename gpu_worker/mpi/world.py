@@ -69,7 +69,7 @@ class RecordedExchange:
     stages: tuple[Staged, ...]
 
     def holds(self, agreed: tuple[bytes, ...]) -> bool:
-        """Whether the same can be done, where all say this now."""
+        """Return whether the same can be done, where all say this now."""
         return agreed == self.agreed and self.world.has(self.stages)
 
 
@@ -111,17 +111,17 @@ class JoinedWorld:
         self._agreed = ()
 
     def agree(self, said: bytes) -> tuple[bytes, ...]:
-        """What all ranks say of their parts of the present plan; they are asked once in a plan."""
+        """Return what all ranks say of their parts of the present plan; they are asked once in a plan."""
         if not self._agreed:
             self._agreed = self.gather(said)
         return self._agreed
 
     def joint(self, said: bytes) -> RecordedExchange:
-        """What the present plan has done together with the other nodes."""
+        """Return what the present plan has done together with the other nodes."""
         return RecordedExchange(self, said, self._agreed, tuple(self._used))
 
     def has(self, stages: Sequence[Staged]) -> bool:
-        """Whether what was staged still is; it counts as used now."""
+        """Return whether what was staged still is; it counts as used now."""
         known = {staged: key for key, staged in self._stages.items()}
         if any(staged not in known for staged in stages):
             return False
@@ -130,7 +130,7 @@ class JoinedWorld:
         return True
 
     def gather(self, data: bytes) -> tuple[bytes, ...]:
-        """What each rank says here.
+        """Return what each rank says here.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class JoinedWorld:
 
     def stage(self, sends: Sequence[SharedRange], receives: Sequence[SharedRange], nbytes: int,
               device: Device) -> Staged:
-        """Memory of so many bytes, and what is moved each time; the same for equal arguments."""
+        """Return memory of so many bytes, and what is moved each time; the same for equal arguments."""
         key = tuple(sends), tuple(receives), nbytes
         if key not in self._stages:
             self._numbers += 1
@@ -165,7 +165,7 @@ class JoinedWorld:
         return self._thread.submit(self._go, staged, ready)
 
     def result(self, future: Future) -> Any:
-        """What became of something."""
+        """Return what became of something."""
         try:
             return future.result(max(self._deadline - time.monotonic(), 0) + 1)
         except FutureTimeout:
@@ -203,7 +203,7 @@ class JoinedWorld:
                          detail=ended.traceback)
 
     def _lost(self, error: VisparkError) -> WorldLost:
-        """What became of the rank, which may have said it."""
+        """Return what became of the rank, which may have said it."""
         with suppress(VisparkError, OSError):
             self._connection.socket.settimeout(_LAST_WORDS_SECONDS)
             answer, _ = self._connection.receive(Answer)

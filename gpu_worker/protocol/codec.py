@@ -50,7 +50,7 @@ class _Mismatch(Exception):
         self.message = message
 
     def within(self, step: str) -> _Mismatch:
-        """The same, seen from one step further out."""
+        """Return the same, seen from one step further out."""
         self.path = step + self.path
         return self
 
@@ -78,7 +78,7 @@ def decode(data: bytes | bytearray | memoryview, of: object) -> typing.Any:
 
 
 def leading(data: bytes | bytearray | memoryview, *types: type) -> tuple[typing.Any, ...]:
-    """The first fields of a record, whatever follows them, where they are of these types; else nothing.
+    """Return the first fields of a record, whatever follows them, where they are of these types; else nothing.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _raw(data: bytes | bytearray | memoryview) -> typing.Any:
 
 @functools.cache
 def _codec(of: object) -> tuple[Pack, Unpack]:
-    """The packing and the unpacking function of an annotation."""
+    """Return the packing and the unpacking function of an annotation."""
     if of in _NUMBERS:
         return _plain(of)
     if dataclasses.is_dataclass(of):
@@ -155,7 +155,7 @@ def _record(of) -> tuple[Pack, Unpack]:
 
 
 def _written(of: type, names: list[str], plain: list[int], rest: list, careful: Unpack) -> tuple[Pack, Unpack]:
-    """The same two functions, written out for the fields of one class, as :mod:`dataclasses` writes its methods.
+    """Return the same two functions, written out for the fields of one class, as :mod:`dataclasses` writes its methods.
 
     They take two thirds of what loops over the fields do, and a plan that comes again is four messages' work. What is
     not right is left to the ``careful`` one, which says where.

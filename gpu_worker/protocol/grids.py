@@ -138,7 +138,7 @@ class World:
 
 
 def place_name(machine: str, runtime_dir: str) -> str:
-    """The name of the worker in a runtime directory of the machine of that name."""
+    """Return the name of the worker in a runtime directory of the machine of that name."""
     return f"{machine}:{runtime_dir}"
 
 

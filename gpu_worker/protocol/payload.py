@@ -42,22 +42,22 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def aligned(offset: int) -> int:
-    """The next offset at which a field may start."""
+    """Return the next offset at which a field may start."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def field_bytes(field: Field) -> int:
-    """The bytes of a field's elements."""
+    """Return the bytes of a field's elements."""
     return math.prod(field.shape) * np.dtype(field.dtype).itemsize
 
 
 def block_bytes(signature: Signature) -> int:
-    """The bytes of a block in a payload, from its first field's start to behind its last field's padding."""
+    """Return the bytes of a block in a payload, from its first field's start to behind its last field's padding."""
     return sum(aligned(field_bytes(field)) for field in signature.fields)
 
 
 def field_offsets(signature: Signature, start: int) -> Iterator[tuple[Field, int]]:
-    """Each field with its offset, for a block that starts at ``start`` (a multiple of :data:`ALIGNMENT`)."""
+    """Yield each field with its offset, for a block that starts at ``start`` (a multiple of :data:`ALIGNMENT`)."""
     for field in signature.fields:
         yield field, start
         start += aligned(field_bytes(field))
@@ -84,7 +84,7 @@ class Data:
         self.size = array.nbytes
 
     def view(self, offset: int, length: int) -> np.ndarray:
-        """``length`` bytes from ``offset``, as a view.
+        """Return ``length`` bytes from ``offset``, as a view.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Data:
         self.view(offset, array.nbytes).view(array.dtype).reshape(array.shape)[...] = array
 
     def field(self, field: Field, offset: int) -> np.ndarray:
-        """A field at ``offset``, as a view of its dtype and shape. Raises as :meth:`view` does."""
+        """Return a field at ``offset``, as a view of its dtype and shape. Raises as :meth:`view` does."""
         dtype, shape = np.dtype(field.dtype), field.shape
         nbytes = math.prod(shape) * dtype.itemsize
         if offset < 0 or offset + nbytes > self.size:
@@ -134,7 +134,7 @@ class Payload(Data):
 
     @classmethod
     def create(cls, size: int) -> Payload:
-        """A new payload of ``size`` zero bytes, sealed.
+        """Return a new payload of ``size`` zero bytes, sealed.
 
         Raises
         ------
@@ -226,7 +226,7 @@ class Payload(Data):
         return identity(self.descriptor)
 
     def release(self) -> int:
-        """The descriptor, now the caller's to close."""
+        """Return the descriptor, now the caller's to close."""
         descriptor, self.descriptor = self.descriptor, -1
         return descriptor
 
@@ -258,13 +258,13 @@ def _sealed_size(descriptor: int) -> int:
 
 
 def identity(descriptor: int) -> tuple[int, int, int]:
-    """What descriptors of one memfd have in common."""
+    """Return what descriptors of one memfd have in common."""
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino, found.st_size
 
 
 def results(data: bytes, descriptors: Sequence[int]) -> Data:
-    """What a plan's reply brought, in itself or in a memfd; writable, without the worker seeing it."""
+    """Return what a plan's reply brought, in itself or in a memfd; writable, without the worker seeing it."""
     if descriptors:
         return Payload.receive(descriptors[0], mmap.ACCESS_COPY)
     return Data(np.frombuffer(bytearray(data), np.uint8))

@@ -369,11 +369,11 @@ class Plan:
 
 
 def sealed(plan: Plan) -> tuple[bytes, bytes]:
-    """A plan's digest, and the plan encoded."""
+    """Return a plan's digest, and the plan encoded."""
     encoded = encode(plan, Plan)
     return digest(encoded), encoded
 
 
 def digest(encoded: bytes) -> bytes:
-    """What an encoded plan is known by."""
+    """Return what an encoded plan is known by."""
     return hashlib.blake2b(encoded, digest_size=DIGEST_BYTES).digest()

@@ -40,7 +40,9 @@ class BufferLease:
         self._is_spoiled = False
 
     def take(self) -> bool:
-        """Whether a request may bring it: one at a time, as results are written to it; :meth:`end` must follow then."""
+        """Return whether a request may bring it: one at a time, as results are written to it; :meth:`end` must follow
+        then.
+        """
         return not self._is_spoiled and self._lock.acquire(blocking=False)
 
     def end(self) -> None:
@@ -87,7 +89,7 @@ class BufferPool(Protocol):
     """What has memories that a worker has mapped."""
 
     def lend(self, size: int) -> BufferLease | None:
-        """Memory of at least so many bytes, if there is some that nobody uses."""
+        """Return memory of at least so many bytes, if there is some that nobody uses."""
 
 
 class _Lenders(threading.local):
@@ -109,7 +111,8 @@ os.register_at_fork(after_in_child=lambda: prefer(None))
 
 
 def captured(array: np.ndarray | np.generic) -> bytes | Shared:
-    """An array's bytes at this moment, in C order: in memory of the lender that the thread prefers, where they are too
+    """Return an array's bytes at this moment, in C order: in memory of the lender that the thread prefers, where they
+    are too
     many for a message.
     """
     nbytes = array.nbytes

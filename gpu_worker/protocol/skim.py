@@ -133,7 +133,7 @@ class Skimmed:
 
 @functools.cache
 def _shape(of: typing.Any) -> tuple[int, typing.Any]:
-    """How a message of an annotation is built; what is no array is left to whoever builds it."""
+    """Return how a message of an annotation is built; what is no array is left to whoever builds it."""
     if dataclasses.is_dataclass(of):
         hints = typing.get_type_hints(of)
         return _RECORD, tuple(_shape(hints[field.name]) for field in dataclasses.fields(of))

@@ -39,7 +39,7 @@ _LENGTHS = struct.Struct("!IQ")
 
 
 def max_payload() -> int:
-    """The most bytes of a payload that are taken of a peer: half of this machine's memory."""
+    """Return the most bytes of a payload that are taken of a peer: half of this machine's memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
@@ -195,7 +195,7 @@ def shake_hands(sock: ssl.SSLSocket, until: float) -> None:
 
 
 def _left(until: float) -> float:
-    """The seconds until a time.
+    """Return the seconds until a time.
 
     Raises
     ------

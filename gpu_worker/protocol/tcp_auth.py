@@ -30,12 +30,12 @@ TLS = ssl.TLSVersion.TLSv1_3
 
 
 def nonce() -> bytes:
-    """A challenge that nobody has seen."""
+    """Return a challenge that nobody has seen."""
     return secrets.token_bytes(NONCE_BYTES)
 
 
 def proof(secret: bytes, side: str, session: str, nonces: bytes, certificate: bytes) -> bytes:
-    """The proof of a side, "client" or "worker".
+    """Return the proof of a side, "client" or "worker".
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ ADVICE = "install the same vispark on both, and end the worker with 'gpu-worker 
 
 
 def greeting(body: bytes | bytearray) -> Hello:
-    """A greeting; of one of another version, only its version and role are read.
+    """Return a greeting; of one of another version, only its version and role are read.
 
     Raises
     ------
@@ -28,12 +28,12 @@ def greeting(body: bytes | bytearray) -> Hello:
 
 
 def asking(role: str, version: int = VERSION) -> Hello:
-    """A greeting that names no session."""
+    """Return a greeting that names no session."""
     return Hello(version, role, "", b"", "", 0, SessionOptions("", 0, 0.0, "", ""))
 
 
 def answer(body: bytes | bytearray, of: object) -> object:
-    """An answer of the union ``of``.
+    """Return an answer of the union ``of``.
 
     Raises
     ------
@@ -55,12 +55,12 @@ def answer(body: bytes | bytearray, of: object) -> object:
 
 
 def other_version(version: int) -> ProtocolError:
-    """The refusal of a client of another version."""
+    """Return the refusal of a client of another version."""
     return ProtocolError(f"the client speaks version {version} of the protocol and this worker {VERSION}; {ADVICE}")
 
 
 def _refusal(body: bytes | bytearray) -> Failure | None:
-    """A failure that came as a member of another union, from a daemon that could not tell what was wanted."""
+    """Return a failure that came as a member of another union, from a daemon that could not tell what was wanted."""
     for union in (Greeting, AdminReply):
         try:
             found = decode(body, union)
@@ -72,7 +72,7 @@ def _refusal(body: bytes | bytearray) -> Failure | None:
 
 
 def _told(error: VisparkError) -> VisparkError:
-    """The same, with this side's version where it says nothing of it and may be about that."""
+    """Return the same, with this side's version where it says nothing of it and may be about that."""
     if not isinstance(error, ProtocolError) or f"version {VERSION}" in error.message:
         return error
     return ProtocolError(f"{error.message}; this client speaks version {VERSION} of the protocol; {ADVICE}",

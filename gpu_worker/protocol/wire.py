@@ -256,7 +256,7 @@ def _patiently(call: Callable[[], _Given]) -> _Given:
 
 
 def encoded(message: object, of: object) -> bytes:
-    """A message of the type or union ``of`` as bytes, which are within the cap.
+    """Return a message of the type or union ``of`` as bytes, which are within the cap.
 
     Raises
     ------
@@ -271,7 +271,7 @@ def encoded(message: object, of: object) -> bytes:
 
 
 def _processors_are_free() -> bool:
-    """Whether this process may use up time in order to be quick.
+    """Return whether this process may use up time in order to be quick.
 
     What counts is who wants a processor at this moment: means over minutes tell of work that is long over.
     """
@@ -284,7 +284,7 @@ def _processors_are_free() -> bool:
 
 
 def _running() -> int:
-    """How many threads run on this machine, or wait for a processor; very many where that cannot be known."""
+    """Return how many threads run on this machine, or wait for a processor; very many where that cannot be known."""
     try:
         with open("/proc/loadavg", "rb", buffering=0) as load:
             return int(load.read(128).split()[3].partition(b"/")[0])
@@ -298,7 +298,7 @@ def close_all(descriptors: Sequence[int]) -> None:
 
 
 def failure_of(error: VisparkError, number: int = 0) -> Failure:
-    """The message that carries an error to the other side."""
+    """Return the message that carries an error to the other side."""
     place = error.place
     kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in BY_NAME), VisparkError.__name__)
     return Failure(number, kind, error.message[:4096], place.vrdd, place.partition, place.operation,
@@ -306,6 +306,6 @@ def failure_of(error: VisparkError, number: int = 0) -> Failure:
 
 
 def error_of(failure: Failure) -> VisparkError:
-    """The error that a message carries."""
+    """Return the error that a message carries."""
     return BY_NAME.get(failure.kind, VisparkError)(
         failure.message, Place(failure.vrdd, failure.partition, failure.operation, failure.device), failure.detail)

@@ -127,7 +127,7 @@ class Service:
         self._watcher.wake()
 
     def _patience(self) -> float | None:
-        """Seconds until nobody needs this process any more; ``None`` while somebody does."""
+        """Return seconds until nobody needs this process any more; ``None`` while somebody does."""
         with self._lock:
             if self._controlled or self._clients or self._anchors:
                 self._lapsed = None

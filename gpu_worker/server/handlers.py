@@ -120,7 +120,7 @@ class SessionWorker:
                                                 Restore: self._restore, Abandon: self._abandon, Meet: self._meet}
 
     def payloads(self) -> Payloads:
-        """What a connection keeps of its requests' payloads; to be closed with it."""
+        """Return what a connection keeps of its requests' payloads; to be closed with it."""
         return Payloads(self._pool.devices[0])
 
     def handle(self, request: Request, descriptors: list[int], payloads: Payloads | None = None) -> Answer:
@@ -180,7 +180,7 @@ class SessionWorker:
             return self._run(request, payloads, *descriptors)
 
     def finish(self, flight: Submission) -> Answer:
-        """The answer to a request that was begun. Raises as :meth:`begin` does."""
+        """Return the answer to a request that was begun. Raises as :meth:`begin` does."""
         try:
             self._line.finish(flight)
         except KernelFault as fault:
@@ -190,7 +190,7 @@ class SessionWorker:
         return self._told(replace(flight.reply, times=Times(total, 0.0))), []
 
     def is_done(self, flight: Submission) -> bool:
-        """Whether a request that was begun can be answered at once."""
+        """Return whether a request that was begun can be answered at once."""
         self._line.settle()
         return flight.done
 
@@ -225,7 +225,7 @@ class SessionWorker:
         os._exit(POISONED)
 
     def report(self, number: int = 0) -> Reported:
-        """What is held, and how much memory it takes."""
+        """Return what is held, and how much memory it takes."""
         lines, host_bytes = self._names.report()
         figures = [(device.name, device.memory()) for device in self._pool.devices]
         memory = tuple(DeviceMemory(name, figure.used, figure.total) for name, figure in figures)
@@ -296,12 +296,13 @@ class SessionWorker:
         self._snapshots.begin(save)
 
     def _told(self, reply: Ran) -> Ran:
-        """A reply that says which snapshots are complete."""
+        """Return a reply that says which snapshots are complete."""
         return replace(reply, saved=self._snapshots.saved) if self._snapshots.saved else reply
 
     def _again(self, request: Run, plan: DecodedPlan,
                payload: Payload | None) -> tuple[Ran, Payload | None] | Submission | None:
-        """The answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled."""
+        """Return the answer to a plan that was recorded; None where it was not, or holds no more, or is to be profiled.
+        """
         if request.profile or not 0 <= plan.source < len(request.vrdds):
             return None
         arguments = Arguments(request.values, payload)
@@ -340,7 +341,7 @@ class SessionWorker:
         return self._anew(replace(request, seconds=request.seconds - (time.monotonic() - started)), plan, payload)
 
     def _agreed(self, request: Run, plan: DecodedPlan) -> tuple[JoinedWorld | None, tuple[bytes, ...]] | None:
-        """The world of a plan, and what its ranks say of it; nothing where the plan was not noted in that world.
+        """Return the world of a plan, and what its ranks say of it; nothing where the plan was not noted in that world.
 
         One rank may do again what another one does anew: both ask the others once, and then exchange the same cells.
         """
@@ -366,7 +367,7 @@ class SessionWorker:
             return answer
 
     def _recording(self, request: Run, plan: DecodedPlan) -> Recording:
-        """Where to note how a plan runs."""
+        """Return where to note how a plan runs."""
         if plan.branches:
             return LoopReplay(request, plan.source, self._names, plan.recordings.free())
         room = plan.recordings.room()
@@ -388,7 +389,7 @@ class SessionWorker:
                 self._keep(request, plan, recording)
 
     def _may_record(self, request: Run, plan: DecodedPlan) -> bool:
-        """Whether to note how a plan runs, as it is likely to come again."""
+        """Return whether to note how a plan runs, as it is likely to come again."""
         if request.profile or not plan.may_be_recorded or plan.source >= len(request.vrdds):
             return False
         if request.world is not None and (plan.branches or not plan.keeps):
@@ -399,12 +400,12 @@ class SessionWorker:
             and plan.recordings.wanted(self._names.version(source)) and (plan.keeps or self._plans.has_room)
 
     def _has_tried_patches(self, request: Run, plan: DecodedPlan) -> bool:
-        """Whether a plan may have wanted memory to leave patches in place of what it read, as it does once."""
+        """Return whether a plan may have wanted memory to leave patches in place of what it read, as it does once."""
         return request.world is None and 0 <= plan.source < len(request.vrdds) and \
             self._names.has_tried_patches(request.vrdds[plan.source])
 
     def _joined(self, request: Run, plan: DecodedPlan) -> JoinedWorld | None:
-        """The MPI world that a plan wants, which is joined if need be."""
+        """Return the MPI world that a plan wants, which is joined if need be."""
         wanted, first = request.world, plan.plan.steps[0] if plan.plan.steps else None
         if wanted is not None and not self._grids.is_joined(wanted) and isinstance(first, LoadStep):
             # A process that lacks the data need not come, and the others need not wait until it did.

@@ -39,7 +39,7 @@ class Payloads:
         self._intake: ChunkedInput | None = None
 
     def receive(self, descriptor: int, number: int = 0) -> Payload:
-        """The memory of a descriptor, mapped, and pinned where it is large; :meth:`done` must follow.
+        """Return the memory of a descriptor, mapped, and pinned where it is large; :meth:`done` must follow.
 
         It may come again under its ``number``, unless that is 0.
 
@@ -62,7 +62,7 @@ class Payloads:
         return payload
 
     def find(self, number: int) -> Payload | None:
-        """The memory that came under a number before, if it is still here; :meth:`done` must follow then."""
+        """Return the memory that came under a number before, if it is still here; :meth:`done` must follow then."""
         return self._again(number) if number in self._kept else None
 
     def _again(self, name: Hashable) -> Payload:
@@ -137,7 +137,7 @@ class Payloads:
         self._intake.take(piece)
 
     def blocks(self, request: Run) -> ChunkedInput | None:
-        """The blocks that a plan starts from, where they came in pieces, all copied; others go.
+        """Return the blocks that a plan starts from, where they came in pieces, all copied; others go.
 
         Raises
         ------

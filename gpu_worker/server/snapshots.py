@@ -293,7 +293,7 @@ class ProcessSnapshots:
                 copy.memory.close()
 
     def _described(self, partitions: Sequence[Partition]) -> tuple[SnapshotDescription, list[Buffer], int]:
-        """What to copy to where, and the bytes of it all."""
+        """Return what to copy to where, and the bytes of it all."""
         places: dict[int, int] = {}
         buffers: list[Buffer] = []
         saved: list[SavedBuffer] = []
@@ -394,7 +394,7 @@ class ProcessSnapshots:
 
     @contextmanager
     def _copy_of(self, source: int, owner: str) -> Iterator[Kept]:
-        """Another node's part of a snapshot, which the daemon has."""
+        """Yield another node's part of a snapshot, which the daemon has."""
         failpoint("copy-restoring")
         reply, descriptors = exchange_descriptors(Withdraw(self.session, self.secret, source, owner))
         with Payload.receive(descriptors[0]) as memory:
@@ -402,7 +402,7 @@ class ProcessSnapshots:
 
     @contextmanager
     def _found(self, source: int) -> Iterator[Kept]:
-        """A complete snapshot: ours, or the daemon's, which is ours too from then on."""
+        """Yield a complete snapshot: ours, or the daemon's, which is ours too from then on."""
         with self._lock:
             kept = self._memory.get(source)
             if kept is not None and kept.is_complete:

@@ -86,7 +86,7 @@ def _terminated(directory: RuntimeDirectory, timeout: float) -> bool:
 
 
 def open_connection(directory: RuntimeDirectory, start: bool, log_level: str, timeout: float) -> Connection:
-    """A connection to the daemon, whose user is checked."""
+    """Return a connection to the daemon, whose user is checked."""
     path = directory.socket
     if start:
         directory.ensure()
@@ -104,7 +104,7 @@ def open_connection(directory: RuntimeDirectory, start: bool, log_level: str, ti
 
 
 def _connected(path: os.PathLike[str], timeout: float) -> socket.socket | None:
-    """A socket connected to the daemon; ``None`` where nobody listens."""
+    """Return a socket connected to the daemon; ``None`` where nobody listens."""
     with system_call("a socket to the worker"):
         sock = socket.socket(socket.AF_UNIX)
     try:

@@ -65,7 +65,7 @@ def report_address() -> int:
 
 
 def current_slot() -> int:
-    """The address of the calling thread's slot; 0 outside of :meth:`BlackBox.running`."""
+    """Return the address of the calling thread's slot; 0 outside of :meth:`BlackBox.running`."""
     return getattr(_thread, "slot", 0)
 
 
@@ -165,7 +165,7 @@ class BlackBox:
                         self._end_process(slot)
 
     def _is_late(self, slot: int, deadline: float, late: Callable[[], Place | None] | None) -> bool:
-        """Whether a kernel runs past its deadline; where it is, is noted then."""
+        """Return whether a kernel runs past its deadline; where it is, is noted then."""
         if late is not None:
             place = late()
             if place is None:

@@ -31,7 +31,7 @@ class Greeters:
             self._since[sock] = time.monotonic()
 
     def remove(self, sock: socket.socket) -> str:
-        """The connection has greeted or is about to be closed; why it was refused, or ``""``."""
+        """Note that the connection greeted or is about to be closed; return why it was refused, or ``""``."""
         with self._lock:
             self._since.pop(sock, None)
             return self._refused.pop(sock, "")

@@ -52,7 +52,9 @@ def start_from_client(directory: RuntimeDirectory, log_level: str) -> None:
 
 
 def environment(directory: RuntimeDirectory) -> dict[str, str]:
-    """The environment of a process that must find this package, wherever it was imported from, and ``directory``."""
+    """Return the environment of a process that must find this package, wherever it was imported from, and
+    ``directory``.
+    """
     path = [str(Path(__file__).absolute().parents[2])]
     path += [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     return os.environ | {VARIABLE: str(directory.path), "PYTHONPATH": os.pathsep.join(dict.fromkeys(path))}

@@ -34,7 +34,7 @@ def _install(handler: logging.Handler, level: str, who: str) -> None:
 
 
 def checked_level(level: str) -> str:
-    """``level``, if it is one.
+    """Return ``level``, if it is one.
 
     Raises
     ------
@@ -47,14 +47,14 @@ def checked_level(level: str) -> str:
 
 
 def open_for_output(path: Path) -> int:
-    """A descriptor for what a process prints, at the end of ``path``; a large file is set aside first."""
+    """Return a descriptor for what a process prints, at the end of ``path``; a large file is set aside first."""
     if path.exists() and path.stat().st_size > MAX_BYTES:
         path.replace(path.with_name(path.name + ".1"))
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 def tail(path: Path, lines: int) -> str:
-    """The last lines of a log; empty where there is none."""
+    """Return the last lines of a log; empty where there is none."""
     try:
         with path.open(errors="replace") as file:
             return "".join(deque(file, lines))

@@ -28,7 +28,7 @@ _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def locate(explicit: str | os.PathLike[str] | None = None) -> RuntimeDirectory:
-    """The runtime directory by the rule above, not made or checked yet."""
+    """Return the runtime directory by the rule above, not made or checked yet."""
     if explicit:
         return RuntimeDirectory(Path(explicit).absolute())
     if os.environ.get(VARIABLE):
@@ -43,7 +43,8 @@ def locate(explicit: str | os.PathLike[str] | None = None) -> RuntimeDirectory:
 
 @cache
 def machine() -> str:
-    """A name for what this process sees as its machine: its present boot, and the mount namespace of the process.
+    """Return a name for what this process sees as its machine: its present boot, and the mount namespace of the
+    process.
 
     In another one, as of another container on the same host, the same path leads to other files, and so to another
     daemon.
@@ -85,15 +86,15 @@ class RuntimeDirectory:
         return self.path / "sessions"
 
     def session_socket(self, session: str) -> Path:
-        """The socket on which a session's device process takes connections from the daemon."""
+        """Return the socket on which a session's device process takes connections from the daemon."""
         return _short_enough(self.sessions / f"{checked_session(session)}.sock")
 
     def session_box(self, session: str) -> Path:
-        """A session's black box."""
+        """Return a session's black box."""
         return self.sessions / f"{checked_session(session)}.box"
 
     def found_sessions(self) -> list[str]:
-        """The sessions of which there are files."""
+        """Return the sessions of which there are files."""
         names = {path.stem for path in self.sessions.iterdir() if path.suffix in (".sock", ".box")}
         return sorted(filter(_SESSION.fullmatch, names))
 
@@ -150,7 +151,7 @@ class RuntimeDirectory:
 
 
 def checked_session(session: str) -> str:
-    """``session``, if it may name files.
+    """Return ``session``, if it may name files.
 
     Raises
     ------

@@ -28,12 +28,12 @@ def check_peer(sock: socket.socket, who: str) -> None:
 
 
 def peer_process(sock: socket.socket) -> int:
-    """The process at the other end, or that listened there; 0 where it is not to be seen from here."""
+    """Return the process at the other end, or that listened there; 0 where it is not to be seen from here."""
     return _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))[0]
 
 
 def holds_open(pid: int, path: Path) -> bool:
-    """Whether a process of our user has a file open."""
+    """Return whether a process of our user has a file open."""
     try:
         wanted, opened = path.stat(), list(Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
@@ -46,7 +46,7 @@ def holds_open(pid: int, path: Path) -> bool:
 
 
 def has_ended(pidfd: int, seconds: float = 0.0) -> bool:
-    """Whether a process has ended, or does so within ``seconds``."""
+    """Return whether a process has ended, or does so within ``seconds``."""
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(seconds * 1000))

@@ -141,7 +141,7 @@ def _filled(cell: types.CellType) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _global_names(code: types.CodeType) -> frozenset[str]:
-    """The global names that a function's code, or code inside it, reads."""
+    """Return the global names that a function's code, or code inside it, reads."""
     return frozenset(instruction.argval for part in _codes(code) for instruction in dis.get_instructions(part)
                      if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
 

@@ -68,7 +68,7 @@ class Explained:
 
 
 def explain(session: Session, wanted: Explained) -> str:
-    """The text that ``VRDD.explain`` prints, and ``ReducedRDD.explain``."""
+    """Return the text that ``VRDD.explain`` prints, and ``ReducedRDD.explain``."""
     chain, goal = wanted.chain, FETCH
     folds: dict[str, FoldStep | FoldByKeyStep | str | None] = dict(wanted.folds)
     start = next((node.cached for node in reversed(chain) if node.cached), None)
@@ -100,7 +100,7 @@ def explain(session: Session, wanted: Explained) -> str:
 
 
 def content_of(schema: Any) -> PartitionSchema:
-    """What one partition looks like, of its records' shape and dtype; None where nothing is said of it.
+    """Return what one partition looks like, of its records' shape and dtype; None where nothing is said of it.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def content_of(schema: Any) -> PartitionSchema:
 
 @brief
 def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | None = None) -> str:
-    """The CUDA C++ that a Python function becomes where ``vmap`` is given it; needs neither Spark nor a worker.
+    """Return the CUDA C++ that a Python function becomes where ``vmap`` is given it; needs neither Spark nor a worker.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def translate(f: Callable[..., Any], *arguments: Any, schema: Any, of: str | Non
 # -- the plan ---------------------------------------------------------------------------------------------------------
 
 def _contents(session: Session, start: DatasetId | None, wanted: Explained) -> dict[int, PartitionSchema]:
-    """What the partitions look like that the plan would start from, as far as that is known."""
+    """Return what the partitions look like that the plan would start from, as far as that is known."""
     residency = session.residencies.get(start.number) if start else None
     if residency is not None and residency.places:
         return {partition: residency.contents[partition] for partition in sorted(residency.places)}
@@ -207,7 +207,7 @@ def _lowered(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
 
 def _rewritten(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, lowering: Lowering
                | None) -> Iterator[str]:
-    """The protocol's steps; without content only what becomes one step."""
+    """Yield the protocol's steps; without content only what becomes one step."""
     if lowering is not None:
         numbers = lowering.numbers()
         yield from (f"{type(step).__name__}{_details(step, numbers)}" for step in lowering.steps)
@@ -226,7 +226,7 @@ def _details(step: Step, numbers: Sequence[int]) -> str:
 
 
 def _stencils_to_come(chain: LogicalPlan, start: DatasetId | None) -> list[str]:
-    """How to learn of stencils whose grid nobody knows yet."""
+    """Return how to learn of stencils whose grid nobody knows yet."""
     first = len(chain) - len(stages.after_start(chain, start))
     if not any(ops.needs_neighbours(chain, position) for position in range(first, len(chain))):
         return []
@@ -236,7 +236,7 @@ def _stencils_to_come(chain: LogicalPlan, start: DatasetId | None) -> list[str]:
 # -- kernels ----------------------------------------------------------------------------------------------------------
 
 def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
-    """Each kernel once: how it is launched, and what it reads and writes of all partitions together."""
+    """Yield each kernel once: how it is launched, and what it reads and writes of all partitions together."""
     modules = lowering.modules.modules()
     traffic: dict[tuple[int, str], list[int]] = {}
     for number, blocks in lowering.blocks():
@@ -264,14 +264,14 @@ def _kernels(lowering: Lowering, wanted: Explained) -> Iterator[str]:
 
 
 def _kernels_of(action: str, lowering: Lowering | None, wanted: Explained) -> Iterator[str]:
-    """Those of a fold that ran, which may be part of the kernel before it."""
+    """Yield those of a fold that ran, which may be part of the kernel before it."""
     if lowering is not None and any(lowering.launches):
         yield f"== Kernels of {action}() =="
         yield from _kernels(lowering, wanted)
 
 
 def _stencils(lowering: GridLowering, wanted: Explained) -> Iterator[str]:
-    """The kernels of functions of a grid's cells, each once, and how loops go over them."""
+    """Yield the kernels of functions of a grid's cells, each once, and how loops go over them."""
     yield from lowering.passes
     modules = lowering.modules.modules()
     for launch in dict.fromkeys(lowering.stencils):
@@ -316,7 +316,7 @@ def _held(session: Session, chain: LogicalPlan) -> Iterator[str]:
 
 def _moved(chain: LogicalPlan, start: DatasetId | None, lowering: Lowering | None,
            contents: Mapping[int, PartitionSchema]) -> Iterator[str]:
-    """The bytes that go between host and device, and to the driver."""
+    """Yield the bytes that go between host and device, and to the driver."""
     if lowering is None:
         return
     position = next((index for index, node in enumerate(chain) if start and node.cached == start), 0)

@@ -41,7 +41,7 @@ def tell(context: SparkContext, action: str, name: object, reason: str) -> None:
 
 
 def _caller() -> tuple[str, int]:
-    """File and line of the innermost frame outside of vispark and PySpark."""
+    """Return file and line of the innermost frame outside of vispark and PySpark."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame = frame.f_back

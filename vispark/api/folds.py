@@ -116,7 +116,9 @@ class FoldActions(Foldable):
             return spark()
 
     def _risk(self, found: Aggregation) -> str:
-        """Why a function of records is not computed in the workers, where Python's numbers may overflow or raise."""
+        """Return why a function of records is not computed in the workers, where Python's numbers may overflow or
+        raise.
+        """
         if not self._is_held():
             return ""
         layouts = [content.layout for content in self._results()]
@@ -144,7 +146,7 @@ class FoldActions(Foldable):
         return spark() if folded is _UNTRUSTED else total(zero, times, folded, combine)
 
     def sum(self) -> Any:
-        """The sum of all records; of float32 in float64, as line searches and residuals need it.
+        """Return the sum of all records; of float32 in float64, as line searches and residuals need it.
 
         Examples
         --------
@@ -159,15 +161,15 @@ class FoldActions(Foldable):
         return total.astype(np.float64)[()] if single else total
 
     def min(self, key: Callable[[Any], Any] | None = None) -> Any:
-        """The least record, or that of the least ``key``."""
+        """Return the least record, or that of the least ``key``."""
         return self.reduce(min) if key is None else self._spark("min", key)
 
     def max(self, key: Callable[[Any], Any] | None = None) -> Any:
-        """The greatest record, or that of the greatest ``key``."""
+        """Return the greatest record, or that of the greatest ``key``."""
         return self.reduce(max) if key is None else self._spark("max", key)
 
     def mean(self) -> Any:
-        """The mean of all records."""
+        """Return the mean of all records."""
         found = self.folded(Sum(mean=True), "mean")
         if found is None:
             return self._spark("mean")

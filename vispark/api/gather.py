@@ -33,7 +33,7 @@ def gather(blocks: RDD[Any], cells: Any = ...) -> Any:
 
 
 def _description(blocks: RDD[Any]) -> GridSpec:
-    """The grid that blocks are of, by the first of their keys."""
+    """Return the grid that blocks are of, by the first of their keys."""
     key = blocks.keys().first()
     _check_key(key)
     return key.grid.description
@@ -56,7 +56,7 @@ def _check_key(key: Any) -> None:
 
 
 def _assembled(records: list[Any], window: CellSelection | None, *, is_whole: bool = True) -> Any:
-    """The array that records make, of which all of the grid's blocks have one, where it ``is_whole``."""
+    """Return the array that records make, of which all of the grid's blocks have one, where it ``is_whole``."""
     if not records:
         raise PlanError("there are no blocks to gather")
     for record in records:

@@ -128,7 +128,7 @@ class Grid:
         return len(self.shape)
 
     def block(self, *position: int) -> BlockKey:
-        """The key of a block, by its place among the blocks along each axis.
+        """Return the key of a block, by its place among the blocks along each axis.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Grid:
         return BlockKey(self, tuple(map(int, position)))
 
     def blocks(self) -> Iterator[BlockKey]:
-        """The keys of all blocks, in C order."""
+        """Return the keys of all blocks, in C order."""
         return (BlockKey(self, position) for position in self.description.positions())
 
     def scatter(self, sc: SparkContext, what: Any, partitions: int | None = None, *, check: bool = False) -> RDD[Any]:
@@ -363,7 +363,7 @@ class Grid:
 
     @classmethod
     def _of(cls, description: GridSpec, fields: tuple[tuple[str, str], ...]) -> Grid:
-        """The grid of a description that is checked."""
+        """Return the grid of a description that is checked."""
         return _restored(description, fields, {})
 
 

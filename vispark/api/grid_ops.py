@@ -93,7 +93,7 @@ class GridOperations(LineageWalk):
         self._shuffled = True
 
     def halo_append(self) -> Self:
-        """The blocks with their neighbours' cells around them, as stencils and ``exec`` need them.
+        """Return the blocks with their neighbours' cells around them, as stencils and ``exec`` need them.
 
         Pure: the VRDD it is called on stays as it is. May be left out: a stencil that is mapped over a grid whose halos
         were shuffled has them.
@@ -191,11 +191,11 @@ class GridOperations(LineageWalk):
         return self._loop
 
     def described(self) -> GridSpec | None:
-        """The grid that the blocks are of, where that is known without asking for one."""
+        """Return the grid that the blocks are of, where that is known without asking for one."""
         return next((content.layout.grid for content in self._known() if content.layout.grid is not None), None)
 
     def _known(self) -> list[PartitionSchema]:
-        """What is known of the partitions that the blocks were made of, without asking for any."""
+        """Return what is known of the partitions that the blocks were made of, without asking for any."""
         each: GridOperations | None = self
         came = Residency.came
         while each is not None and each._unknown != came:
@@ -224,7 +224,8 @@ class GridOperations(LineageWalk):
         return self._then(ops.Window(starts, stops, steps))
 
     def windowed(self, window: CellSelection) -> list[Any] | None:
-        """The records that have cells in a window, cut to it, of blocks that are held; None where they are not."""
+        """Return the records that have cells in a window, cut to it, of blocks that are held; None where they are not.
+        """
         self._run_loops()
         residency, description = self._residency, self.described()
         contents = residency.contents if residency is not None else {}
@@ -241,7 +242,7 @@ class GridOperations(LineageWalk):
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _mapped(self, spec: MapSpec) -> Self:
-        """A function mapped over the cells, with halos if it reads neighbours.
+        """Return a function mapped over the cells, with halos if it reads neighbours.
 
         Raises
         ------
@@ -260,7 +261,7 @@ class GridOperations(LineageWalk):
         return before._then(ops.Map(spec))
 
     def _with_halos(self) -> Self:
-        """The VRDD, with halos where they were shuffled."""
+        """Return the VRDD, with halos where they were shuffled."""
         return self.halo_append() if self._shuffled else self
 
     def _keep_something(self) -> None:
@@ -272,7 +273,7 @@ class GridOperations(LineageWalk):
             self.persist()
 
     def _halos_are_fresh(self) -> bool:
-        """Whether the halos were appended and nothing was computed since."""
+        """Return whether the halos were appended and nothing was computed since."""
         for op in self._backwards():
             if not isinstance(op, ops.ToDevice | ops.ToHost):
                 return isinstance(op, ops.HaloAppend)

@@ -116,7 +116,7 @@ def _repeated(cells: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
 
 
 def _averaged(cells: np.ndarray, factors: tuple[int, ...]) -> np.ndarray:
-    """The means of so many cells along each axis, in the cells' type where that is one of floats."""
+    """Return the means of so many cells along each axis, in the cells' type where that is one of floats."""
     split = [each for extent, factor in zip(cells.shape, factors, strict=True) for each in (extent // factor, factor)]
     means = cells.reshape(split).mean(tuple(range(1, 2 * cells.ndim, 2)), dtype=_WIDE_MEAN.get(cells.dtype.kind))
     return means.astype(cells.dtype) if cells.dtype.kind in "fc" else means
@@ -126,7 +126,7 @@ _WIDE_MEAN = {"f": np.float64, "c": np.complex128}
 
 
 def _like(grid: Any, shape: tuple[int, ...], word: str) -> Any:
-    """A grid of another shape, cut and bounded alike."""
+    """Return a grid of another shape, cut and bounded alike."""
     description: GridSpec = grid.description
     if any(edge.rule == FUNCTION for each in description.edges for edge in each.edges):
         raise PlanError(f"{word} does not know what a boundary that is a function of the position is for other cells: "
@@ -144,7 +144,7 @@ def _grid_of(blocks: RDD[Any]) -> Any:
 
 
 def _on_device(blocks: RDD[Any], action: str) -> VRDD:
-    """The blocks where workers hold them, if they are a grid's."""
+    """Return the blocks where workers hold them, if they are a grid's."""
     held = blocks if isinstance(blocks, VRDD) else send(blocks).htod().cache()
     if not any(content.layout.grid is not None for content in held._results()):
         raise PlanError(f"{action} is of the blocks of a Grid, under their keys: start from "
@@ -153,7 +153,7 @@ def _on_device(blocks: RDD[Any], action: str) -> VRDD:
 
 
 def _fields(held: VRDD, field: str | None, action: str) -> dict[str, np.dtype]:
-    """The dtypes of the fields that are asked for, by name; one without a name has the empty one."""
+    """Return the dtypes of the fields that are asked for, by name; one without a name has the empty one."""
     layout = next(content.layout for content in held._results() if content.count)
     dtypes = {part.name: part.dtype for part in layout.parts}
     if field is None:
@@ -165,12 +165,12 @@ def _fields(held: VRDD, field: str | None, action: str) -> dict[str, np.dtype]:
 
 
 def _one(found: dict[str, Any], field: str | None) -> Any:
-    """The number of the one field, or all by name."""
+    """Return the number of the one field, or all by name."""
     return next(iter(found.values())) if field is not None or list(found) == [""] else found
 
 
 def _sum(held: VRDD, name: str, kind: np.dtype, *, squared: bool) -> Any:
-    """The sum of a field's cells, or of the squares of their sizes, in the widest type of their kind."""
+    """Return the sum of a field's cells, or of the squares of their sizes, in the widest type of their kind."""
     cell: nodes.Expression = nodes.Local(name or "cell")
     if squared:
         cell = nodes.Call(nodes.Library("abs"), (cell,))
@@ -181,14 +181,14 @@ def _sum(held: VRDD, name: str, kind: np.dtype, *, squared: bool) -> Any:
 
 
 def _mapped(held: VRDD, names: tuple[str, ...], value: nodes.Expression) -> VRDD:
-    """The blocks with an expression of fields in place of the cells."""
+    """Return the blocks with an expression of fields in place of the cells."""
     parameters = tuple([nodes.Parameter(name or "cell") for name in names])
     definition = nodes.Definition("cells", parameters, (nodes.Return(value),))
     return held._mapped(MapSpec(nodes.Function(definition), (), "vmap cells"))
 
 
 def _folded(held: VRDD, join: Callable[..., Any], over: Callable[..., Any]) -> Any:
-    """The cells of all blocks as one number: each block in the worker, then these in the driver."""
+    """Return the cells of all blocks as one number: each block in the worker, then these in the driver."""
     for _ in next(content.layout.grid for content in held._results() if content.layout.grid is not None).shape:
         held = held.vreduce(join)
     return over(np.array([number for _, number in held.collect()]))[()]

@@ -32,7 +32,8 @@ class LineageWalk(RDD[Any]):
     _looked_up: int = 0
 
     def _chain(self, is_enough: Callable[[PlanNode], bool] | None = None) -> LogicalPlan:
-        """The operations up to here: from the send on, or from the last one on whose result is enough to start from,
+        """Return the operations up to here: from the send on, or from the last one on whose result is enough to start
+        from,
         and from before that as far as it says where the result lies.
         """
         nodes: list[PlanNode] = []
@@ -45,7 +46,7 @@ class LineageWalk(RDD[Any]):
         return ops.verify(tuple(reversed(nodes)))
 
     def _nodes(self) -> Iterator[PlanNode]:
-        """The operations, with what is kept and saved of them, the last one first."""
+        """Yield the operations, with what is kept and saved of them, the last one first."""
         each: LineageWalk | None = self
         while each is not None:
             residency = each._residency
@@ -55,7 +56,7 @@ class LineageWalk(RDD[Any]):
             yield from last._lineage.nodes()
 
     def _is_narrowed(self) -> bool:
-        """Whether keys or values were taken of the records already: of what is left, Spark takes them."""
+        """Return whether keys or values were taken of the records already: of what is left, Spark takes them."""
         for op in self._backwards():
             if not isinstance(op, ops.MOVING):
                 break
@@ -64,7 +65,7 @@ class LineageWalk(RDD[Any]):
         return False
 
     def _backwards(self) -> Iterator[ops.Op]:
-        """The operations, the last one first."""
+        """Yield the operations, the last one first."""
         each: LineageWalk | None = self
         while each is not None:
             yield each._op
@@ -72,7 +73,7 @@ class LineageWalk(RDD[Any]):
         yield from last._earlier()
 
     def _earlier(self) -> Iterator[ops.Op]:
-        """The operations before this one that are left as lineage, the last one first."""
+        """Return the operations before this one that are left as lineage, the last one first."""
         return self._lineage.backwards() if self._lineage else iter(())
 
     @property
@@ -85,11 +86,11 @@ class LineageWalk(RDD[Any]):
         return self._origin
 
     def _past(self) -> CompressedLineage:
-        """All operations in short, with what is kept of them."""
+        """Return all operations in short, with what is kept of them."""
         return (*(self._first._lineage.past() if self._first._lineage else ()), (tuple(self._since()), 1))
 
     def _since(self) -> list[PlanNode]:
-        """The operations that are no mere lineage, with what is kept of them."""
+        """Return the operations that are no mere lineage, with what is kept of them."""
         nodes = []
         each: LineageWalk | None = self
         while each is not None:
@@ -106,12 +107,12 @@ class LineageWalk(RDD[Any]):
         return each
 
     def _reaches(self) -> bool:
-        """Whether some operation takes neighbours' cells."""
+        """Return whether some operation takes neighbours' cells."""
         lineage = self._first._lineage
         return (lineage is not None and lineage.reaches) or any(ops.reaches(node.op) for node in self._since())
 
     def _link(self) -> Lineage:
-        """The operations up to this one, without anything that is kept."""
+        """Return the operations up to this one, without anything that is kept."""
         operations = [self._op]
         each = self
         while each._before is not None:
@@ -124,7 +125,8 @@ class LineageWalk(RDD[Any]):
         return each._lineage.then(found, saved, lambda saved: saved.number in Session.of(self.ctx).residencies)
 
     def _recent(self) -> LogicalPlan:
-        """The chain's end: from the operation on that says where the nearest kept result lies; all of it, if none is.
+        """Return the chain's end: from the operation on that says where the nearest kept result lies; all of it, if
+        none is.
 
         What comes before counts only where something has to be computed anew.
         """
@@ -139,7 +141,7 @@ class LineageWalk(RDD[Any]):
         return (*reversed([PlanNode(op) for op in last._earlier()]), *nodes)
 
     def _kept_end(self) -> LogicalPlan:
-        """The same of what is kept: worked out once, as a loop starts from it in every pass."""
+        """Return the same of what is kept: worked out once, as a loop starts from it in every pass."""
         cached = self._residency.cached if self._residency else None
         if self._end is not None and self._end[-1].cached is cached:
             return self._end
@@ -152,7 +154,7 @@ class LineageWalk(RDD[Any]):
         return found
 
     def _before_here(self) -> Iterator[PlanNode]:
-        """The nodes before this one, the last one first."""
+        """Yield the nodes before this one, the last one first."""
         last, each = self, self._before
         while each is not None:
             yield PlanNode(each._op, each._residency.cached if each._residency else None)
@@ -161,24 +163,25 @@ class LineageWalk(RDD[Any]):
             yield PlanNode(op)
 
     def _nearest(self) -> DatasetId:
-        """The nearest result that is kept, of which there is one."""
+        """Return the nearest result that is kept, of which there is one."""
         each: LineageWalk = self
         while each._residency is None:
             each = each._before
         return each._residency.cached
 
     def _held(self) -> LogicalPlan:
-        """The chain, from the last operation on whose result is held."""
+        """Return the chain, from the last operation on whose result is held."""
         session, everything = Session.of(self.ctx), range(self.getNumPartitions())
         return self._chain(lambda node: is_held(session, node, everything))
 
     def _receive(self, chain: LogicalPlan) -> Receive:
-        """The task that gives a partition's records to Spark, from what the chain begins with, or else from all."""
+        """Return the task that gives a partition's records to Spark, from what the chain begins with, or else from all.
+        """
         session = Session.of(self.ctx)
         return Receive(session.credentials, chain, session.places(self._since()), self._past())
 
     def _waiting(self) -> list[Residency]:
-        """What is to be kept and not there yet, behind the last that is, and that; nothing where none is.
+        """Return what is to be kept and not there yet, behind the last that is, and that; nothing where none is.
 
         Nothing either where a loop of unknown length comes behind it.
         """

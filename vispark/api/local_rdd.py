@@ -41,11 +41,11 @@ class LocalRDD(RDD[Any]):
         return LocalRDD(self.ctx, [list(f(number, iter(each))) for number, each in enumerate(self._partitions)])
 
     def collect(self) -> list[Any]:
-        """All records."""
+        """Return all records."""
         return [record for each in self._partitions for record in each]
 
     def getNumPartitions(self) -> int:
-        """The number of partitions."""
+        """Return the number of partitions."""
         return len(self._partitions)
 
     def __repr__(self) -> str:
@@ -53,7 +53,8 @@ class LocalRDD(RDD[Any]):
 
 
 def is_harmless(value: object) -> bool:
-    """Whether an argument of an action is a value, or a function without side effects, which may run in the driver.
+    """Return whether an argument of an action is a value, or a function without side effects, which may run in the
+    driver.
 
     Examples
     --------

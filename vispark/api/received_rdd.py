@@ -31,7 +31,7 @@ class TokenSource(Protocol):
     """A VRDD, to the RDDs over its records."""
 
     def tokens(self) -> tuple[RDD, Callable[[int, Iterable], Iterable]] | None:
-        """An RDD of tokens, and what takes a partition's records by them; None where nothing is cached."""
+        """Return an RDD of tokens, and what takes a partition's records by them; None where nothing is cached."""
 
     def forget_places(self) -> None:
         """Ask the workers anew where the data is."""

@@ -39,25 +39,25 @@ class DriverRDD(RDD[Any]):
         self._lock = threading.RLock()
 
     def _records(self) -> list[Any] | None:
-        """The records, in the driver; None if Spark is to compute them."""
+        """Return the records, in the driver; None if Spark is to compute them."""
         raise NotImplementedError
 
     def _to_spark(self) -> RDD[Any]:
-        """The same as an ordinary RDD."""
+        """Return the same as an ordinary RDD."""
         raise NotImplementedError
 
     def collect(self) -> list[Any]:
-        """All records."""
+        """Return all records."""
         found = self._records()
         return self._ordinary().collect() if found is None else found
 
     def take(self, num: int) -> list[Any]:
-        """The first ``num`` records."""
+        """Return the first ``num`` records."""
         found = self._records()
         return self._ordinary().take(num) if found is None else found[:max(num, 0)]
 
     def first(self) -> Any:
-        """The first record.
+        """Return the first record.
 
         Raises
         ------
@@ -70,12 +70,12 @@ class DriverRDD(RDD[Any]):
         return found[0]
 
     def count(self) -> int:
-        """How many records there are."""
+        """Return how many records there are."""
         found = self._records()
         return self._ordinary().count() if found is None else len(found)
 
     def isEmpty(self) -> bool:
-        """Whether there are no records."""
+        """Return whether there are no records."""
         return not self.take(1)
 
     def mapPartitionsWithIndex(self, f: Callable[[int, Iterable[Any]], Iterable[Any]],
@@ -84,15 +84,15 @@ class DriverRDD(RDD[Any]):
         return self._ordinary().mapPartitionsWithIndex(f, preservesPartitioning)
 
     def getNumPartitions(self) -> int:
-        """The number of partitions."""
+        """Return the number of partitions."""
         return self._ordinary().getNumPartitions()
 
     def id(self) -> int:
-        """The number of the RDD that Spark is given."""
+        """Return the number of the RDD that Spark is given."""
         return self._ordinary().id()
 
     def getStorageLevel(self) -> StorageLevel:
-        """What Spark keeps of it."""
+        """Return what Spark keeps of it."""
         return self._ordinary().getStorageLevel()
 
     def __repr__(self) -> str:
@@ -118,11 +118,11 @@ class Foldable(RDD[Any]):
 
     @abstractmethod
     def folded(self, request: Any, action: str) -> tuple[Any, ...] | None:
-        """The fold of its records, by the workers; None where Spark is to fold them."""
+        """Return the fold of its records, by the workers; None where Spark is to fold them."""
 
     @abstractmethod
     def _explained(self, by_key: ByKey | str, schema: Any, sources: bool) -> str:
-        """What ``explain`` prints and gives, with the ``reduceByKey`` behind it or why that is a Spark job."""
+        """Return what ``explain`` prints and gives, with the ``reduceByKey`` behind it or why that is a Spark job."""
 
 
 @brief_errors
@@ -152,19 +152,19 @@ class ReducedRDD(DriverRDD):
         return Partitioner(self._source._defaultReducePartitions() if partitions is None else partitions, place)
 
     def collectAsMap(self) -> dict[Any, Any]:
-        """The pairs as a dict."""
+        """Return the pairs as a dict."""
         return dict(self.collect())
 
     def keys(self) -> RDD[Any]:
-        """The keys."""
+        """Return the keys."""
         return _Items(self, 0)
 
     def values(self) -> RDD[Any]:
-        """The values."""
+        """Return the values."""
         return _Items(self, 1)
 
     def getNumPartitions(self) -> int:
-        """The number of partitions that was asked for."""
+        """Return the number of partitions that was asked for."""
         return self.partitioner.numPartitions
 
     def explain(self, *, schema: Any = None, sources: bool = False) -> None:
@@ -220,7 +220,7 @@ class _Items(DriverRDD):
 
 
 def _only(parts: Iterable[list[Any]]) -> Iterable[Any]:
-    """The records of a partition that is one list."""
+    """Return the records of a partition that is one list."""
     part, = parts
     return part
 

@@ -30,7 +30,7 @@ class Scattered(GridLike, Protocol):
         """The names of fields, each with its dtype."""
 
     def block(self, *position: int) -> BlockKey:
-        """The key of a block."""
+        """Return the key of a block."""
 
 
 def scatter(grid: Scattered, sc: SparkContext, what: Any, partitions: int | None, check: bool) -> RDD[Any]:
@@ -76,7 +76,7 @@ class _Piece:
     checked: bool = False
 
     def block(self, key: BlockKey) -> np.ndarray:
-        """The block's array, contiguous.
+        """Return the block's array, contiguous.
 
         Raises
         ------
@@ -117,7 +117,7 @@ class _Source:
     checked: bool
 
     def piece(self, key: BlockKey) -> _Piece:
-        """What one block of it is made of.
+        """Return what one block of it is made of.
 
         Raises
         ------
@@ -170,7 +170,7 @@ def _sources(grid: Scattered, what: Any, check: bool) -> list[_Source]:
 
 
 def _given(grid: Scattered, name: str, value: Any, dtype: str | None) -> Any:
-    """A field's values, as far as they can be checked here."""
+    """Return a field's values, as far as they can be checked here."""
     what = f"field {name!r}" if name else "the array"
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
@@ -197,7 +197,7 @@ def _given(grid: Scattered, name: str, value: Any, dtype: str | None) -> Any:
 # -- which blocks go together -----------------------------------------------------------------------------------------
 
 def boxes(shape: tuple[int, ...], splits: tuple[int, ...], parts: int) -> list[list[tuple[int, ...]]]:
-    """The blocks in as many boxes of neighbours, of nearly equal size: each is halved across its longest side.
+    """Return the blocks in as many boxes of neighbours, of nearly equal size: each is halved across its longest side.
 
     Examples
     --------

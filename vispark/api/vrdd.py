@@ -234,11 +234,14 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self._received_by(self)
 
     def keys(self) -> RDD[Any]:
-        """The keys of pairs; of other records the first item, as on any RDD. A VRDD, but for keys of keys or values."""
+        """Return the keys of pairs; of other records the first item, as on any RDD. A VRDD, but for keys of keys or
+        values.
+        """
         return super().keys() if self._is_narrowed() else self._then(ops.Keys())
 
     def values(self) -> RDD[Any]:
-        """The values of pairs; of other records the second item, as on any RDD. A VRDD as :meth:`keys` is one."""
+        """Return the values of pairs; of other records the second item, as on any RDD. A VRDD as :meth:`keys` is one.
+        """
         return super().values() if self._is_narrowed() else self._then(ops.Values())
 
     # -- keeping ------------------------------------------------------------------------------------------------------
@@ -287,20 +290,20 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self
 
     def getStorageLevel(self) -> StorageLevel:
-        """The level asked for; ``MEMORY_ONLY`` for "GPU"."""
+        """Return the level asked for; ``MEMORY_ONLY`` for "GPU"."""
         return self._level
 
     # -- actions answered by the workers ------------------------------------------------------------------------------
 
     def collect(self) -> list[Any]:
-        """All records, in order."""
+        """Return all records, in order."""
         if not self._is_held():
             return self._inner().collect()
         answer = self._evaluate(range(self.getNumPartitions()), FETCH)
         return [record for index in sorted(answer.records) for record in answer.records[index]]
 
     def take(self, num: int) -> list[Any]:
-        """The first ``num`` records; no more than these leave the worker, unless they are pairs."""
+        """Return the first ``num`` records; no more than these leave the worker, unless they are pairs."""
         if not self._is_held():
             return self._spark("take", num)
         found: list[Any] = []
@@ -313,7 +316,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return found[:num]
 
     def first(self) -> Any:
-        """The first record.
+        """Return the first record.
 
         Raises
         ------
@@ -326,11 +329,11 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return found[0]
 
     def isEmpty(self) -> bool:
-        """Whether there are no records."""
+        """Return whether there are no records."""
         return self.getNumPartitions() == 0 or not self.take(1)
 
     def count(self) -> int:
-        """How many records there are."""
+        """Return how many records there are."""
         if not self._is_held():
             return self._spark("count")
         return sum(content.count for content in self._results())
@@ -380,7 +383,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self._explained("", schema, sources)
 
     def toDebugString(self) -> bytes:
-        """The plan, and below it the lineage of the RDD that :meth:`recv` gives."""
+        """Return the plan, and below it the lineage of the RDD that :meth:`recv` gives."""
         return ops.describe(self._chain()).encode() + b"\n" + (self.recv().toDebugString() or b"")
 
     # -- the rest of being an RDD -------------------------------------------------------------------------------------
@@ -394,11 +397,11 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self.ctx.serializer
 
     def id(self) -> int:
-        """The number of the RDD that :meth:`recv` gives."""
+        """Return the number of the RDD that :meth:`recv` gives."""
         return self._inner().id()
 
     def name(self) -> str | None:
-        """The name given by :meth:`setName`."""
+        """Return the name given by :meth:`setName`."""
         return self._named
 
     def setName(self, name: str) -> VRDD:
@@ -410,7 +413,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return self
 
     def getNumPartitions(self) -> int:
-        """The number of partitions, that of the RDD that was sent."""
+        """Return the number of partitions, that of the RDD that was sent."""
         if self._partitions is None:
             first = self
             while first._partitions is None and first._before is not None:
@@ -444,15 +447,15 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         self._cut_lineage("localCheckpoint")
 
     def isCheckpointed(self) -> bool:
-        """Whether the records have been saved."""
+        """Return whether the records have been saved."""
         return self._checkpoint is not None and self._checkpoint.isCheckpointed()
 
     def isLocallyCheckpointed(self) -> bool:
-        """Whether the lineage was cut by :meth:`localCheckpoint`."""
+        """Return whether the lineage was cut by :meth:`localCheckpoint`."""
         return self._checkpoint is not None and self._checkpoint.isLocallyCheckpointed()
 
     def getCheckpointFile(self) -> str | None:
-        """Where the records have been saved."""
+        """Return where the records have been saved."""
         return None if self._checkpoint is None else self._checkpoint.getCheckpointFile()
 
     # -- inside -------------------------------------------------------------------------------------------------------
@@ -464,13 +467,14 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return explain(Session.of(self.ctx), wanted)
 
     def _received_by(self, source: VRDD) -> ReceivedRDD:
-        """What :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""
+        """Return what :meth:`recv` gives, as this VRDD and its inputs are held now; it refers to ``source``."""
         self._compute_grid()
         received = ReceivedRDD(self._loader, self._receive(self._held()), self.partitioner is not None, source)
         return received if self._profile is None else received.withResources(self._profile)
 
     def _inner(self) -> ReceivedRDD:
-        """The RDD that stands for this VRDD where Spark asks for it; made anew where something else is held than then.
+        """Return the RDD that stands for this VRDD where Spark asks for it; made anew where something else is held than
+        then.
 
         It does not keep this VRDD alive: that is for what :meth:`recv` gives.
         """
@@ -507,7 +511,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return answer
 
     def _contents(self) -> dict[int, PartitionSchema]:
-        """What each partition of the nearest cached result looks like, materialised."""
+        """Return what each partition of the nearest cached result looks like, materialised."""
         session = Session.of(self.ctx)
         self._run_loops()
         contents = session.ensure(self._loader, self._nearest(), range(self.getNumPartitions()), self._chain)
@@ -515,7 +519,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return contents
 
     def _results(self) -> list[PartitionSchema]:
-        """What each partition of the result will look like."""
+        """Return what each partition of the result will look like."""
         contents = self._contents()
         work = lowering(self._recent(), self._nearest(), FETCH, contents.values(), Session.of(self.ctx).workers.room)
         for partition, content in contents.items():
@@ -549,7 +553,9 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
                 self._before = None
 
     def _spark(self, action: str, *arguments: Any, **named: Any) -> Any:
-        """What an RDD does for an action: in the driver where few records are held, else by a job over :meth:`recv`."""
+        """Return what an RDD does for an action: in the driver where few records are held, else by a job over
+        :meth:`recv`.
+        """
         if self._is_held() and action not in _EXPECTED:
             near = self._near(action, arguments, named)
             if near is not None:
@@ -566,7 +572,7 @@ class VRDD(Appearance, EagerExecution, FoldActions, GridOperations):
         return Session.of(self.ctx).job(lambda: getattr(RDD, action)(self, *arguments, **named))
 
     def _near(self, action: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> LocalRDD | None:
-        """The records in the driver, where they are few and an action needs no Spark; None otherwise."""
+        """Return the records in the driver, where they are few and an action needs no Spark; None otherwise."""
         if action not in ACTIONS or not all(map(is_harmless, (*arguments, *named.values()))):
             return None
         results = self._results()

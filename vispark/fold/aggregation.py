@@ -55,7 +55,7 @@ class Aggregation:
 
 
 def aggregation_of(step: Callable[[Any, Any], Any], combine: Callable[[Any, Any], Any]) -> Aggregation | str:
-    """What ``aggregate`` with these functions does, or why it has no kernel; neither is called.
+    """Return what ``aggregate`` with these functions does, or why it has no kernel; neither is called.
 
     Examples
     --------
@@ -220,7 +220,7 @@ class _Splitter:
         return self._joined(BINARY[operator], "operator", left, right)
 
     def _joined(self, operator: str, kind: str, left: Expression, right: Expression) -> _Joined:
-        """A part of the total on one side, something else on the other."""
+        """Return a part of the total on one side, something else on the other."""
         if not self._mentions(right):
             return self._with(operator, kind, self._value(left), right)
         return self._with(operator, kind, self._value(right), left)
@@ -247,7 +247,7 @@ def _item(value: _Value, index: int) -> _Value:
 # -- what Python would compute ----------------------------------------------------------------------------------------
 
 def _risks(definition: Definition) -> tuple[bool, bool]:
-    """Whether there is arithmetic in a function, and whether there is what may raise for Python's numbers."""
+    """Return whether there is arithmetic in a function, and whether there is what may raise for Python's numbers."""
     calculates = divides = False
     for node in nodes.nodes_of(definition.body):
         match node:
@@ -265,7 +265,7 @@ def _risks(definition: Definition) -> tuple[bool, bool]:
 
 
 def parts_of(value: Any, places: Iterable[str]) -> dict[str, Any]:
-    """The parts of a total, by place.
+    """Return the parts of a total, by place.
 
     Raises
     ------
@@ -277,7 +277,8 @@ def parts_of(value: Any, places: Iterable[str]) -> dict[str, Any]:
 
 
 def total(zero: Any, partitions: int, folded: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """What Spark makes of the value that every partition, and the driver, starts from, and of what was folded."""
+    """Return what Spark makes of the value that every partition, and the driver, starts from, and of what was folded.
+    """
     # Copies, as it may change what it is given: of a total every partition has its own.
     zeros = [copy.deepcopy(zero) for _ in range(partitions + 1)]
     return combine(functools.reduce(combine, zeros), folded)

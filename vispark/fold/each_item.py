@@ -43,7 +43,7 @@ def item_join(function: Callable[..., Any]) -> str | Callable[..., Any] | None:
 
 
 def _returned(body: list[ast.stmt]) -> ast.expr | None:
-    """The value of a function that does nothing but return it."""
+    """Return the value of a function that does nothing but return it."""
     rest = [each for each in body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
     return rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
 
@@ -72,7 +72,7 @@ def _items(items: ast.expr, names: list[str], function: types.FunctionType) -> s
 
 def _is_call(node: ast.expr | None, name: str, arguments: int, function: types.FunctionType,
              strict: bool = False) -> TypeGuard[ast.Call]:
-    """Whether a node calls the builtin of this name, with so many arguments and no others (but ``strict=``)."""
+    """Return whether a node calls the builtin of this name, with so many arguments and no others (but ``strict=``)."""
     if not isinstance(node, ast.Call) or len(node.args) != arguments or _name(node.func) != name:
         return False
     if any(not strict or keyword.arg != "strict" for keyword in node.keywords):
@@ -85,7 +85,7 @@ def _name(node: ast.expr) -> str | None:
 
 
 def _found(node: ast.expr, function: types.FunctionType) -> Any:
-    """What a name, or a module's attribute, means around a function."""
+    """Return what a name, or a module's attribute, means around a function."""
     if isinstance(node, ast.Attribute):
         owner = _found(node.value, function)
         return getattr(owner, node.attr, None) if isinstance(owner, types.ModuleType) else None

@@ -49,7 +49,7 @@ class Reduce:
     spec: FoldSpec
 
     def lower(self, contents: Sequence[PartitionSchema]) -> FoldStep | str:
-        """What workers do for it, or why there is nothing that they could.
+        """Return what workers do for it, or why there is nothing that they could.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class Sum:
 
 @functools.lru_cache(maxsize=256)
 def reduce_by(spec: FoldSpec) -> Reduce:
-    """One object for one fold, which a loop asks for again and again."""
+    """Return one object for one fold, which a loop asks for again and again."""
     return Reduce(spec)
 
 
@@ -132,7 +132,7 @@ class ByKey:
         return self._too_many(contents) or FoldByKeyStep("0", self.groups, fields)
 
     def _too_many(self, contents: Sequence[PartitionSchema]) -> str:
-        """Why tables of all keys do not fit or pay, where they do not."""
+        """Return why tables of all keys do not fit or pay, where they do not."""
         records = sum(content.count for content in contents)
         numbers = sum(math.prod(each.shape[1:]) for each in contents[0].signatures[0].fields)
         nbytes = 8 * numbers * self.groups
@@ -181,14 +181,14 @@ class FoldRequest(Protocol[_Lowered]):
 
 
 def type_of(value: Any) -> str:
-    """A number's or an array's type, as a :class:`RecordPart` names it; empty for anything else."""
+    """Return a number's or an array's type, as a :class:`RecordPart` names it; empty for anything else."""
     if isinstance(value, np.generic | np.ndarray):
         return value.dtype.str
     return type(value).__name__ if type(value).__name__ in BY_NAME else ""
 
 
 def _joined_type(leaf: Leaf, of: str, part: RecordPart) -> str:
-    """The type that Python gives to a total of one type joined with a record's part."""
+    """Return the type that Python gives to a total of one type joined with a record's part."""
     if not of or leaf.kind == "choice":
         return of
     one = BY_NAME[of](1) if of in BY_NAME else np.dtype(of).type(1)
@@ -200,7 +200,7 @@ def _joined_type(leaf: Leaf, of: str, part: RecordPart) -> str:
 
 
 def finish(fold: FoldStep, folds: Folds, otherwise: Callable[[], Any]) -> Any:
-    """The folded record, of what each worker gave.
+    """Return the folded record, of what each worker gave.
 
     Parameters
     ----------
@@ -225,7 +225,7 @@ def finish(fold: FoldStep, folds: Folds, otherwise: Callable[[], Any]) -> Any:
 
 
 def _only_array(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> np.ndarray | None:
-    """The record of folded blocks that are an array each, as a loop's gradient is; None of others."""
+    """Return the record of folded blocks that are an array each, as a loop's gradient is; None of others."""
     if layout.kind != "blocks" or len(layout.parts) > 1 or layout.tupled or layout.named:
         return None
     part, = layout.parts
@@ -234,13 +234,15 @@ def _only_array(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> np.ndarr
 
 
 def finish_number(fold: FoldStep, folds: Folds) -> tuple[int, np.ndarray]:
-    """How many records there were, and the fold of their only part as an array."""
+    """Return how many records there were, and the fold of their only part as an array."""
     arrays = _joined(fold.fields, folds)
     return sum(folded.count for folded, _, _ in folds), arrays[""]
 
 
 def finish_by_key(fold: FoldByKeyStep, folds: Folds) -> tuple[RecordLayout, dict[str, np.ndarray]] | None:
-    """The pairs' arrays with the keys that occur, in ascending order, by part; None where they cannot be trusted."""
+    """Return the pairs' arrays with the keys that occur, in ascending order, by part; None where they cannot be
+    trusted.
+    """
     folds = [each for each in folds if each[0].count]
     arrays = _joined(fold.fields, folds)
     if arrays is None:
@@ -257,7 +259,7 @@ def finish_by_key(fold: FoldByKeyStep, folds: Folds) -> tuple[RecordLayout, dict
 
 
 def records(layout: RecordLayout, arrays: dict[str, np.ndarray]) -> Iterator[Any]:
-    """Records out of arrays that have them along their first axis."""
+    """Return records out of arrays that have them along their first axis."""
     count = len(next(iter(arrays.values())))
     return _records(layout, count, arrays)
 
@@ -267,14 +269,14 @@ def _records(layout: RecordLayout, count: int, arrays: dict[str, np.ndarray]) ->
 
 
 def _as(part: RecordPart, dtype: np.dtype) -> RecordPart:
-    """The part with the dtype that its fold has: sums of bools are ints."""
+    """Return the part with the dtype that its fold has: sums of bools are ints."""
     if part.dtype == dtype:
         return part
     return replace(part, types=("int",) if part.types[0] in BY_NAME else (dtype.str,))
 
 
 def _alike(contents: Sequence[PartitionSchema]) -> str:
-    """Why partitions are not folded with each other."""
+    """Return why partitions are not folded with each other."""
     if len({content.layout for content in contents}) > 1:
         return "records of different types are not folded on the device"
     layout = contents[0].layout
@@ -286,7 +288,7 @@ def _alike(contents: Sequence[PartitionSchema]) -> str:
 
 def _fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart],
             below: str) -> tuple[FieldFold, ...] | str:
-    """How each of some parts is folded; their names start with ``below``."""
+    """Return how each of some parts is folded; their names start with ``below``."""
     names = {part.name[len(below):].removeprefix("."): part for part in parts}
     if layout.named:
         return "records with named fields are not folded on the device"
@@ -308,7 +310,7 @@ def _fields(spec: FoldSpec, layout: RecordLayout, parts: Sequence[RecordPart],
 
 
 def _field(leaf: Leaf, part: RecordPart) -> FieldFold | str:
-    """How a part is folded, or why it is not."""
+    """Return how a part is folded, or why it is not."""
     dtype, named = part.dtype, leaf.operator
     python = part.form == "number" and part.types[0] in BY_NAME
     if dtype.kind == "b" and python and (named not in _BITWISE or leaf.kind == "ufunc"):
@@ -334,7 +336,7 @@ def _guard(leaf: Leaf, dtype: np.dtype, python: bool) -> str:
 
 
 def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] | None:
-    """Each part's fold over all workers, by name; None where one cannot be trusted."""
+    """Return each part's fold over all workers, by name; None where one cannot be trusted."""
     given = [(folded.fields, payload) for folded, payload, _ in folds if folded.count]
     how = {each.field: each for each in fields}
     if len(given) == 1:
@@ -351,7 +353,7 @@ def _joined(fields: Sequence[FieldFold], folds: Folds) -> dict[str, np.ndarray] 
 
 
 def _alone(how: dict[str, FieldFold], parts: Sequence[FoldedField], payload: Data) -> dict[str, np.ndarray] | None:
-    """The same where one worker has all records."""
+    """Return the same where one worker has all records."""
     for part in parts:
         if (part.magnitude or not part.ordered) and not _trusted(how[part.field].operator, [part]):
             return None

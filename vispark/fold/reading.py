@@ -76,7 +76,7 @@ _Value = _Of | JoinedPart | _Several
 
 
 def join_of(definition: Definition) -> tuple[Leaf, ...]:
-    """How a function of two records joins them.
+    """Return how a function of two records joins them.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def _both(left: _Value | None, right: _Value, joined: JoinedPart) -> JoinedPart:
 
 
 def _chosen(test: Expression, yes: _Value, no: _Value, names: Mapping[str, _Value]) -> JoinedPart:
-    """``a if a < b else b`` and its like."""
+    """Return ``a if a < b else b`` and its like."""
     match test:
         case nodes.Compare(first, (("<" | "<=" | ">" | ">=") as order,), (other,)):
             compared = _value(first, names), _value(other, names)

@@ -59,7 +59,7 @@ _OF_FLOATS = {**_OF_INTEGERS, "add": _add_floats, "multiply": _multiply_floats}
 
 
 def along(spec: FoldSpec, row: Field) -> Callable[..., Any] | None:
-    """The function of a row that folds it, for the translator; None where there is none.
+    """Return the function of a row that folds it, for the translator; None where there is none.
 
     Parameters
     ----------

@@ -73,18 +73,18 @@ class FoldSpec:
         return frozenset(leaf.place for leaf in self.leaves)
 
     def of_parts(self, places: Iterable[str]) -> FoldSpec:
-        """The same fold with a leaf for each of some parts, where one leaf stands for each part of a tuple."""
+        """Return the same fold with a leaf for each of some parts, where one leaf stands for each part of a tuple."""
         if self.leaves[0].place != EACH:
             return self
         return replace(self, leaves=tuple([replace(self.leaves[0], place=place) for place in places]))
 
     def fields(self) -> tuple[FieldFold, ...]:
-        """The protocol's records, without guards."""
+        """Return the protocol's records, without guards."""
         return tuple(FieldFold(leaf.place, leaf.operator) for leaf in self.leaves)
 
 
 def fold_of(function: Callable[..., Any]) -> FoldSpec | str:
-    """The fold with a function of two records, or why there is none.
+    """Return the fold with a function of two records, or why there is none.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def fold_of(function: Callable[..., Any]) -> FoldSpec | str:
 
 
 def _is_closed(function: types.FunctionType) -> bool:
-    """Whether what a function does follows from its code alone."""
+    """Return whether what a function does follows from its code alone."""
     code = function.__code__
     return not (code.co_names or code.co_freevars or function.__defaults__ or function.__kwdefaults__
                 or any(isinstance(each, types.CodeType) for each in code.co_consts))
@@ -123,7 +123,7 @@ _by_code: dict[types.CodeType, FoldSpec] = {}
 
 
 def _of_code(function: types.FunctionType) -> FoldSpec | str:
-    """The fold of a function that depends on nothing around it, which is read once."""
+    """Return the fold of a function that depends on nothing around it, which is read once."""
     found = _by_code.get(function.__code__)
     if found is not None:
         return found
@@ -145,7 +145,7 @@ def _traced(function: Callable[..., Any]) -> FoldSpec | str:
 
 
 def _each(function: Callable[..., Any]) -> FoldSpec | None:
-    """The fold of a function that joins tuples item by item, whatever their number."""
+    """Return the fold of a function that joins tuples item by item, whatever their number."""
     joined = item_join(function)
     if isinstance(joined, str):
         leaf = Leaf(EACH, BINARY[joined])
@@ -159,12 +159,12 @@ def _each(function: Callable[..., Any]) -> FoldSpec | None:
 
 @functools.cache
 def _whole(named: JoinedPart) -> FoldSpec:
-    """The fold of records as a whole by an operator."""
+    """Return the fold of records as a whole by an operator."""
     return FoldSpec((Leaf("", named.operator, named.kind),), named.operator)
 
 
 def fold_for_kernel(function: Callable[..., Any], operation: str) -> FoldSpec:
-    """The fold with a function, for an operation that never runs in Python.
+    """Return the fold with a function, for an operation that never runs in Python.
 
     Raises
     ------

@@ -29,7 +29,7 @@ _known: dict[str, Callable[..., Any]] = {}
 
 
 def read_boundary(boundary: Any, ndim: int) -> tuple[FieldEdges, ...]:
-    """The edges that ``boundary=`` means.
+    """Return the edges that ``boundary=`` means.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def boundary_words(description: GridSpec) -> str:
 
 
 def _words(edges: Sequence[Edge]) -> str:
-    """The rules at the sides, no longer than they have to be."""
+    """Return the rules at the sides, no longer than they have to be."""
     sides = [_word(edge) for edge in edges]
     axes = [sides[at] if sides[at] == sides[at + 1] else f"({sides[at]}, {sides[at + 1]})"
             for at in range(0, len(sides), 2)]
@@ -105,7 +105,7 @@ def _word(edge: Edge) -> str:
 # -- functions --------------------------------------------------------------------------------------------------------
 
 def _keep(function: Callable[..., Any]) -> str:
-    """The digest under which a function, as it is now, is known from here on."""
+    """Return the digest under which a function, as it is now, is known from here on."""
     fixed = capture(function).function
     digest = hashlib.sha256(cloudpickle.dumps(fixed)).hexdigest()[:32]
     _known[digest] = fixed
@@ -113,7 +113,7 @@ def _keep(function: Callable[..., Any]) -> str:
 
 
 def functions_of(description: GridSpec) -> dict[str, Callable[..., Any]]:
-    """The functions that a description refers to, by digest."""
+    """Return the functions that a description refers to, by digest."""
     edges = [edge for each in description.edges for edge in each.edges if edge.rule == FUNCTION]
     return {edge.function: _function(edge.function) for edge in edges}
 
@@ -132,7 +132,7 @@ def _function(digest: str) -> Callable[..., Any]:
 
 @cached(entries=32)
 def boundary_values(description: GridSpec, field: str, side: int, dtype: str) -> np.ndarray:
-    """The values of the ghost cells at one side of the grid that a function gives.
+    """Return the values of the ghost cells at one side of the grid that a function gives.
 
     Parameters
     ----------
@@ -166,12 +166,12 @@ def _evaluated(description: GridSpec, field: str, side: int, dtype: str | None) 
 
 
 def _side(field: str, side: int) -> str:
-    """What errors call the boundary at a side."""
+    """Return what errors call the boundary at a side."""
     return f"the boundary {'above' if side % 2 else 'below'} axis {side // 2}{f' of field {field!r}' if field else ''}"
 
 
 def _coordinates(description: GridSpec, field: str, side: int) -> list[np.ndarray]:
-    """The positions along each axis that a function is asked for at a side."""
+    """Return the positions along each axis that a function is asked for at a side."""
     axis, above = divmod(side, 2)
     edges = description.edges_of(field)
     coordinates = []
@@ -186,7 +186,7 @@ def _coordinates(description: GridSpec, field: str, side: int) -> list[np.ndarra
 
 
 def _led(cells: np.ndarray, extent: int, below: str, above: str) -> np.ndarray:
-    """Where the rules of an axis lead cells outside of it."""
+    """Return where the rules of an axis lead cells outside of it."""
     found = cells.copy()
     for outside, rule, mirror in ((cells < 0, below, -1 - cells), (cells >= extent, above, 2 * extent - 1 - cells)):
         if rule == PERIODIC:
@@ -243,7 +243,7 @@ def _check_function(description: GridSpec, field: str, side: int, dtype: str | N
 
 
 def number_for(edge: Edge, dtype: str, field: str) -> bytes:
-    """A fixed value outside as little-endian bytes of a field's dtype.
+    """Return a fixed value outside as little-endian bytes of a field's dtype.
 
     Raises
     ------

@@ -25,17 +25,17 @@ _BLOCK = re.compile(r"block-(\d+(?:-\d+)*)\.npy")
 
 
 def block_path(directory: Any, position: tuple[int, ...]) -> str:
-    """The file of a block in a directory."""
+    """Return the file of a block in a directory."""
     return f"{os.fspath(directory)}/block-{'-'.join(map(str, position))}.npy"
 
 
 def field_path(directory: Any, field: str) -> str:
-    """The directory of a field's blocks."""
+    """Return the directory of a field's blocks."""
     return f"{os.fspath(directory)}/{field}"
 
 
 def saved_field(directory: Any, field: str) -> str:
-    """Where a field lies in a directory that a grid was saved in: in one file, or in a directory of its blocks.
+    """Return where a field lies in a directory that a grid was saved in: in one file, or in a directory of its blocks.
 
     Raises
     ------
@@ -53,7 +53,8 @@ def saved_field(directory: Any, field: str) -> str:
 
 
 def saved_fields(directory: Any, first: tuple[int, ...]) -> list[str]:
-    """The fields in a local directory that a grid was saved in; none where it has files of blocks, the ``first`` one's
+    """Return the fields in a local directory that a grid was saved in; none where it has files of blocks, the ``first``
+    one's
     among them.
     """
     path = os.fspath(directory)
@@ -97,7 +98,7 @@ def check_there(paths: Iterable[str]) -> None:
 
 
 def read(path: str) -> np.ndarray:
-    """The array in a file; of a local one only what is used of it is read.
+    """Return the array in a file; of a local one only what is used of it is read.
 
     Raises
     ------

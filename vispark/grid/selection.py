@@ -30,7 +30,7 @@ class CellSelection:
 
     @classmethod
     def of(cls, index: Any, shape: tuple[int, ...]) -> CellSelection:
-        """The cells that an index of the whole array means.
+        """Return the cells that an index of the whole array means.
 
         Raises
         ------
@@ -56,11 +56,11 @@ class CellSelection:
         return tuple(len(range(*each)) for each in zip(self.starts, self.stops, self.steps, strict=True))
 
     def within(self, key: BlockKey) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Which of a block's cells these are, and where in the result they go."""
+        """Return which of a block's cells these are, and where in the result they go."""
         return self.ranges(key.grid.description, key.position)
 
     def blocks(self, description: GridSpec) -> Iterator[int]:
-        """The numbers of the blocks that have some of these cells."""
+        """Return the numbers of the blocks that have some of these cells."""
         along = []
         for axis, each in enumerate(zip(self.starts, self.stops, self.steps, strict=True)):
             cells, cuts = range(*each), description.cuts(axis)
@@ -69,7 +69,7 @@ class CellSelection:
         return (description.number_of(position) for position in itertools.product(*along))
 
     def shape_within(self, description: GridSpec, position: tuple[int, ...]) -> tuple[int, ...]:
-        """How many of a block's cells these are, along each axis."""
+        """Return how many of a block's cells these are, along each axis."""
         return tuple(part.stop - part.start for part in self.ranges(description, position)[1])
 
     def ranges(self, description: GridSpec,

@@ -44,7 +44,7 @@ class Edge:
 
     @classmethod
     def of_number(cls, number: complex | np.generic | np.ndarray) -> Edge:
-        """A fixed value outside."""
+        """Return a fixed value outside."""
         value = np.asarray(number)
         return cls(NUMBER, value.dtype.str, value.tobytes())
 
@@ -108,7 +108,7 @@ class GridSpec:
                      for extent, splits, halo in zip(self.shape, self.splits, self.halo, strict=True))
 
     def cuts(self, axis: int) -> tuple[int, ...]:
-        """Where an axis is cut, both ends included: the first blocks are those that are one longer."""
+        """Return where an axis is cut, both ends included: the first blocks are those that are one longer."""
         size, longer = divmod(self.shape[axis], self.splits[axis])
         return tuple(part * size + min(part, longer) for part in range(self.splits[axis] + 1))
 
@@ -122,32 +122,32 @@ class GridSpec:
         return tuple(found)
 
     def block_shape(self, position: tuple[int, ...]) -> tuple[int, ...]:
-        """The cells of a block along each axis."""
+        """Return the cells of a block along each axis."""
         return tuple(high - low for low, high in self.ranges(position))
 
     def padded(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of a block of ``shape`` with its halo."""
+        """Return the shape of a block of ``shape`` with its halo."""
         return tuple(extent + 2 * width for extent, width in zip(shape, self.halo, strict=True))
 
     def positions(self) -> Iterator[tuple[int, ...]]:
-        """All blocks, in the order of their numbers."""
+        """Return all blocks, in the order of their numbers."""
         return itertools.product(*map(range, self.splits))
 
     def block_beside(self, cell: Sequence[int]) -> tuple[int, ...]:
-        """The block that has a cell, or for a cell outside of the grid the block beside it."""
+        """Return the block that has a cell, or for a cell outside of the grid the block beside it."""
         return tuple(bisect_right(self.cuts(axis), min(max(at, 0), self.shape[axis] - 1)) - 1
                      for axis, at in enumerate(cell))
 
     def number_of(self, position: tuple[int, ...]) -> int:
-        """A block's number: its place in C order among all."""
+        """Return a block's number: its place in C order among all."""
         return int(np.ravel_multi_index(position, self.splits))
 
     def position_of(self, number: int) -> tuple[int, ...]:
-        """The block of a number."""
+        """Return the block of a number."""
         return tuple(map(int, np.unravel_index(number, self.splits)))
 
     def edges_of(self, field: str) -> tuple[Edge, ...]:
-        """How a field continues: below and above each axis."""
+        """Return how a field continues: below and above each axis."""
         for name in (field, ""):
             for known in self.edges:
                 if known.field == name:

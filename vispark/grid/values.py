@@ -15,13 +15,13 @@ _OF_A_FUNCTION = (ArithmeticError, AssertionError, AttributeError, LookupError, 
 
 
 def called(field: str) -> str:
-    """What errors call a field; "" is the only one of a grid whose fields have no names."""
+    """Return what errors call a field; "" is the only one of a grid whose fields have no names."""
     return f"field {field!r}" if field else "the grid"
 
 
 def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], shape: tuple[int, ...],
              dtype: str | None, name: str) -> np.ndarray:
-    """What a function of the position gives for cells.
+    """Return what a function of the position gives for cells.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def evaluate(function: Callable[..., Any], coordinates: Sequence[np.ndarray], sh
 
 def fitted(given: np.ndarray, shape: tuple[int, ...], dtype: str | None, name: str,
            coordinates: Sequence[np.ndarray]) -> np.ndarray:
-    """Values broadcast to a shape, contiguous and of a dtype.
+    """Return values broadcast to a shape, contiguous and of a dtype.
 
     Parameters as for :func:`evaluate`.
 
@@ -82,7 +82,7 @@ def fitted(given: np.ndarray, shape: tuple[int, ...], dtype: str | None, name: s
 
 
 def held(number: Any, dtype: str, name: str) -> np.ndarray:
-    """A number as one of a dtype.
+    """Return a number as one of a dtype.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def held(number: Any, dtype: str, name: str) -> np.ndarray:
 
 
 def first_cell(marked: np.ndarray, coordinates: Sequence[np.ndarray]) -> tuple[int, ...] | None:
-    """The position of the first of the cells that are marked; None where none is.
+    """Return the position of the first of the cells that are marked; None where none is.
 
     Parameters
     ----------

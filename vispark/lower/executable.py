@@ -62,16 +62,16 @@ class Executable:
     to_device: bool = False
 
     def fits(self, nodes: LogicalPlan) -> bool:
-        """Whether the plan is right for operations of the same shape."""
+        """Return whether the plan is right for operations of the same shape."""
         return all(value_of(nodes, origin) == value for origin, value in self.settled)
 
     def values(self, nodes: LogicalPlan) -> BoundArguments:
-        """The values of one pass."""
+        """Return the values of one pass."""
         return BoundArguments(tuple([origin if isinstance(origin, ArrayValue) else value_of(nodes, origin)
                                      for origin in self.origins]))
 
     def records(self, output: Output, data: Data, keyring: Keyring) -> Iterator:
-        """The records of a fetched partition."""
+        """Return the records of a fetched partition."""
         content = self.results[output.partition].first(self.limit)
         offset = output.offset
         keys = data.view(offset, output.keys) if output.keys else np.empty(0, np.uint8)
@@ -85,7 +85,7 @@ class Executable:
 
 
 def value_of(nodes: LogicalPlan, origin: ArgumentRef) -> ArrayValue:
-    """An argument or a capture of the call at a position of a chain."""
+    """Return an argument or a capture of the call at a position of a chain."""
     match nodes[origin.position].op:
         case ops.Map(spec):
             return spec.value(origin)
@@ -131,7 +131,8 @@ class Invocation:
     def request(self, number: int, epoch: int, seconds: float, *, known: bool, offset: int = 0,
                 released: tuple[int, ...] = (), results: int = 0, pieces: bool = False,
                 memory: Callable[[int], int] | None = None) -> tuple[Run, int]:
-        """The request, and the bytes that its values, and ``results`` behind them, need in the payload from ``offset``
+        """Return the request, and the bytes that its values, and ``results`` behind them, need in the payload from
+        ``offset``
         on.
 
         A worker that knows the plan is sent its digest alone. What was ``released`` goes along. The plan of a world is

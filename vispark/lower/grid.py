@@ -34,7 +34,8 @@ else:
 
 def lowering(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, contents: Iterable[PartitionSchema],
              room: int) -> Lowering:
-    """How to lower a chain that starts on partitions that look so, for devices whose thread blocks can have ``room``
+    """Return how to lower a chain that starts on partitions that look so, for devices whose thread blocks can have
+    ``room``
     bytes of shared memory.
     """
     grid = next((content.layout.grid for content in contents if content.layout.grid is not None), None)
@@ -213,7 +214,7 @@ class GridLowering(Lowering):
         return said
 
     def _phases(self, maps: grid_passes.Maps) -> tuple[Phase, ...]:
-        """What a loop does in order, each with the ghost cells that it needs filled anew."""
+        """Return what a loop does in order, each with the ghost cells that it needs filled anew."""
         ghosts, phases = grid_stencils.Ghosts(self.description, self.slots), []
         for mapped, signature in maps:
             halos = ghosts.wanted(mapped.reach, signature)
@@ -230,7 +231,7 @@ def _passes(made: grid_passes.Maps) -> str:
 
 
 def _left(spec: LoopSpec, once: grid_passes.Maps, stride: int) -> str:
-    """What becomes of the steps of a loop that are not done so many at once; empty where all are."""
+    """Return what becomes of the steps of a loop that are not done so many at once; empty where all are."""
     left = spec.steps % stride
     if spec.depends:
         which = "where fewer are left before something is asked for, or at the end, a step"

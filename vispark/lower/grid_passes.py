@@ -45,7 +45,7 @@ class PassPlans:
 
 
 def passes(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> tuple[Maps, Maps, int]:
-    """The passes of a step; and those of several steps, and how many these are, or nothing and 1.
+    """Return the passes of a step; and those of several steps, and how many these are, or nothing and 1.
 
     They are the cheapest ones, by what they are estimated to move for a step.
 
@@ -75,7 +75,7 @@ def passes(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> tu
 
 
 def why_apart(maps: Maps, description: GridSpec, most: int, room: int = ROOM) -> str:
-    """Why the stencils of a loop that are passes of their own are; empty where none has to be.
+    """Return why the stencils of a loop that are passes of their own are; empty where none has to be.
 
     Parameters as for :func:`passes`.
     """
@@ -91,7 +91,7 @@ def why_apart(maps: Maps, description: GridSpec, most: int, room: int = ROOM) ->
 
 
 def _ways(maps: Maps, description: GridSpec, room: int) -> PassPlans | str:
-    """How a grid's stencils become passes, or why none are joined."""
+    """Return how a grid's stencils become passes, or why none are joined."""
     if description.ndim == len("yx"):
         beyond = _beyond(maps, description)
         if isinstance(beyond, str):
@@ -107,7 +107,7 @@ def _ways(maps: Maps, description: GridSpec, room: int) -> PassPlans | str:
 
 
 def _joined(maps: Maps, parts: Sequence[ChainPart], counts: Sequence[int], ways: PassPlans) -> Maps:
-    """The passes that take so many stencils each."""
+    """Return the passes that take so many stencils each."""
     found, at = [], 0
     for count in counts:
         several = [mapped for mapped, _ in maps[at:at + count]]
@@ -117,7 +117,7 @@ def _joined(maps: Maps, parts: Sequence[ChainPart], counts: Sequence[int], ways:
 
 
 def _pass(several: Sequence[CellMap], parts: Sequence[ChainPart], ways: PassPlans) -> CellMap:
-    """Some stencils as one."""
+    """Return some stencils as one."""
     kernel = ways.kernel(parts)
     given = [origin for each in several for parameter, origin in zip(each.kernel.parameters, each.origins, strict=True)
              if parameter.kind in ("argument", "capture")]
@@ -136,7 +136,7 @@ def _part(mapped: CellMap, signature: Signature) -> ChainPart:
 
 
 def _types(maps: Maps) -> dict[str, str]:
-    """The dtypes of the fields that some functions read or write."""
+    """Return the dtypes of the fields that some functions read or write."""
     types: dict[str, str] = {}
     for mapped, signature in maps:
         types |= {each.name: each.dtype for each in mapped.fields(signature)}
@@ -145,7 +145,9 @@ def _types(maps: Maps) -> dict[str, str]:
 
 
 def _beyond(maps: Maps, description: GridSpec) -> Beyond | str:
-    """How the fields continue; why no kernel knows it, where a function of the position or another number says so."""
+    """Return how the fields continue; why no kernel knows it, where a function of the position or another number says
+    so.
+    """
     sides = []
     for name, dtype in _types(maps).items():
         below_y, above_y, below_x, above_x = (_side(edge, name, dtype) for edge in description.edges_of(name))
@@ -156,14 +158,14 @@ def _beyond(maps: Maps, description: GridSpec) -> Beyond | str:
 
 
 def _rims(description: GridSpec, name: str) -> Rims:
-    """How a field continues from one step to the next."""
+    """Return how a field continues from one step to the next."""
     below_z, above_z, below_y, above_y, below_x, above_x = (
         edge.rule if edge.rule in (PERIODIC, MIRRORED) else "kept" for edge in description.edges_of(name))
     return below_z, above_z, below_y, above_y, below_x, above_x
 
 
 def _side(edge: Edge, name: str, dtype: str) -> str | None:
-    """A rule, or a number in C++."""
+    """Return a rule, or a number in C++."""
     if edge.rule == FUNCTION:
         return None
     if edge.rule != NUMBER:

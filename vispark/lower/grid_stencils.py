@@ -51,7 +51,7 @@ class CellMap:
     @classmethod
     def of(cls, spec: MapSpec, signature: Signature, description: GridSpec, position: int,
            before: Sequence[MapSpec] = ()) -> CellMap:
-        """The function at a position of a chain, where ``before`` it are phases of the same loop.
+        """Return the function at a position of a chain, where ``before`` it are phases of the same loop.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class CellMap:
 
     @staticmethod
     def fields(signature: Signature) -> tuple[ElementField, ...]:
-        """What the translator knows of blocks."""
+        """Return what the translator knows of blocks."""
         return tuple(ElementField(each.name, each.dtype) for each in signature.fields)
 
     @property
@@ -91,7 +91,7 @@ class CellMap:
         return dict(zip(self.kernel.fields, self.kernel.reach, strict=True))
 
     def after(self, layout: RecordLayout, signature: Signature) -> tuple[RecordLayout, Signature]:
-        """What blocks, and their layout, become."""
+        """Return what blocks, and their layout, become."""
         shape = signature.fields[0].shape
         outputs = {each.name: Field(each.name, np.dtype(each.dtype).str, shape) for each in self.kernel.outputs}
         kept = {each.name: each for each in signature.fields} if self.merge else {}
@@ -100,7 +100,7 @@ class CellMap:
         return mapped, Signature(tuple((kept | outputs).values()))
 
     def launch(self, slots: SlotTable, modules: ModuleTable) -> StencilLaunch:
-        """The protocol's description of the kernel."""
+        """Return the protocol's description of the kernel."""
         kernel = self.kernel
         arguments = tuple(_argument(parameter.pointer, slots.slot(origin))
                           for parameter, origin in zip(kernel.parameters, self.origins, strict=True) if origin)
@@ -140,7 +140,7 @@ class Ghosts:
     fresh: dict[str, Reach] = field(default_factory=dict)
 
     def wanted(self, reach: Mapping[str, Reach], signature: Signature) -> tuple[Halo, ...]:
-        """The exchange of what is read and not fresh; it is fresh from then on."""
+        """Return the exchange of what is read and not fresh; it is fresh from then on."""
         found = []
         for name, widths in reach.items():
             have = self.fresh.get(name, ((0, 0),) * self.description.ndim)
@@ -153,7 +153,7 @@ class Ghosts:
         return tuple(found)
 
     def everything(self, signature: Signature) -> tuple[Halo, ...]:
-        """The exchange of all fields, as wide as the halo is."""
+        """Return the exchange of all fields, as wide as the halo is."""
         whole = tuple((width, width) for width in self.description.halo)
         return self.wanted({each.name: whole for each in signature.fields}, signature)
 
@@ -183,7 +183,7 @@ class Ghosts:
 
 def loop_maps(spec: LoopSpec, layout: RecordLayout, signature: Signature, description: GridSpec,
               position: int) -> list[tuple[CellMap, Signature]]:
-    """The phases of a loop, each with what blocks look like before it.
+    """Return the phases of a loop, each with what blocks look like before it.
 
     Raises
     ------

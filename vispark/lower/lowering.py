@@ -74,7 +74,7 @@ class OperatorOutput:
     count: int = -1
 
     def content(self, before: PartitionSchema, others: Sequence[OperatorOutput]) -> PartitionSchema:
-        """What a partition's content became; ``others`` are the states of all its blocks."""
+        """Return what a partition's content became; ``others`` are the states of all its blocks."""
         keyed = self.layout.keyed or self.layout.only == "keys"
         signatures = tuple([state.signature for state in others if state.signature is not None])
         return PartitionSchema(before.count if self.count < 0 else self.count, before.keys if keyed else 0, self.layout,
@@ -184,11 +184,11 @@ class Lowering:
     # -- the plan -----------------------------------------------------------------------------------------------------
 
     def results(self) -> dict[int, PartitionSchema]:
-        """What the result looks like, by partition."""
+        """Return what the result looks like, by partition."""
         return {partition: self._content(partition, len(self.nodes)) for partition in self._given}
 
     def _content(self, partition: int, behind: int) -> PartitionSchema:
-        """What a partition is behind a number of nodes."""
+        """Return what a partition is behind a number of nodes."""
         content, _, blocks = self._given[partition]
         if not blocks:
             return _through_nothing(self.nodes[:behind], content)
@@ -241,19 +241,19 @@ class Lowering:
         self.steps.append(messages.KeepStep(slot, chain[-1].cached.name, ops.place_of(chain)))
 
     def _limit(self) -> int:
-        """How many records to fetch: all, where partitions do not mean the same by a record."""
+        """Return how many records to fetch: all, where partitions do not mean the same by a record."""
         return self.goal.limit if len(self._kinds) == 1 else -1
 
     def _over(self) -> str:
         return "rows" if self._kinds == {"elements"} else "blocks"
 
     def blocks(self) -> Iterator[tuple[int, int]]:
-        """The variants, and how many blocks each has."""
+        """Return the variants, and how many blocks each has."""
         found = Counter(block for _, _, blocks in self._given.values() for block in blocks)
         return iter(found.items())
 
     def traffic(self, variant: int) -> list[tuple[int, int]]:
-        """The bytes that each launch reads and writes of a block of a variant."""
+        """Return the bytes that each launch reads and writes of a block of a variant."""
         found = []
         before = self._states[variant][0].signature
         launches = iter(self.launches[variant])
@@ -280,13 +280,13 @@ class Lowering:
                         yield f"{node.op} finds nearest centres row by row: {reason}"
 
     def folded_bytes(self, fold: FoldByKeyStep) -> int:
-        """The bytes that a worker's fold by key gives: the folded fields, and how many records each key has."""
+        """Return the bytes that a worker's fold by key gives: the folded fields, and how many records each key has."""
         step = messages.MapFoldStep("", fold.fields, "key", fold.key, fold.groups)
         signature = next(states[-1].signature for states in self._states)
         return 8 * fold.groups + sum(map(field_bytes, _folded_outputs(step, signature)))
 
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of the VRDDs in the plan's slots."""
+        """Return the numbers of the VRDDs in the plan's slots."""
         kept = [node.cached.number for node in self._kept_nodes()]
         return tuple(kept) if self.start is None else (self.start.number, *kept)
 
@@ -295,7 +295,7 @@ class Lowering:
         return (node for node in (*first, *self.nodes) if node.cached)
 
     def prepare(self, partitions: Sequence[int] | None = None, devices: Sequence[str] = ()) -> Executable:
-        """The plan for some of the partitions; for all, when none are named."""
+        """Return the plan for some of the partitions; for all, when none are named."""
         named = tuple(self._given) if partitions is None else tuple(partitions)
         key, encoded = sealed(self._plan(named, devices))
         labels = [step.label for step in self.steps
@@ -314,7 +314,7 @@ class Lowering:
                     tuple(self._inputs(partitions)), tuple(devices))
 
     def ship(self, devices: Sequence[str] = ()) -> Invocation:
-        """The plan for all partitions, with the values that the chain has."""
+        """Return the plan for all partitions, with the values that the chain has."""
         self.finish()
         prepared = self.prepare(devices=devices)
         return Invocation(prepared, self.numbers(), prepared.values(self.nodes))
@@ -414,7 +414,7 @@ class Lowering:
             self.steps.append(messages.KeysStep())
 
     def _along(self, position: int) -> MapSpec:
-        """The vreduce of rows at a position, as a call of the run of ``vmap`` before it."""
+        """Return the vreduce of rows at a position, as a call of the run of ``vmap`` before it."""
         op = self.nodes[position].op
         assert isinstance(op, ops.FoldInside)
         before = [states[position] for states in self._states]
@@ -426,7 +426,7 @@ class Lowering:
         return replace(record_map(function, (), "row"), label=str(op))
 
     def _is_dead(self, stage: FusedStage) -> bool:
-        """Whether nothing of what a run of ``vmap`` computes is wanted."""
+        """Return whether nothing of what a run of ``vmap`` computes is wanted."""
         return isinstance(self.nodes[stage.stop - 1].op, ops.Keys) and all(
             states[stage.stop - 1].layout.keyed for states in self._states)
 
@@ -453,7 +453,7 @@ class Lowering:
         return messages.MapFoldStep(label, self.fold.fields, "all")
 
     def _has_rows(self, position: int) -> bool:
-        """Whether every block has a row, so that something is folded in every worker."""
+        """Return whether every block has a row, so that something is folded in every worker."""
         return all(field.shape[0] for states in self._states for field in states[position].signature.fields)
 
     def _folding_launch(self, calls: list[Call], inside: int | None, step: messages.MapFoldStep, stage: FusedStage,
@@ -473,7 +473,7 @@ class Lowering:
 
     def _item_launch(self, calls: list[Call], item: str, step: messages.MapFoldStep, before: OperatorOutput,
                      pairs: Signature) -> Launch:
-        """What folds the keys or the values of the pairs that the last call makes, and computes nothing else."""
+        """Return what folds the keys or the values of the pairs that the last call makes, and computes nothing else."""
         names = {each.name: name_in(item, each.name) for each in pairs.fields if each.name.split(".")[0] == item}
         hows = {each.field: each for each in step.fields}
         if "" not in hows and set(names.values()) - set(hows):
@@ -512,7 +512,7 @@ class Lowering:
         return launch_of(mapped, calls, outputs, self.slots, self.modules, keyless=before.layout.keyed and paired)
 
     def _taken_item(self, stage: FusedStage, last: int, after: OperatorOutput) -> str:
-        """The item that keys() or values() takes of the pairs that the stage's last function makes."""
+        """Return the item that keys() or values() takes of the pairs that the stage's last function makes."""
         if last + 1 >= stage.stop or after.layout.keyed or not after.layout.tupled:
             return ""
         op = self.nodes[last + 1].op
@@ -524,7 +524,7 @@ class Lowering:
 
     def _mapped(self, calls: list[Call], before: OperatorOutput, apart: int, folding: Folding | None = None,
                 wanted: frozenset[str] | None = None) -> Mapped:
-        """One kernel for some calls; where it cannot be had, the node at ``apart`` becomes a step of its own."""
+        """Return one kernel for some calls; where it cannot be had, the node at ``apart`` becomes a step of its own."""
         try:
             mapped = resolve_maps(calls, before.layout, before.signature, wanted=wanted, folding=folding,
                                   room=self.room)
@@ -539,13 +539,13 @@ def _item(op: ops.Op) -> str:
 
 
 def _of_item(signature: Signature, item: str) -> Signature:
-    """The fields of one item of a tuple, called as if it were alone."""
+    """Return the fields of one item of a tuple, called as if it were alone."""
     return Signature(tuple([replace(each, name=name_in(item, each.name)) for each in signature.fields
                             if each.name.split(".")[0] == item]))
 
 
 def _folded_outputs(step: messages.MapFoldStep, signature: Signature) -> list[Field]:
-    """What a fold leaves of fields with the records along their first axis."""
+    """Return what a fold leaves of fields with the records along their first axis."""
     result = {each.field: each.result for each in step.fields}
     found = []
     for each in signature.fields:
@@ -579,7 +579,7 @@ def _after_exec(state: OperatorOutput, spec: ExecSpec) -> OperatorOutput:
 
 
 def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bool) -> int:
-    """The records in a stack of elements: the leading extent, which all its fields share."""
+    """Return the records in a stack of elements: the leading extent, which all its fields share."""
     heights = {described.shape[:1] for described in after.fields}
     if len(heights) > 1 or () in heights:
         shapes = ", ".join(f"{described.name or 'out'} {described.shape}" for described in after.fields)
@@ -595,7 +595,7 @@ def _stack_height(spec: ExecSpec, before: Signature, after: Signature, keyed: bo
 
 
 def _through_nothing(nodes: LogicalPlan, content: PartitionSchema) -> PartitionSchema:
-    """What nodes do to a partition without blocks: nothing, but keys and values still say what comes back."""
+    """Return what nodes do to a partition without blocks: nothing, but keys and values still say what comes back."""
     layout = content.layout
     for node in nodes:
         if layout.only and not isinstance(node.op, ops.ToDevice | ops.ToHost):

@@ -31,7 +31,8 @@ class RequestedOutput:
 
 @functools.lru_cache(maxsize=256)
 def to_fold(fold: Any) -> RequestedOutput:
-    """What is wanted where all records are folded: one object for one request, which loops make in every pass."""
+    """Return what is wanted where all records are folded: one object for one request, which loops make in every pass.
+    """
     return RequestedOutput(fold=fold)
 
 
@@ -53,7 +54,9 @@ class FusedStage:
 
 
 def after_start(chain: LogicalPlan, start: DatasetId | None) -> LogicalPlan:
-    """The part of a chain that is still to be done from ``start``: a node's number, or None for the RDD's records."""
+    """Return the part of a chain that is still to be done from ``start``: a node's number, or None for the RDD's
+    records.
+    """
     if start is None:
         return chain[1:]
     for position, node in enumerate(chain):
@@ -63,7 +66,7 @@ def after_start(chain: LogicalPlan, start: DatasetId | None) -> LogicalPlan:
 
 
 def stages(nodes: Sequence[PlanNode], fold: bool, apart: Set[int] = frozenset()) -> tuple[FusedStage, ...]:
-    """The steps of a chain behind its start.
+    """Return the steps of a chain behind its start.
 
     Parameters
     ----------
@@ -91,7 +94,8 @@ def stages(nodes: Sequence[PlanNode], fold: bool, apart: Set[int] = frozenset())
 
 
 def _joins(nodes: Sequence[PlanNode], position: int, folded: bool) -> bool:
-    """Whether a node can be part of the step of the one before it, whose records are ``folded`` inside or not."""
+    """Return whether a node can be part of the step of the one before it, whose records are ``folded`` inside or not.
+    """
     if nodes[position - 1].cached is not None or isinstance(nodes[position - 1].op, ops.Keys):
         return False
     match nodes[position].op:
@@ -109,12 +113,12 @@ def _joins(nodes: Sequence[PlanNode], position: int, folded: bool) -> bool:
 
 
 def _narrows(nodes: Sequence[PlanNode], position: int) -> bool:
-    """Whether a node takes an item of the pairs that the ``vmap`` before it makes, and keeps nowhere else."""
+    """Return whether a node takes an item of the pairs that the ``vmap`` before it makes, and keeps nowhere else."""
     before = nodes[position - 1]
     return isinstance(nodes[position].op, ops.Keys | ops.Values) and isinstance(before.op, ops.Map) \
         and before.cached is None
 
 
 def narrows(nodes: Sequence[PlanNode], position: int) -> bool:
-    """Whether keys() or values() at a position may be taken of pairs as a ``vmap`` makes them."""
+    """Return whether keys() or values() at a position may be taken of pairs as a ``vmap`` makes them."""
     return position > 0 and _narrows(nodes, position)

@@ -46,7 +46,7 @@ def taken(kernel: Kernel, args: tuple[object, ...]) -> tuple[Given, ...]:
 
 
 def _given(value: object, parameter: DeclaredParameter | None, what: str) -> Given:
-    """One argument, fixed: what may change is copied."""
+    """Return one argument, fixed: what may change is copied."""
     if isinstance(value, ShapeSymbol):
         raise LaunchError(f"{what} is {value}: an argument is one extent, as in {value}[0]")
     if isinstance(value, InSymbol | OutSymbol):
@@ -63,7 +63,7 @@ def _given(value: object, parameter: DeclaredParameter | None, what: str) -> Giv
 
 
 def as_parameter(value: object, parameter: DeclaredParameter | None, what: str) -> ScalarArgument | ArrayValue:
-    """A scalar or an array as its parameter takes it; ``what`` is what an error calls it.
+    """Return a scalar or an array as its parameter takes it; ``what`` is what an error calls it.
 
     Raises
     ------
@@ -92,12 +92,12 @@ def as_parameter(value: object, parameter: DeclaredParameter | None, what: str) 
 
 def extent_value(extent: ExtentExpression, value: int, parameter: DeclaredParameter | None,
                  what: str) -> ScalarArgument:
-    """The value of an extent as its parameter takes it."""
+    """Return the value of an extent as its parameter takes it."""
     return _as_number(value, parameter, f"{what}, {extent},", str(extent))
 
 
 def _as_number(value: bool | float, parameter: DeclaredParameter | None, what: str, shown: str = "") -> ScalarArgument:
-    """A Python number as its parameter's type, or as a C ``bool``, ``int`` or ``float`` where that is not known.
+    """Return a Python number as its parameter's type, or as a C ``bool``, ``int`` or ``float`` where that is not known.
 
     ``shown`` is what it came from, if not from a number.
     """
@@ -142,7 +142,7 @@ def _no_number(parameter: DeclaredParameter, shown: str) -> LaunchError:
 
 
 def _as_structure(value: bytes | np.void, parameter: DeclaredParameter | None, what: str) -> ScalarArgument:
-    """A structure by value: its bytes, checked against the layout where the source shows that."""
+    """Return a structure by value: its bytes, checked against the layout where the source shows that."""
     data = value if isinstance(value, bytes) else value.tobytes()
     if isinstance(value, np.void) and value.dtype.hasobject:
         raise LaunchError(f"{what} has dtype {value.dtype}, with Python objects, which no kernel reads")
@@ -164,7 +164,7 @@ def _as_structure(value: bytes | np.void, parameter: DeclaredParameter | None, w
 
 
 def _fitted(given: ScalarArgument, parameter: DeclaredParameter | None) -> ScalarArgument:
-    """A NumPy scalar as its parameter takes it: with its dtype."""
+    """Return a NumPy scalar as its parameter takes it: with its dtype."""
     if parameter is None:
         return given
     if parameter.pointer:

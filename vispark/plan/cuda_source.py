@@ -184,7 +184,7 @@ def _scan(source: str, options: tuple[str, ...]) -> _Scan:
 
 
 def _without_directives(source: str, macros: dict[str, str]) -> str:
-    """The source without comments, strings and preprocessor lines, whose macros are added to ``macros``."""
+    """Return the source without comments, strings and preprocessor lines, whose macros are added to ``macros``."""
     text = source.replace("\r\n", "\n").replace("\\\n", "")
     text = _NOISE.sub(lambda match: " " if match[0].startswith("/") else '""', text)
 
@@ -205,7 +205,7 @@ def _define(macros: dict[str, str], name: str, body: str) -> None:
 
 
 def _declaration(text: str, match: re.Match[str], macros: Mapping[str, str], types: Types) -> Declaration | None:
-    """The kernel declared at a ``__global__``; None if a macro hides it."""
+    """Return the kernel declared at a ``__global__``; None if a macro hides it."""
     head = re.split(r"[;{}]", text[:match.start()])[-1]
     position = match.end()
     while True:
@@ -231,7 +231,7 @@ def _declaration(text: str, match: re.Match[str], macros: Mapping[str, str], typ
 
 
 def _closing(text: str, start: int) -> int:
-    """The position behind the bracket that closes the one at ``start``; -1 without one."""
+    """Return the position behind the bracket that closes the one at ``start``; -1 without one."""
     opening = text[start] if 0 <= start < len(text) else ""
     depth = 0
     for position in range(start, len(text) if opening in _CLOSING else start):
@@ -243,7 +243,7 @@ def _closing(text: str, start: int) -> int:
 
 def _parameters(text: str, macros: Mapping[str, str], types: Types,
                 hidden: frozenset[str]) -> tuple[DeclaredParameter, ...] | None:
-    """A parameter list; None if preprocessor lines, packs or macros keep its length open."""
+    """Return a parameter list; None if preprocessor lines, packs or macros keep its length open."""
     used = set(re.findall(r"[A-Za-z_]\w*", text)) & macros.keys()
     if _DIRECTIVE in text or "..." in text or any(re.search(r"[,(]", macros[name]) for name in used):
         return None
@@ -254,7 +254,7 @@ def _parameters(text: str, macros: Mapping[str, str], types: Types,
 
 
 def _split(text: str) -> list[str] | None:
-    """The parts between the commas that stand outside all brackets; None if a ``<`` is no bracket."""
+    """Return the parts between the commas that stand outside all brackets; None if a ``<`` is no bracket."""
     parts = [""]
     angles = position = 0
     while position < len(text):
@@ -270,7 +270,7 @@ def _split(text: str) -> list[str] | None:
 
 
 def _merged(several: Sequence[Declaration]) -> Declaration:
-    """One declaration for all those of a name; its parameters are open where they disagree."""
+    """Return one declaration for all those of a name; its parameters are open where they disagree."""
     kinds = {None if one.parameters is None else
              tuple((each.pointer, each.dtypes, each.structure) for each in one.parameters) for one in several}
     template = all(one.template for one in several)
@@ -293,7 +293,7 @@ _REFUSED = {
 
 
 def _checked_options(options: Sequence[str]) -> tuple[str, ...]:
-    """The options, each in one piece (``"-D", "N=1"`` and ``"-D N=1"`` become ``"-DN=1"``)."""
+    """Return the options, each in one piece (``"-D", "N=1"`` and ``"-D N=1"`` become ``"-DN=1"``)."""
     if isinstance(options, str) or not all(isinstance(option, str) for option in options):
         raise PlanError(f"options is a list of strings such as [\"-DD=40\"], not {options!r}")
     checked: list[str] = []
@@ -386,7 +386,7 @@ class Kernels:
                 raise PlanError(f"there is no __constant__ {name} in {self.file!r}")
 
     def declaration(self, name: str) -> Declaration | None:
-        """The declaration of a kernel or of the template it is an instance of; None if macros hide it.
+        """Return the declaration of a kernel or of the template it is an instance of; None if macros hide it.
 
         Raises
         ------

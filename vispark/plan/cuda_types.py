@@ -179,7 +179,7 @@ class Types:
         return Type(depth, dtypes, structure, known, constant)
 
     def _expanded(self, declaration: str, hidden: frozenset[str]) -> tuple[str | None, bool]:
-        """A declaration without other names for types, and whether what it points to is ``const``.
+        """Return a declaration without other names for types, and whether what it points to is ``const``.
 
         The text is None where a name is not the same everywhere.
         """
@@ -208,7 +208,7 @@ class Types:
         return None, False
 
     def _structure(self, name: str) -> CudaStructure | None:
-        """The layout of a structure of the source, or of CUDA's; None if it is not known."""
+        """Return the layout of a structure of the source, or of CUDA's; None if it is not known."""
         if name not in self._bodies:
             name = name.rpartition("::")[2]
         if name not in self._bodies:
@@ -250,7 +250,7 @@ def _words(plain: str) -> list[str]:
 
 
 def _c_type(words: Sequence[str]) -> str:
-    """The canonical name of a declaration's type, from its words without qualifiers; the last may be a name."""
+    """Return the canonical name of a declaration's type, from its words without qualifiers; the last may be a name."""
     builtin = [word for word in words if word in TYPE_WORDS]
     if not builtin:
         return words[0].removeprefix("std::") if words else ""
@@ -262,7 +262,9 @@ def _c_type(words: Sequence[str]) -> str:
 
 
 def without_templates(text: str) -> str:
-    """The text with a non-type mark in place of template arguments, so that the type is not taken for a known one."""
+    """Return the text with a non-type mark in place of template arguments, so that the type is not taken for a known
+    one.
+    """
     before = ""
     while before != text:
         before, text = text, re.sub(r"([A-Za-z_][\w:]*)\s*<[^<>]*>", r"\1_of", text)
@@ -278,7 +280,7 @@ _STRUCTURE = re.compile(r"(\btypedef\s+)?\b(struct|union|class)\b([^;{}()]*)\{")
 
 
 def _aliases(text: str) -> Iterator[tuple[str, str | None]]:
-    """Other names for types, and what they stand for; None for what is no plain type."""
+    """Yield other names for types, and what they stand for; None for what is no plain type."""
     for match in _USING.finditer(text):
         yield match[1], match[2]
     for match in _TYPEDEF.finditer(text):
@@ -300,7 +302,7 @@ def _aliases(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _structures(text: str) -> Iterator[tuple[str, str | None]]:
-    """Names of structures with what stands between their braces; None where that is more than members one after
+    """Yield names of structures with what stands between their braces; None where that is more than members one after
     another.
     """
     for match in _STRUCTURE.finditer(text):

@@ -98,20 +98,20 @@ class ExecSpec:
     where: str = field(default="", compare=False)
 
     def without_values(self) -> ExecSpec:
-        """The same without the arguments' values, which no launch depends on: hashable, equal by content."""
+        """Return the same without the arguments' values, which no launch depends on: hashable, equal by content."""
         return replace(self, arguments=tuple(
             replace(given, data=b"") if isinstance(given, ArrayValue) else
             ScalarArgument(given.dtype, b"") if isinstance(given, ScalarArgument) else given
                                              for given in self.arguments))
 
     def shape_key(self) -> Hashable:
-        """What of a call a plan depends on: all but the arguments' values."""
+        """Return what of a call a plan depends on: all but the arguments' values."""
         arguments = tuple([(given.dtype, given.shape) if isinstance(given, ArrayValue) else
                            given.dtype if isinstance(given, ScalarArgument) else given for given in self.arguments])
         return self.kernel, arguments, self.out, self.grid, self.block, self.shared, self.label, self.init
 
     def value(self, number: int) -> ArrayValue:
-        """The argument of a number, which is an array or a scalar."""
+        """Return the argument of a number, which is an array or a scalar."""
         given = self.arguments[number]
         if isinstance(given, ScalarArgument):
             return ArrayValue(given.dtype, (), given.value)
@@ -171,7 +171,7 @@ def record_exec(kernel: object, args: tuple[object, ...], *, out: object = None,
 
 
 def _caller() -> str:
-    """File and line of the innermost frame outside this package."""
+    """Return file and line of the innermost frame outside this package."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
@@ -312,7 +312,7 @@ class _Geometry:
 
 def resolve(spec: ExecSpec, signature: Signature, slots: SlotTable, position: int = 0) -> tuple[Launch, Signature,
                                                                                                bool]:
-    """What a call of ``exec`` means for blocks of one signature.
+    """Return what a call of ``exec`` means for blocks of one signature.
 
     Parameters
     ----------
@@ -352,13 +352,15 @@ def resolve(spec: ExecSpec, signature: Signature, slots: SlotTable, position: in
 
 
 def compiler_checks(spec: ExecSpec, signature: Signature) -> str:
-    """What stands behind a kernel's source for blocks of one signature that :func:`resolve` took."""
+    """Return what stands behind a kernel's source for blocks of one signature that :func:`resolve` took."""
     geometry = _geometry(spec.without_values(), signature)
     return checks(spec.kernel, spec.arguments, geometry.arguments, signature, geometry.outputs)
 
 
 def _argument(given: Given, settled: Any, slots: SlotTable, origin: ArgumentRef) -> Argument:
-    """An argument of the launch: what the block settles belongs to the plan, what the call was given to the pass."""
+    """Return an argument of the launch: what the block settles belongs to the plan, what the call was given to the
+    pass.
+    """
     if isinstance(settled, ArrayValue):
         return ArrayArgument(slots.slot(settled))
     if settled is not None:
@@ -396,7 +398,7 @@ def _called(what: str, function: UserFunction, view: BlockView) -> Any:
 
 
 def _value(what: str, given: Any, view: BlockView, check: Callable[[object], Any]) -> Any:
-    """A value, an extent or a user's function, evaluated for a block and checked."""
+    """Return a value, an extent or a user's function, evaluated for a block and checked."""
     if not isinstance(given, UserFunction):
         return check(_evaluated(given, view))
     value = _called(what, given, view)
@@ -416,7 +418,7 @@ def _evaluated(value: Any, view: BlockView) -> Any:
 
 
 def _sizes(name: str, given: Extents | UserFunction, view: BlockView, empty: bool = False) -> tuple[int, ...]:
-    """A grid or block. A grid without blocks is right for an ``empty`` result, and becomes ()."""
+    """Return a grid or block. A grid without blocks is right for an ``empty`` result, and becomes ()."""
     def check(value: object) -> Any:
         extents = value if isinstance(value, tuple | list) else (value,)
         if empty and any(isinstance(extent, Integral) and extent == 0 for extent in extents):
@@ -448,7 +450,7 @@ def _outputs(spec: ExecSpec, view: BlockView) -> Iterator[Field]:
 
 
 def _initial(init: Init, outputs: Sequence[Field]) -> tuple[bytes, ...]:
-    """The bytes of the number that fills each output; empty for one that is not filled."""
+    """Return the bytes of the number that fills each output; empty for one that is not filled."""
     numbers = {name: number for name, _, number in init}
     every = numbers.get(None)
     wanted = [numbers.get(output.name, every) for output in outputs] if init else []
@@ -457,7 +459,7 @@ def _initial(init: Init, outputs: Sequence[Field]) -> tuple[bytes, ...]:
 
 
 def _filler(number: Number, output: Field) -> bytes:
-    """A number as an output's dtype; rounded where that is floating point."""
+    """Return a number as an output's dtype; rounded where that is floating point."""
     dtype = np.dtype(output.dtype)
     try:
         if np.iscomplexobj(number) and dtype.kind != "c":

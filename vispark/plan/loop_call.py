@@ -22,7 +22,7 @@ _CHECKED = 100
 
 
 def reaches_out(spec: MapSpec) -> bool:
-    """Whether a function reads neighbours of its cell."""
+    """Return whether a function reads neighbours of its cell."""
     return any(width for sides in spec.function.definition.halo or () for width in sides)
 
 
@@ -91,11 +91,12 @@ class LoopSpec:
                 "capture": [each for phase in self.phases for each in phase.captured]}
 
     def shape_key(self) -> tuple[Any, ...]:
-        """The same without the arguments' values."""
+        """Return the same without the arguments' values."""
         return self.phases_key, self.steps, self.counted, self.until, self.every, self.check
 
     def value(self, origin: ArgumentRef) -> ArrayValue:
-        """An argument or a capture, those of all phases numbered one behind the other; or how many steps came before.
+        """Return an argument or a capture, those of all phases numbered one behind the other; or how many steps came
+        before.
         """
         if origin.kind == "done":
             return ArrayValue("<i8", (), np.int64(self.done).tobytes())
@@ -103,7 +104,7 @@ class LoopSpec:
         return ArrayValue(found.dtype, found.shape, found.data)
 
     def part(self, steps: int, done: int) -> LoopSpec:
-        """Some of the steps."""
+        """Return some of the steps."""
         found = replace(self, steps=steps, done=done)
         found.__dict__.update(phases_key=self.phases_key, _values=self._values)     # which are the same
         return found

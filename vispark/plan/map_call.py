@@ -91,7 +91,7 @@ class MapSpec:
     of: str = ""
 
     def shape_key(self) -> MapShape:
-        """The same without values: of captures and arguments only the types, which the kernel is made for."""
+        """Return the same without values: of captures and arguments only the types, which the kernel is made for."""
         captures = [each.value for each in self.function.captures]
         return MapShape(self.function.definition, tuple([(each.dtype, each.shape, each.weak) for each in captures]),
                         tuple([(each.dtype, each.shape, each.weak) for each in self.arguments]), self.of)
@@ -102,7 +102,7 @@ class MapSpec:
         return tuple([capture.value for capture in self.function.captures])
 
     def value(self, origin: ArgumentRef) -> ArrayValue:
-        """An argument or a capture."""
+        """Return an argument or a capture."""
         found = self.arguments[origin.number] if origin.kind == "argument" else \
             self.function.captures[origin.number].value
         return ArrayValue(found.dtype, found.shape, found.data)
@@ -156,7 +156,7 @@ Call = tuple[int, MapSpec]
 def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signature, *, wanted: frozenset[str]
                  | None = None,
                  folding: Folding | None = None, room: int = ROOM) -> Mapped:
-    """What calls, each with its position in the chain, mean for blocks of one layout and signature.
+    """Return what calls, each with its position in the chain, mean for blocks of one layout and signature.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def _shapes(signature: Signature) -> str:
 
 
 def _hint(layout: RecordLayout, signature: Signature, whole: bool) -> str:
-    """What to say of the records where a function does not fit them."""
+    """Return what to say of the records where a function does not fit them."""
     if layout.kind == "blocks" and not whole:
         return (f"The records are arrays of shape {_shapes(signature)}, and the function gets their rows; "
                 f'vmap(..., of="{"value" if layout.keyed else "record"}") gives it the whole')
@@ -240,7 +240,7 @@ def _hint(layout: RecordLayout, signature: Signature, whole: bool) -> str:
 
 def launch_of(mapped: Mapped, calls: Sequence[Call], outputs: Sequence[Field], slots: SlotTable, modules: ModuleTable,
               *, keyless: bool = False, names: Mapping[str, str] | None = None) -> Launch:
-    """The protocol's description of a kernel.
+    """Return the protocol's description of a kernel.
 
     Parameters
     ----------
@@ -267,18 +267,18 @@ def _preparation(kernel: TableKernel) -> Preparation | None:
 
 
 def label_of(calls: Sequence[Call]) -> str:
-    """What errors call the step that does some calls."""
+    """Return what errors call the step that does some calls."""
     return ", ".join(spec.label for _, spec in calls)
 
 
 def outputs_of(mapped: Mapped, before: Signature) -> tuple[Field, ...]:
-    """The fields that a kernel writes of blocks of a signature."""
+    """Return the fields that a kernel writes of blocks of a signature."""
     stack = () if mapped.whole else before.fields[0].shape[:1]
     return tuple([Field(each.name, np.dtype(each.dtype).str, (*stack, *each.shape)) for each in mapped.kernel.outputs])
 
 
 def after_map(mapped: Mapped, layout: RecordLayout, signature: Signature) -> tuple[Signature, RecordLayout]:
-    """What blocks, and their layout, become by one call."""
+    """Return what blocks, and their layout, become by one call."""
     kernel, outputs = mapped.kernel, outputs_of(mapped, signature)
     fields = {each.name: each for each in signature.fields} if kernel.merge else {}
     after = Signature(tuple((fields | {each.name: each for each in outputs}).values()))
@@ -289,7 +289,7 @@ def after_map(mapped: Mapped, layout: RecordLayout, signature: Signature) -> tup
 
 
 def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
-    """Whether the kernel of several calls gives what these give one after the other."""
+    """Return whether the kernel of several calls gives what these give one after the other."""
     given = {each.name: each for each in outputs_of(mapped, before)}
     kept = {each.name: each for each in before.fields} if mapped.kernel.merge else {}
     return (kept | given) == {each.name: each for each in after.fields}
@@ -297,7 +297,8 @@ def agrees(mapped: Mapped, before: Signature, after: Signature) -> bool:
 
 def not_alike(calls: Sequence[Call], before: Sequence[tuple[RecordLayout, Signature | None]],
               inside: int | None) -> int | None:
-    """Where a step must end, as calls behind each other are of whole blocks and of their rows; None where it need not.
+    """Return where a step must end, as calls behind each other are of whole blocks and of their rows; None where it
+    need not.
 
     Parameters
     ----------
@@ -313,18 +314,18 @@ def not_alike(calls: Sequence[Call], before: Sequence[tuple[RecordLayout, Signat
 
 
 def remark(spec: MapSpec, layout: RecordLayout, signature: Signature, room: int) -> str:
-    """Why the nearest centres that a call gives are no matrix work; empty if it gives none."""
+    """Return why the nearest centres that a call gives are no matrix work; empty if it gives none."""
     record = _record(layout.kind, signature, takes_whole(spec, layout, signature))
     return two_pass.why_by_rows(TracedCall(spec.function, spec.values), record, room)
 
 
 def is_pair(kernel: TableKernel) -> bool:
-    """Whether a function gives pairs, which have keys of their own."""
+    """Return whether a function gives pairs, which have keys of their own."""
     return kernel.structure.kind == "tuple" and len(kernel.structure.items) == 2
 
 
 def leading(spec: MapSpec, signature: Signature) -> int:
-    """The extent of the axis that a call goes along.
+    """Return the extent of the axis that a call goes along.
 
     Raises
     ------
@@ -340,7 +341,7 @@ def leading(spec: MapSpec, signature: Signature) -> int:
 
 
 def takes_whole(spec: MapSpec, layout: RecordLayout, signature: Signature) -> bool:
-    """Whether a call takes each block as one element.
+    """Return whether a call takes each block as one element.
 
     Raises
     ------
@@ -364,7 +365,7 @@ def _record(kind: str, signature: Signature, whole: bool) -> ElementSpec:
 
 
 def _origins(kernel: TableKernel, calls: Sequence[Call]) -> list[ArgumentRef | None]:
-    """Where each parameter's value comes from; the kernel numbers those of all calls one behind the other."""
+    """Return where each parameter's value comes from; the kernel numbers those of all calls one behind the other."""
     every = {"argument": [ArgumentRef(position, "argument", number) for position, spec in calls
                           for number in range(len(spec.arguments))],
              "capture": [ArgumentRef(position, "capture", number) for position, spec in calls

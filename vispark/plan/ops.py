@@ -231,7 +231,7 @@ class Lineage:
 
     def then(self, ops: tuple[Op, ...], saved: DatasetId | None = None,
              is_there: Callable[[DatasetId], bool] = lambda saved: True) -> Lineage:
-        """These operations, and others behind them; ``is_there`` says which snapshots are still of use."""
+        """Return these operations, and others behind them; ``is_there`` says which snapshots are still of use."""
         if saved is None:
             joined = self._joined(ops, 1)
             if joined is not None:
@@ -239,7 +239,9 @@ class Lineage:
         return Lineage(ops, self._short(is_there), 1, saved)
 
     def _joined(self, ops: tuple[Op, ...], times: int) -> Lineage | None:
-        """This link with the same operations once more, or with more steps of its loop; None where there are others."""
+        """Return this link with the same operations once more, or with more steps of its loop; None where there are
+        others.
+        """
         if ops == self.ops:
             return replace(self, times=self.times + times)
         match self.ops, ops:
@@ -249,7 +251,7 @@ class Lineage:
         return None
 
     def _short(self, is_there: Callable[[DatasetId], bool]) -> Lineage:
-        """The same, with the links joined that were apart for snapshots that are of no more use."""
+        """Return the same, with the links joined that were apart for snapshots that are of no more use."""
         links: list[Lineage] = []
         link = self
         while link.before is not None and len(links) < _SHORTENED:
@@ -263,7 +265,7 @@ class Lineage:
         return link
 
     def nodes(self) -> Iterator[PlanNode]:
-        """All operations, with their snapshots, the last one first."""
+        """Yield all operations, with their snapshots, the last one first."""
         link: Lineage | None = self
         while link is not None:
             for _ in range(link.times - 1):
@@ -273,7 +275,7 @@ class Lineage:
             link = link.before
 
     def past(self) -> CompressedLineage:
-        """The operations in short."""
+        """Return the operations in short."""
         found = []
         link: Lineage | None = self
         while link is not None:
@@ -282,17 +284,17 @@ class Lineage:
         return tuple(reversed(found))
 
     def backwards(self) -> Iterator[Op]:
-        """All operations, the last one first."""
+        """Return all operations, the last one first."""
         return (node.op for node in self.nodes())
 
 
 def reaches(op: Op) -> bool:
-    """Whether an operation takes neighbours' cells, or has them come."""
+    """Return whether an operation takes neighbours' cells, or has them come."""
     return isinstance(op, HaloAppend) or needs_neighbours((PlanNode(op),), 0)
 
 
 def place_of(chain: Sequence[PlanNode]) -> str:
-    """Where the result of a chain lies: "host" or "device"; keys and values stay where they were."""
+    """Return where the result of a chain lies: "host" or "device"; keys and values stay where they were."""
     for node in reversed(chain):
         if not isinstance(node.op, Keys | Values):
             return node.place
@@ -300,7 +302,7 @@ def place_of(chain: Sequence[PlanNode]) -> str:
 
 
 def has_halos(backwards: Iterable[Op]) -> bool:
-    """Whether the last of some operations, which is given first, left a grid's blocks with fresh halos."""
+    """Return whether the last of some operations, which is given first, left a grid's blocks with fresh halos."""
     for op in backwards:
         if not isinstance(op, ToDevice | ToHost):
             return isinstance(op, HaloAppend)
@@ -308,7 +310,7 @@ def has_halos(backwards: Iterable[Op]) -> bool:
 
 
 def needs_neighbours(chain: Sequence[PlanNode], position: int) -> bool:
-    """Whether a node's partitions can only be computed all together: it needs the halos of a grid's blocks."""
+    """Return whether a node's partitions can only be computed all together: it needs the halos of a grid's blocks."""
     match chain[position].op:
         case Iterate():
             return True
@@ -320,34 +322,34 @@ def needs_neighbours(chain: Sequence[PlanNode], position: int) -> bool:
 
 
 def together(chain: Sequence[PlanNode], start: DatasetId | None) -> bool:
-    """Whether what comes after ``start`` in a chain needs neighbours."""
+    """Return whether what comes after ``start`` in a chain needs neighbours."""
     first = next((index for index, node in enumerate(chain) if start is not None and node.cached == start), 0)
     return any(needs_neighbours(chain, position) for position in range(first + 1, len(chain)))
 
 
 def upto(chain: LogicalPlan, wanted: DatasetId) -> LogicalPlan:
-    """The chain up to the node that is kept under a number."""
+    """Return the chain up to the node that is kept under a number."""
     return chain[:next(at for at, node in enumerate(chain) if node.cached and node.cached.number == wanted.number) + 1]
 
 
 def is_cut(chain: LogicalPlan) -> bool:
-    """Whether a chain does not begin with the send."""
+    """Return whether a chain does not begin with the send."""
     return not isinstance(chain[0].op, Send)
 
 
 def loops(chain: Sequence[PlanNode]) -> bool:
-    """Whether what comes after the last kept result but one in a chain is a loop of unknown length."""
+    """Return whether what comes after the last kept result but one in a chain is a loop of unknown length."""
     start = max((index for index, node in enumerate(chain[:-1]) if node.cached), default=0)
     return any(isinstance(node.op, Iterate) for node in chain[start + 1:])
 
 
 def name_of(chain: Sequence[PlanNode]) -> str:
-    """What errors call a chain: its first kept result; empty where nothing is kept."""
+    """Return what errors call a chain: its first kept result; empty where nothing is kept."""
     return next((str(node.cached) for node in chain if node.cached), "")
 
 
 def verify(chain: LogicalPlan) -> LogicalPlan:
-    """The chain, if it can be run.
+    """Return the chain, if it can be run.
 
     Raises
     ------
@@ -365,7 +367,7 @@ def verify(chain: LogicalPlan) -> LogicalPlan:
 
 
 def _whole_loops(chain: Sequence[PlanNode]) -> list[PlanNode]:
-    """The chain, with the parts of each loop as one operation."""
+    """Return the chain, with the parts of each loop as one operation."""
     found: list[PlanNode] = []
     for node in chain:
         joined = Lineage((found[-1].op,))._joined((node.op,), 1) if found and not found[-1].cached else None
@@ -377,7 +379,9 @@ def _whole_loops(chain: Sequence[PlanNode]) -> list[PlanNode]:
 
 
 def describe(chain: LogicalPlan) -> str:
-    """The chain, one operation a line, the last one first; those that are done again and again once, with a count."""
+    """Return the chain, one operation a line, the last one first; those that are done again and again once, with a
+    count.
+    """
     told, place = [], "host"
     for node in _whole_loops(chain):
         place = place if isinstance(node.op, Keys | Values) else node.place
@@ -395,7 +399,8 @@ def describe(chain: LogicalPlan) -> str:
 
 
 def _repeated(lines: Sequence[str], start: int) -> tuple[int, int]:
-    """How many lines from a place on come several times in a row, and how many times; one line once if none do."""
+    """Return how many lines from a place on come several times in a row, and how many times; one line once if none do.
+    """
     best = 1, 1
     for length in range(1, _LONGEST_STEP + 1):
         step, times = lines[start:start + length], 1

@@ -42,11 +42,11 @@ class SlotTable:
         self._slots: dict[Origin, int] = {}
 
     def slot(self, origin: Origin) -> int:
-        """The slot of a value, added if it is new."""
+        """Return the slot of a value, added if it is new."""
         return self._slots.setdefault(origin, len(self._slots))
 
     def origins(self) -> tuple[Origin, ...]:
-        """Where the values come from, by slot."""
+        """Return where the values come from, by slot."""
         return tuple(self._slots)
 
 
@@ -58,7 +58,7 @@ class BoundArguments:
     values: tuple[ArrayValue, ...]
 
     def constants(self, offset: int) -> tuple[tuple[ArgumentValue, ...], int]:
-        """The protocol's records, and the bytes of the payload from ``offset`` on that the large values take."""
+        """Return the protocol's records, and the bytes of the payload from ``offset`` on that the large values take."""
         if sum([len(value.data) for value in self.values]) <= INLINE_BYTES:
             return tuple([ArgumentValue(value.dtype, value.shape, bytes(value.data), 0) for value in self.values]), 0
         placed = self._placed(offset)
@@ -69,7 +69,8 @@ class BoundArguments:
         return records, placed[last] + aligned(len(self.values[last].data)) - offset
 
     def loan(self) -> BufferLease | None:
-        """The memory that the only large value was captured into, where :meth:`constants` with offset 0 would place it.
+        """Return the memory that the only large value was captured into, where :meth:`constants` with offset 0 would
+        place it.
         """
         large: Shared | None = None
         rest = 0
@@ -90,7 +91,7 @@ class BoundArguments:
                 payload.memory[start:start + len(value.data)] = bytes(value.data)
 
     def _placed(self, offset: int) -> list[int]:
-        """The offset of each large value; -1 for those that are small."""
+        """Return the offset of each large value; -1 for those that are small."""
         if len(self.values) == 1 and len(self.values[0].data) > INLINE_BYTES:
             return [aligned(offset)]        # as in most loops
         inline, found = 0, [-1] * len(self.values)
@@ -114,7 +115,7 @@ class ModuleTable:
         self._modules: list[Module] = []
 
     def add(self, kernels: Kernels, checks: str = "") -> int:
-        """The index of a source with assertions behind it, added if it is new."""
+        """Return the index of a source with assertions behind it, added if it is new."""
         if (kernels, checks) not in self._index:
             self._index[kernels, checks] = len(self._modules)
             slots = tuple(self._slots.slot(value) for _, value in kernels.constants)
@@ -123,5 +124,5 @@ class ModuleTable:
         return self._index[kernels, checks]
 
     def modules(self) -> Sequence[Module]:
-        """The protocol's records, in the order of their indices."""
+        """Return the protocol's records, in the order of their indices."""
         return tuple(self._modules)

@@ -97,7 +97,7 @@ class ExtentExpression:
     __array_ufunc__ = None
 
     def evaluate(self, block: BlockView) -> int:
-        """Its value for one block.
+        """Return its value for one block.
 
         Raises
         ------
@@ -249,7 +249,7 @@ class InSymbol(_BlockSymbol):
         return Extent(self.field, None)
 
     def select(self, block: BlockView) -> BlockView:
-        """The part of a block that it stands for.
+        """Return the part of a block that it stands for.
 
         Raises
         ------

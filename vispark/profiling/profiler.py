@@ -142,7 +142,7 @@ class Profile:
         return start, max(start, min(what.end - self.epoch, self.total))
 
     def table(self) -> str:
-        """The break-down, a line for each kind of work.
+        """Return the break-down, a line for each kind of work.
 
         Examples
         --------
@@ -169,7 +169,8 @@ class Profile:
         Path(path).write_text(json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ms"}), encoding="utf-8")
 
     def _worker_spans(self) -> Iterator[dict[str, Any]]:
-        """What workers answered; where several threads waited, answers that overlap on tracks beside each other."""
+        """Yield what workers answered; where several threads waited, answers that overlap on tracks beside each other.
+        """
         found: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
         for event in sorted(self.events, key=lambda event: event.start):
             found[event.track][event.answer].append(event)
@@ -182,7 +183,7 @@ class Profile:
                                 event.seconds)
 
     def _spark_spans(self) -> Iterator[dict[str, Any]]:
-        """Jobs, stages and tasks, those that overlap on tracks beside each other."""
+        """Yield jobs, stages and tasks, those that overlap on tracks beside each other."""
         stages = [stage for job in self.jobs for stage in job.stages]
         tasks = [task for stage in stages for task in stage.tasks]
         yield from self._on_tracks("Spark jobs", [(f"job {job.number}: {job.name}", job, {}) for job in self.jobs])
@@ -231,17 +232,17 @@ class Profile:
 
 
 def _span(name: str, category: str, track: str, start: float, seconds: float) -> dict[str, Any]:
-    """A slice of a trace, still with its track's name."""
+    """Return a slice of a trace, still with its track's name."""
     return {"ph": "X", "name": name, "cat": category, "pid": 1, "tid": track, "ts": start * 1e6, "dur": seconds * 1e6}
 
 
 def _beside(name: str, track: int) -> str:
-    """What the tracks are called that stand beside each other."""
+    """Return what the tracks are called that stand beside each other."""
     return f"{name} {track + 1}" if track else name
 
 
 def _added_up(tasks: tuple[Task, ...]) -> dict[str, float]:
-    """Seconds by kind of work of several tasks."""
+    """Return seconds by kind of work of several tasks."""
     found: dict[str, float] = defaultdict(float)
     for task in tasks:
         for kind, seconds in task.parts.items():
@@ -253,7 +254,7 @@ _current: Profile | None = None
 
 
 def current() -> Profile | None:
-    """The profile that is being taken, if one is."""
+    """Return the profile that is being taken, if one is."""
     return _current
 
 
@@ -314,7 +315,7 @@ def _end(found: Profile, trace: Path | None, _: type | None, error: BaseExceptio
 
 
 def parts_of(times: Times, seconds: float) -> dict[str, float]:
-    """What an answer's time was spent on that took so many ``seconds``, as one sees it who waited for it.
+    """Return what an answer's time was spent on that took so many ``seconds``, as one sees it who waited for it.
 
     Where others were waited for meanwhile, it took longer than it seems, and what is seen has the same shares.
     """
@@ -353,7 +354,7 @@ class TaskSeconds:
     _last: float = field(default_factory=time.monotonic)
 
     def lap(self, kind: str) -> float:
-        """What was done since the last lap was of a kind; the seconds."""
+        """Return what was done since the last lap was of a kind; the seconds."""
         now = time.monotonic()
         seconds, self._last = now - self._last, now
         self.seconds[kind] += seconds

@@ -63,7 +63,7 @@ class Job:
 
 
 def parts_of_task(task: Mapping[str, Any], told: Mapping[str, float] | None = None) -> dict[str, float]:
-    """What a task did, in seconds by kind of work; they add up to its duration.
+    """Return what a task did, in seconds by kind of work; they add up to its duration.
 
     What its Python worker ``told`` goes first. Of the rest of its run it is known how long it waited for a shuffle's
     blocks and wrote such, how long the JVM collected garbage, and how long its thread computed; then it waited for a
@@ -89,7 +89,7 @@ def parts_of_task(task: Mapping[str, Any], told: Mapping[str, float] | None = No
 
 
 def _of_run(metrics: Mapping[str, Any], told: Mapping[str, float]) -> dict[str, float]:
-    """What the run of a task in its executor was spent on."""
+    """Return what the run of a task in its executor was spent on."""
     left = _of(metrics, "executorRunTime") / 1e3
     in_all = sum(told.values())
     found = {kind: each * min(1.0, left / in_all) for kind, each in told.items() if in_all}
@@ -117,12 +117,12 @@ def _and(some: Mapping[str, float], others: Mapping[str, float]) -> dict[str, fl
 # -- Spark's status store ---------------------------------------------------------------------------------------------
 
 def jobs_so_far(context: SparkContext) -> int:
-    """How many jobs there were in a context: the number of the next one."""
+    """Return how many jobs there were in a context: the number of the next one."""
     return context._jsc.sc().dagScheduler().numTotalJobs() if context._jsc else 0
 
 
 def jobs_since(context: SparkContext, first: int, told: Told) -> tuple[list[Job], int]:
-    """The jobs from a number on, and how many of them Spark does not remember.
+    """Return the jobs from a number on, and how many of them Spark does not remember.
 
     What can not be had from Spark, as its JVM has ended, counts as not remembered.
     """
@@ -160,7 +160,7 @@ def _jobs(context: SparkContext, first: int, told: Told) -> Iterator[Job]:
 
 
 def _stage(store: Any, read: Any, number: int, told: Told) -> SparkStage | None:
-    """A stage as it was last attempted; None where Spark has forgotten it."""
+    """Return a stage as it was last attempted; None where Spark has forgotten it."""
     try:
         found = read(store.lastStageAttempt(number))
     except Py4JJavaError:
@@ -183,7 +183,7 @@ def _task(stage: int, task: Mapping[str, Any], told: Told) -> Task:
 
 
 def _together(stage: Mapping[str, Any], start: float, end: float, told: Told) -> Task:
-    """All tasks of a stage, as Spark adds them up."""
+    """Return all tasks of a stage, as Spark adds them up."""
     metrics = {**stage, "shuffleReadMetrics": {"fetchWaitTime": stage.get("shuffleFetchWaitTime")},
                "shuffleWriteMetrics": {"writeTime": stage.get("shuffleWriteTime")}}
     said: dict[str, float] = {}

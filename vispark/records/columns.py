@@ -70,7 +70,7 @@ class Column:
 
 
 def _joined(rows: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """Rows one after another, in native byte order."""
+    """Return rows one after another, in native byte order."""
     if rows[0].dtype == dtype:
         try:
             # Half the time of np.concatenate where rows are short.
@@ -81,7 +81,7 @@ def _joined(rows: list[np.ndarray], dtype: np.dtype) -> np.ndarray:
 
 
 def columns(values: list[Any], keyed: bool) -> list[Column]:
-    """The columns of a partition's values, of which there is at least one.
+    """Return the columns of a partition's values, of which there is at least one.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def _fields(values: list[dict[Any, Any]], subject: Subject) -> list[Column]:
 
 
 def _column(values: list[Any], name: str, subject: Subject) -> Column:
-    """A column of numbers or of arrays."""
+    """Return a column of numbers or of arrays."""
     _check_types(values, subject)
     kind = type(values[0])
     if kind in ARRAYS:
@@ -137,7 +137,7 @@ def _check_types(values: list[Any], subject: Subject) -> None:
 
 
 def _odd(values: list[Any], subject: Subject, index: int) -> RecordError:
-    """The error for the value at ``index``, which is not like the first."""
+    """Return the error for the value at ``index``, which is not like the first."""
     value = values[index]
     whole = not subject.part
     if is_number(value) or is_array(value) or (whole and (type(value) is dict or _is_row(value) or is_pair(value))):
@@ -146,7 +146,7 @@ def _odd(values: list[Any], subject: Subject, index: int) -> RecordError:
 
 
 def _nested_advice(value: object, subject: Subject) -> str:
-    """What to say of a dict or a tuple inside of a record."""
+    """Return what to say of a dict or a tuple inside of a record."""
     if not subject.part or type(value) not in (dict, tuple):
         return ""
     return _ROW_ADVICE if subject.part.startswith("position") else "a field is a number or an array"
@@ -157,7 +157,7 @@ def _is_row(value: Any) -> bool:
 
 
 def _one_dtype(types: set[type]) -> bool:
-    """Whether all are NumPy scalars of equal dtype; C has several names for some of them."""
+    """Return whether all are NumPy scalars of equal dtype; C has several names for some of them."""
     return all(issubclass(each, np.generic) for each in types) and len(set(map(np.dtype, types))) == 1
 
 
@@ -198,7 +198,7 @@ def _tuples(values: list[tuple[Any, ...]], subject: Subject) -> Column:
 
 
 def _uniform(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Column:
-    """Rows of numbers of one type."""
+    """Return rows of numbers of one type."""
     name = _type_name(values[0][0])
     try:
         array = np.fromiter(chain.from_iterable(values), held_as(name), len(values) * width)
@@ -210,7 +210,7 @@ def _uniform(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Col
 
 
 def _varied(values: list[tuple[Any, ...]], width: int, subject: Subject) -> Column:
-    """Rows with numbers of several types, held in the smallest dtype that NumPy promotes them to."""
+    """Return rows with numbers of several types, held in the smallest dtype that NumPy promotes them to."""
     parts = [_column(list(map(itemgetter(position), values)), "", _position(subject, position))
              for position in range(width)]
     for position, part in enumerate(parts):

@@ -59,11 +59,11 @@ class Keyring:
         return self._auth
 
     def seal(self, blob: bytes) -> bytes:
-        """``blob`` behind its HMAC-SHA256 tag."""
+        """Return ``blob`` behind its HMAC-SHA256 tag."""
         return hmac.digest(self._sealing, blob, "sha256") + blob
 
     def open(self, sealed: bytes) -> bytes:
-        """The blob that :meth:`seal` was given.
+        """Return the blob that :meth:`seal` was given.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Keyring:
 
 
 def pack_keys(keys: Sequence[Any], *, seal: Callable[[bytes], bytes]) -> bytes:
-    """The sealed blob of a partition's keys.
+    """Return the sealed blob of a partition's keys.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def pack_keys(keys: Sequence[Any], *, seal: Callable[[bytes], bytes]) -> bytes:
 
 
 def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> list[Any]:
-    """The keys of a partition of ``count`` records from their sealed blob.
+    """Return the keys of a partition of ``count`` records from their sealed blob.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def unpack_keys(keys: bytes, count: int, *, open: Callable[[bytes], bytes]) -> l
 
 
 def _packed(keys: Sequence[Any]) -> bytes | None:
-    """Keys as msgpack, where they come back from it as they are."""
+    """Return keys as msgpack, where they come back from it as they are."""
     level: Sequence[Any] = keys
     while level:
         types = set(map(type, level))
@@ -131,7 +131,7 @@ def _packed(keys: Sequence[Any]) -> bytes | None:
 
 
 def _stacked(keys: Sequence[Any]) -> bytes | None:
-    """Keys as an array, where they are NumPy scalars of one numeric type; pickling takes ten times as long."""
+    """Return keys as an array, where they are NumPy scalars of one numeric type; pickling takes ten times as long."""
     if len(set(map(type, keys))) > 1 or not isinstance(keys[0], np.generic) or not is_number(keys[0]):
         return None
     dtype = keys[0].dtype
@@ -139,7 +139,7 @@ def _stacked(keys: Sequence[Any]) -> bytes | None:
 
 
 def _pickled(keys: Sequence[Any]) -> bytes:
-    """Keys as Spark itself would pickle them, classes of the user's script included."""
+    """Return keys as Spark itself would pickle them, classes of the user's script included."""
     try:
         pickled: bytes = _dumps(keys)
     except _UNPICKLABLE as error:

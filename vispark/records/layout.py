@@ -28,7 +28,8 @@ NUMERIC = frozenset("?bhilqBHILQefdgFDG")
 
 @functools.lru_cache(maxsize=256)
 def held_as(name: str) -> np.dtype:
-    """The dtype, in native byte order, of values that come back as the type called ``name`` in a :class:`RecordPart`.
+    """Return the dtype, in native byte order, of values that come back as the type called ``name`` in a
+    :class:`RecordPart`.
     """
     return PYTHON[BY_NAME[name]] if name in BY_NAME else np.dtype(name).newbyteorder("=")
 
@@ -58,7 +59,8 @@ class RecordPart:
         return np.result_type(*map(held_as, self.types)) if len(self.types) > 1 else held_as(self.types[0])
 
     def computed(self) -> RecordPart:
-        """The part once a kernel has written its values: they need not fit the single types of a tuple any more."""
+        """Return the part once a kernel has written its values: they need not fit the single types of a tuple any more.
+        """
         if len(self.types) == 1:
             return self
         dtype = self.dtype
@@ -100,12 +102,12 @@ class RecordLayout:
         return bool(self.parts) and bool(self.parts[0].name) and not self.tupled
 
     def encode(self) -> bytes:
-        """The layout as msgpack."""
+        """Return the layout as msgpack."""
         return codec.encode(self, RecordLayout)
 
     @classmethod
     def decode(cls, data: bytes) -> RecordLayout:
-        """The layout that :meth:`encode` wrote.
+        """Return the layout that :meth:`encode` wrote.
 
         Raises
         ------
@@ -124,7 +126,7 @@ class RecordLayout:
         return layout
 
     def after(self, outputs: tuple[Field, ...], *, merge: bool, as_input: bool) -> RecordLayout:
-        """The layout of what an ``exec`` makes of records of this layout. The kind stays.
+        """Return the layout of what an ``exec`` makes of records of this layout. The kind stays.
 
         Parameters
         ----------
@@ -153,7 +155,7 @@ class RecordLayout:
 
     def mapped(self, outputs: tuple[tuple[str, str, bool, str], ...], *, tupled: bool, merge: bool,
                pair: bool, whole: bool = False) -> RecordLayout:
-        """The layout of what a ``vmap`` makes of records of this layout. The kind stays.
+        """Return the layout of what a ``vmap`` makes of records of this layout. The kind stays.
 
         Parameters
         ----------
@@ -184,26 +186,26 @@ class RecordLayout:
         return RecordPart(field.name, "array" if ndim > 0 else "number", (np.dtype(field.dtype).str,))
 
     def values(self) -> RecordLayout:
-        """The layout of the pairs' values alone; a grid's blocks are plain ones without their keys."""
+        """Return the layout of the pairs' values alone; a grid's blocks are plain ones without their keys."""
         return replace(self.as_blocks(), keyed=False)
 
     def as_blocks(self) -> RecordLayout:
-        """The same layout, where a grid's blocks are plain ones."""
+        """Return the same layout, where a grid's blocks are plain ones."""
         return replace(self, kind="blocks", grid=None) if self.kind == "grid" else self
 
     def has_item(self, item: str) -> bool:
-        """Whether the values are tuples with an item of this number."""
+        """Return whether the values are tuples with an item of this number."""
         return self.tupled and any(part.name.split(".")[0] == item for part in self.parts)
 
     def item(self, item: str) -> RecordLayout:
-        """The layout of one item of the tuples alone."""
+        """Return the layout of one item of the tuples alone."""
         parts = tuple([replace(part, name=name_in(item, part.name)) for part in self.parts
                        if part.name.split(".")[0] == item])
         return replace(self, parts=parts, tupled=bool(parts[0].name))
 
 
 def name_in(item: str, name: str) -> str:
-    """What a place in nested tuples is called within one item: ``"1.0"`` of the item ``"1"`` is ``"0"``."""
+    """Return what a place in nested tuples is called within one item: ``"1.0"`` of the item ``"1"`` is ``"0"``."""
     return name.removeprefix(item).removeprefix(".")
 
 

@@ -136,7 +136,7 @@ def pack(records: Iterable[Any], *, seal: Callable[[bytes], bytes]) -> Packed:
 
 
 def _grid(keys: list[Any], columns: list[Column]) -> GridSpec | None:
-    """The grid that the records are blocks of, by their keys; None where they are something else.
+    """Return the grid that the records are blocks of, by their keys; None where they are something else.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def _grid(keys: list[Any], columns: list[Column]) -> GridSpec | None:
 
 
 def _keys(records: list[Any]) -> list[Any]:
-    """The keys of records that must all be pairs, as the first one is."""
+    """Return the keys of records that must all be pairs, as the first one is."""
     if set(map(type, records)) != {tuple} or set(map(len, records)) != {2}:
         index = next(index for index, record in enumerate(records) if not is_pair(record))
         raise mixed(Subject(False), index, records[index], records[0])

@@ -43,7 +43,7 @@ class PartitionSchema:
         return self.layout.only
 
     def records(self, keys: np.ndarray, blocks: Sequence[dict[str, np.ndarray]], keyring: Keyring) -> Iterator:
-        """The records, from the keys' blob and the blocks' arrays."""
+        """Return the records, from the keys' blob and the blocks' arrays."""
         if self.only == "keys":
             return iter(unpack_keys(keys.tobytes(), self.count, open=keyring.open))
         found = unpack(self.layout, self.count, keys.tobytes(), blocks, open=keyring.open)
@@ -55,7 +55,7 @@ class PartitionSchema:
         return self.keys + sum(field_bytes(each) for signature in self.signatures for each in signature.fields)
 
     def first(self, limit: int) -> PartitionSchema:
-        """What the first ``limit`` records look like; pairs come whole."""
+        """Return what the first ``limit`` records look like; pairs come whole."""
         if limit < 0 or limit >= self.count or self.layout.keyed or self.only == "keys":
             return self
         if self.layout.kind == "blocks":

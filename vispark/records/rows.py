@@ -80,7 +80,7 @@ class Rows:
         return chain.from_iterable(map(_rows, self._arrays))
 
     def columns(self) -> list[Column]:
-        """The columns of all records; none where there is no record."""
+        """Return the columns of all records; none where there is no record."""
         arrays: dict[str, list[np.ndarray]] = {}
         for number, given in enumerate(self._arrays):
             fields = _fields(given)
@@ -120,7 +120,7 @@ def _check(number: int, name: str, array: np.ndarray, before: list[np.ndarray]) 
 
 
 def _kind(array: Any) -> str:
-    """The dtype and the shape of a row of an array."""
+    """Return the dtype and the shape of a row of an array."""
     if not isinstance(array, np.ndarray):
         return type(array).__name__
     return array.dtype.name + (f"[{', '.join(map(str, array.shape[1:]))}]" if array.ndim > 1 else "")

@@ -43,7 +43,7 @@ def size(nbytes: int) -> str:
 
 
 def _kinds(content: PartitionSchema) -> list[str]:
-    """The kinds of the records of a partition, each as its key and its parts' dtypes and shapes."""
+    """Return the kinds of the records of a partition, each as its key and its parts' dtypes and shapes."""
     layout = content.layout
     if layout.only == "keys":
         return ["keys"]
@@ -62,7 +62,7 @@ def _kinds(content: PartitionSchema) -> list[str]:
 
 
 def _part(part: RecordPart, shape: Sequence[int]) -> str:
-    """A part's dtype and shape; Python's numbers by their type."""
+    """Return a part's dtype and shape; Python's numbers by their type."""
     kind = part.types[0] if len(part.types) == 1 and part.types[0] in BY_NAME else part.dtype.name
     if part.form == "tuple" and shape:
         return f"({', '.join(part.types if len(part.types) > 1 else [kind] * shape[-1])})" if shape[-1] <= 8 else \
@@ -71,5 +71,5 @@ def _part(part: RecordPart, shape: Sequence[int]) -> str:
 
 
 def _merged(kinds: Sequence[str]) -> str:
-    """One kind, or a few, or how many."""
+    """Return one kind, or a few, or how many."""
     return " or ".join(kinds) if len(kinds) <= 2 else f"{kinds[0]} and {len(kinds) - 1} other kinds"

@@ -19,7 +19,7 @@ _CHUNK = 4096
 
 def unpack(layout: RecordLayout, count: int, keys: bytes, blocks: Sequence[Mapping[str, np.ndarray]], *,
            open: Callable[[bytes], bytes]) -> Iterator[Any]:
-    """The records of a partition.
+    """Return the records of a partition.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ _Nesting = int | tuple["_Nesting", ...]
 
 @functools.lru_cache(maxsize=256)
 def _nesting(names: tuple[str, ...]) -> _Nesting:
-    """Where columns go by their names: ``1.0`` is the first part of the second one."""
+    """Return where columns go by their names: ``1.0`` is the first part of the second one."""
     return _grouped([(number, name.split(".")) for number, name in enumerate(names)])
 
 
@@ -93,7 +93,7 @@ def _grouped(places: Sequence[tuple[int, Sequence[str]]]) -> _Nesting:
 
 
 def _nested(nesting: _Nesting, columns: Sequence[Iterator]) -> Iterator:
-    """Tuples out of their columns."""
+    """Return tuples out of their columns."""
     if isinstance(nesting, int):
         return columns[nesting]
     return zip(*[_nested(part, columns) for part in nesting], strict=True)
@@ -113,14 +113,14 @@ def _name(part: RecordPart) -> str:
 
 
 def _record(part: RecordPart, array: np.ndarray) -> object:
-    """A record, or its field, from its own array."""
+    """Return a record, or its field, from its own array."""
     if part.form == "array":
         return _owned(array, part.types[0])
     return array.item() if part.types[0] in BY_NAME else array[()]
 
 
 def _records(part: RecordPart, array: np.ndarray) -> Iterator[Any]:
-    """Records, or a field of them, from an array that has them along its first axis."""
+    """Return records, or a field of them, from an array that has them along its first axis."""
     if part.form == "tuple":
         return chain.from_iterable(_rows(part.types, chunk) for chunk in _chunks(array))
     if part.form == "number":
@@ -139,7 +139,7 @@ def _rows(types: tuple[str, ...], chunk: np.ndarray) -> Iterator[tuple[Any, ...]
 
 
 def _numbers(name: str, array: np.ndarray) -> Iterator[Any]:
-    """The numbers of a 1-D array, as the type of that name."""
+    """Return the numbers of a 1-D array, as the type of that name."""
     dtype = held_as(name)
     if array.dtype.kind == "c" and dtype.kind != "c":
         array = array.real
@@ -152,7 +152,7 @@ def _chunks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _owned(array: np.ndarray, dtype: str) -> np.ndarray:
-    """The array, or a copy where it must not be written or is not as it came."""
+    """Return the array, or a copy where it must not be written or is not as it came."""
     if array.dtype == np.dtype(dtype) and array.flags.writeable and array.flags.c_contiguous:
         return array
     return np.array(array, dtype, order="C")

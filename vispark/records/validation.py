@@ -31,12 +31,12 @@ class Subject:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is one of Python's numbers or a NumPy scalar."""
+    """Return whether a value is one of Python's numbers or a NumPy scalar."""
     return type(value) in PYTHON or (isinstance(value, np.generic) and value.dtype.char in NUMERIC)
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is a numeric array."""
+    """Return whether a value is a numeric array."""
     return type(value) in ARRAYS and value.dtype.char in NUMERIC
 
 
@@ -45,7 +45,7 @@ def is_pair(record: object) -> bool:
 
 
 def describe(value: Any) -> str:
-    """A value's type, as precisely as it matters here."""
+    """Return a value's type, as precisely as it matters here."""
     if value is None:
         return "None"
     if type(value) in ARRAYS:
@@ -62,19 +62,19 @@ def describe(value: Any) -> str:
 
 
 def refused(subject: Subject, index: int, value: object, advice: str = "") -> RecordError:
-    """The error for a value that no worker can hold."""
+    """Return the error for a value that no worker can hold."""
     return RecordError(f"{subject.of(index)} is {describe(value)}; {advice or advice_for(value)}")
 
 
 def mixed(subject: Subject, index: int, value: object, first: object) -> RecordError:
-    """The error for a value that could be held, but not beside those before it."""
+    """Return the error for a value that could be held, but not beside those before it."""
     return RecordError(f"{subject.of(index)} is {describe(value)}, but {subject.of(0)} is {describe(first)}; "
                        "the records of a partition must be of one type, dtype and number of dimensions: "
                        "convert them before they are sent")
 
 
 def advice_for(value: object) -> str:
-    """What would be right instead of a value that cannot be held."""
+    """Return what would be right instead of a value that cannot be held."""
     if value is None:
         return "leave out records without a value, or use float('nan')"
     if isinstance(value, np.ndarray):

@@ -80,7 +80,8 @@ class Credentials:
                      self.options.for_worker(), reach)
 
     def reached_at(self) -> str:
-        """The address of this node at which the driver is to reach the worker over TCP; empty where it need not."""
+        """Return the address of this node at which the driver is to reach the worker over TCP; empty where it need not.
+        """
         transport = self.options.transport
         if transport == "tcp" or (transport == "auto" and self.machine != machine()):
             return _address_towards(self.driver)
@@ -124,7 +125,7 @@ class PartitionHandle:
 
 @cache
 def _address_towards(host: str) -> str:
-    """This node's address from which packets to a host leave; empty where none would."""
+    """Return this node's address from which packets to a host leave; empty where none would."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as sock:
@@ -139,7 +140,8 @@ _clients: dict[tuple[int, str, str], Client] = {}
 
 
 def local_client(credentials: Credentials, runtime_dir: str | None = None) -> Client:
-    """This process's connection to a worker, of its own node unless a directory is given; the worker starts by itself.
+    """Return this process's connection to a worker, of its own node unless a directory is given; the worker starts by
+    itself.
 
     Raises
     ------
@@ -170,7 +172,7 @@ def forget(client: Client) -> None:
 
 
 def _executor_process() -> int:
-    """The executor that this Python worker serves: its parent, or the parent of PySpark's fork server."""
+    """Return the executor that this Python worker serves: its parent, or the parent of PySpark's fork server."""
     parent = os.getppid()
     command = Path(f"/proc/{parent}/cmdline").read_bytes()
     if b"pyspark" in command and b"daemon" in command:
@@ -255,7 +257,7 @@ def run(credentials: Credentials, shipment: Invocation, packed: Packed | None = 
 
 def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[Client], _Answer], *,
               again: bool = True) -> _Answer:
-    """What a worker answers; where it is lost, what the one after it does, if it is to be asked ``again``."""
+    """Return what a worker answers; where it is lost, what the one after it does, if it is to be asked ``again``."""
     attempt = 0
     while True:
         client = local_client(credentials, runtime_dir)
@@ -271,7 +273,7 @@ def answered(credentials: Credentials, runtime_dir: str | None, ask: Callable[[C
 
 
 def _payload(client: Client, shipment: Invocation, packed: Packed | None, offset: int, size: int) -> Payload | None:
-    """The payload with the records, and behind them, from ``offset`` on, ``size`` bytes of values."""
+    """Return the payload with the records, and behind them, from ``offset`` on, ``size`` bytes of values."""
     if not offset + size and not (packed and packed.signatures):     # blocks may be of no bytes
         return None
     retained = shipment.prepared.retains
@@ -284,7 +286,7 @@ def _payload(client: Client, shipment: Invocation, packed: Packed | None, offset
 
 def _sent_in_pieces(client: Client, shipment: Invocation, packed: Packed, request: Run, offset: int,
                     size: int) -> Payload:
-    """The payload with keys and values, when the blocks have gone to the worker ahead of it."""
+    """Return the payload with keys and values, when the blocks have gone to the worker ahead of it."""
     start, whole = room(offset + size)
     with ExitStack() as undo:
         # Then the worker forgets what has come.
@@ -303,7 +305,7 @@ def _sent_in_pieces(client: Client, shipment: Invocation, packed: Packed, reques
 
 
 def _addresses() -> tuple[str, ...]:
-    """The GPU addresses that Spark assigned to this task."""
+    """Return the GPU addresses that Spark assigned to this task."""
     context = TaskContext.get()
     gpus = context.resources().get("gpu") if context else None
     return tuple(gpus.addresses) if gpus else ()
@@ -317,14 +319,14 @@ def _packed(credentials: Credentials, chain: LogicalPlan, partition: int, record
 
 
 def content_of(packed: Packed) -> PartitionSchema:
-    """What a packed partition looks like."""
+    """Return what a packed partition looks like."""
     return PartitionSchema(packed.count, len(packed.keys), packed.layout, tuple(packed.signatures), packed.positions)
 
 
 def _lowered(client: Client, chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, partition: int,
              content: PartitionSchema,
              devices: Sequence[str] = ()) -> Invocation:
-    """The plan for one partition, with kernels for a client's worker."""
+    """Return the plan for one partition, with kernels for a client's worker."""
     work = lowering(chain, start, goal, [content], client.room)
     work.add(partition, content)
     return work.ship(devices)
@@ -430,7 +432,7 @@ class Receive:
         return self._from_records(chain, partition, records)
 
     def _chains(self) -> Iterator[LogicalPlan]:
-        """The chain; once what it begins with is lost, all of it."""
+        """Yield the chain; once what it begins with is lost, all of it."""
         yield self.chain
         if ops.is_cut(self.chain):
             yield tuple([node for nodes, times in self.past for _ in range(times) for node in nodes])
@@ -480,14 +482,14 @@ class Receive:
 
 
 def held(client: Client, number: int, partitions: Iterable[int] = ()) -> dict[int, PartitionSchema]:
-    """What a worker holds of a VRDD, by partition."""
+    """Return what a worker holds of a VRDD, by partition."""
     reply, descriptors = client.request(messages.Describe(client.next_number(), number, tuple(partitions)))
     close_all(descriptors)
     return contents(reply)
 
 
 def contents(reply: messages.DescribedVrdd) -> dict[int, PartitionSchema]:
-    """The content of the partitions that a worker described."""
+    """Return the content of the partitions that a worker described."""
     return {each.partition: PartitionSchema(each.count, each.keys, _layout(each.layout),
                                             tuple([reply.signatures[block] for block in each.blocks]), each.positions)
             for each in reply.held}

@@ -54,7 +54,7 @@ _LANES_IN_MEMORY = 4
 
 def fuse(calls: Sequence[TracedCall], record: ElementSpec, *, wanted: frozenset[str] | None = None,
          folding: Folding | None = None, room: int = ROOM) -> TableKernel:
-    """The kernel of a chain of traced functions, for elements and arguments of given dtypes and shapes.
+    """Return the kernel of a chain of traced functions, for elements and arguments of given dtypes and shapes.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _kernel(links: tuple[Link, ...], record: ElementSpec, given: tuple[tuple[Pla
 
 
 def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, room: int) -> TableKernel | None:
-    """The kernel around a row function; None if rows that are to be multiplied do not fit shared memory."""
+    """Return the kernel around a row function; None if rows that are to be multiplied do not fit shared memory."""
     host = written(1)
     if folding and folding.key:
         return _by_key(host, written, folding, room)
@@ -133,7 +133,7 @@ def _of_rows(written: Callable[[int], RowFunction], folding: Folding | None, roo
 
 
 def _folded(function: RowFunction, folding: Folding, but: str | None = None) -> tuple[AccumulatedField, ...]:
-    """The outputs with what is accumulated of each."""
+    """Return the outputs with what is accumulated of each."""
     return tuple(AccumulatedField(port, accumulated(port.parameter.name, Scalar(port.parameter.dtype), port.count,
                                                     folding.fields))
                  for port in function.outputs if port.parameter.name != but)
@@ -183,7 +183,7 @@ def _made(frame: RowKernel, every: tuple[Accumulated, ...], waves: float) -> Tab
 
 
 def _shared_row(host: RowFunction, written: Any, lanes: int) -> RowFunction:
-    """The row function by some lanes, or by one where it goes along its rows step by step."""
+    """Return the row function by some lanes, or by one where it goes along its rows step by step."""
     if lanes > 1:
         try:
             function = written(lanes)

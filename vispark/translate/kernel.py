@@ -12,7 +12,7 @@ from vispark.translate.ir.nodes import Function
 
 
 def specialise(function: Function, record: ElementSpec, args: Sequence[Any] = ()) -> TableKernel:
-    """The kernel of a traced function for elements and arguments of given dtypes and shapes.
+    """Return the kernel of a traced function for elements and arguments of given dtypes and shapes.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def specialise(function: Function, record: ElementSpec, args: Sequence[Any] = ()
 
 
 def translate(fn: Callable[..., Any], *args: Any, record: ElementSpec) -> str:
-    """The CUDA C++ that a Python function becomes.
+    """Return the CUDA C++ that a Python function becomes.
 
     Examples
     --------

@@ -32,7 +32,7 @@ class DriverError(Exception):
 
 
 def check(outcome: tuple) -> Any:
-    """What a call of cuda-bindings returned beside its status."""
+    """Return what a call of cuda-bindings returned beside its status."""
     status, *values = outcome
     if status != bindings.CUresult.CUDA_SUCCESS:
         words = bindings.cuGetErrorString(status)[1]

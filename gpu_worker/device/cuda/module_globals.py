@@ -12,7 +12,7 @@ from gpu_worker.system.fault_report import POINTER
 
 
 def variables(source: Source, symbols: Mapping[str, str], report: np.ndarray) -> list[tuple[str, str, bytes]]:
-    """Name, symbol and value of each: its constants, and its pointer to a report.
+    """Return name, symbol and value of each: its constants, and its pointer to a report.
 
     ``report`` is pinned memory, which has one address for the host and the device.
     """

@@ -68,7 +68,7 @@ class Cubin:
     constants: tuple[tuple[str, str], ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The cubin in one piece, for a file."""
+        """Return the cubin in one piece, for a file."""
         return json.dumps([self.symbol, self.constants]).encode() + b"\n" + self.code
 
     @classmethod
@@ -121,7 +121,7 @@ def compile_cubin(source: Source, name: str, arch: str) -> Cubin:
 
 
 def architecture(major: int, minor: int) -> str:
-    """What to compile for on a GPU of a compute capability: for Hopper with what no later one has.
+    """Return what to compile for on a GPU of a compute capability: for Hopper with what no later one has.
 
     >>> architecture(8, 0), architecture(9, 0)
     ('sm_80', 'sm_90a')
@@ -138,13 +138,13 @@ def cubin_key(source: Source, name: str, arch: str) -> tuple[str, ...] | None:
 
 
 def nvrtc_version() -> str:
-    """The version of NVRTC, such as "13.0"; DeviceUnavailable where it is not installed."""
+    """Return the version of NVRTC, such as "13.0"; DeviceUnavailable where it is not installed."""
     library = _library()
     return "{}.{}".format(*_check(library, library.nvrtcVersion()))
 
 
 def kernel_names(text: str) -> tuple[str, ...]:
-    """The names of the ``__global__`` functions written in a source, each once, in order.
+    """Return the names of the ``__global__`` functions written in a source, each once, in order.
 
     Names that macros put together are not seen.
 
@@ -157,7 +157,7 @@ def kernel_names(text: str) -> tuple[str, ...]:
 
 @functools.cache
 def cuda_headers() -> tuple[str, ...]:
-    """The directories of CUDA's own headers on this machine; empty where there are none."""
+    """Return the directories of CUDA's own headers on this machine; empty where there are none."""
     roots = [Path(os.environ[name]) for name in ("CUDA_ROOT", "CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     roots += [found for wheels in _wheels() for found in sorted(wheels.glob("cu[0-9]*"), reverse=True)]
     roots += [wheels / "cuda_runtime" for wheels in _wheels()]
@@ -170,7 +170,7 @@ def cuda_headers() -> tuple[str, ...]:
 
 
 def _wheels() -> list[Path]:
-    """Where NVIDIA's wheels put their files."""
+    """Return where NVIDIA's wheels put their files."""
     spec = importlib.util.find_spec("nvidia")
     return [Path(place) for place in spec.submodule_search_locations or ()] if spec else []
 
@@ -211,7 +211,8 @@ def _options(given: Sequence[str], arch: str) -> list[str]:
 
 
 def _check(library: Any, outcome: tuple) -> Any:
-    """What a call of NVRTC returned beside its status; its statuses other than success are ours to answer for."""
+    """Return what a call of NVRTC returned beside its status; its statuses other than success are ours to answer for.
+    """
     status, *values = outcome
     if status != library.nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC failed: {_words(library, status)}")
@@ -238,7 +239,7 @@ def _code(library: Any, program: Any, source: Source) -> bytes:
 
 
 def _refusal(source: Source, name: str, log: str, words: str) -> CompileError:
-    """What NVRTC's log says, in one message with the user's line; the log itself is its detail."""
+    """Return what NVRTC's log says, in one message with the user's line; the log itself is its detail."""
     errors = list(_ERROR.finditer(log))
     if errors and (refused := refused_argument(errors[0]["file"], errors[0]["words"])):
         return CompileError(f"{source.file}: {refused}", detail=log)
@@ -253,7 +254,8 @@ def _refusal(source: Source, name: str, log: str, words: str) -> CompileError:
 
 
 def refused_argument(file: str, words: str) -> str:
-    """What an assertion of a client about a kernel's arguments says, if a compiler's error is one; else empty."""
+    """Return what an assertion of a client about a kernel's arguments says, if a compiler's error is one; else empty.
+    """
     found = _ASSERTION.search(words) if file == CHECKS_FILE else None
     return found[1].rstrip('"') if found else ""
 
@@ -281,7 +283,7 @@ def _no_such_name(source: Source, name: str, words: str) -> str:
 
 
 def _without_specifiers(text: str) -> str:
-    """The text without ``__launch_bounds__(...)`` and its like, whose parentheses are not a function's."""
+    """Return the text without ``__launch_bounds__(...)`` and its like, whose parentheses are not a function's."""
     while found := _SPECIFIER.search(text):
         depth, end = 1, found.end()
         while depth and end < len(text):

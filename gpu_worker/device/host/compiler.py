@@ -76,7 +76,8 @@ class Compiler:
 
     @classmethod
     def find(cls, *, bounds: bool = False) -> Compiler:
-        """The compiler that ``CXX`` names, or g++, or clang++; with ``bounds``, units check their accesses to memory.
+        """Return the compiler that ``CXX`` names, or g++, or clang++; with ``bounds``, units check their accesses to
+        memory.
 
         Raises
         ------
@@ -95,7 +96,7 @@ class Compiler:
         raise DeviceUnavailable(f"the host device needs a C++ compiler, and {missing}: {_INSTALL}")
 
     def runtime(self, cache: KernelCache) -> bytes:
-        """The shared object that runs units.
+        """Return the shared object that runs units.
 
         Raises
         ------
@@ -121,7 +122,7 @@ class Compiler:
             return Path(directory, "runtime.so").read_bytes()
 
     def unit(self, source: Source, name: str, cache: KernelCache) -> bytes:
-        """The shared object of one kernel of a source.
+        """Return the shared object of one kernel of a source.
 
         Raises
         ------

@@ -74,7 +74,7 @@ class _Bounds(ctypes.Structure):
         return cls(len(buffers), ranges, _GAP)
 
     def words(self, call: PackedLaunch) -> str:
-        """What the kernel did; empty if nothing was wrong."""
+        """Return what the kernel did; empty if nothing was wrong."""
         if not self.taken:
             return ""
         places = [place for place, argument in enumerate(call.arguments, 1) if isinstance(argument, Buffer)]
@@ -313,7 +313,7 @@ def _runtime_once() -> tuple[threading.Lock, list[ctypes.CDLL]]:
 
 
 def _runtime(compiler: Compiler, cache: KernelCache) -> ctypes.CDLL:
-    """The runtime, loaded once in a process, whose handlers of signals it installs."""
+    """Return the runtime, loaded once in a process, whose handlers of signals it installs."""
     lock, found = _runtime_once()
     with lock:
         if not found:

@@ -22,7 +22,7 @@ _INCLUDED = re.compile(r"(?:from|In file included from) (?P<file>[^\n:]+):(?P<li
 
 
 def refusal(source: Source, name: str, log: str, headers: Path) -> CompileError:
-    """The error that a compiler's log amounts to.
+    """Return the error that a compiler's log amounts to.
 
     Parameters
     ----------
@@ -86,6 +86,6 @@ def _no_such_name(source: Source, name: str, errors: list[re.Match[str]]) -> str
 
 
 def _without_ours(log: str, headers: Path) -> str:
-    """The log without the lines about our own headers and the generated end."""
+    """Return the log without the lines about our own headers and the generated end."""
     hidden = (str(headers), ENTRY_FILE, CHECKS_FILE, "unit.cpp")
     return "\n".join(line for line in log.splitlines() if not any(part in line for part in hidden))

@@ -27,7 +27,7 @@ _libc.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 
 
 def size_class(nbytes: int) -> int:
-    """The size that memory for ``nbytes`` bytes really has: at most an eighth, or 255 bytes, more.
+    """Return the size that memory for ``nbytes`` bytes really has: at most an eighth, or 255 bytes, more.
 
     >>> size_class(1), size_class(5000), size_class(1 << 20)
     (256, 5120, 1048576)
@@ -37,7 +37,7 @@ def size_class(nbytes: int) -> int:
 
 
 def host_memory() -> int:
-    """Bytes of memory that this machine, or this process's container, has."""
+    """Return bytes of memory that this machine, or this process's container, has."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in map(Path, _CGROUP_LIMITS):
         if path.is_file() and (text := path.read_text().strip()).isdecimal():
@@ -72,7 +72,7 @@ class HostMemory:
         return Memory(self._used, self._total)
 
     def take(self, nbytes: int) -> int:
-        """The address of ``nbytes`` bytes, at least one.
+        """Return the address of ``nbytes`` bytes, at least one.
 
         Raises
         ------

@@ -13,7 +13,7 @@ _THREAD_LOCAL = 6
 
 
 def undefined_symbols(data: bytes) -> dict[str, bool]:
-    """The undefined symbols of a 64-bit little-endian object file, and for each whether it is thread-local."""
+    """Return the undefined symbols of a 64-bit little-endian object file, and for each whether it is thread-local."""
     header = _HEADER.unpack_from(data)
     sections = [_SECTION.unpack_from(data, header[5] + i * header[10]) for i in range(header[11])]
     found = {}

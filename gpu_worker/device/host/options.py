@@ -21,7 +21,7 @@ _STANDARDS = {"c++11": "-std=gnu++14", "c++14": "-std=gnu++14", "c++17": "-std=g
 
 
 def compiler_options(source: Source) -> tuple[list[str], list[str]]:
-    """The host compiler's options for those of a source, and its macros as lines of text.
+    """Return the host compiler's options for those of a source, and its macros as lines of text.
 
     The macros stand after our own headers, which they must not touch.
 

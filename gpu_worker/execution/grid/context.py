@@ -45,15 +45,15 @@ class GridContext:
         self._taken: list[tuple[Buffer, Stream]] = []
 
     def stream(self, device: Device) -> Stream:
-        """A device's own stream, where it computes."""
+        """Return a device's own stream, where it computes."""
         return self._streams.main(device)
 
     def beside(self, device: Device) -> Stream:
-        """A second stream of a device, for copies beside its computation; in no order with the first."""
+        """Return a second stream of a device, for copies beside its computation; in no order with the first."""
         return self._streams.beside(device)
 
     def rim(self, device: Device, number: int) -> Stream:
-        """One of a device's streams for what waits for copies from elsewhere while its own stream goes on."""
+        """Return one of a device's streams for what waits for copies from elsewhere while its own stream goes on."""
         return self._streams.rim(device, number)
 
     def allocate(self, nbytes: int, device: Device) -> Buffer:
@@ -66,14 +66,14 @@ class GridContext:
         return device.compile(KERNELS, name)
 
     def copying(self, device: Device, copies: Sequence[Copy], stream: Stream) -> list[Operation]:
-        """The launch that makes copies, if there are any; their tables are uploaded at once."""
+        """Return the launch that makes copies, if there are any; their tables are uploaded at once."""
         if not copies:
             return []
         entries, works = tables(copies)
         return self._boxes(device, entries, works, self.upload(works.view(np.uint8), device, stream), stream)
 
     def routing(self, device: Device, route: Route, addresses: np.ndarray, stream: Stream) -> list[Operation]:
-        """The launch that makes a route's copies between buffers at some addresses."""
+        """Return the launch that makes a route's copies between buffers at some addresses."""
         key = route, stream
         if key not in self._works:
             self._works[key] = self.upload(route.works.view(np.uint8), device, stream)
@@ -91,7 +91,7 @@ class GridContext:
             operation()
 
     def act(self, do: Callable[[], object], device: Device) -> Operation:
-        """What this process does itself, in its place among what is enqueued."""
+        """Return what this process does itself, in its place among what is enqueued."""
         def operation() -> None:
             do()
             self._streams.note([(self.beside(device), Act(do))])
@@ -118,7 +118,7 @@ class GridContext:
         return self._patterns[device, value]
 
     def upload(self, array: np.ndarray, device: Device, stream: Stream) -> Buffer:
-        """A buffer with an array's bytes, until :meth:`close`."""
+        """Return a buffer with an array's bytes, until :meth:`close`."""
         if stream is self.stream(device):
             buffer = self.scratch.upload(array, device, stream)
         else:
@@ -129,7 +129,7 @@ class GridContext:
         return buffer
 
     def held(self, nbytes: int, device: Device) -> Buffer:
-        """Memory until the end of the step, for streams beside."""
+        """Return memory until the end of the step, for streams beside."""
         stream = self.beside(device)
         buffer = self.scratch.adopt(device.allocate(nbytes, stream=stream))
         self._taken.append((buffer, stream))

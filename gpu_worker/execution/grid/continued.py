@@ -41,7 +41,7 @@ class Continued:
 
     @classmethod
     def of(cls, halo: Halo, domain: Domain, cells: Cells, desk: GridContext) -> Continued:
-        """A field's halo, checked.
+        """Return a field's halo, checked.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class Continued:
         return cls(halo.field, below, above, rules, halo.sides, key)
 
     def side(self, axis: int, side: int) -> Side:
-        """What is given for a side of an axis."""
+        """Return what is given for a side of an axis."""
         return self.sides[2 * (axis - 3) + side + len(self.sides)]
 
 

@@ -142,7 +142,8 @@ def _fill(domain: Domain, content: Mapping[str, Cells], halos: Sequence[Continue
 
 
 def _fills(domain: Domain, halo: Continued) -> dict[int, list[Filled]]:
-    """What the sides give each patch, in all of its ghosts: whoever reads fewer of them finds these as they are."""
+    """Return what the sides give each patch, in all of its ghosts: whoever reads fewer of them finds these as they are.
+    """
     fills: dict[int, list[Filled]] = {place: [] for place in range(len(domain.patches))}
     for piece in domain.pieces(domain.ghosts, domain.ghosts, halo.rules):
         if isinstance(piece, Filled):
@@ -169,7 +170,7 @@ def _filled(domain: Domain, cells: Cells, piece: Filled, halo: Continued, desk: 
 
 
 def late_sides(boxes: Sequence[Box], pieces: Sequence[Copied]) -> list[Late]:
-    """The sides of patches on which ghost cells come late; an edge needs one of its sides only."""
+    """Return the sides of patches on which ghost cells come late; an edge needs one of its sides only."""
     late = {place: [[False, False] for _ in AXES] for place in range(len(boxes))}
     outside = [(piece.target, [(axis, int(piece.to.low[axis] >= boxes[piece.target].high[axis])) for axis in AXES
                                if not boxes[piece.target].along(axis, *_range(piece.to, axis)).shared(
@@ -206,7 +207,7 @@ def _across(domain: Domain, fields: Sequence[Cells], across: Sequence[Across], a
 
 
 def _staged(giver: Device, taker: Device, copies: Sequence[Copy], desk: GridContext) -> list[Operation]:
-    """Copies between devices that cannot reach each other's memory: packed, copied at once, unpacked."""
+    """Return copies between devices that cannot reach each other's memory: packed, copied at once, unpacked."""
     nbytes = sum(_aligned(copy.shape, copy.itemsize) for copy in copies)
     packed_here, packed_there = desk.held(nbytes, giver), desk.held(nbytes, taker)
     pack, unpack, offset = [], [], 0
@@ -226,5 +227,5 @@ def _staged(giver: Device, taker: Device, copies: Sequence[Copy], desk: GridCont
 
 
 def _aligned(shape: Triple, itemsize: int) -> int:
-    """The bytes of a packed box, up to a multiple of 16."""
+    """Return the bytes of a packed box, up to a multiple of 16."""
     return -(-shape[0] * shape[1] * shape[2] * itemsize // 16) * 16

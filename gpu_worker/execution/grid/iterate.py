@@ -111,7 +111,7 @@ class Stepper:
         return self._sides[key]
 
     def _target(self, described: Field, protected: Sequence[Cells]) -> Cells:
-        """Where a field's new values go: memory of ours that has nothing anyone needs."""
+        """Return where a field's new values go: memory of ours that has nothing anyone needs."""
         dtype, needed = np.dtype(described.dtype), [*self.content.values(), *protected]
         for cells in self.owned.setdefault(described.name, []):
             if cells.dtype == dtype and not any(cells is other for other in needed):
@@ -126,7 +126,7 @@ class Stepper:
         return self.owned[described.name][-1]
 
     def finish(self) -> dict[str, Cells]:
-        """The content, to be held by the caller; the rest of our memory serves others."""
+        """Return the content, to be held by the caller; the rest of our memory serves others."""
         for buffer, tag in self.tags.items():
             buffer.ghosts = tag
         for cells in self.content.values():
@@ -188,7 +188,7 @@ class Loop:
         return ended
 
     def _here(self) -> LoopState:
-        """The state that the stepper is in."""
+        """Return the state that the stepper is in."""
         stepper = self._stepper
         key = tuple((name, *map(id, cells.buffers)) for name, cells in stepper.content.items()), \
             frozenset() if self._is_steady else frozenset((id(buffer), tag) for buffer, tag in stepper.tags.items())
@@ -197,7 +197,7 @@ class Loop:
         return self._states[key]
 
     def _tags(self, tags: dict[Buffer, tuple]) -> dict[Buffer, tuple]:
-        """What a state has: the same for all of them, where it only becomes more."""
+        """Return what a state has: the same for all of them, where it only becomes more."""
         return tags if self._is_steady else dict(tags)
 
     def _begin(self, state: LoopState, shape: SegmentShape) -> Segment:

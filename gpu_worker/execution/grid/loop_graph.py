@@ -101,7 +101,7 @@ class PendingTest:
     least: float
 
     def change(self, answers: Sequence[np.ndarray]) -> float:
-        """The largest change of a cell; NaN where that of one is."""
+        """Return the largest change of a cell; NaN where that of one is."""
         changes = [float(found[:1].view(np.float64)[0]) for found in answers]
         return float("nan") if any(change != change for change in changes) else max(self.least, *changes)
 
@@ -118,7 +118,7 @@ class PendingTest:
 
 def questions(before: dict[str, Cells] | None, content: dict[str, Cells], written: Sequence[str],
               checked: bool) -> tuple[list[Reduction], tuple[str, ...], float]:
-    """What to ask, and the names and the least change for :class:`PendingTest`.
+    """Return what to ask, and the names and the least change for :class:`PendingTest`.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class LoopGraph:
         return Iterated(step.steps, change), state
 
     def _shape(self, count: int) -> SegmentShape:
-        """What comes after so many steps."""
+        """Return what comes after so many steps."""
         step, advances, start = self._step, [], count       # type: tuple[IterateStep, list[bool], int]
         compared = checked = False
         while count < step.steps and len(advances) < self._most and not (compared or checked):
@@ -216,7 +216,7 @@ class LoopGraph:
         return self._shapes[start]
 
     def _free(self, count: int) -> int:
-        """How many steps there are after so many before something is asked for in between."""
+        """Return how many steps there are after so many before something is asked for in between."""
         step, number = self._step, self._step.done + count
         free = step.steps - count
         if step.until >= 0:
@@ -238,7 +238,7 @@ class LoopRoute:
 
 
 def reached(start: LoopState) -> list[Segment]:
-    """All stretches that are known from a state on."""
+    """Return all stretches that are known from a state on."""
     found: dict[LoopState, None] = {start: None}
     waiting = [start]
     while waiting:

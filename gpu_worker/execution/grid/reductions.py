@@ -36,12 +36,12 @@ class Reduction:
 
     @classmethod
     def change(cls, fields: Sequence[tuple[Cells, Cells]]) -> Reduction:
-        """The largest change of a cell, as the bits of a double, from the first to the second of each pair."""
+        """Return the largest change of a cell, as the bits of a double, from the first to the second of each pair."""
         return cls("largest_change", 0, tuple(fields))
 
     @classmethod
     def finite(cls, cells: Cells) -> Reduction:
-        """The first cell that is not finite, in the order of the grid."""
+        """Return the first cell that is not finite, in the order of the grid."""
         return cls("first_not_finite", ALL_FINITE, ((cells,),))
 
 
@@ -74,7 +74,8 @@ class Reading:
             self._found.append(host.view(np.uint64))
 
     def answers(self, world: JoinedWorld | None) -> list[np.ndarray]:
-        """What was found on each device of all nodes, once the operations are done: of each question a number."""
+        """Return what was found on each device of all nodes, once the operations are done: of each question a number.
+        """
         if world is None:
             return self._found
         said = world.gather(b"".join(found.tobytes() for found in self._found))
@@ -83,7 +84,7 @@ class Reading:
 
 
 def _launches(question: Reduction, domain: Domain, place: int, result: np.uint64, desk: GridContext) -> list[Operation]:
-    """The launches on a patch."""
+    """Return the launches on a patch."""
     device, layout = domain.patches[place].device, domain.patches[place].layout
     rows = layout.box.shape[0] * layout.box.shape[1]
     described = region(domain.patches[place], layout.box, domain.lattice.shape)

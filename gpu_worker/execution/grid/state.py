@@ -50,7 +50,7 @@ class Grids:
 
     def domain(self, grid: GridShape, owners: Mapping[int, Device], world: JoinedWorld | None = None
                ) -> Domain:
-        """The domain of blocks, given by their numbers, on devices; worked out once.
+        """Return the domain of blocks, given by their numbers, on devices; worked out once.
 
         In a ``world`` all ranks must ask for it in the same plan.
         """
@@ -126,18 +126,19 @@ class Grids:
             self.end(wanted.key)
 
     def is_joined(self, wanted: Wanted) -> bool:
-        """Whether it is the present world."""
+        """Return whether it is the present world."""
         return self._world is not None and self._world.key == wanted.key
 
     def present(self, wanted: Wanted, deadline: float) -> JoinedWorld | None:
-        """The world that a plan begins in that has until a deadline, if it is joined."""
+        """Return the world that a plan begins in that has until a deadline, if it is joined."""
         if not self.is_joined(wanted):
             return None
         self._world.begin(deadline - _SOONER)
         return self._world
 
     def world(self, wanted: Wanted | None, deadline: float, until: float) -> JoinedWorld | None:
-        """The world that a plan wants, which is joined until ``until`` if need be; a plan without leaves the one there
+        """Return the world that a plan wants, which is joined until ``until`` if need be; a plan without leaves the one
+        there
         is as it is.
 
         Raises

@@ -45,7 +45,7 @@ class LaunchPart:
 
 def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Mapping[str, Cells],
              results: Mapping[str, Cells], exchanged: Exchange, desk: GridContext) -> list[Operation]:
-    """The operations of an exchange and of a stencil after it.
+    """Return the operations of an exchange and of a stencil after it.
 
     Cells that read no late ghost cell are computed while those are on their way; those that do are computed on streams
     beside, so that what is left of a device when the others are nearly done is theirs.
@@ -81,7 +81,8 @@ def launches(launch: StencilLaunch, source: Source, domain: Domain, content: Map
 
 def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Operation],
               rims: Mapping[tuple[Device, int], Stream], desk: GridContext) -> list[Operation]:
-    """All operations. What brings late ghost cells comes behind all that a device's own stream has had, and so do the
+    """Return all operations. What brings late ghost cells comes behind all that a device's own stream has had, and so
+    do the
     streams beside, which wait for it.
     """
     came = []
@@ -96,7 +97,7 @@ def _in_order(exchanged: Exchange, early: Sequence[Operation], late: Sequence[Op
 
 def _parts(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...],
            slots: tuple[int, ...]) -> tuple[LaunchPart, ...]:
-    """The launches that a stencil takes on a domain, worked out once."""
+    """Return the launches that a stencil takes on a domain, worked out once."""
     key = "parts", launch.below, launch.above, launch.tile, launch.dealt, late, slots
     return domain.once(key, lambda: tuple(_cut(launch, domain, late, slots)))
 
@@ -124,7 +125,8 @@ def _cut(launch: StencilLaunch, domain: Domain, late: tuple[Late, ...], slots: t
 
 
 def _is_thick(shape: Triple, launch: StencilLaunch, count: int, slots: int, axis: int) -> bool:
-    """Whether cells that wait for late ghost cells are to be as thick as a part of so many, and not only as they must.
+    """Return whether cells that wait for late ghost cells are to be as thick as a part of so many, and not only as they
+    must.
 
     Thin ones are computed with as many planes beyond them as a part has, which a part has anyway. But whole parts that
     wait may be the last to be begun: that costs a quarter of a part, as measured.
@@ -135,7 +137,7 @@ def _is_thick(shape: Triple, launch: StencilLaunch, count: int, slots: int, axis
 
 
 def _beyond(launch: StencilLaunch, axis: int) -> int:
-    """How many planes a block reads beyond those that it computes."""
+    """Return how many planes a block reads beyond those that it computes."""
     return lifted(launch.below, 0)[axis] + lifted(launch.above, 0)[axis]
 
 
@@ -165,7 +167,7 @@ def parts_of(shape: Triple, launch: StencilLaunch, slots: int) -> int:
 
 
 def launched(box: Box, tile: Sequence[int]) -> Iterator[Box]:
-    """The cells of a box in as few parts as one launch each can compute; none of an empty one.
+    """Yield the cells of a box in as few parts as one launch each can compute; none of an empty one.
 
     Examples
     --------
@@ -181,12 +183,12 @@ def launched(box: Box, tile: Sequence[int]) -> Iterator[Box]:
 
 
 def grid_of(shape: Triple, tile: Sequence[int]) -> tuple[int, ...]:
-    """How many thread blocks a box of cells takes along x, y and z."""
+    """Return how many thread blocks a box of cells takes along x, y and z."""
     return tuple(-(-extent // cells) for extent, cells in zip(reversed(shape), tile, strict=True))
 
 
 def region(patch: Patch, box: Box, shape: Triple) -> Any:
-    """What a kernel is told of cells, which are numbered over the grid."""
+    """Return what a kernel is told of cells, which are numbered over the grid."""
     within = box.seen_from(patch.layout.box.low)
     return np.array((patch.layout.pitch, patch.layout.plane, within.low, within.high, patch.layout.box.low, shape),
                     REGION)[()]

@@ -78,13 +78,13 @@ class GridSteps:
         self._desk.close()
 
     def joint(self) -> RecordedExchange | None:
-        """What was done together with other nodes."""
+        """Return what was done together with other nodes."""
         return None if self._world is None or self._domain is None else self._world.joint(self._domain.said())
 
     # -- blocks and patches -------------------------------------------------------------------------------------------
 
     def assembled(self, values: Sequence[Partition]) -> Blocks:
-        """The blocks as windows of patches, by copies where they are none yet.
+        """Return the blocks as windows of patches, by copies where they are none yet.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class GridSteps:
         return self._windows(values, content)
 
     def are_windows(self, values: Sequence[Partition]) -> bool:
-        """Whether all blocks are windows of the patches that they would be assembled to."""
+        """Return whether all blocks are windows of the patches that they would be assembled to."""
         domain = self._domain_of(values)
         buffers: dict[tuple[int, str], Buffer] = {}
         for value in values:
@@ -126,7 +126,7 @@ class GridSteps:
         return self._domain
 
     def _arrays(self, values: Sequence[Partition]) -> dict[tuple[int, str], HeldArray]:
-        """The arrays of each block, by its number and the field."""
+        """Return the arrays of each block, by its number and the field."""
         arrays = {}
         for value in values:
             for number, block in zip(value.positions, value.blocks, strict=True):
@@ -141,7 +141,7 @@ class GridSteps:
         return box.shape[3 - len(self._grid.shape):]
 
     def _cells(self, domain: Domain, dtype: np.dtype, arrays: Mapping[int, HeldArray]) -> Cells:
-        """A field of all patches: where its blocks are windows of them already, or in new memory."""
+        """Return a field of all patches: where its blocks are windows of them already, or in new memory."""
         buffers = []
         for place, patch in enumerate(domain.patches):
             held = {number: array for number, array in arrays.items() if domain.places[number][0] == place}
@@ -159,7 +159,7 @@ class GridSteps:
         return Cells(dtype, tuple(buffers))
 
     def _windows(self, values: Sequence[Partition], content: Mapping[str, Cells]) -> Blocks:
-        """The blocks of each partition as windows of patches; ends the caller's use of the content."""
+        """Return the blocks of each partition as windows of patches; ends the caller's use of the content."""
         domain, blocks = self._domain, {}
         for value in values:
             for at, number in enumerate(value.positions):
@@ -173,7 +173,7 @@ class GridSteps:
         return blocks
 
     def _stepper(self, values: Sequence[Partition]) -> Stepper:
-        """Something that computes what the values, which are windows of patches, become."""
+        """Return something that computes what the values, which are windows of patches, become."""
         domain, arrays = self._domain_of(values), self._arrays(values)
         content = {}
         for name, dtype in _fields(values).items():
@@ -191,7 +191,7 @@ class GridSteps:
         return self._cut(values, lambda box: (box.shared(everything), (1, 1, 1)))
 
     def window(self, step: WindowStep, values: Sequence[Partition]) -> dict[int, HeldArray]:
-        """Copies of those cells that lie in a window, by the identity of the arrays."""
+        """Return copies of those cells that lie in a window, by the identity of the arrays."""
         starts, stops, steps = (lifted(numbers, missing) for numbers, missing in (
             (step.starts, 0), (step.stops, 1), (step.steps, 1)))
         if any(each < 1 for each in steps):
@@ -205,7 +205,7 @@ class GridSteps:
         return self._cut(values, chosen, everything=True)
 
     def padded(self, values: Sequence[Partition]) -> dict[int, HeldArray]:
-        """Copies of blocks with their ghost cells around them, as kernels of others take them."""
+        """Return copies of blocks with their ghost cells around them, as kernels of others take them."""
         copies: dict[Device, list[Copy]] = defaultdict(list)
         found = {}
         for value, _, array in _each(values):
@@ -278,7 +278,7 @@ class GridSteps:
                 cells.close()
 
     def stencil(self, step: StencilStep, values: Sequence[Partition]) -> Blocks:
-        """The blocks that a stencil computes."""
+        """Return the blocks that a stencil computes."""
         halos, self._waiting = self._waiting, ()
         stepper = self._stepper(values)
         filled, each = stepper.phase(halos, self._kernel(step.launch))
@@ -287,7 +287,7 @@ class GridSteps:
         return self._windows(values, stepper.finish())
 
     def iterate(self, step: IterateStep, values: Sequence[Partition]) -> Blocks:
-        """The blocks behind a loop."""
+        """Return the blocks behind a loop."""
         stepper = self._stepper(values)
         kernels = {phase.launch: self._kernel(phase.launch) for phase in (*step.phases, *step.together)}
         with self._noted(step.label, values):
@@ -338,7 +338,7 @@ def _each(values: Iterable[Partition]) -> Iterable[tuple[Partition, int, HeldArr
 
 
 def _fields(values: Sequence[Partition]) -> dict[str, np.dtype]:
-    """The fields that all blocks have."""
+    """Return the fields that all blocks have."""
     found = {tuple((array.field.name, array.field.dtype) for array in block)
              for value in values for block in value.blocks}
     if len(found) != 1:
@@ -347,7 +347,7 @@ def _fields(values: Sequence[Partition]) -> dict[str, np.dtype]:
 
 
 def _place(array: HeldArray, box: Box) -> tuple[int, PatchLayout]:
-    """Where the cells of an array are."""
+    """Return where the cells of an array are."""
     layout = array.window.layout if array.window is not None else PackedLayout(box, (0, 0, 0))
     return array.buffer.address, layout
 

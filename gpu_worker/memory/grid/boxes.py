@@ -32,7 +32,7 @@ class Box:
         return prod(self.shape)
 
     def shared(self, other: Box) -> Box:
-        """The cells that are in both; perhaps none."""
+        """Return the cells that are in both; perhaps none."""
         return Box(tuple(map(max, self.low, other.low)), tuple(map(min, self.high, other.high)))
 
     def grown(self, below: Triple, above: Triple) -> Box:
@@ -41,7 +41,7 @@ class Box:
                    tuple(high + width for high, width in zip(self.high, above, strict=True)))
 
     def seen_from(self, origin: Triple) -> Box:
-        """The same cells, numbered from ``origin``."""
+        """Return the same cells, numbered from ``origin``."""
         return Box(tuple(low - start for low, start in zip(self.low, origin, strict=True)),
                    tuple(high - start for high, start in zip(self.high, origin, strict=True)))
 
@@ -53,18 +53,18 @@ class Box:
         return all(low <= at < high for low, at, high in zip(self.low, cell, self.high, strict=True))
 
     def __iter__(self) -> Iterator[Triple]:
-        """The cells, in the order of memory."""
+        """Return the cells, in the order of memory."""
         return product(*map(range, self.low, self.high))
 
 
 def whole(shape: Triple) -> Box:
-    """All cells of a grid."""
+    """Return all cells of a grid."""
     return Box((0, 0, 0), shape)
 
 
 @lru_cache(maxsize=256)
 def cuts(extent: int, splits: int) -> tuple[int, ...]:
-    """Where an axis is cut: ``splits + 1`` numbers from 0 to the extent, parts as equal as they can be.
+    """Return where an axis is cut: ``splits + 1`` numbers from 0 to the extent, parts as equal as they can be.
 
     The first parts are those that are one longer, as :func:`numpy.array_split` has them.
 
@@ -93,18 +93,18 @@ class Lattice:
     splits: Triple
 
     def cells(self, blocks: Box) -> Box:
-        """The cells of a box of blocks."""
+        """Return the cells of a box of blocks."""
         ends = [cuts(extent, splits) for extent, splits in zip(self.shape, self.splits, strict=True)]
         return Box(tuple(at[low] for at, low in zip(ends, blocks.low, strict=True)),
                    tuple(at[high] for at, high in zip(ends, blocks.high, strict=True)))
 
     def block_of(self, cell: Triple) -> Triple:
-        """The position of the block that has a cell."""
+        """Return the position of the block that has a cell."""
         return tuple(bisect_right(cuts(extent, splits), at) - 1
                      for at, extent, splits in zip(cell, self.shape, self.splits, strict=True))
 
     def block(self, position: Triple) -> Box:
-        """The cells of one block."""
+        """Return the cells of one block."""
         return _block(self, position)
 
 
@@ -115,7 +115,7 @@ def _block(lattice: Lattice, position: Triple) -> Box:
 
 
 def bisected(lattice: Lattice, parts: int) -> list[Box]:
-    """Boxes of blocks for so many devices, with nearly equal numbers of cells and short surfaces.
+    """Return boxes of blocks for so many devices, with nearly equal numbers of cells and short surfaces.
 
     Recursive coordinate bisection: the box is cut across its longest side, in cells, where the numbers of cells on
     either side are nearest to the numbers of devices that they are for (M. J. Berger and S. H. Bokhari, IEEE
@@ -148,7 +148,7 @@ def _bisected(lattice: Lattice, blocks: Box, parts: int) -> list[Box]:
 
 
 def dealt(lattice: Lattice, parts: int) -> dict[Triple, int]:
-    """The device of each block."""
+    """Return the device of each block."""
     return {position: device for device, blocks in enumerate(bisected(lattice, parts)) for position in blocks}
 
 
@@ -170,7 +170,7 @@ def covered(positions: Collection[Triple]) -> list[Box]:
 
 
 def shells(box: Box, below: Sequence[int], above: Sequence[int]) -> tuple[Box, list[Box]]:
-    """The cells of a box that are so far from its sides, and disjoint boxes with all the others.
+    """Return the cells of a box that are so far from its sides, and disjoint boxes with all the others.
 
     Slabs across z come first and are whole, those across x last and shortest, since these are slow to read.
     """

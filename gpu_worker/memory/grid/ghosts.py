@@ -74,7 +74,7 @@ class _Range:
 
 def ghosts(targets: Sequence[Box], sources: Sequence[Box], shape: Triple, below: Triple, above: Triple,
            rules: Rules) -> Iterator[Copied | Filled]:
-    """What fills the ghost cells of patches, in an order that depends on the arguments alone.
+    """Yield what fills the ghost cells of patches, in an order that depends on the arguments alone.
 
     Parameters
     ----------
@@ -103,13 +103,14 @@ def ghosts(targets: Sequence[Box], sources: Sequence[Box], shape: Triple, below:
 
 
 def slab_box(shape: Triple, widths: Triple, axis: int, side: int) -> Box:
-    """The ghost cells of the whole grid for which a side's values are given, where they differ: edges included."""
+    """Return the ghost cells of the whole grid for which a side's values are given, where they differ: edges included.
+    """
     box = Box((0, 0, 0), shape).grown(widths, widths)
     return box.along(axis, shape[axis], box.high[axis]) if side else box.along(axis, box.low[axis], 0)
 
 
 def _ranges(low: int, high: int, below: int, above: int, extent: int, rules: tuple[str, str]) -> Iterator[_Range]:
-    """The cells of a patch along one axis, with its ghosts."""
+    """Yield the cells of a patch along one axis, with its ghosts."""
     first, last = low - below, high + above
     if first < 0:
         yield _outside(first, 0, extent, rules[0], 0)
@@ -131,7 +132,8 @@ def _outside(low: int, high: int, extent: int, rule: str, side: int) -> _Range:
 
 
 def _mapped(parts: Sequence[_Range], given: int) -> tuple[Triple, Triple]:
-    """Where values for a side of an axis are, and in which direction: the axes before it are not continued yet."""
+    """Return where values for a side of an axis are, and in which direction: the axes before it are not continued yet.
+    """
     return (tuple(part.start if axis > given else part.low for axis, part in enumerate(parts)),
             tuple(part.step if axis > given else 1 for axis, part in enumerate(parts)))
 

@@ -55,12 +55,12 @@ class PatchLayout:
         return self.plane, self.pitch, 1
 
     def element(self, cell: Triple) -> int:
-        """The element of a cell, which is numbered over the grid and may be a ghost."""
+        """Return the element of a cell, which is numbered over the grid and may be a ghost."""
         return self.origin + sum((at - low) * stride
                                  for at, low, stride in zip(cell, self.box.low, self.strides, strict=True))
 
     def view(self, memory: np.ndarray, *, ghosts: bool = False) -> np.ndarray:
-        """A patch's cells in host memory, which is a flat array of the field's dtype; for tests and the host."""
+        """Return a patch's cells in host memory, which is a flat array of the field's dtype; for tests and the host."""
         box = self.box.grown(self.ghosts, self.ghosts) if ghosts else self.box
         start, size = self.element(box.low), memory.itemsize
         return np.lib.stride_tricks.as_strided(memory[start:], box.shape, [stride * size for stride in self.strides])
@@ -92,7 +92,7 @@ class BlockWindow:
 
 
 def packed(shape: Triple) -> Triple:
-    """The strides of a contiguous array, in elements."""
+    """Return the strides of a contiguous array, in elements."""
     return shape[1] * shape[2], shape[2], 1
 
 
@@ -133,13 +133,13 @@ _MOST_ROWS = 1 << 30
 
 
 def tables(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray]:
-    """The copies as a kernel reads them, and the works of its thread blocks."""
+    """Return the copies as a kernel reads them, and the works of its thread blocks."""
     entries, works, _ = routed(copies)
     return entries, works
 
 
 def routed(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same, and of each copy that a kernel reads, which of the given ones it is of."""
+    """Return the same, and of each copy that a kernel reads, which of the given ones it is of."""
     parts = [(number, part) for number, copy in enumerate(copies) for part in _cut(_joined(copy))]
     entries = np.array([_entry(part) for _, part in parts], COPY)
     each = np.maximum(1, _UNITS // np.maximum(entries["nx"], 1))
@@ -153,7 +153,7 @@ def routed(copies: Sequence[Copy]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _joined(copy: Copy) -> Copy:
-    """The same copy in fewer, longer rows, where rows follow each other without a gap on both sides."""
+    """Return the same copy in fewer, longer rows, where rows follow each other without a gap on both sides."""
     for _ in range(2):
         (nz, ny, nx), came, goes = copy.shape, copy.from_strides, copy.to_strides
         if ny == 1 or (came[1] == nx * came[2] and goes[1] == nx * goes[2]):
@@ -163,7 +163,7 @@ def _joined(copy: Copy) -> Copy:
 
 
 def _cut(copy: Copy) -> Iterator[Copy]:
-    """Copies of short rows, and not too many of them."""
+    """Yield copies of short rows, and not too many of them."""
     nz, ny, nx = copy.shape
     if nx > _ROW:
         for x in range(0, nx, _ROW):

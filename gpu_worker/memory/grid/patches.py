@@ -45,7 +45,7 @@ class Cells:
     buffers: tuple[Buffer, ...]
 
     def address(self, place: int, layout: PatchLayout, cell: Triple) -> int:
-        """The address of a patch's cell, numbered over the grid."""
+        """Return the address of a patch's cell, numbered over the grid."""
         return self.buffers[place].address + layout.element(cell) * self.dtype.itemsize
 
     def share(self) -> Cells:
@@ -95,7 +95,7 @@ class Domain:
 
     @classmethod
     def of(cls, grid: GridShape, owners: Mapping[int, Device]) -> Domain:
-        """The domain of a worker that has blocks, given by their numbers, on devices."""
+        """Return the domain of a worker that has blocks, given by their numbers, on devices."""
         lattice, ghosts = lattice_of(grid), lifted(grid.ghosts or grid.halo, 0)
         held: dict[Device, list[Triple]] = {}
         for number, device in owners.items():
@@ -123,15 +123,15 @@ class Domain:
                 for place, patch in enumerate(self.patches) for at in patch.blocks}
 
     def pieces(self, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
-        """What fills the patches' ghost cells out of the patches themselves and from the boundary."""
+        """Return what fills the patches' ghost cells out of the patches themselves and from the boundary."""
         return self._found((self.boxes, self.boxes), below, above, rules)
 
     def sent(self, rank: int, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
-        """What another rank's ghost cells take from the patches here."""
+        """Return what another rank's ghost cells take from the patches here."""
         return self._found((self.others[rank], self.boxes), below, above, rules)
 
     def received(self, rank: int, below: Triple, above: Triple, rules: Rules) -> tuple[Copied | Filled, ...]:
-        """What the ghost cells here take from another rank's patches."""
+        """Return what the ghost cells here take from another rank's patches."""
         return self._found((self.boxes, self.others[rank]), below, above, rules)
 
     @cached_property
@@ -141,13 +141,13 @@ class Domain:
         return sum(box.size for box in boxes) == prod(self.lattice.shape)
 
     def among(self, said: Sequence[bytes]) -> Domain:
-        """The same patches, among those of all ranks, each of which has said which are its."""
+        """Return the same patches, among those of all ranks, each of which has said which are its."""
         ranks = [decode(each, RankPatches) for each in said]
         others = tuple(tuple(Box(low, high) for low, high in zip(rank.lows, rank.highs, strict=True)) for rank in ranks)
         return replace(self, others=others, other_devices=tuple(rank.devices for rank in ranks), _known={})
 
     def said(self) -> bytes:
-        """What a rank says of its patches."""
+        """Return what a rank says of its patches."""
         return encode(RankPatches(tuple(box.low for box in self.boxes), tuple(box.high for box in self.boxes),
                                   self.device_numbers), RankPatches)
 
@@ -157,19 +157,19 @@ class Domain:
             ghosts(targets, sources, self.lattice.shape, below, above, rules)))
 
     def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What follows from the domain, worked out once for each key."""
+        """Return what follows from the domain, worked out once for each key."""
         if key not in self._known:
             self._known[key] = make()
         return self._known[key]
 
 
 def lifted(numbers: Sequence[int], missing: int) -> Triple:
-    """Numbers of a grid's own axes as those of three; the axes that it lacks come first."""
+    """Return numbers of a grid's own axes as those of three; the axes that it lacks come first."""
     return (missing,) * (3 - len(numbers)) + tuple(numbers)
 
 
 def lattice_of(grid: GridShape) -> Lattice:
-    """The lattice of a grid.
+    """Return the lattice of a grid.
 
     Raises
     ------
@@ -187,18 +187,18 @@ def lattice_of(grid: GridShape) -> Lattice:
 
 
 def position(lattice: Lattice, number: int) -> Triple:
-    """Where in the lattice a block is."""
+    """Return where in the lattice a block is."""
     _, height, width = lattice.splits
     return number // (height * width), number // width % height, number % width
 
 
 def number_of(lattice: Lattice, at: Triple) -> int:
-    """A block's number, in C order."""
+    """Return a block's number, in C order."""
     return (at[0] * lattice.splits[1] + at[1]) * lattice.splits[2] + at[2]
 
 
 def device_for(grid: GridShape, numbers: Iterable[int], devices: Sequence[Device]) -> Device:
-    """The device for a partition with these blocks: that of most of them, where blocks are dealt as boxes."""
+    """Return the device for a partition with these blocks: that of most of them, where blocks are dealt as boxes."""
     lattice = lattice_of(grid)
     owners = dealt(lattice, len(devices))
     wanted = [owners[position(lattice, number)] for number in numbers]

@@ -39,7 +39,7 @@ class Route:
     targets: np.ndarray
 
     def among(self, addresses: np.ndarray) -> np.ndarray:
-        """The entries for buffers that lie at some addresses."""
+        """Return the entries for buffers that lie at some addresses."""
         entries = self.entries.copy()
         entries["source"] += addresses[self.sources]
         entries["target"] += addresses[self.targets]
@@ -78,7 +78,7 @@ class Routes:
 
 
 def routes(domain: Domain, fields: tuple[Widths, ...]) -> Routes:
-    """What an exchange of some fields copies, worked out once."""
+    """Return what an exchange of some fields copies, worked out once."""
     return domain.once(("routes", fields), lambda: _routes(domain, fields))
 
 
@@ -119,7 +119,7 @@ def _route(domain: Domain, sizes: Sequence[int], pieces: Sequence[tuple[int, Cop
 
 
 def copy_of(domain: Domain, piece: Copied, size: int, cells: Cells | None = None) -> Copy:
-    """The copy of a piece: of cells, or with addresses counted from the start of their buffers."""
+    """Return the copy of a piece: of cells, or with addresses counted from the start of their buffers."""
     source, target = domain.patches[piece.source].layout, domain.patches[piece.target].layout
     strides = tuple(stride * step for stride, step in zip(source.strides, piece.steps, strict=True))
     start, end = (0, 0) if cells is None else (cells.buffers[place].address for place in (piece.source, piece.target))

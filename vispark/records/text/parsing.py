@@ -53,7 +53,7 @@ class Format:
                        for column in (columns if isinstance(columns, tuple) else (columns,))})
 
     def parsed(self, data: bytes) -> dict[str, np.ndarray]:
-        """The arrays of whole lines, by field; lines without anything in them are left out.
+        """Return the arrays of whole lines, by field; lines without anything in them are left out.
 
         Raises
         ------
@@ -82,11 +82,11 @@ class Format:
         return found
 
     def split(self, line: str) -> list[str]:
-        """The columns of a line, as :meth:`parsed` sees them."""
+        """Return the columns of a line, as :meth:`parsed` sees them."""
         return next(csv.reader([line], delimiter=self.delimiter), []) if self.delimiter else line.split()
 
     def fault(self, data: bytes) -> tuple[int, str]:
-        """The number of the first bad line of some, from 0, and what is wrong with it."""
+        """Return the number of the first bad line of some, from 0, and what is wrong with it."""
         lines = data.split(b"\n")
         # Up to a line, all is good or not.
         number = bisect_left(range(len(lines) - 1), True, key=lambda last: not self._good(lines[:last + 1]))
@@ -117,7 +117,7 @@ def require() -> None:
 
 
 def single_spaces(data: bytes) -> bytes:
-    """Lines whose numbers have one space between them, and none around."""
+    """Return lines whose numbers have one space between them, and none around."""
     if b"\t" in data or b"\r" in data:
         data = data.translate(bytes.maketrans(b"\t\r", b"  "))
     text = np.frombuffer(data, np.uint8)

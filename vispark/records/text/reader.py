@@ -103,7 +103,7 @@ def read_text(sc: SparkContext, path: str | os.PathLike[str], dtype: str = "floa
 
 
 def _kind(dtype: Any) -> str:
-    """The name of a dtype that text can be read as."""
+    """Return the name of a dtype that text can be read as."""
     if isinstance(dtype, Mapping):
         raise PlanError(f"dtype={dtype!r}; it is one dtype, of all columns: one that holds them all, such as float64; "
                         "vmap can convert a field then")
@@ -117,7 +117,7 @@ def _kind(dtype: Any) -> str:
 
 
 def _width(paths: Iterable[str], format: Format, skip: int) -> int:
-    """The columns of the first line that has any."""
+    """Return the columns of the first line that has any."""
     for path in paths:
         with _text(path) as file:
             for _, data in lines(file, TextSplit(path, 0, sys.maxsize), skip):
@@ -172,7 +172,7 @@ class Reader:
         return arrays.get("", arrays)
 
     def pieces(self, split: TextSplit) -> Iterator[dict[str, np.ndarray]]:
-        """The arrays of a split, a piece of the file after the other.
+        """Yield the arrays of a split, a piece of the file after the other.
 
         Raises
         ------
@@ -213,7 +213,9 @@ class TextFile:
 
 
 def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int, bytes]]:
-    """Pieces of whole lines of a split, each with where it starts; ``skip`` lines of the file's begin are left out."""
+    """Yield pieces of whole lines of a split, each with where it starts; ``skip`` lines of the file's begin are left
+    out.
+    """
     start, end = split.start, sys.maxsize if split.compressed else split.end
     if skip:
         start = max(start, _behind(file, 0, skip)[0])
@@ -234,7 +236,9 @@ def lines(file: TextFile, split: TextSplit, skip: int = 0) -> Iterator[tuple[int
 
 
 def _behind(file: TextFile, position: int, count: int) -> tuple[int, bytes]:
-    """Where the line behind so many line ends from a place on begins, and what was read of the file from there on."""
+    """Return where the line behind so many line ends from a place on begins, and what was read of the file from there
+    on.
+    """
     file.seek(position)
     text = b""
     while count:
@@ -251,7 +255,7 @@ def _behind(file: TextFile, position: int, count: int) -> tuple[int, bytes]:
 
 @contextmanager
 def _text(path: str) -> Iterator[TextFile]:
-    """A file's bytes, decompressed."""
+    """Yield a file's bytes, decompressed."""
     with opened(path) as file:
         decompress = _DECOMPRESSED.get(os.path.splitext(path)[1])
         if decompress is None:
@@ -265,7 +269,7 @@ def _text(path: str) -> Iterator[TextFile]:
 
 
 def _line_ends(file: TextFile, end: int) -> int:
-    """The line ends before a place in a file."""
+    """Return the line ends before a place in a file."""
     found, position = 0, 0
     while position < end and (data := file.read(min(_PIECE, end - position))):
         found, position = found + data.count(b"\n"), position + len(data)

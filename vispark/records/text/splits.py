@@ -44,7 +44,7 @@ class TextSplit:
 
 
 def splits(path: str, parts: int) -> list[TextSplit]:
-    """The splits of all files that a path means.
+    """Return the splits of all files that a path means.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def _cut(path: str, nbytes: int, size: int) -> Iterator[TextSplit]:
 
 
 def opened(path: str) -> BinaryIO:
-    """A file's bytes as they are stored.
+    """Return a file's bytes as they are stored.
 
     Raises
     ------
@@ -91,14 +91,15 @@ def opened(path: str) -> BinaryIO:
 
 
 def fsspec_of(path: str):
-    """The file system of a URL."""
+    """Return the file system of a URL."""
     if fsspec is None:
         raise PlanError(f"{path} is a URL, which needs fsspec: {install('files')}")
     return fsspec.core.url_to_fs(path)[0]
 
 
 def _files(path: str) -> list[tuple[str, int]]:
-    """The files of one path with their bytes, sorted; those whose names begin with ``_`` or ``.`` only by name."""
+    """Return the files of one path with their bytes, sorted; those whose names begin with ``_`` or ``.`` only by name.
+    """
     found = _remote(path) if "://" in path else _local(path)
     if not found:
         raise PlanError(f"there is no text file {path}; a path without a scheme is one of this machine's, which every "

@@ -116,11 +116,11 @@ class GarbageCollector:
                 undo.pop_all()
 
     def _is_over(self, error: Exception) -> bool:
-        """Whether a job failed as its context stops, or has stopped, or Spark ended it."""
+        """Return whether a job failed as its context stops, or has stopped, or Spark ended it."""
         return isinstance(error, SPARK_JOB_FAILED) or self._context._jsc is None or self._released.is_closed
 
     def _pause(self) -> float | None:
-        """The seconds until there is something to be done, if nothing happens."""
+        """Return the seconds until there is something to be done, if nothing happens."""
         if self._strays and self._tries == _TRIES:
             return _PATIENCE
         waits = self._strays or (self._tries and any(worker.waits for worker in self._workers.known()))
@@ -140,7 +140,8 @@ class GarbageCollector:
                     self._strays.update(before)
 
     def _swept(self, stack: ExitStack) -> dict[int, dict[WorkerAddress, tuple[int, ...]]]:
-        """Where the partitions of those VRDDs count of which tasks, that have all ended now, may have left copies.
+        """Return where the partitions of those VRDDs count of which tasks, that have all ended now, may have left
+        copies.
 
         Nothing is loaded of them before the ``stack`` is closed.
         """
@@ -182,7 +183,7 @@ class GarbageCollector:
         return came
 
     def _one_by_one(self, found: RDD[WorkerAddress], count: int) -> list[WorkerAddress]:
-        """What the partitions give, by a job for each: Spark makes no twin of a stage's only task.
+        """Return what the partitions give, by a job for each: Spark makes no twin of a stage's only task.
 
         Where a Python worker takes long to start, a task's twin on another node would end before it, and the worker be
         killed, and started anew for the next task.
@@ -194,7 +195,7 @@ class GarbageCollector:
 
 
 def _locked(residency: Residency, stack: ExitStack) -> bool:
-    """Whether nobody is loading it, and nobody will before the ``stack`` is closed."""
+    """Return whether nobody is loading it, and nobody will before the ``stack`` is closed."""
     if not residency.lock.acquire(blocking=False):
         return False
     stack.callback(residency.lock.release)

@@ -71,7 +71,7 @@ class ChunkController:
             self.steps, self.seconds = steps, max(seconds, 1e-6)
 
     def part(self, left: int, done: int = 0, period: int = 1) -> int:
-        """The steps of the next part, where so many are left, up to one after which the same is asked again.
+        """Return the steps of the next part, where so many are left, up to one after which the same is asked again.
 
         Parameters as for :func:`run_parts`.
         """
@@ -135,7 +135,8 @@ def _rounded(steps: float) -> int:
 
 @contextmanager
 def progress(label: str, steps: int, wanted: bool | None) -> Iterator[Shown]:
-    """A line on the terminal while a loop runs; by default where there is a terminal and the loop is a long one."""
+    """Yield a line on the terminal while a loop runs; by default where there is a terminal and the loop is a long one.
+    """
     if wanted is False or (wanted is None and not sys.stderr.isatty()):
         yield lambda done, change: None
         return

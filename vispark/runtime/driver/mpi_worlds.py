@@ -25,7 +25,8 @@ class MpiWorlds:
         self._lock = threading.Lock()
 
     def of(self, epochs: Mapping[WorkerAddress, int], nodes: LogicalPlan) -> list[World | None]:
-        """The world of a plan for each of its workers; none where it needs no neighbours, or one worker has them all.
+        """Return the world of a plan for each of its workers; none where it needs no neighbours, or one worker has them
+        all.
 
         Parameters
         ----------

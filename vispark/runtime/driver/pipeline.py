@@ -145,7 +145,7 @@ class Pipeline:
         self.client.close()
 
     def uses(self, number: int) -> bool:
-        """Whether a plan on its way starts from a VRDD."""
+        """Return whether a plan on its way starts from a VRDD."""
         return any(ticket.shipment and number in ticket.shipment.vrdds for ticket in list(self._waiting))
 
     @_alone
@@ -188,7 +188,9 @@ class Pipeline:
             self._known.popitem(last=False)
 
     def _loan(self, shipment: Invocation, nbytes: int) -> BufferLease:
-        """Memory with a plan's values and so many bytes in all: what they were captured into, where that will do."""
+        """Return memory with a plan's values and so many bytes in all: what they were captured into, where that will
+        do.
+        """
         found = shipment.values.loan() if self.client.shares_memory else None
         if found is not None and found.take():
             if found.payload.size >= nbytes:
@@ -201,7 +203,8 @@ class Pipeline:
         return found
 
     def _has_mapped(self, payload: Payload) -> bool:
-        """Whether the worker has some memory mapped, as far as is known; a request behind which there is no other can
+        """Return whether the worker has some memory mapped, as far as is known; a request behind which there is no
+        other can
         be sent anew if it has not.
         """
         return payload.number in self._mapped and not self._waiting and time.monotonic() < self._mapped_until
@@ -216,7 +219,8 @@ class Pipeline:
 
     @_alone
     def ask(self, request: Callable[[Client], Request]) -> Any:
-        """The answer to a small request, after those on their way, as to a release that another thread just sent.
+        """Return the answer to a small request, after those on their way, as to a release that another thread just
+        sent.
 
         Raises
         ------
@@ -243,7 +247,7 @@ class Pipeline:
 
     @_alone
     def wait(self, ticket: PendingRequest) -> tuple[Ran, Data]:
-        """The answer to a plan.
+        """Return the answer to a plan.
 
         Raises
         ------
@@ -312,7 +316,7 @@ class Pipeline:
         prefer(self.client)
 
     def _results(self, ticket: PendingRequest, reply: Ran, descriptors: list[int]) -> Data:
-        """What a reply brought."""
+        """Return what a reply brought."""
         if reply.placed:
             loan = ticket.loan
             if loan is None or ticket.results < 0:

@@ -36,7 +36,7 @@ class PlacementKey:
 
     @classmethod
     def of(cls, homes: Mapping[int, WorkerAddress], contents: Mapping[int, PartitionSchema]) -> PlacementKey:
-        """The shape of the partitions that are in ``homes``."""
+        """Return the shape of the partitions that are in ``homes``."""
         partitions = sorted(homes)
         where = tuple([(partition, homes[partition]) for partition in partitions])
         what = tuple([contents[partition] for partition in partitions])
@@ -73,7 +73,7 @@ class DistributedExecutable:
     kept: tuple[PlacementKey, ...]
 
     def fits(self, nodes: LogicalPlan) -> bool:
-        """Whether its kernels were made for the numbers that these operations have."""
+        """Return whether its kernels were made for the numbers that these operations have."""
         return not self.shares or self.shares[0][1].fits(nodes)
 
 
@@ -90,7 +90,7 @@ class PlanCache:
         self.made = 0
 
     def shape(self, homes: Mapping[int, WorkerAddress], contents: Mapping[int, PartitionSchema]) -> PlacementKey:
-        """The shape of content; equal ones are one object."""
+        """Return the shape of content; equal ones are one object."""
         found = PlacementKey.of(homes, contents)
         with self._lock:
             known = self._shapes.setdefault(found, found)
@@ -102,7 +102,7 @@ class PlanCache:
     def ready(self, chain: LogicalPlan, start: DatasetId, nodes: LogicalPlan, shape: PlacementKey,
               goal: RequestedOutput,
               partitions: Sequence[int], room: int) -> DistributedExecutable:
-        """The plan for some partitions of content of a shape.
+        """Return the plan for some partitions of content of a shape.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class PlanCache:
 
 
 def _key(node: PlanNode, chain: LogicalPlan, nodes: LogicalPlan) -> Hashable:
-    """What of a node a plan depends on."""
+    """Return what of a node a plan depends on."""
     if node.cached is None:
         return node.op.key
     position = next(index for index, each in enumerate(chain) if each is node)

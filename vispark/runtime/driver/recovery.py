@@ -50,10 +50,10 @@ class Holding(Protocol):
         """What is kept, by number."""
 
     def residency(self, name: str) -> Residency:
-        """A new number for content to be kept."""
+        """Return a new number for content to be kept."""
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
-        """The partitions that no worker holds, as far as is known."""
+        """Return the partitions that no worker holds, as far as is known."""
 
     def materialise(self, loader: RDD, trail: LineageWalker, wanted: DatasetId, partitions: Sequence[int]) -> None:
         """Have a node's content computed where it is missing."""
@@ -62,7 +62,7 @@ class Holding(Protocol):
         """Have what a chain keeps computed from a node that is held."""
 
     def relayed(self, residency: Residency, partition: int) -> Relayed:
-        """What runs a task where the token of a partition lies."""
+        """Return what runs a task where the token of a partition lies."""
 
 
 def enough(session: Holding, wanted: DatasetId, partitions: Sequence[int]) -> Callable[[PlanNode], bool]:
@@ -78,7 +78,7 @@ def enough(session: Holding, wanted: DatasetId, partitions: Sequence[int]) -> Ca
 
 
 def is_held(session: Holding, node: PlanNode, partitions: Sequence[int]) -> bool:
-    """Whether workers hold a node's result in some partitions, as far as is known."""
+    """Return whether workers hold a node's result in some partitions, as far as is known."""
     residency = session.residencies.get(node.cached.number) if node.cached else None
     return residency is not None and not session.missing(residency, partitions)
 
@@ -157,7 +157,9 @@ class Recovery:
     # -- where to start -----------------------------------------------------------------------------------------------
 
     def _start(self, whole: Callable[[], LogicalPlan]) -> Position:
-        """The latest point whose content is there, or can be had from a snapshot; else what the RDD's records give."""
+        """Return the latest point whose content is there, or can be had from a snapshot; else what the RDD's records
+        give.
+        """
         if self._point is not None and not self._is_missing(self._point.residency):
             return self._point
         found = self._latest()
@@ -191,7 +193,7 @@ class Recovery:
         return bool(self._session.missing(residency, self._everything))
 
     def _restored(self, saved: DatasetId | None, residency: Residency | None, node: PlanNode) -> Residency | None:
-        """What a snapshot has, if that can still be had: under the node's own number, where it has one."""
+        """Return what a snapshot has, if that can still be had: under the node's own number, where it has one."""
         session = self._session
         snapshot = session.snapshots.find(saved)
         if snapshot is None or not snapshot.places.keys() >= set(self._everything):
@@ -237,7 +239,7 @@ class Recovery:
             raise PartitionMissing(f"the copy of a node's part of a snapshot cannot be had: {error.message}") from error
 
     def _loaded(self) -> Position:
-        """What is there before the first operation that needs neighbours: held, or loaded where it is not."""
+        """Return what is there before the first operation that needs neighbours: held, or loaded where it is not."""
         session, chain = self._session, self._chain
         kept = [index for index, node in enumerate(chain[:self._first])
                 if node.cached and node.cached.number in session.residencies]
@@ -269,7 +271,7 @@ class Recovery:
         return Position(stop, 0, target)
 
     def _looped(self, point: Position, spec: LoopSpec) -> Position:
-        """Some steps of a loop."""
+        """Return some steps of a loop."""
         target = self._session.residency(spec.label)
         target.pace = self._pace
         done = spec.done + point.steps
@@ -283,7 +285,7 @@ class Recovery:
         return Position(point.position, done, target)
 
     def _target(self, position: int) -> Residency:
-        """The number that a node's content is kept under."""
+        """Return the number that a node's content is kept under."""
         node = self._chain[position]
         residency = self._session.residencies.get(node.cached.number) if node.cached else None
         return residency or self._session.residency(str(node.op))

@@ -21,7 +21,7 @@ class Released:
         self._closed = threading.Event()
 
     def __bool__(self) -> bool:
-        """Whether there are some."""
+        """Return whether there are some."""
         return bool(self._numbers)
 
     def put(self, *numbers: int) -> None:
@@ -30,7 +30,9 @@ class Released:
 
     @contextmanager
     def taken(self, is_used: Callable[[int], bool]) -> Iterator[tuple[int, ...]]:
-        """All of them that are not used, for the workers to forget; put back where the block that tells them fails."""
+        """Yield all of them that are not used, for the workers to forget; put back where the block that tells them
+        fails.
+        """
         found = self.take()
         if not found:
             yield found
@@ -44,7 +46,7 @@ class Released:
                 self.put(*set(found).difference(unused))
 
     def take(self) -> tuple[int, ...]:
-        """All of them."""
+        """Return all of them."""
         if not self._numbers:
             return ()
         found: list[int] = []

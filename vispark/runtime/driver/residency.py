@@ -117,14 +117,14 @@ class Residency:
             return self._processes[1]
 
     def by_home(self) -> dict[WorkerAddress, tuple[int, ...]]:
-        """The partitions that each worker holds."""
+        """Return the partitions that each worker holds."""
         found: dict[WorkerAddress, list[int]] = {}
         for partition, (home, _) in sorted(self.places.items()):
             found.setdefault(home, []).append(partition)
         return {home: tuple(partitions) for home, partitions in found.items()}
 
     def shape(self, plans: PlanCache) -> PlacementKey:
-        """What is held, as far as plans depend on it."""
+        """Return what is held, as far as plans depend on it."""
         found = self._shape
         if found is None:
             with self._mutex:

@@ -86,7 +86,7 @@ class RetryLog:
 
 
 def shortened(error: VisparkError) -> str:
-    """An error in one short line.
+    """Return an error in one short line.
 
     Examples
     --------

@@ -110,7 +110,7 @@ class Session:
 
     @classmethod
     def of(cls, context: SparkContext) -> Session:
-        """The session of a SparkContext.
+        """Return the session of a SparkContext.
 
         Raises
         ------
@@ -143,7 +143,7 @@ class Session:
         self.workers.close()
 
     def residency(self, name: str) -> Residency:
-        """A new number for content to be kept."""
+        """Return a new number for content to be kept."""
         residency = Residency(self.released, DatasetId(next(self._numbers), name))
         self.residencies[residency.cached.number] = residency
         return residency
@@ -202,7 +202,7 @@ class Session:
         until_done(self, once)
 
     def pace(self, loader: RDD, shape: Hashable) -> ChunkController:
-        """What is known of how long the steps of a loop take, by what it started from and what it does."""
+        """Return what is known of how long the steps of a loop take, by what it started from and what it does."""
         paces = self._paces.setdefault(loader, OrderedDict())
         paces[shape] = paces.pop(shape, None) or ChunkController()
         while len(paces) > _PACES:
@@ -314,7 +314,7 @@ class Session:
                     self._discover(residency, worker)
 
     def tokens(self, chain: LogicalPlan):
-        """An RDD with the token of each partition of a chain's last cached node, which is materialised.
+        """Return an RDD with the token of each partition of a chain's last cached node, which is materialised.
 
         Where a worker is out of the driver's reach it is the one in Spark's storage: its tasks come to the right node.
         """
@@ -339,7 +339,9 @@ class Session:
         return self.residencies[next(node.cached for node in reversed(chain) if node.cached).number]
 
     def places(self, chain: Sequence[PlanNode]) -> dict[int, dict[int, tuple[WorkerAddress, PartitionSchema]]]:
-        """Where the partitions of a chain's cached nodes are and what they look like, as far as is known, by number."""
+        """Return where the partitions of a chain's cached nodes are and what they look like, as far as is known, by
+        number.
+        """
         found = {}
         for node in chain:
             residency = self.residencies.get(node.cached.number) if node.cached else None
@@ -418,7 +420,7 @@ class Session:
         self._round(loader, chain, start, KEEP, partitions, PartialResult())
 
     def missing(self, residency: Residency, partitions: Iterable[int]) -> list[int]:
-        """The partitions that, as far as is known, no worker holds."""
+        """Return the partitions that, as far as is known, no worker holds."""
         places = residency.places
         gone = {place for place in residency.processes if not self.workers.alive(*place)}
         if gone:
@@ -485,7 +487,7 @@ class Session:
         return found
 
     def _is_used(self, number: int) -> bool:
-        """Whether a plan that another thread sent starts from a VRDD: workers may not forget it yet."""
+        """Return whether a plan that another thread sent starts from a VRDD: workers may not forget it yet."""
         return any(worker.uses(number) for worker in self.workers.known())
 
     def _meet(self, ready: DistributedExecutable, worlds: Sequence[World | None], residency: Residency) -> None:
@@ -500,7 +502,7 @@ class Session:
 
     def _saves(self, loader, ready: DistributedExecutable, nodes: LogicalPlan, tokens: RDD
                | None) -> dict[WorkerAddress, Save]:
-        """What workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.
+        """Return what workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.
 
         It lies where the ``tokens`` of what the plan starts from are.
         """
@@ -604,7 +606,7 @@ class Session:
                 worker.retain(residency.cached.number, sorted({*here, *coming}))
 
     def _kept(self, chain: LogicalPlan) -> list[Residency]:
-        """What is kept of a chain's cached nodes, in their order."""
+        """Return what is kept of a chain's cached nodes, in their order."""
         found = [self.residencies.get(node.cached.number) for node in chain if node.cached]
         return [residency for residency in found if residency is not None]
 

@@ -35,7 +35,7 @@ def holders(homes: Iterable[WorkerAddress], known: Iterable[WorkerAddress],
 
 
 def owner(home: WorkerAddress) -> str:
-    """What a worker's part of a snapshot is called where there is a copy of it."""
+    """Return what a worker's part of a snapshot is called where there is a copy of it."""
     return place_name(home.machine, home.runtime_dir)
 
 

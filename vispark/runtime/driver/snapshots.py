@@ -47,16 +47,16 @@ class SnapshotSchedule:
     seconds_per_byte: float = 1 / _BYTES_PER_SECOND
 
     def cost(self, nbytes: int) -> float:
-        """The seconds that a snapshot of so many bytes is expected to take."""
+        """Return the seconds that a snapshot of so many bytes is expected to take."""
         return _LEAST_SECONDS + nbytes * self.seconds_per_byte
 
     def interval(self, nbytes: int) -> float:
-        """The seconds between snapshots of so many bytes."""
+        """Return the seconds between snapshots of so many bytes."""
         cost = self.cost(nbytes)
         return max(cost / self.share, math.sqrt(2 * cost * self.time_to_loss))
 
     def due(self, elapsed: float, since: float, step: float, nbytes: int) -> bool:
-        """Whether a snapshot is to be taken now.
+        """Return whether a snapshot is to be taken now.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class Snapshot:
         return self.holders.keys() >= set(self.places.values())
 
     def lost_a_copy(self, epochs: Mapping[WorkerAddress, int]) -> bool:
-        """Whether a process that holds a copy is gone, as far as is known: its daemon may be, too."""
+        """Return whether a process that holds a copy is gone, as far as is known: its daemon may be, too."""
         return any(epochs.get(holder) != self.held_by[holder] for holder in self.holders.values())
 
 
@@ -163,7 +163,7 @@ class Snapshots:
         self._lock = threading.Lock()
 
     def wanted(self, loader: RDD, nbytes: int, epochs: Mapping[WorkerAddress, int]) -> bool:
-        """Whether the plan of a loop that is sent now is to save what it keeps.
+        """Return whether the plan of a loop that is sent now is to save what it keeps.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class Snapshots:
                     self.taken += 1
 
     def find(self, saved: DatasetId | None) -> Snapshot | None:
-        """A snapshot by its number, if it is complete and the newest of its loop."""
+        """Return a snapshot by its number, if it is complete and the newest of its loop."""
         if saved is None:
             return None
         with self._lock:
@@ -246,13 +246,13 @@ class Snapshots:
                          if loop.newest is not None and loop.newest.number == saved.number), None)
 
     def latest(self) -> Snapshot | None:
-        """The complete one, of any loop, that was begun last."""
+        """Return the complete one, of any loop, that was begun last."""
         with self._lock:
             complete = [loop.newest for loop in self._loops.values() if loop.newest is not None]
         return max(complete, key=lambda snapshot: snapshot.began, default=None)
 
     def is_taking(self) -> bool:
-        """Whether one is on its way, as far as is known."""
+        """Return whether one is on its way, as far as is known."""
         with self._lock:
             return any(loop.taking is not None for loop in self._loops.values())
 

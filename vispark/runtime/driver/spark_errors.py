@@ -39,7 +39,9 @@ class Attempts:
 
 
 def attempts_of(context: SparkContext, stage: int) -> Attempts | None:
-    """The attempts at a stage's tasks; None where Spark, which remembers the last stages only, knows them no more."""
+    """Return the attempts at a stage's tasks; None where Spark, which remembers the last stages only, knows them no
+    more.
+    """
     try:
         found = context._jsc.sc().statusStore().lastStageAttempt(stage)
     except Py4JJavaError:
@@ -49,7 +51,7 @@ def attempts_of(context: SparkContext, stage: int) -> Attempts | None:
 
 
 def worker_crashed(error: Exception) -> bool:
-    """Whether a job failed because a Python worker or an executor ended under it, not because of what it ran."""
+    """Return whether a job failed because a Python worker or an executor ended under it, not because of what it ran."""
     text = str(error)
     # One that ends before it has said who it is leaves no other words.
     unborn = "java.io.EOFException" in text and "PythonWorkerFactory.create" in text

@@ -203,7 +203,7 @@ class Worker:
             self._settle(lane)
 
     def receive(self, sent: Sent) -> tuple[int, Ran, Data]:
-        """The answer to a plan: the worker's epoch, its reply, and what was fetched.
+        """Return the answer to a plan: the worker's epoch, its reply, and what was fetched.
 
         Raises
         ------
@@ -225,7 +225,7 @@ class Worker:
         return lane.client.epoch, reply, data
 
     def mine(self, sent: Sent) -> bool:
-        """Whether a plan that the calling thread sends now is run after that one, which did not fail."""
+        """Return whether a plan that the calling thread sends now is run after that one, which did not fail."""
         ticket = sent.ticket
         return ticket is not None and ticket.error is None and (
             ticket.done or (self.direct and self._busy.get(threading.current_thread()) is sent.lane))
@@ -248,7 +248,7 @@ class Worker:
         return epoch, reply, data
 
     def _carried(self, answer: Carried) -> tuple[int, Any, bytes]:
-        """What a task brought, if it came to the worker's node and that did not say what went wrong."""
+        """Return what a task brought, if it came to the worker's node and that did not say what went wrong."""
         if answer is None:
             raise PartitionMissing("no task came to the node that holds the partition")
         epoch, reply, data = answer
@@ -260,7 +260,7 @@ class Worker:
     # -- small requests -----------------------------------------------------------------------------------------------
 
     def held(self, number: int) -> tuple[int, dict[int, PartitionSchema]]:
-        """What the worker holds of a VRDD, and its epoch; nothing can be told of one that is relayed to."""
+        """Return what the worker holds of a VRDD, and its epoch; nothing can be told of one that is relayed to."""
         if not self.direct:
             return self.epoch, {}
         epoch, reply = self._ask(lambda client: messages.Describe(client.next_number(), number, ()))
@@ -297,7 +297,7 @@ class Worker:
                 self._ask(lambda client: Release(client.next_number(), numbers))
 
     def uses(self, number: int) -> bool:
-        """Whether a plan on its way that what the calling thread sends now may overtake starts from a VRDD."""
+        """Return whether a plan on its way that what the calling thread sends now may overtake starts from a VRDD."""
         mine = threading.current_thread()
         with self._lock:
             others = [lane for thread, lane in self._busy.items() if thread != mine or not self.direct]
@@ -316,7 +316,7 @@ class Worker:
             return bool(self._released)
 
     def take_deferred(self) -> Deferred:
-        """What a worker that is relayed to is to be told by the next task that comes to it."""
+        """Return what a worker that is relayed to is to be told by the next task that comes to it."""
         with self._lock:
             released, self._released = tuple(self._released), []
             retained, self._retained = self._retained, {}
@@ -336,7 +336,7 @@ class Worker:
                 lane.client.request(messages.Abandon(lane.client.next_number(), world))
 
     def door(self) -> Reach | None:
-        """Where other nodes' workers reach this one over TCP; None where they cannot."""
+        """Return where other nodes' workers reach this one over TCP; None where they cannot."""
         if self.reach is None and self._here and self._credentials.options.transport == "auto" \
                 and not self._has_asked:
             self._has_asked = True
@@ -385,7 +385,7 @@ class Worker:
         return epoch, contents(reply)
 
     def _ask(self, request: Callable[[Client], Request]) -> tuple[int, Any]:
-        """The answer to a small request, of the process after it where one is lost, and its epoch.
+        """Return the answer to a small request, of the process after it where one is lost, and its epoch.
 
         A connection that waited may lead to a process that is gone, while tasks have brought data to the next one.
         """
@@ -402,7 +402,7 @@ class Worker:
     # -- connections --------------------------------------------------------------------------------------------------
 
     def _lane(self) -> Pipeline:
-        """The calling thread's lane, or one that nobody uses."""
+        """Return the calling thread's lane, or one that nobody uses."""
         thread = threading.current_thread()
         with self._lock:
             found = self._busy.get(thread) or (self._idle.pop() if self._idle else None)
@@ -467,7 +467,7 @@ class Worker:
 
     @contextmanager
     def _borrowed(self) -> Iterator[Pipeline]:
-        """A connection for one request; closed where that fails."""
+        """Yield a connection for one request; closed where that fails."""
         with self._lock:
             lane = self._idle.pop() if self._idle else None
         lane = lane or self._open()
@@ -497,7 +497,7 @@ class Worker:
 
 
 def as_answered(sent: Sequence[Sent]) -> Iterator[int]:
-    """The numbers of some plans as they are answered, so that nobody waits for one where another has failed."""
+    """Yield the numbers of some plans as they are answered, so that nobody waits for one where another has failed."""
     if len(sent) == 1:
         yield 0
         return
@@ -552,7 +552,7 @@ class Workers:
         self._lock = threading.Lock()
 
     def at(self, home: WorkerAddress) -> Worker:
-        """The worker at a place."""
+        """Return the worker at a place."""
         found = self._known.get(home)
         if found is None:
             with self._lock:
@@ -561,7 +561,7 @@ class Workers:
         return found
 
     def known(self) -> list[Worker]:
-        """All of them."""
+        """Return all of them."""
         with self._lock:
             return list(self._known.values())
 
@@ -571,7 +571,7 @@ class Workers:
         return min([worker.room for worker in self.known()], default=ROOM)
 
     def alive(self, home: WorkerAddress, epoch: int) -> bool:
-        """Whether the process that got some content then is, as far as is known, the one that is there now."""
+        """Return whether the process that got some content then is, as far as is known, the one that is there now."""
         worker = self.at(home)
         return not worker.gone and worker.epoch <= epoch
 
@@ -590,7 +590,7 @@ class Workers:
 
 
 def trying(errors: list[VisparkError], action: Callable[..., _Given], *arguments: Any) -> _Given | None:
-    """The action's result; where it fails, nothing, and the error goes with the others."""
+    """Return the action's result; where it fails, nothing, and the error goes with the others."""
     try:
         return action(*arguments)
     except VisparkError as error:

@@ -103,13 +103,13 @@ class Pieces:
 
 
 def room(size: int) -> tuple[int, int]:
-    """Where in a memory pieces begin, behind ``size`` bytes of other things, and how large it is."""
+    """Return where in a memory pieces begin, behind ``size`` bytes of other things, and how large it is."""
     start = -(-size // _STEP) * _STEP
     return start, start + PLACES * (PIECE_BYTES + MARK_BYTES)
 
 
 def _flat(array: np.ndarray) -> Iterator[np.ndarray]:
-    """An array's bytes, in C order."""
+    """Yield an array's bytes, in C order."""
     if array.flags.c_contiguous or not array.size:
         yield np.asarray(array).reshape(-1).view(np.uint8)
         return

@@ -14,7 +14,7 @@ from vispark.translate.ir.source_text import at_definition, complain, find, head
 
 
 def of_decorated(fn: types.FunctionType, error: TranslationError) -> TranslationError:
-    """What is wrong with a decorator's function names what it was put around."""
+    """Return what is wrong with a decorator's function names what it was put around."""
     inner = getattr(fn, "__wrapped__", None)
     if not isinstance(inner, types.FunctionType) or error.file != fn.__code__.co_filename:
         return error
@@ -24,7 +24,7 @@ def of_decorated(fn: types.FunctionType, error: TranslationError) -> Translation
 
 
 def constants(args: tuple[Any, ...], definition: Definition | None, fn: Any = None) -> tuple[nodes.Constant, ...]:
-    """The arguments by value; what is wrong is told at the function, which may not have been read."""
+    """Return the arguments by value; what is wrong is told at the function, which may not have been read."""
     try:
         return tuple([constant(value, f"argument {number}") for number, value in enumerate(args, 1)])
     except Refusal as error:
@@ -37,14 +37,14 @@ def constants(args: tuple[Any, ...], definition: Definition | None, fn: Any = No
 
 
 def defaults(fn: types.FunctionType) -> dict[str, Any]:
-    """The defaults of a function's parameters, by their names."""
+    """Return the defaults of a function's parameters, by their names."""
     code, values = fn.__code__, fn.__defaults__ or ()
     names = code.co_varnames[:code.co_argcount]
     return dict(zip(names[len(names) - len(values):], values, strict=True)) | (fn.__kwdefaults__ or {})
 
 
 def spelled(node: ast.expr) -> float | None:
-    """The number of ``float("inf")`` and its like."""
+    """Return the number of ``float("inf")`` and its like."""
     try:
         return float(node.value) if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
     except ValueError:

@@ -32,7 +32,8 @@ class Unbound(Exception):
 
 
 def constant(value: Any, what: str) -> Constant:
-    """A number or an array by value; of a list or a tuple of numbers or arrays, the array that NumPy makes of it.
+    """Return a number or an array by value; of a list or a tuple of numbers or arrays, the array that NumPy makes of
+    it.
 
     Raises
     ------
@@ -60,7 +61,7 @@ def constant(value: Any, what: str) -> Constant:
 
 
 def _stacked(value: list[Any] | tuple[Any, ...], what: str) -> Constant:
-    """Items of one shape and type as an array, as ``np.asarray`` makes it."""
+    """Return items of one shape and type as an array, as ``np.asarray`` makes it."""
     kind = type(value).__name__
     items = [constant(item, f"{what}[{number}]") for number, item in enumerate(value)]
     if not items:
@@ -80,7 +81,7 @@ def _described(item: Constant) -> str:
 
 
 def argument(definition: Definition, value: Any, number: int) -> Constant:
-    """A function's argument by value; ``number`` counts from 0.
+    """Return a function's argument by value; ``number`` counts from 0.
 
     Raises
     ------
@@ -99,7 +100,7 @@ def _held(dtype: np.dtype, what: str) -> np.dtype:
 
 
 def lookup(function: types.FunctionType, name: str) -> Any:
-    """The value that a free name has in a function now.
+    """Return the value that a free name has in a function now.
 
     Raises
     ------

@@ -71,7 +71,7 @@ class _Check:
     # -- what the element decides -------------------------------------------------------------------------------------
 
     def runs(self, node: nodes.Expression) -> bool:
-        """Whether an expression is surely a number or an array that is known only as the kernel runs."""
+        """Return whether an expression is surely a number or an array that is known only as the kernel runs."""
         match node:
             case nodes.Local(name):
                 return name in self.of_element
@@ -94,7 +94,7 @@ class _Check:
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def block(self, body: nodes.Block, known: Names) -> Names | None:
-        """The names that may have a value after a block, where it may be gone on from."""
+        """Return the names that may have a value after a block, where it may be gone on from."""
         for statement in body:
             after = self.statement(statement, known)
             if after is None:
@@ -270,7 +270,7 @@ def _is_list(node: nodes.Expression | None) -> bool:
 
 
 def _is_view(node: nodes.Expression) -> bool:
-    """Whether an array that this gives is another's, or a part of it."""
+    """Return whether an array that this gives is another's, or a part of it."""
     if isinstance(node, nodes.Index):
         return any(isinstance(index, nodes.Slice) for index in node.indices)
     return isinstance(node, nodes.Local)
@@ -290,7 +290,7 @@ def _parts(node: object) -> Iterator[object]:
 
 
 def _stored_items(body: nodes.Block) -> Iterator[nodes.Index]:
-    """What items of arrays are assigned to."""
+    """Yield what items of arrays are assigned to."""
     for statement, _ in liveness.statements(body):
         targets = statement.targets if isinstance(statement, nodes.Assign) else \
             (statement.target,) if isinstance(statement, nodes.Augment) else ()
@@ -298,7 +298,7 @@ def _stored_items(body: nodes.Block) -> Iterator[nodes.Index]:
 
 
 def _bindings(body: nodes.Block) -> dict[str, list[nodes.Expression | None]]:
-    """What each name is bound to, None for what is not looked at further."""
+    """Return what each name is bound to, None for what is not looked at further."""
     found: dict[str, list[nodes.Expression | None]] = {}
     for statement, _ in liveness.statements(body):
         if isinstance(statement, nodes.Assign):

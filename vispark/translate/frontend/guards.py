@@ -109,7 +109,7 @@ class Recipe:
         self._checks[number] = functools.partial(_take_number, name)
 
     def finished(self) -> tuple[_Step, ...]:
-        """The lookups with what is expected of them."""
+        """Return the lookups with what is expected of them."""
         return tuple((*step, self._checks.get(number, _anything)) for number, step in enumerate(self._steps))
 
 
@@ -129,17 +129,17 @@ def _take_number(name: str, found: Any, walk: Following) -> bool:
 
 
 def bound_argument(partial: functools.partial[Any], key: int | str) -> Any:
-    """What a partial gives for a parameter, by position or by name."""
+    """Return what a partial gives for a parameter, by position or by name."""
     return partial.args[key] if isinstance(key, int) else partial.keywords[key]
 
 
 def item(value: Sequence[Any], number: int) -> Any:
-    """An item of a tuple."""
+    """Return an item of a tuple."""
     return value[number]
 
 
 def default(function: types.FunctionType, name: str) -> Any:
-    """What a parameter is where no argument is given."""
+    """Return what a parameter is where no argument is given."""
     keywords = function.__kwdefaults__ or {}
     if name in keywords:
         return keywords[name]
@@ -148,7 +148,8 @@ def default(function: types.FunctionType, name: str) -> Any:
 
 
 def inside(value: Any) -> str:
-    """The attribute in which an object that stands for a function has that function: what Numba compiles, an object
+    """Return the attribute in which an object that stands for a function has that function: what Numba compiles, an
+    object
     that can be called; empty for others."""
     if isinstance(getattr(value, "py_func", None), types.FunctionType):
         return "py_func"
@@ -157,7 +158,7 @@ def inside(value: Any) -> str:
 
 
 def code_of(function: Any) -> types.CodeType | None:
-    """The code by which recipes are kept; None of what is no function."""
+    """Return the code by which recipes are kept; None of what is no function."""
     while not isinstance(function, types.FunctionType):
         if isinstance(function, Stencil):
             function = function.function
@@ -180,7 +181,7 @@ class _Kept:
     steps: tuple[_Step, ...]
 
     def again(self, function: Any) -> tuple[Capture, ...] | None:
-        """What the definition captures of another function; None if it is not that function's."""
+        """Return what the definition captures of another function; None if it is not that function's."""
         walk = Following(found := [function])
         first, *steps = self.steps
         if not first[3](function, walk):
@@ -204,7 +205,7 @@ class Recipes:
         self._lock = threading.Lock()
 
     def known(self, function: Any) -> tuple[Definition, tuple[Capture, ...]] | None:
-        """The definition of a function and what it captures now, if one is known that is right."""
+        """Return the definition of a function and what it captures now, if one is known that is right."""
         for kept in self._kept.get(code_of(function), ()):
             captures = kept.again(function)
             if captures is not None:

@@ -66,7 +66,7 @@ def tell(error: VisparkError) -> None:
 
 
 def without_number(message: str) -> str:
-    """What a worker says of such an index, without the subscript's number, which is for this module alone.
+    """Return what a worker says of such an index, without the subscript's number, which is for this module alone.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def without_number(message: str) -> str:
 
 
 def subscript(definition: nodes.Definition, node: nodes.Index) -> int:
-    """The number of a function's subscript, by what it says and how often the function says it before; never 0.
+    """Return the number of a function's subscript, by what it says and how often the function says it before; never 0.
 
     Examples
     --------
@@ -99,7 +99,9 @@ def subscript(definition: nodes.Definition, node: nodes.Index) -> int:
 
 
 def _at(definition: nodes.Definition, wanted: int) -> str:
-    """The subscript of that number in a function or one that it calls, as errors show places; empty if it has none."""
+    """Return the subscript of that number in a function or one that it calls, as errors show places; empty if it has
+    none.
+    """
     for node in nodes.nodes_of(definition.body):
         if isinstance(node, nodes.Called):
             found = _at(node.definition, wanted)
@@ -111,7 +113,7 @@ def _at(definition: nodes.Definition, wanted: int) -> str:
 
 
 def computed(definition: nodes.Definition) -> Iterator[str]:
-    """The places of a function, and of those it calls, with an index that is not known from its text alone.
+    """Yield the places of a function, and of those it calls, with an index that is not known from its text alone.
 
     Examples
     --------
@@ -139,7 +141,7 @@ def _is_computed(index: nodes.Expression, turns: set[str]) -> bool:
 
 
 def _turns(body: nodes.Block) -> Iterator[str]:
-    """The variables of loops, which stay inside what they go over."""
+    """Yield the variables of loops, which stay inside what they go over."""
     for node in nodes.nodes_of(body):
         if isinstance(node, nodes.For | nodes.Each | nodes.Listed):
             yield from liveness.stored(node.target)

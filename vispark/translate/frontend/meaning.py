@@ -41,7 +41,8 @@ _Kind = _Axes | tuple  # of kinds, for a tuple
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 def takes_pair_apart(definition: Definition) -> bool:
-    """Whether all that a function does with its element is what one does with a pair: take item 0 or 1, or unpack it.
+    """Return whether all that a function does with its element is what one does with a pair: take item 0 or 1, or
+    unpack it.
 
     Examples
     --------
@@ -82,7 +83,7 @@ def _uses(names: frozenset[str], part: object) -> list[bool]:
 
 
 def _others(names: frozenset[str], block: tuple[object, ...]) -> frozenset[str]:
-    """The names that a block gives an element beside those that it has."""
+    """Return the names that a block gives an element beside those that it has."""
     return frozenset([target.name for statement in block if isinstance(statement, nodes.Assign)
                       and _is_one_of(statement.value, names) for target in statement.targets
                       if isinstance(target, nodes.Local)])
@@ -109,7 +110,7 @@ def _is_two(target: Expression) -> bool:
 # -- arrays -----------------------------------------------------------------------------------------------------------
 
 def same_by_rows(function: nodes.Function, arguments: Sequence[nodes.Constant], axes: Mapping[str, int]) -> bool:
-    """Whether what a function gives of an array is what it gives of the array's rows, one after the other.
+    """Return whether what a function gives of an array is what it gives of the array's rows, one after the other.
 
     Parameters
     ----------
@@ -160,7 +161,7 @@ class _Kinds:
         self.captures = function.captures
 
     def of_body(self, definition: Definition, known: dict[str, _Kind]) -> _Kind:
-        """What a function gives, of what its parameters are."""
+        """Return what a function gives, of what its parameters are."""
         for parameter in definition.parameters:
             if parameter.name not in known:
                 if parameter.default is None:
@@ -181,7 +182,7 @@ class _Kinds:
         raise _Doubtful
 
     def of(self, expression: Expression, known: Mapping[str, _Kind]) -> _Kind:
-        """What an expression is."""
+        """Return what an expression is."""
         match expression:
             case nodes.Literal(value) if isinstance(value, int | float | complex):
                 return _Axes(0, False)
@@ -255,7 +256,7 @@ def _bound(target: Expression, kind: _Kind) -> dict[str, _Kind]:
 
 
 def _together(kinds: Sequence[_Kind]) -> _Axes:
-    """What is made of some values number by number."""
+    """Return what is made of some values number by number."""
     axes = [kind for kind in kinds if isinstance(kind, _Axes)]
     along = {kind.number for kind in axes if kind.along}
     most = max((kind.number for kind in axes), default=0)
@@ -265,7 +266,7 @@ def _together(kinds: Sequence[_Kind]) -> _Axes:
 
 
 def _product(left: _Kind, right: _Kind) -> _Axes:
-    """What ``left @ right`` is."""
+    """Return what ``left @ right`` is."""
     if isinstance(left, tuple) or isinstance(right, tuple) or right.along or right.number not in (1, 2) \
             or not left.number:
         raise _Doubtful

@@ -77,7 +77,7 @@ _recipes = Recipes()
 
 
 def trace_call(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Function, tuple[form.Constant, ...]]:
-    """What :func:`trace` gives, and the arguments by value."""
+    """Return what :func:`trace` gives, and the arguments by value."""
     if (known := _recipes.known(fn)) is None:
         pool = _Pool()
         try:
@@ -114,7 +114,7 @@ class _Pool:
     _numbers: dict[int, int] = field(default_factory=dict)
 
     def number(self, name: str, value: form.Constant, found: int) -> int:
-        """The number of the capture that a lookup found."""
+        """Return the number of the capture that a lookup found."""
         if found not in self._numbers:
             self.recipe.expect_number(found, name)
             self._numbers[found] = len(self.captures)
@@ -122,7 +122,7 @@ class _Pool:
         return self._numbers[found]
 
     def read(self, fn: Any, found: int) -> Definition:
-        """A function object, which a lookup found, as a definition."""
+        """Return a function object, which a lookup found, as a definition."""
         if id(fn) not in self.known:
             self.known[id(fn)] = self._read(fn, found), fn, found
         definition, _, before = self.known[id(fn)]
@@ -160,7 +160,7 @@ class _Pool:
         return definition
 
     def _method(self, fn: types.MethodType, found: int) -> Definition:
-        """The method's function, in which its first parameter stands for the object."""
+        """Return the method's function, in which its first parameter stands for the object."""
         self.recipe.expect_kind(found, fn)
         function, number = fn.__func__, self.recipe.follow(found, getattr, "__func__")
         if not isinstance(function, types.FunctionType):
@@ -175,7 +175,7 @@ class _Pool:
         return definition
 
     def _partial(self, fn: functools.partial, found: int) -> Definition:
-        """The bound arguments become the body's first assignments."""
+        """Return the bound arguments become the body's first assignments."""
         self.recipe.expect_partial(found, fn)
         inner = self.read(fn.func, self.recipe.follow(found, getattr, "func"))
         taken = [parameter.name for parameter in inner.parameters if not parameter.keyword_only]
@@ -224,7 +224,7 @@ class _Reader:
     # -- functions ----------------------------------------------------------------------------------------------------
 
     def definition(self, node: FunctionNode, defaults: dict[str, Any] | None) -> Definition:
-        """A function; ``defaults`` are values, or None to read them as expressions of the enclosing function."""
+        """Return a function; ``defaults`` are values, or None to read them as expressions of the enclosing function."""
         if isinstance(node, ast.AsyncFunctionDef):
             raise self.error(node, LACKING[ast.AsyncFunctionDef])
         self.rest = node.args.kwarg.arg if node.args.kwarg else ""
@@ -274,7 +274,7 @@ class _Reader:
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def block(self, nodes: Sequence[ast.stmt]) -> form.Block:
-        """A suite. What follows an ``if`` that always leaves becomes its ``else``, so that returns come last."""
+        """Return a suite. What follows an ``if`` that always leaves becomes its ``else``, so that returns come last."""
         found: list[form.Statement] = []
         nodes = spelled_out(nodes, self.error)
         for number, node in enumerate(nodes):
@@ -291,7 +291,7 @@ class _Reader:
         return tuple(found)
 
     def statement(self, node: ast.stmt) -> form.Statement | None:
-        """A statement, or None for one without an effect."""
+        """Return a statement, or None for one without an effect."""
         method = getattr(self, f"_{type(node).__name__}", None)
         if method is None:
             raise self.error(node, LACKING.get(type(node), f"{type(node).__name__} is not supported"))
@@ -363,7 +363,7 @@ class _Reader:
         return definition
 
     def target(self, node: ast.expr) -> Expression:
-        """What is assigned to."""
+        """Return what is assigned to."""
         if isinstance(node, ast.Name):
             return form.Local(node.id, at=place(node))
         if isinstance(node, ast.Tuple | ast.List):
@@ -381,14 +381,14 @@ class _Reader:
     # -- expressions --------------------------------------------------------------------------------------------------
 
     def expression(self, node: ast.expr) -> Expression:
-        """An expression with a value."""
+        """Return an expression with a value."""
         found = self.loose(node)
         if isinstance(found, _Outside):
             raise self.error(node, why_not(found.value, found.name))
         return found
 
     def loose(self, node: ast.expr) -> Expression:
-        """An expression, or an object from outside that has attributes."""
+        """Return an expression, or an object from outside that has attributes."""
         method = getattr(self, f"_{type(node).__name__}", None)
         if method is None or isinstance(node, ast.stmt):
             raise self.error(node, LACKING.get(type(node), f"{type(node).__name__} is not supported"))
@@ -421,7 +421,7 @@ class _Reader:
         return self.static(value, node.id, place(node), self.pool.recipe.name(self.function, self.number, node.id))
 
     def static(self, value: Any, name: str, at: form.At, found: int) -> Expression:
-        """A value from around the function, and the number of the lookup that found it."""
+        """Return a value from around the function, and the number of the lookup that found it."""
         if value is None or isinstance(value, bool) or value is Ellipsis:
             self.pool.recipe.expect(found, value)
             return form.Literal(value, at=at)
@@ -523,7 +523,9 @@ class _Reader:
         return form.Call(function, arguments, keywords, at=place(node))
 
     def _argument(self, node: ast.expr, function: Expression) -> Expression:
-        """An argument; of NumPy's functions a dtype may be written as its name, and a norm's order or subscripts."""
+        """Return an argument; of NumPy's functions a dtype may be written as its name, and a norm's order or
+        subscripts.
+        """
         if not isinstance(function, form.Called | form.Local) and isinstance(node, ast.Constant) \
                 and isinstance(node.value, str):
             try:
@@ -534,7 +536,7 @@ class _Reader:
         return self.expression(node)
 
     def _function(self, found: Expression, at: form.At) -> Expression:
-        """What is found around the function as a value, or as what an object that can be called does."""
+        """Return what is found around the function as a value, or as what an object that can be called does."""
         if not isinstance(found, _Outside):
             return found
         if library.is_library(found.value) or not recipe.inside(found.value):
@@ -542,7 +544,7 @@ class _Reader:
         return form.Called(self._placed(found.value, found.found, at), at=at)
 
     def _placed(self, value: Any, found: int, at: form.At) -> Definition:
-        """A function from around this one; where it is no function of Python's, that is told here."""
+        """Return a function from around this one; where it is no function of Python's, that is told here."""
         try:
             return self.pool.read(value, found)
         except TranslationError as error:
@@ -595,7 +597,7 @@ class _Reader:
 
     def _comprehension(self, kind: type, node: ast.GeneratorExp | ast.ListComp,
                        generators: list[ast.comprehension]) -> Expression:
-        """Its targets are variables of its own, which Python keeps apart from the function's."""
+        """Return its targets are variables of its own, which Python keeps apart from the function's."""
         generator, *rest = generators
         names = {part.id for part in ast.walk(generator.target) if isinstance(part, ast.Name)}
         iterable, kept = self.expression(generator.iter), set(self.locals)
@@ -606,5 +608,5 @@ class _Reader:
         return kind(value, target, iterable, conditions, at=place(node))
 
     def error(self, node: ast.AST, message: str) -> TranslationError:
-        """An error at a syntax node."""
+        """Return an error at a syntax node."""
         return complain(message, place(node), self.text, self.name)

@@ -19,7 +19,7 @@ Error = Callable[[ast.AST, str], Exception]
 
 
 def spelled_out(nodes: Sequence[ast.stmt], error: Error) -> Sequence[ast.stmt]:
-    """A suite without ``:=`` in its statements' own expressions; suites inside are left as they are.
+    """Return a suite without ``:=`` in its statements' own expressions; suites inside are left as they are.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def _names(node: ast.stmt) -> bool:
 
 
 def _own(node: ast.stmt) -> Iterator[ast.expr]:
-    """The expressions of a statement, without those of the statements inside it."""
+    """Yield the expressions of a statement, without those of the statements inside it."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield from (part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
 
@@ -65,7 +65,7 @@ def _spelled_out(node: ast.stmt, error: Error) -> list[ast.stmt]:
 
 
 def _reads(node: ast.stmt) -> list[ast.Name]:
-    """The names that a statement reads in its own expressions."""
+    """Return the names that a statement reads in its own expressions."""
     found = [part for own in _own(node) for part in ast.walk(own) if isinstance(part, ast.Name)
              and isinstance(part.ctx, ast.Load)]
     return [*found, node.target] if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) else found
@@ -81,7 +81,8 @@ def _turns(node: ast.stmt) -> dict[tuple[int, int], int]:
 
 
 def _evaluated(node: ast.AST) -> Iterator[ast.expr]:
-    """The names and the ``:=`` of an expression in the order of evaluation, a test before what it chooses from."""
+    """Yield the names and the ``:=`` of an expression in the order of evaluation, a test before what it chooses from.
+    """
     if isinstance(node, ast.Name | ast.NamedExpr):
         yield node      # what a := reads itself is what its name was before
     if isinstance(node, ast.IfExp):
@@ -131,7 +132,7 @@ class _Apart(ast.NodeTransformer):
         return self._sometimes(node) if isinstance(node, _COMPREHENSIONS) else super().generic_visit(node)
 
     def _sometimes(self, node: Any) -> Any:
-        """What is not evaluated once whatever happens has no ``:=``."""
+        """Return what is not evaluated once whatever happens has no ``:=``."""
         for part in ast.walk(node):
             if isinstance(part, ast.NamedExpr):
                 raise self.error(part, f":= in what is evaluated only sometimes, or several times, is not supported"

@@ -15,7 +15,7 @@ _PARTS = {kind: tuple(part.name for part in dataclasses.fields(kind) if part.nam
 
 
 def reads(node: object) -> Names:
-    """The local names that an expression reads, or a tuple of expressions."""
+    """Return the local names that an expression reads, or a tuple of expressions."""
     return frozenset(_reads(node))
 
 
@@ -44,7 +44,7 @@ def _gather(node: object, found: list[str]) -> None:
 
 
 def stored(target: nodes.Expression) -> Names:
-    """The names that an assignment to a target binds."""
+    """Return the names that an assignment to a target binds."""
     if isinstance(target, nodes.Local):
         return frozenset({target.name})
     if isinstance(target, nodes.TupleOf):
@@ -53,7 +53,7 @@ def stored(target: nodes.Expression) -> Names:
 
 
 def _read_by(target: nodes.Expression) -> Names:
-    """The names that an assignment to a target reads: the array and the indices of ``a[i] = ...``."""
+    """Return the names that an assignment to a target reads: the array and the indices of ``a[i] = ...``."""
     if isinstance(target, nodes.TupleOf):
         return NONE.union(*map(_read_by, target.items))
     if isinstance(target, nodes.Spread):
@@ -62,7 +62,7 @@ def _read_by(target: nodes.Expression) -> Names:
 
 
 def assigned(block: nodes.Block) -> Names:
-    """The names that a block may bind."""
+    """Return the names that a block may bind."""
     found = NONE
     for statement in block:
         if isinstance(statement, nodes.Assign):
@@ -77,7 +77,7 @@ def assigned(block: nodes.Block) -> Names:
 
 
 def live(block: nodes.Block, after: Names, breaks: Names = NONE, goes_on: Names = NONE) -> Names:
-    """The names that may be read from the start of a block on.
+    """Return the names that may be read from the start of a block on.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def live(block: nodes.Block, after: Names, breaks: Names = NONE, goes_on: Names 
 
 
 def at_head(loop: nodes.For | nodes.While, after: Names) -> Names:
-    """The names that may be read at a loop's head, before another turn or after the last."""
+    """Return the names that may be read at a loop's head, before another turn or after the last."""
     ends = live(loop.orelse, after)
     head = ends | (reads(loop.test) if isinstance(loop, nodes.While) else NONE)
     while True:
@@ -123,7 +123,7 @@ def _before(statement: nodes.Statement, after: Names, breaks: Names, goes_on: Na
 # -- questions about whole functions ----------------------------------------------------------------------------------
 
 def statements(block: nodes.Block) -> Iterator[tuple[nodes.Statement, int]]:
-    """All statements, each with the number of loops that it stands in."""
+    """Yield all statements, each with the number of loops that it stands in."""
     for statement in block:
         yield statement, 0
         if isinstance(statement, nodes.If | nodes.For | nodes.While):
@@ -133,7 +133,7 @@ def statements(block: nodes.Block) -> Iterator[tuple[nodes.Statement, int]]:
 
 
 def mutated(block: nodes.Block) -> Names:
-    """The names whose arrays are written to in place."""
+    """Return the names whose arrays are written to in place."""
     found = set()
     for statement, _ in statements(block):
         targets = statement.targets if isinstance(statement, nodes.Assign) else (
@@ -157,7 +157,7 @@ def _flat(target: nodes.Expression) -> Iterator[nodes.Expression]:
 
 
 def uses(block: nodes.Block) -> dict[str, int]:
-    """How often each name is read; twice for one reading inside a loop, which is more than one."""
+    """Return how often each name is read; twice for one reading inside a loop, which is more than one."""
     found: dict[str, int] = {}
     for statement, depth in statements(block):
         parts: tuple[object, ...] = tuple(getattr(statement, name, ()) for name in ("value", "test", "iterable"))
@@ -168,7 +168,7 @@ def uses(block: nodes.Block) -> dict[str, int]:
 
 
 def leaves(block: nodes.Block) -> bool:
-    """Whether a block never goes on with what follows it."""
+    """Return whether a block never goes on with what follows it."""
     if not block:
         return False
     last = block[-1]
@@ -180,17 +180,17 @@ def leaves(block: nodes.Block) -> bool:
 
 
 def breaks_out(body: nodes.Block) -> bool:
-    """Whether a loop's body has a ``break`` of this loop."""
+    """Return whether a loop's body has a ``break`` of this loop."""
     return _has_of_loop(body, nodes.Break)
 
 
 def jumps(body: nodes.Block) -> bool:
-    """Whether a loop's body has a ``break`` or a ``continue`` of this loop."""
+    """Return whether a loop's body has a ``break`` or a ``continue`` of this loop."""
     return _has_of_loop(body, (nodes.Break, nodes.Continue))
 
 
 def _has_of_loop(body: nodes.Block, kinds: type | tuple[type, ...]) -> bool:
-    """Whether a loop's body has a statement of some kinds that is not inside another loop's body."""
+    """Return whether a loop's body has a statement of some kinds that is not inside another loop's body."""
     for statement in body:
         if isinstance(statement, kinds):
             return True
@@ -203,12 +203,12 @@ def _has_of_loop(body: nodes.Block, kinds: type | tuple[type, ...]) -> bool:
 
 
 def returns(block: nodes.Block) -> int:
-    """How many ``return`` statements a block has."""
+    """Return how many ``return`` statements a block has."""
     return sum(isinstance(statement, nodes.Return) for statement, _ in statements(block))
 
 
 def returns_last(block: nodes.Block) -> bool:
-    """Whether every ``return`` is the last thing done on its way."""
+    """Return whether every ``return`` is the last thing done on its way."""
     if not block:
         return True
     *before, last = block

@@ -408,7 +408,7 @@ class Function:
 # -- going over it ----------------------------------------------------------------------------------------------------
 
 def parts(node: Node) -> Iterator[Any]:
-    """The nodes that a node is made of, those in tuples too; of a function that is called none."""
+    """Yield the nodes that a node is made of, those in tuples too; of a function that is called none."""
     for each in fields(node):
         yield from _direct(getattr(node, each.name))
 
@@ -422,7 +422,7 @@ def _direct(value: object) -> Iterator[Node]:
 
 
 def nodes_of(part: object, *, called: bool = False) -> Iterator[Any]:
-    """A node, or several in a tuple, and all under them; if wanted, those of functions that are called, too."""
+    """Yield a node, or several in a tuple, and all under them; if wanted, those of functions that are called, too."""
     for node in _direct(part):
         yield node
         yield from nodes_of(tuple(parts(node)), called=called)

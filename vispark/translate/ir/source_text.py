@@ -21,7 +21,7 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find(function: types.FunctionType) -> tuple[FunctionNode, SourceText]:
-    """The syntax tree of a function, and the lines of its file that it covers.
+    """Return the syntax tree of a function, and the lines of its file that it covers.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def find(function: types.FunctionType) -> tuple[FunctionNode, SourceText]:
 
 @functools.lru_cache(maxsize=512)
 def _found(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
-    """A function's tree; kept, as loops translate the same function again and again."""
+    """Return a function's tree; kept, as loops translate the same function again and again."""
     file = code.co_filename
     linecache.checkcache(file)
     lines = linecache.getlines(file)
@@ -57,12 +57,12 @@ def _found(code: types.CodeType) -> tuple[FunctionNode, SourceText]:
 
 
 def place(node: Any) -> At:
-    """Where a syntax tree's node stands."""
+    """Return where a syntax tree's node stands."""
     return At(node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or node.col_offset)
 
 
 def complain(message: str, at: At, text: SourceText, name: str) -> TranslationError:
-    """An error at a place, with the user's line reprinted and marked.
+    """Return an error at a place, with the user's line reprinted and marked.
 
     Parameters
     ----------
@@ -86,12 +86,12 @@ def complain(message: str, at: At, text: SourceText, name: str) -> TranslationEr
 
 
 def at_definition(definition: Definition, message: str) -> TranslationError:
-    """An error where a function begins."""
+    """Return an error where a function begins."""
     return complain(message, definition.at, definition.text, definition.name)
 
 
 def heading(node: Any) -> At:
-    """Where a function begins, behind its decorators: at its ``def``, or a lambda."""
+    """Return where a function begins, behind its decorators: at its ``def``, or a lambda."""
     return At(node.lineno, node.col_offset)
 
 
@@ -118,7 +118,8 @@ def _named(node: FunctionNode, code: types.CodeType) -> bool:
 
 
 def _covers(node: Any, code: types.CodeType) -> bool:
-    """Whether a lambda's body is where the code's instructions are, or, where these only return a constant and have no
+    """Return whether a lambda's body is where the code's instructions are, or, where these only return a constant and
+    have no
     place, as in Python 3.12, whether it is that constant.
     """
     spans = [(start, column, end, end_column) for start, end, column, end_column in code.co_positions()
@@ -135,7 +136,7 @@ def _covers(node: Any, code: types.CodeType) -> bool:
 
 
 def _only_returned(code: types.CodeType) -> str:
-    """The constant that a code only returns, as Python shows it; empty if it does something else."""
+    """Return the constant that a code only returns, as Python shows it; empty if it does something else."""
     return next((repr(each.argval) for each in dis.get_instructions(code) if each.opname == "RETURN_CONST"), "")
 
 
@@ -148,12 +149,14 @@ def _shown(code: types.CodeType) -> str:
 
 
 def label_of(node: FunctionNode) -> str:
-    """A function's name."""
+    """Return a function's name."""
     return "lambda" if isinstance(node, ast.Lambda) else node.name
 
 
 def bound_names(node: FunctionNode) -> set[str]:
-    """The names that are local to a function: parameters, targets, inner functions; not those of functions inside."""
+    """Return the names that are local to a function: parameters, targets, inner functions; not those of functions
+    inside.
+    """
     arguments = [*node.args.posonlyargs, *node.args.args, *starred(node), *node.args.kwonlyargs]
     found = {argument.arg for argument in arguments}
     todo: list[ast.AST] = list(node.body) if isinstance(node.body, list) else [node.body]
@@ -169,5 +172,5 @@ def bound_names(node: FunctionNode) -> set[str]:
 
 
 def starred(node: FunctionNode) -> list[ast.arg]:
-    """The parameter with a *, if there is one."""
+    """Return the parameter with a *, if there is one."""
     return [] if node.args.vararg is None else [node.args.vararg]

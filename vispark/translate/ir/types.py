@@ -59,7 +59,7 @@ NUMPY_BOOL = Scalar("bool")
 
 
 def scalar_of(dtype: np.dtype | str, what: str) -> Scalar:
-    """The type of elements of a dtype; ``what`` is what an error calls them."""
+    """Return the type of elements of a dtype; ``what`` is what an error calls them."""
     name = np.dtype(dtype).newbyteorder("=").name
     if name not in C_TYPES:
         raise Refusal(f"{what} has dtype {np.dtype(dtype)}; a kernel takes bool, integers, floats and complex numbers"
@@ -68,13 +68,13 @@ def scalar_of(dtype: np.dtype | str, what: str) -> Scalar:
 
 
 def weak_of(value: int | float | complex | bool) -> Scalar:
-    """The type of a Python number."""
+    """Return the type of a Python number."""
     return {bool: BOOL, int: INT, float: FLOAT, complex: COMPLEX}[type(value)]
 
 
 @functools.lru_cache(maxsize=4096)
 def resolve(ufunc: str, *types: Scalar) -> tuple[tuple[Scalar, ...], Scalar]:
-    """What NumPy casts a ufunc's operands to, and its result's type.
+    """Return what NumPy casts a ufunc's operands to, and its result's type.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def resolve(ufunc: str, *types: Scalar) -> tuple[tuple[Scalar, ...], Scalar]:
 
 
 def join(a: Scalar, b: Scalar) -> Scalar:
-    """The type of a variable that is either.
+    """Return the type of a variable that is either.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def join(a: Scalar, b: Scalar) -> Scalar:
 
 
 def python_arithmetic(operator: str, a: Scalar, b: Scalar) -> Scalar:
-    """The type of an operation on two Python numbers; the sign of an int's exponent is the caller's care."""
+    """Return the type of an operation on two Python numbers; the sign of an int's exponent is the caller's care."""
     both_bool = a.dtype == b.dtype == "bool"
     if operator in "&|^" and both_bool:
         return BOOL

@@ -89,13 +89,13 @@ class Number:
 
 
 def given_number(found: Scalar, text: str, place: tuple[str, int], name: str) -> Number:
-    """A number that was given or captured at a place, under a name of the function's."""
+    """Return a number that was given or captured at a place, under a name of the function's."""
     return Number(found, text, sources=frozenset({place}) if found == INT else None,
                   numpy_int=name if found.kind in "iu" and not found.weak else "")
 
 
 def derived(found: Number, *operands: Number) -> Number:
-    """What was computed of operands, with what decides it: what decides these."""
+    """Return what was computed of operands, with what decides it: what decides these."""
     sources: frozenset[tuple[str, int]] | None = None
     limits: frozenset[tuple[str, int]] = frozenset()
     if found.type.weak and not found.known:
@@ -109,12 +109,12 @@ def derived(found: Number, *operands: Number) -> Number:
 
 
 def limits_of(*numbers: Number) -> frozenset[tuple[str, int]]:
-    """The captured or given ints that the bounds of numbers follow from."""
+    """Return the captured or given ints that the bounds of numbers follow from."""
     return frozenset().union(*(number.sources or number.limits for number in numbers))
 
 
 def chosen(found: Value, test: Number, *ways: Value) -> Value:
-    """What has one of several values, by a test, with what decides it."""
+    """Return what has one of several values, by a test, with what decides it."""
     if isinstance(found, Number):
         return derived(found, test, *(way for way in ways if isinstance(way, Number)))
     if isinstance(found, Tuple):
@@ -124,7 +124,7 @@ def chosen(found: Value, test: Number, *ways: Value) -> Value:
 
 
 def is_call(text: str) -> bool:
-    """Whether a text is one identifier, literal or call, which needs no parentheses."""
+    """Return whether a text is one identifier, literal or call, which needs no parentheses."""
     if not re.match(r"\w+(<[\w ]+>)?\(", text):
         return text.isidentifier()
     depth = 0
@@ -136,7 +136,7 @@ def is_call(text: str) -> bool:
 
 
 def bared(text: str) -> str:
-    """A text without parentheses around all of it."""
+    """Return a text without parentheses around all of it."""
     if text.startswith("(") and text.endswith(")") and is_call(f"f{text}"):
         return text[1:-1]
     return text
@@ -169,7 +169,7 @@ class Array:
     storage: str = ""
 
     def at(self, *indices: str) -> Number:
-        """An element."""
+        """Return an element."""
         return Number(self.type, self.element(*indices))
 
     @property
@@ -268,7 +268,7 @@ Type = Scalar | ArrayType | DictType | tuple | Nothing
 
 
 def type_of(value: Value) -> Type:
-    """The type of a value that a variable can hold.
+    """Return the type of a value that a variable can hold.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def type_of(value: Value) -> Type:
 
 
 def join_types(a: Type, b: Type) -> Type:
-    """The type of a variable that has either type."""
+    """Return the type of a variable that has either type."""
     if a == b:
         return a
     if isinstance(a, Scalar) and isinstance(b, Scalar):
@@ -305,14 +305,14 @@ def join_types(a: Type, b: Type) -> Type:
 
 
 def shown(found: Type) -> str:
-    """A type as an error says it."""
+    """Return a type as an error says it."""
     if isinstance(found, tuple):
         return f"a tuple of {len(found)}"
     return found.what if isinstance(found, Nothing) else str(found)
 
 
 def describe(value: Value) -> str:
-    """A value as an error says it."""
+    """Return a value as an error says it."""
     if isinstance(value, Number | Array):
         return str(type_of(value))
     if isinstance(value, LocalFunction):
@@ -324,14 +324,14 @@ def describe(value: Value) -> str:
 
 
 def plus(a: str, b: int) -> str:
-    """An index expression with a number added."""
+    """Return an index expression with a number added."""
     if a.lstrip("-").isdigit():
         return str(int(a) + b)
     return a if b == 0 else f"{a} {'+' if b > 0 else '-'} {abs(b)}"
 
 
 def times(a: str, b: int) -> str:
-    """An index expression times a number."""
+    """Return an index expression times a number."""
     if a.lstrip("-").isdigit():
         return str(int(a) * b)
     closed = a if a.isidentifier() or b == 1 else f"({a})"
@@ -339,7 +339,7 @@ def times(a: str, b: int) -> str:
 
 
 def flat(base: str, shape: tuple[int, ...], *indices: str) -> str:
-    """The element of a contiguous array."""
+    """Return the element of a contiguous array."""
     terms: list[str] = []
     known, stride = 0, 1
     for index, extent in zip(reversed(indices), reversed(shape), strict=True):
@@ -353,11 +353,11 @@ def flat(base: str, shape: tuple[int, ...], *indices: str) -> str:
 
 
 def stored(base: str, found: Scalar, shape: tuple[int, ...], **flags: Any) -> Array:
-    """An array that lies contiguously at a C++ address."""
+    """Return an array that lies contiguously at a C++ address."""
     return Array(found, shape, lambda *indices: flat(base, shape, *indices), **flags)
 
 
 def reindexed(array: Array, shape: tuple[int, ...], where: Callable[..., tuple[str, ...]]) -> Array:
-    """A view: ``where`` maps its indices to the array's."""
+    """Return a view: ``where`` maps its indices to the array's."""
     return replace(array, shape=shape, element=lambda *indices: array.element(*where(*indices)), fresh=False,
                    storage="")

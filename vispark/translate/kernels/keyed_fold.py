@@ -59,7 +59,7 @@ class SharedCells:
         return f"{self.name}_near" if self.far else self.name
 
     def at(self, cell: str, mine: str) -> str:
-        """A cell, as an expression; in shared memory it is the one numbered ``mine``."""
+        """Return a cell, as an expression; in shared memory it is the one numbered ``mine``."""
         far = f"rows::cell_of({self.name}, {cell}, {self.one.width})"
         near = f"rows::cell_of({self.in_block}, {mine}, {self.side})"
         if not self.moves:
@@ -67,7 +67,7 @@ class SharedCells:
         return f"rows::InBoth<{self.near}, {self.one.digits}>{{{near}, {far}, {self.name}_window}}"
 
     def started(self, threads: int) -> str:
-        """Those in shared memory before the first record."""
+        """Return those in shared memory before the first record."""
         return f"rows::start_cells<{self.one.cell}, {self.near}>({self.in_block}, {self.side}, threadIdx.x, {threads});"
 
 
@@ -131,7 +131,7 @@ class KeyedFrame(RowKernel):
         return -(-self.groups // self.cells.parts)
 
     def _shared_cells(self) -> list[SharedCells]:
-        """The cells that threads have together."""
+        """Return the cells that threads have together."""
         key, device = self.key.base, self.cells.place == "device"
         every = [(f"{key}_cells", self.of_keys[0], f"{key}_counts"),
                  *((f"{folded.name(one)}_cells", one, folded.partial(one))
@@ -180,7 +180,8 @@ class KeyedFrame(RowKernel):
     # -- cells --------------------------------------------------------------------------------------------------------
 
     def _cells(self, counted: str = "long long") -> list[tuple[str, str, str, int, str]]:
-        """Name, C++ type and operator of each array of cells, how many there are, and the partial they become."""
+        """Return name, C++ type and operator of each array of cells, how many there are, and the partial they become.
+        """
         found = [(f"{self.key.base}_cells", counted, "Add", self.groups, f"{self.key.base}_counts")]
         return found + [(f"{folded.name(one)}_cells", one.accumulator, one.functor, one.width,
                          folded.partial(one)) for folded in self.folded for one in folded.accumulated]

@@ -75,13 +75,13 @@ class Link:
 
 
 def links_of(calls: Sequence[TracedCall]) -> tuple[Link, ...]:
-    """The functions of a chain."""
+    """Return the functions of a chain."""
     return tuple(Link(call.function.definition, tuple(capture.name for capture in call.function.captures),
                       len(call.args)) for call in calls)
 
 
 def values_of(calls: Sequence[TracedCall]) -> dict[Place, Constant]:
-    """The arguments and captures of a chain."""
+    """Return the arguments and captures of a chain."""
     captures = [capture for call in calls for capture in call.function.captures]
     arguments = [(call, arg) for call in calls for arg in call.args]
     values: dict[Place, Constant] = {("capture", i): capture.value for i, capture in enumerate(captures)}
@@ -90,7 +90,7 @@ def values_of(calls: Sequence[TracedCall]) -> dict[Place, Constant]:
 
 
 def givens(values: dict[Place, Constant]) -> tuple[tuple[Place, ArgumentType], ...]:
-    """The types of arguments and captures."""
+    """Return the types of arguments and captures."""
     return tuple((place, ArgumentType.of(value)) for place, value in values.items())
 
 
@@ -156,7 +156,7 @@ class RowFunction:
     stages: tuple[ProductRow, ...] = ()
 
     def row_of(self, product: Product) -> Port | ProductRow:
-        """The row that is multiplied."""
+        """Return the row that is multiplied."""
         stage = next((one for one in self.stages if one.name == product.row), None)
         return stage or next(port for port in self.inputs if port.local == product.row)
 
@@ -204,7 +204,7 @@ class ChainWriter(Products):
         self.captures: tuple[Value, ...] = ()
 
     def write(self) -> RowFunction:
-        """The row function."""
+        """Return the row function."""
         fields: dict[str, Any] = {field.name: field for field in self.record.fields}
         first = {"argument": 0, "capture": 0}
         merge = True
@@ -243,7 +243,7 @@ class ChainWriter(Products):
         return self._function(lines.lines, results, structure, merge)
 
     def outer_name(self, wanted: str) -> str:
-        """A name that the kernel around the row function has no other use for either."""
+        """Return a name that the kernel around the row function has no other use for either."""
         added = _FRAME_WORDS - self.taken
         self.taken |= added
         found = self.name(wanted)
@@ -253,7 +253,7 @@ class ChainWriter(Products):
     # -- what comes in ------------------------------------------------------------------------------------------------
 
     def _value(self, place: Place, wanted: str) -> Value:
-        """An argument or a capture: a parameter of the kernel, or compiled in."""
+        """Return an argument or a capture: a parameter of the kernel, or compiled in."""
         if place in self.statics:
             return literal(self.statics[place])
         one, name = self.given_types[place], self.outer_name(wanted.replace(".", "_"))
@@ -266,7 +266,7 @@ class ChainWriter(Products):
         return given_number(one.type, name, place, wanted)
 
     def _variables(self, link: Link, fields: dict[str, Value | ElementField], first: int) -> dict[str, Value]:
-        """The parameters' values: fields, arguments in order, defaults."""
+        """Return the parameters' values: fields, arguments in order, defaults."""
         definition = link.definition
         taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
         many = next((parameter.name for parameter in definition.parameters if parameter.many), "")
@@ -300,7 +300,7 @@ class ChainWriter(Products):
         return found
 
     def _tuple_of(self, wanted: str, fields: dict[str, Value | ElementField]) -> Tuple:
-        """The fields of a record that is a tuple, which may hold tuples."""
+        """Return the fields of a record that is a tuple, which may hold tuples."""
         items = list[Value]()
         for number in range(1 + max(int(name.partition(".")[0]) for name in fields)):
             inner = {name.partition(".")[2]: field for name, field in fields.items()
@@ -317,7 +317,7 @@ class ChainWriter(Products):
         return self.expression(parameter.default)
 
     def _taken(self, wanted: str, field: Value | ElementField) -> Value:
-        """A field as a value: what an earlier function gave, or an input."""
+        """Return a field as a value: what an earlier function gave, or an input."""
         if not isinstance(field, ElementField):
             return field
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the element")
@@ -334,7 +334,7 @@ class ChainWriter(Products):
 
     def _boundary(self, structure: ResultStructure, kind: Any, value: Any,
                   outputs: list[KernelOutput]) -> list[tuple[str, Value]]:
-        """What a function gave as the next one's fields: each in its dtype, and computed once."""
+        """Return what a function gave as the next one's fields: each in its dtype, and computed once."""
         if isinstance(value, Tuple | Dict):
             kinds = kind.items if isinstance(kind, DictType) else kind
             return [found for item, inner, part in zip(structure.items, kinds, value.items, strict=True)
@@ -377,7 +377,7 @@ class ChainWriter(Products):
 
     def _outputs(self, rest: dict[str, Value | ElementField],
                  last: list[KernelOutput]) -> tuple[list[KernelOutput], dict[str, Array | Number]]:
-        """What goes out, in order, and where each is stored."""
+        """Return what goes out, in order, and where each is stored."""
         found = []
         value: Any
         for name, value in rest.items():
@@ -451,7 +451,7 @@ class ChainWriter(Products):
                            self.scratch, tuple(products), tuple(stages))
 
     def factor_of(self, name: str) -> tuple[str, Scalar] | None:
-        """A row of the element, or an array argument, by its name."""
+        """Return a row of the element, or an array argument, by its name."""
         for port in self.inputs.values():
             if port.local == name and not port.number:
                 return "row", Scalar(port.parameter.dtype)
@@ -462,7 +462,7 @@ class ChainWriter(Products):
 
 
 def _is_tuple(fields: dict[str, Value | ElementField]) -> bool:
-    """Whether a record's fields are the items of a tuple."""
+    """Return whether a record's fields are the items of a tuple."""
     return bool(fields) and all(name.replace(".", "0").isdecimal() for name in fields)
 
 

@@ -50,11 +50,11 @@ class AccumulatedField:
     accumulated: tuple[Accumulated, ...]
 
     def name(self, one: Accumulated) -> str:
-        """The array of a thread's accumulators."""
+        """Return the array of a thread's accumulators."""
         return f"{self.port.base}_{ {'': 'folds', 'overflow': 'sizes', 'nan': 'nans'}[one.guard]}".replace(" ", "")
 
     def partial(self, one: Accumulated) -> str:
-        """The kernel's parameter for a work's accumulators."""
+        """Return the kernel's parameter for a work's accumulators."""
         return f"{self.name(one)}_partial"
 
 
@@ -69,7 +69,7 @@ class RowKernel:
     folded: tuple[AccumulatedField, ...] = ()
 
     def source(self) -> str:
-        """The source."""
+        """Return the source."""
         functions = [*_row_function(self.function, self.table.lanes, self.folded)]
         if self.function is not self.host:
             functions = ["#ifndef VISPARK_ON_HOST", *functions, "#else", *_row_function(self.host, 1, self.folded),
@@ -109,12 +109,12 @@ class RowKernel:
                 *text.lines, "}"]
 
     def _partials(self) -> list[str]:
-        """The parameters for what a work leaves of a fold."""
+        """Return the parameters for what a work leaves of a fold."""
         return [f"{one.accumulator}* __restrict__ {folded.partial(one)}" for folded in self.folded
                 for one in folded.accumulated]
 
     def _call(self, places: dict[str, str], lanes: bool) -> str:
-        """A call of the row function; ``places`` are its inputs and outputs by their names."""
+        """Return a call of the row function; ``places`` are its inputs and outputs by their names."""
         given = [places[port.local] for port in (*self.function.inputs, *self.function.outputs)]
         given += [places[product.name] for product in self.function.products]
         given += [_last_word(declared) for declared, _ in self.function.given]
@@ -123,7 +123,7 @@ class RowKernel:
         return f"{self.function.name}({', '.join(given)});"
 
     def _call_stage(self, stage: ProductRow, product: Product, places: dict[str, str], lanes: bool) -> str:
-        """A call of the stage before a product."""
+        """Return a call of the stage before a product."""
         given = [places[port.local] for port in self.function.inputs] + [places[stage.name]]
         given += [places[one.name] for one in _before(self.function, product)]
         given += [_last_word(declared) for declared, _ in self.function.given]
@@ -283,7 +283,7 @@ class RowKernel:
         self._leave(text)
 
     def _packs(self, pack: int) -> list[str]:
-        """Some neighbouring elements of each input, which are read at once."""
+        """Return some neighbouring elements of each input, which are read at once."""
         return [f"const rows::Pack<{port.c}, {pack}> {port.local} = *(const rows::Pack<{port.c}, {pack}>*)("
                 f"{port.base} + row);" for port in self.function.inputs]
 
@@ -418,7 +418,7 @@ class RowKernel:
         text.add("}")
 
     def _tile_places(self) -> dict[str, str]:
-        """Where a row's inputs and outputs are."""
+        """Return where a row's inputs and outputs are."""
         table = self.table
         stage = f"turn % {table.stages}" if table.stages > 1 else ""
         places: dict[str, str] = {}
@@ -473,7 +473,7 @@ class RowKernel:
 
 
 def _row_function(function: RowFunction, lanes: int, folded: Sequence[AccumulatedField]) -> list[str]:
-    """The C++ functions of a row: its stages, and itself."""
+    """Return the C++ functions of a row: its stages, and itself."""
     slots = {one.port.local: slots_of(one.port.count, lanes) for one in folded}
     inputs = [f"const {port.c} {port.local}" if port.number else f"const {port.c}* __restrict__ {port.local}"
               for port in function.inputs]
@@ -502,12 +502,12 @@ def _function(name: str, parameters: Sequence[str], lines: Sequence[str]) -> lis
 
 
 def _before(function: RowFunction, product: Product) -> tuple[Product, ...]:
-    """The products that a product's stage may read."""
+    """Return the products that a product's stage may read."""
     return function.products[:function.products.index(product)]
 
 
 def _matrix(product: Product) -> str:
-    """The C++ type of a product's matrix."""
+    """Return the C++ type of a product's matrix."""
     return (f"rows::Matrix<{product.matrix_c}, {product.terms}, {product.width}, {product.base}, {product.down}, "
             f"{product.across}>")
 
@@ -517,7 +517,7 @@ def slots_of(width: int, lanes: int) -> int:
 
 
 def at_row(port: Port, row: str) -> str:
-    """A row where it lies in memory."""
+    """Return a row where it lies in memory."""
     if port.number:
         return f"{port.base}[{row}]"
     return f"{port.base} + {row} * {port.count}"

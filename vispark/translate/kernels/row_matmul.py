@@ -93,7 +93,7 @@ class _Probe:
 
 
 def _within(text: str) -> bool:
-    """Whether the parentheses and brackets of a text close in it, in order."""
+    """Return whether the parentheses and brackets of a text close in it, in order."""
     depth = 0
     for letter in text:
         depth += (letter in "([") - (letter in ")]")
@@ -103,13 +103,13 @@ def _within(text: str) -> bool:
 
 
 def _whole(text: str) -> bool:
-    """Whether a text is one operand: converted, called or indexed, and nothing beside that."""
+    """Return whether a text is one operand: converted, called or indexed, and nothing beside that."""
     inner = re.fullmatch(rf"{_CONVERTED}[(\[](.*)[)\]]", text)
     return inner is not None and _within(inner[1])
 
 
 def _parted(text: str, side: int) -> tuple[str, str, str] | None:
-    """The computed factor of a term, and the name and the place of the other one."""
+    """Return the computed factor of a term, and the name and the place of the other one."""
     bare = text[1:-1] if text.startswith("(") and text.endswith(")") and _within(text[1:-1]) else text
     found = _SIDES[side].fullmatch(bare)
     if found is None or not _whole(found["row"]):
@@ -140,13 +140,13 @@ class Products(Calls):
     multiplied = False
 
     def factor_of(self, name: str) -> tuple[str, Scalar] | None:
-        """What a name in an expression is: ("row", its type) or ("matrix", its type)."""
+        """Return what a name in an expression is: ("row", its type) or ("matrix", its type)."""
         raise NotImplementedError
 
     # -- sums that are only asked about -------------------------------------------------------------------------------
 
     def noted(self, text: Term, terms: int, kind: Scalar) -> Number | None:
-        """Where an expression is only asked about, what stands for the sum of some terms."""
+        """Return where an expression is only asked about, what stands for the sum of some terms."""
         if self.probe is None:
             return None
         self.probe.sums.append((text, terms, kind))
@@ -163,7 +163,7 @@ class Products(Calls):
             self.probe, self.frame.variables, self.taken, self.scratch = before
 
     def product_over(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression) -> Array | None:
-        """The items ``value for target in steps`` where they are those of a product."""
+        """Return the items ``value for target in steps`` where they are those of a product."""
         width = self.count_of(steps)
         if not self.multiplied or self.probe is not None or width is None or width < LEAST:
             return None
@@ -180,7 +180,7 @@ class Products(Calls):
 
     def _sum_at(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression,
                 number: int) -> tuple[Term, int, Scalar] | None:
-        """The one sum that an item is."""
+        """Return the one sum that an item is."""
         try:
             with self._asking() as probe:
                 with self.in_place():
@@ -195,7 +195,7 @@ class Products(Calls):
     # -- products -----------------------------------------------------------------------------------------------------
 
     def product_of(self, text: Terms, width: int, terms: int, kind: Scalar) -> Array | None:
-        """The array of a product's items, if the text of its terms is that of a row's product with a matrix."""
+        """Return the array of a product's items, if the text of its terms is that of a row's product with a matrix."""
         if not self.multiplied or self.probe is not None or kind.dtype not in _TYPES or kind.weak or width < LEAST \
                 or terms < LEAST or width * terms < LEAST_TERMS:
             return None
@@ -215,7 +215,7 @@ class Products(Calls):
         return self._of_computed(text, width, terms, kind) if product is None else product
 
     def _of_computed(self, text: Terms, width: int, terms: int, kind: Scalar) -> Array | None:
-        """The product of a row that was computed, here in the row function's own lines."""
+        """Return the product of a row that was computed, here in the row function's own lines."""
         nbytes = max(width, terms) * kind.numpy.itemsize
         if self.base is None or self.out is not self.base or self.out.depth != 1 or nbytes > _MOST_PRODUCT_BYTES \
                 or any(_LASTING.match(line) for line in self.base.lines):
@@ -243,7 +243,7 @@ class Products(Calls):
         return None
 
     def _stage(self, items: dict[int, str], text: Term, side: int, terms: int, kind: Scalar) -> ProductRow | None:
-        """What leaves a computed row: its items by their numbers, and the text of terms that they are in."""
+        """Return what leaves a computed row: its items by their numbers, and the text of terms that they are in."""
         assert self.base is not None
         found = {k: _ITEM.fullmatch(item) for k, item in items.items()}
         steps = _even({(j, k): int(one[2]) for k, one in found.items() if one for j in (0, 1)}, 2, terms) \
@@ -304,7 +304,7 @@ class Products(Calls):
 
 
 def _as_items(loop: nodes.For) -> tuple[str, nodes.Expression, bool] | None:
-    """The array whose items a loop assigns to or adds to, and an item's value; None of other loops.
+    """Return the array whose items a loop assigns to or adds to, and an item's value; None of other loops.
 
     ``out[i] = value``; ``s = 0.0``, a loop of ``s += value``, ``out[i] = s``; a loop of ``out[i] += value``.
     """

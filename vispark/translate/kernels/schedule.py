@@ -128,7 +128,7 @@ class Multiplied:
 
 
 def stride_of(port: Port | ProductRow) -> int:
-    """The distance of a port's or a stage's rows in a tile, in numbers.
+    """Return the distance of a port's or a stage's rows in a tile, in numbers.
 
     Rows that are whole multiples of 16 bytes are read 16 bytes at a time, and lie at an odd multiple of 16; others lie
     as they do in memory, where their distance is an odd multiple of the largest unit that divides it. Either way
@@ -140,7 +140,7 @@ def stride_of(port: Port | ProductRow) -> int:
 
 
 def lanes_for(widths: Sequence[tuple[int, int]], accumulated: Sequence[Accumulated]) -> int:
-    """How many threads share a row, given the rows' numbers and their bytes."""
+    """Return how many threads share a row, given the rows' numbers and their bytes."""
     lanes = 1
     widest = max((count for count, _ in widths), default=1)
     if max((nbytes for _, nbytes in widths), default=1) > 4 * _NARROW:
@@ -152,12 +152,12 @@ def lanes_for(widths: Sequence[tuple[int, int]], accumulated: Sequence[Accumulat
 
 
 def usable(room: int) -> int:
-    """The bytes of shared memory that a table may take, where a thread block can have so many."""
+    """Return the bytes of shared memory that a table may take, where a thread block can have so many."""
     return room - _LEFT_BYTES
 
 
 def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], room: int = ROOM) -> Table:
-    """The table for a row function; it fits, unless arrays of the rows' own do not."""
+    """Return the table for a row function; it fits, unless arrays of the rows' own do not."""
     rows = [port for port in (*function.inputs, *function.outputs) if not port.number]
     if not rows and lanes == 1:
         return _flat(function, accumulated, room)
@@ -171,7 +171,7 @@ def table_for(function: RowFunction, lanes: int, accumulated: Sequence[Accumulat
 
 
 def lanes_for_key(width: int) -> int:
-    """How many threads share a row whose ``width`` numbers are folded by key."""
+    """Return how many threads share a row whose ``width`` numbers are folded by key."""
     lanes = 1
     while lanes < 32 and -(-width // lanes) > _PER_KEY_LANE:
         lanes *= 2
@@ -179,7 +179,7 @@ def lanes_for_key(width: int) -> int:
 
 
 def keyed_table(function: RowFunction, lanes: int, cells: int, room: int = ROOM) -> tuple[Table, str]:
-    """The table for a fold by key whose cells take so many bytes, and who has cells in shared memory.
+    """Return the table for a fold by key whose cells take so many bytes, and who has cells in shared memory.
 
     Each thread has its own if these are few, so that none waits for another; or each warp. Where even these do not fit,
     a thread block is one warp with its cells in memory, which is "".
@@ -216,7 +216,7 @@ class KeyCells:
 
 def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[int], far: int, numbers: int,
              few: bool, room: int = ROOM) -> tuple[Table, KeyCells]:
-    """The table for a fold by key whose cells many threads can have together, and where these are.
+    """Return the table for a fold by key whose cells many threads can have together, and where these are.
 
     ``nbytes`` are the bytes of all keys' cells: whole; then with 4, 3, ... digits of each sum, if what a block has
     can be added to what is in memory; ``far`` those of whole ones there. Where elements are numbers, or warps of their
@@ -249,14 +249,14 @@ def together(function: RowFunction, table: Table, place: str, nbytes: Sequence[i
 
 
 def _with_block_cells(function: RowFunction, table: Table, flat: bool, nbytes: int, room: int) -> Table | None:
-    """The table with most threads where a block has so many bytes of cells; none if they do not fit."""
+    """Return the table with most threads where a block has so many bytes of cells; none if they do not fit."""
     tables = _flat_with_cells(function, nbytes, room) if flat else \
         _with_cells(function, table.lanes, lambda _: nbytes, _OWN_THREADS, room, (512, 256, 128))
     return max(tables, key=lambda one: one.resident * one.block, default=None)
 
 
 def cells_together(count: Accumulated, sums: Sequence[Accumulated]) -> list[int]:
-    """The bytes of shared memory that cells of all keys take, as :func:`together` wants them."""
+    """Return the bytes of shared memory that cells of all keys take, as :func:`together` wants them."""
     every = [count, *sums]
 
     def nbytes(digits: int) -> int:
@@ -270,13 +270,13 @@ def cells_together(count: Accumulated, sums: Sequence[Accumulated]) -> list[int]
 
 
 def _all_numbers(function: RowFunction, lanes: int) -> bool:
-    """Whether elements are numbers, that a thread reads several of at once."""
+    """Return whether elements are numbers, that a thread reads several of at once."""
     return lanes == 1 and not function.products and not function.scratch and all(
         port.number for port in function.inputs)
 
 
 def _flat_with_cells(function: RowFunction, cells: int, room: int) -> list[Table]:
-    """Tables for elements that are numbers, with cells in shared memory."""
+    """Return tables for elements that are numbers, with cells in shared memory."""
     found = []
     for block in (512, 1024, 256):
         shared = max(cells, block // 32 * 8)
@@ -289,7 +289,7 @@ def _flat_with_cells(function: RowFunction, cells: int, room: int) -> list[Table
 
 def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], fewest: int, room: int,
                 blocks: Sequence[int] = (128, 64, 256, 32)) -> list[Table]:
-    """Tables that leave room for cells, and have threads enough."""
+    """Return tables that leave room for cells, and have threads enough."""
     found = []
     for block in blocks:
         for part in (2, 1):
@@ -302,7 +302,7 @@ def _with_cells(function: RowFunction, lanes: int, cells: Callable[[int], int], 
 
 
 def _without_cells(function: RowFunction, lanes: int, blocks: Sequence[int], room: int) -> Table:
-    """A table for a fold by key that needs room for tiles alone, or for nothing where these do not fit."""
+    """Return a table for a fold by key that needs room for tiles alone, or for nothing where these do not fit."""
     for block in blocks:
         for stages in (2, 1):
             table = _tiled(function, lanes, (), block, stages, True, room)
@@ -324,7 +324,7 @@ def _best(tables: Sequence[Table], function: RowFunction) -> Table:
 
 def _direct(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated], room: int,
             blocks: Sequence[int] = (128, 64, WARP)) -> Table:
-    """Rows stay where they are; of the accumulators of a block of one warp none are joined in shared memory."""
+    """Return rows stay where they are; of the accumulators of a block of one warp none are joined in shared memory."""
     for block in blocks:
         joined = _joined_bytes(block, accumulated) if block > WARP else 0
         shared = max(block // lanes * function.scratch, joined)
@@ -343,7 +343,7 @@ def _flat(function: RowFunction, accumulated: Sequence[Accumulated], room: int) 
 
 
 def _pack(function: RowFunction) -> int:
-    """How many neighbouring elements a thread reads at once."""
+    """Return how many neighbouring elements a thread reads at once."""
     largest = max(port.itemsize for port in (*function.inputs, *function.outputs))
     return max(1, 16 // largest) if largest > 1 else 16
 
@@ -371,7 +371,7 @@ def _tiled(function: RowFunction, lanes: int, accumulated: Sequence[Accumulated]
 
 
 def multiplied(product: Product, rows: int, threads: int, function: RowFunction) -> Multiplied:
-    """How the rows of a tile are multiplied: with the blocks of registers that take the fewest turns."""
+    """Return how the rows of a tile are multiplied: with the blocks of registers that take the fewest turns."""
     port = function.row_of(product)
     shapes = [(high, broad) for high in (4, 2, 1) for broad in (8, 4, 2) if rows % high == 0]
 
@@ -393,17 +393,18 @@ def staged_bytes(stage: ProductRow, rows: int) -> int:
 
 
 def _aligned(nbytes: int, ports: Sequence[Port]) -> int:
-    """Room for tiles of which each starts at 16 bytes."""
+    """Return room for tiles of which each starts at 16 bytes."""
     return -(-(nbytes + 16 * len(ports)) // 16) * 16 if nbytes else 0
 
 
 def _joined_bytes(block: int, accumulated: Sequence[Accumulated]) -> int:
-    """What joining the accumulators of a thread block's warps takes."""
+    """Return what joining the accumulators of a thread block's warps takes."""
     return max((block // 32 * one.width * one.itemsize for one in accumulated), default=0)
 
 
 def _resident(block: int, shared: int, registers: int, room: int, others: int = _OTHER_REGISTERS) -> int:
-    """The thread blocks that a multiprocessor has room for, with so many registers for accumulators, and others."""
+    """Return the thread blocks that a multiprocessor has room for, with so many registers for accumulators, and others.
+    """
     each = min(255, others + registers + registers // 2)
     by_registers = _REGISTERS // (block * -(-each // 8) * 8)
     by_shared = usable(room) // (shared + _SYSTEM_BYTES)

@@ -96,12 +96,12 @@ _NAMES = _table()
 
 
 def names() -> list[str]:
-    """The names of all functions and types of the library, with their modules."""
+    """Return the names of all functions and types of the library, with their modules."""
     return sorted(set(_NAMES.values()))
 
 
 def name_of(value: object) -> str | None:
-    """The name of a function or type of the library, or None for any other object."""
+    """Return the name of a function or type of the library, or None for any other object."""
     if isinstance(value, np.dtype):
         return f"numpy.{value.name}" if value.names is None and value.shape == () else None
     try:
@@ -111,14 +111,14 @@ def name_of(value: object) -> str | None:
 
 
 def is_random(value: object) -> bool:
-    """Whether it draws random numbers."""
+    """Return whether it draws random numbers."""
     owner = getattr(value, "__self__", None)
     return any((getattr(one, "__module__", None) or "").split(".")[:2] in (["numpy", "random"], ["random"])
                for one in (value, type(owner)))
 
 
 def is_library(value: object) -> bool:
-    """Whether an object is of the modules above, whether the language has it or not."""
+    """Return whether an object is of the modules above, whether the language has it or not."""
     module = getattr(value, "__module__", None) or ""
     return isinstance(value, BuiltinFunctionType | np.ufunc) or is_random(value) \
         or module.split(".")[0] in ("numpy", "math", "operator", "builtins")

@@ -98,7 +98,7 @@ _INSTEAD = {
 
 @functools.cache
 def signature(name: str) -> tuple[inspect.Signature, frozenset[str]]:
-    """The signature of one of the library's functions, and which of its parameters are refused.
+    """Return the signature of one of the library's functions, and which of its parameters are refused.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _written(name: str) -> str:
 
 
 def bind(name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A call's arguments, in the order of what is called.
+    """Return a call's arguments, in the order of what is called.
 
     Returns
     -------
@@ -185,7 +185,7 @@ def _check_keyword(name: str, key: str) -> None:
 
 
 def shown(name: str) -> str:
-    """A function's name as users write it."""
+    """Return a function's name as users write it."""
     module, _, short = name.partition(".")
     if module == "numpy":
         return f"np.{short}"

@@ -96,7 +96,7 @@ def extent(axis: int) -> int:
 
 
 def halo_of(definition: Definition) -> Definition:
-    """The definition with the halo's width, as (below, above) for each axis, read off its offsets.
+    """Return the definition with the halo's width, as (below, above) for each axis, read off its offsets.
 
     Which parameters are fields is known with a grid alone. Those that are read at offsets, of one number each, may be:
     the halo is wide enough for all of them, also where some turn out to be arrays beside the fields.
@@ -123,7 +123,7 @@ class Read(NamedTuple):
 
 
 def _why_no_field(reads: list[Read]) -> tuple[str, nodes.At] | None:
-    """Why a parameter with such reads is no field, and where; None if it may be one."""
+    """Return why a parameter with such reads is no field, and where; None if it may be one."""
     for read in reads:
         if read.offset is None:
             return COMPUTED, read.at
@@ -134,7 +134,8 @@ def _why_no_field(reads: list[Read]) -> tuple[str, nodes.At] | None:
 
 def _reads(definition: Definition, grids: dict[str, str], around: Mapping[str, Definition] | None = None,
            within: tuple[Definition, ...] = ()) -> Iterator[Read]:
-    """The reads in a function, in those inside it and in those that it calls; their names for what may be fields become
+    """Yield the reads in a function, in those inside it and in those that it calls; their names for what may be fields
+    become
     those that the stencil has for them.
 
     Parameters
@@ -165,7 +166,7 @@ def _reads(definition: Definition, grids: dict[str, str], around: Mapping[str, D
 
 def _calls(body: Sequence[nodes.Node], grids: dict[str, str],
            named: Mapping[str, Definition]) -> Iterator[tuple[Definition, dict[str, str]]]:
-    """The functions that are given what may be fields, with their names for them."""
+    """Yield the functions that are given what may be fields, with their names for them."""
     for node in body:
         if not isinstance(node, nodes.Call):
             continue

@@ -51,14 +51,14 @@ _INSTEAD_OF = {
 
 
 def attribute_lacks(name: str) -> str:
-    """Why there is no such attribute, and which there are."""
+    """Return why there is no such attribute, and which there are."""
     there = ", .".join(library.PROPERTIES) + " and the methods ." + "(), .".join(sorted(library.METHODS)) + "()"
     instead = f"{_INSTEAD_OF[name]}; " if name in _INSTEAD_OF else ""
     return f"values have no .{name} here; {instead}there are .{there}"
 
 
 def why_not(value: Any, name: str) -> str:
-    """Why an object from around a function is no value in it, and what would be."""
+    """Return why an object from around a function is no value in it, and what would be."""
     if value is print:
         return ("print is not supported: a kernel has no output; return the value, and print what collect() or "
                 "take() gives")

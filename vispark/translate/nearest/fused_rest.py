@@ -58,7 +58,7 @@ _OWN = frozenset(["nearest", "tensor", "Shape", "Way", "room", "image", "found",
 
 def beside(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, wanted: frozenset[str] | None,
            folding: Folding | None, room: int) -> TableKernel:
-    """The kernel that finds labels by matrix work and gives what a kernel gives, or that kernel itself.
+    """Return the kernel that finds labels by matrix work and gives what a kernel gives, or that kernel itself.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def _made(kernel: TableKernel, links: tuple[Link, ...], record: ElementSpec,
 
 
 def _by_warps(host: RowFunction, written: Any) -> RowFunction:
-    """The row function by a warp, where it reads or writes rows and needs no memory for that."""
+    """Return the row function by a warp, where it reads or writes rows and needs no memory for that."""
     if all(port.number for port in (*host.read, *host.outputs)):
         return host
     try:
@@ -183,7 +183,7 @@ class _ByKey:
 
 
 def _by_key(kernel: TableKernel, folding: Folding, labels: _Labels, result: object) -> _ByKey | None:
-    """How a fold is done by label; None where its keys are no labels, or rows beside the row are folded."""
+    """Return how a fold is done by label; None where its keys are no labels, or rows beside the row are folded."""
     shape, offset = labels.shape, result[0].offset if isinstance(result, tuple) and isinstance(result[0], Key) else -1
     if not isinstance(result, tuple) or len(result) != 2 or folding.key != "0" or not offset >= 0 \
             or offset + shape.centres > folding.groups:
@@ -249,7 +249,7 @@ class _Frame(RowKernel):
         return found
 
     def _named(self, wanted: KernelParameter | None, otherwise: str) -> str:
-        """What the row function calls a parameter."""
+        """Return what the row function calls a parameter."""
         return next((declared.rpartition(" ")[2] for declared, parameter in self.function.given
                      if _without_label(parameter) == wanted), otherwise)
 
@@ -338,7 +338,7 @@ class _Frame(RowKernel):
     # -- results that are folded by label -----------------------------------------------------------------------------
 
     def _values(self) -> list[str]:
-        """What the rest gives of a row to fold by label."""
+        """Return what the rest gives of a row to fold by label."""
         if not self.by_key or not self.folded:
             return []
         return ["struct Values {", *(f"    {each.port.c} {each.port.local};" for each in self.folded), "};", ""]
@@ -377,7 +377,7 @@ class _Frame(RowKernel):
         text.add("}")
 
     def _computed(self, by_key: _ByKey) -> list[tuple[int, Accumulated, str]]:
-        """The accumulators of what the rest gives, with their numbers, and the variable of a row's."""
+        """Return the accumulators of what the rest gives, with their numbers, and the variable of a row's."""
         names = {each.port.parameter.name: each.port.local for each in self.folded}
         return [(number, one, names[one.field]) for number, one in enumerate(by_key.accumulated)
                 if by_key.stores[number] == "computed"]
@@ -410,7 +410,7 @@ class _Frame(RowKernel):
 
 
 def _without_label(parameter: KernelParameter) -> KernelParameter | None:
-    """A parameter of the rest as the chain that the user wrote has it; None for the label."""
+    """Return a parameter of the rest as the chain that the user wrote has it; None for the label."""
     if parameter.kind != "argument":
         return parameter
     return replace(parameter, number=parameter.number - 1) if parameter.number else None

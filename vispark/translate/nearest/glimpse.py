@@ -14,7 +14,7 @@ from vispark.translate.nearest.symbols import LoopIndex, Unknown
 
 
 def glimpsed(function: nodes.Function, arguments: Sequence[Argument] = ()) -> tuple[str, int] | None:
-    """Which value the centres are that a function somewhere finds the nearest of; None if it is not seen to.
+    """Return which value the centres are that a function somewhere finds the nearest of; None if it is not seen to.
 
     Examples
     --------
@@ -39,7 +39,7 @@ class _Glimpse(SymbolicRun):
     seen: bool = False
 
     def value(self, node: nodes.Expression, values: dict[str, object]) -> object:
-        """A value, which nothing is known of where it is not understood."""
+        """Return a value, which nothing is known of where it is not understood."""
         try:
             found = super().value(node, values)
         except Other:
@@ -65,7 +65,7 @@ class _Glimpse(SymbolicRun):
             self._look(each)
 
     def call(self, definition: nodes.Definition, values: dict[str, object]) -> object:
-        """What a function gives; all of it is looked at."""
+        """Return what a function gives; all of it is looked at."""
         if definition.halo is not None or definition.free:
             raise Other
         self.block(definition.body[:-1], values)

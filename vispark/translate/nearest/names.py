@@ -6,7 +6,7 @@ from vispark.translate.ir import nodes
 
 
 def assigned_in(body: nodes.Block) -> set[str]:
-    """The names that a block assigns."""
+    """Return the names that a block assigns."""
     found: set[str] = set()
     for statement in body:
         match statement:

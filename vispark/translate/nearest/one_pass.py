@@ -77,7 +77,7 @@ class Roles:
         return -(-(ring + of_centres + _MULTIPLIERS * TILE * 4 + _WAITING * _NOTE + _NOTES + 128) // 128) * 128
 
     def type_of(self, nan: str, kind: str) -> str:
-        """The C++ type, whose distances and centres are as given."""
+        """Return the C++ type, whose distances and centres are as given."""
         numbers = self.padded, self.centres, self.columns, self.slots, self.groups
         return f"nearest::Roles<{', '.join(map(str, numbers))}, {nan}, {kind}>"
 
@@ -128,12 +128,12 @@ class Pair:
         return -(-(ring + scores + of_centres + _WAITING_IN_PAIRS * _NOTE + _NOTES + 256) // 128) * 128
 
     def type_of(self, nan: str, kind: str) -> str:
-        """The C++ type, whose distances and centres are as given."""
+        """Return the C++ type, whose distances and centres are as given."""
         return f"nearest::Pair<{self.padded}, {self.centres}, {self.columns}, {self.slots}, {nan}, {kind}>"
 
 
 def jump(shape: Roles | Pair) -> list[str]:
-    """How a row is added to the sums of one of a thread's centres, by code for each of them."""
+    """Return how a row is added to the sums of one of a thread's centres, by code for each of them."""
     own, share, count = shape.own, shape.share, shape.own * shape.share
     pieces = ["".join(f"add.f32 %{k * share + i}, %{k * share + i}, %{count + 1 + i}; " for i in range(share))
               for k in range(own)]
@@ -152,7 +152,7 @@ def jump(shape: Roles | Pair) -> list[str]:
 
 
 def _operands(outs: list[str], ins: list[str]) -> list[str]:
-    """The operands of an asm statement, some in each line."""
+    """Return the operands of an asm statement, some in each line."""
     lines = []
     for mark, operands in ((":", outs), (":", ins)):
         rows = [", ".join(operands[i:i + 6]) for i in range(0, len(operands), 6)]
@@ -163,12 +163,12 @@ def _operands(outs: list[str], ins: list[str]) -> list[str]:
 
 
 def one_pass_for(centres: int, columns: int) -> Roles | Pair | None:
-    """The shape for so many centres of so many columns, or None where one pass gains nothing or has no room."""
+    """Return the shape for so many centres of so many columns, or None where one pass gains nothing or has no room."""
     return roles_for(centres, columns) or pair_for(centres, columns)
 
 
 def pair_for(centres: int, columns: int) -> Pair | None:
-    """The shape of two thread blocks, or None."""
+    """Return the shape of two thread blocks, or None."""
     if not 16 <= centres <= _MOST_CENTRES or columns % 4 or columns < _LEAST_OF_PAIR:
         return None
     for slots in range(_MOST_SLOTS, _LEAST_SLOTS, -1):
@@ -179,7 +179,7 @@ def pair_for(centres: int, columns: int) -> Pair | None:
 
 
 def roles_for(centres: int, columns: int) -> Roles | None:
-    """The shape of one thread block, or None."""
+    """Return the shape of one thread block, or None."""
     if not 2 <= centres <= _MOST_CENTRES or columns % 4:
         return None
     if _TILE_CYCLES + _CENTRE_CYCLES * centres + _COLUMN_CYCLES * columns >= _TWICE_CYCLES * columns:

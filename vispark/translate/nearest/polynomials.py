@@ -65,7 +65,7 @@ class Absolute:
 
 
 def constant(value: Fraction | int) -> Poly:
-    """A number."""
+    """Return a number."""
     return Poly((), {_ONE: Fraction(value)} if value else {})
 
 
@@ -74,12 +74,12 @@ MATRIX = Poly(("k", "d"), {(0, 1, ""): Fraction(1)}, d="axis", k="axis")
 
 
 def accumulator(name: str) -> Poly:
-    """A number that a loop adds to, as it is before the loop's body."""
+    """Return a number that a loop adds to, as it is before the loop's body."""
     return Poly((), {name: Fraction(1)})
 
 
 def add(left: Poly, right: Poly, sign: int = 1) -> Poly:
-    """``left + right``, or ``left - right``."""
+    """Return ``left + right``, or ``left - right``."""
     axes, d, k = _together(left, right)
     terms = dict(left.terms)
     for term, value in right.terms.items():
@@ -88,7 +88,7 @@ def add(left: Poly, right: Poly, sign: int = 1) -> Poly:
 
 
 def multiply(left: Poly, right: Poly) -> Poly:
-    """``left * right``, item by item."""
+    """Return ``left * right``, item by item."""
     axes, d, k = _together(left, right)
     terms: dict[Term | str, Fraction] = {}
     for one, a in left.terms.items():
@@ -99,7 +99,7 @@ def multiply(left: Poly, right: Poly) -> Poly:
 
 
 def fold(poly: Poly, how: str, place: str = "axis") -> Poly:
-    """The sum or the mean along d, taken at ``place``.
+    """Return the sum or the mean along d, taken at ``place``.
 
     What does not change along d is added as often as d is long, which is not known: that is no polynomial.
     """
@@ -114,7 +114,7 @@ def fold(poly: Poly, how: str, place: str = "axis") -> Poly:
 
 
 def along(value: object, axis: object) -> Poly:
-    """A polynomial whose axis of that number is d; all of a row without a number."""
+    """Return a polynomial whose axis of that number is d; all of a row without a number."""
     if not isinstance(value, Poly):
         raise Other
     if axis is None:
@@ -128,7 +128,7 @@ def along(value: object, axis: object) -> Poly:
 
 
 def dot(left: Poly, right: Poly) -> Poly:
-    """``left @ right``: along the last axis of the one and the first or last but one of the other."""
+    """Return ``left @ right``: along the last axis of the one and the first or last but one of the other."""
     if NEW in left.axes + right.axes or not left.axes or not right.axes:
         raise Other
     inner = right.axes[0] if len(right.axes) < 2 else right.axes[-2]
@@ -140,7 +140,7 @@ def dot(left: Poly, right: Poly) -> Poly:
 
 
 def einsum(subscripts: object, operands: Sequence[object]) -> Poly:
-    """``np.einsum`` of one or two operands, whose letters stand for one axis each."""
+    """Return ``np.einsum`` of one or two operands, whose letters stand for one axis each."""
     if not isinstance(subscripts, str):
         raise Other
     taken, arrow, left = subscripts.replace(" ", "").partition("->")
@@ -168,7 +168,7 @@ def einsum(subscripts: object, operands: Sequence[object]) -> Poly:
 
 
 def spread(value: object, axis: str, place: str) -> Poly | Root:
-    """All the numbers along an axis, of which one is the number at a place."""
+    """Return all the numbers along an axis, of which one is the number at a place."""
     if isinstance(value, Root):
         found = spread(value.of, axis, place)
         assert isinstance(found, Poly)
@@ -179,14 +179,14 @@ def spread(value: object, axis: str, place: str) -> Poly | Root:
 
 
 def moved(value: object, place: str) -> object:
-    """The same number for the centre at another place."""
+    """Return the same number for the centre at another place."""
     if isinstance(value, Root):
         return Root(replace(value.of, k=place))
     return replace(value, k=place) if isinstance(value, Poly) else value
 
 
 def at(poly: Poly, axis: int, place: str) -> Poly:
-    """The items at one place along an axis: that of a loop's variable."""
+    """Return the items at one place along an axis: that of a loop's variable."""
     name = poly.axes[axis]
     if name not in ("d", "k"):
         raise Other
@@ -218,7 +218,7 @@ def _product(one: Term | str, other: Term | str) -> Term | str:
 
 
 def _together(left: Poly, right: Poly) -> tuple[tuple[str, ...], str, str]:
-    """The axes and places of what two polynomials broadcast to."""
+    """Return the axes and places of what two polynomials broadcast to."""
     width = max(len(left.axes), len(right.axes))
     axes = []
     for one, other in zip(*((NEW,) * (width - len(each.axes)) + each.axes for each in (left, right)), strict=True):

@@ -72,7 +72,7 @@ class Recognised:
 
 
 def leaves(result: object) -> Iterator[object]:
-    """What a result is made of, in order."""
+    """Yield what a result is made of, in order."""
     if isinstance(result, tuple):
         for item in result:
             yield from leaves(item)
@@ -81,7 +81,7 @@ def leaves(result: object) -> Iterator[object]:
 
 
 def candidates(function: nodes.Function) -> list[tuple[str, int]]:
-    """Which values a function's centres may be."""
+    """Return which values a function's centres may be."""
     definition = function.definition
     if definition.halo is not None or definition.free:
         return []
@@ -94,7 +94,7 @@ Argument = int | tuple[int, int] | None
 
 
 def recognise(function: nodes.Function, arguments: Sequence[Argument] = ()) -> Recognised | None:
-    """The nearest-centre function that a traced function is, or None if it is not surely one.
+    """Return the nearest-centre function that a traced function is, or None if it is not surely one.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class SymbolicRun:
     names: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
     def result(self) -> object:
-        """What the function returns, of leaves that a kernel can give."""
+        """Return what the function returns, of leaves that a kernel can give."""
         definition = self.function.definition
         taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
         if len(taken) != len(definition.parameters):
@@ -157,7 +157,7 @@ class SymbolicRun:
     # -- statements ---------------------------------------------------------------------------------------------------
 
     def call(self, definition: nodes.Definition, values: dict[str, object]) -> object:
-        """What a function gives for these parameters."""
+        """Return what a function gives for these parameters."""
         if definition.halo is not None or definition.free:
             raise Other
         *body, last = definition.body
@@ -255,7 +255,7 @@ class SymbolicRun:
         values[least.name], values[where_name] = Least(), Nearest("start" if begun else "never", True)
 
     def _compared(self, test: nodes.Expression, values: dict[str, object]) -> tuple[object, nodes.Expression]:
-        """The two sides of ``d < least`` or ``least > d``."""
+        """Return the two sides of ``d < least`` or ``least > d``."""
         match test:
             case nodes.Compare(left, ("<",), (right,)):
                 return self.value(left, values), right
@@ -308,7 +308,7 @@ class SymbolicRun:
         return LoopRange(extent.axis, lambda place: place)
 
     def _extent(self, value: object) -> AxisLength:
-        """The length of an axis, which may be written as a number that only one of them is."""
+        """Return the length of an axis, which may be written as a number that only one of them is."""
         if isinstance(value, AxisLength):
             return value
         kind, number = self.centres
@@ -455,7 +455,7 @@ class SymbolicRun:
         return self.call(definition, given)
 
     def _least_of(self, over: nodes.Expression, key: nodes.Expression, values: dict[str, object]) -> Nearest:
-        """``min(range(len(c)), key=lambda k: ...)``: what centre 0 has stays, even if it is NaN."""
+        """Return ``min(range(len(c)), key=lambda k: ...)``: what centre 0 has stays, even if it is NaN."""
         steps = self.steps(over, values)
         place = LoopIndex(steps.axis, f"loop{next(self.names)}")
         if steps.axis != "k" or steps.start or steps.values(place) != place or not isinstance(key, nodes.Called):
@@ -478,7 +478,7 @@ class SymbolicRun:
 
     def _at_each(self, value: nodes.Expression, target: nodes.Expression, iterable: nodes.Expression,
                  values: dict[str, object]) -> tuple[LoopIndex, object]:
-        """What a comprehension goes over, and its value there."""
+        """Return what a comprehension goes over, and its value there."""
         steps = self.steps(iterable, values)
         if steps.start:
             raise Other
@@ -569,7 +569,7 @@ def _measure(value: object, place: str) -> int:
 
 
 def _shape(value: object) -> object:
-    """A result's leaves, where all of them can be given."""
+    """Return a result's leaves, where all of them can be given."""
     if isinstance(value, tuple):
         return tuple(_shape(item) for item in value)
     if isinstance(value, Nearest):

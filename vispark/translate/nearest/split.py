@@ -123,7 +123,7 @@ class _Parting(SymbolicRun):
     label: str = "label"
 
     def parted(self) -> LabelSplit | None:
-        """The parts, or None where nothing is looked for."""
+        """Return the parts, or None where nothing is looked for."""
         definition = self.function.definition
         taken = [parameter for parameter in definition.parameters if not parameter.keyword_only]
         if not taken or any(parameter.many for parameter in taken):
@@ -150,7 +150,7 @@ class _Parting(SymbolicRun):
         return LabelSplit(replace(self.function, definition=rest), self.ways.pop(), self.centres, result)
 
     def _shaped(self, value: object) -> object:
-        """A result's leaves; nothing of the centres may be among them."""
+        """Return a result's leaves; nothing of the centres may be among them."""
         if isinstance(value, tuple):
             return tuple(self._shaped(item) for item in value)
         if isinstance(value, Nearest):
@@ -172,7 +172,7 @@ class _Parting(SymbolicRun):
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def value(self, node: form.Expression, values: dict[str, object]) -> object:
-        """A value; what is not understood is unknown if it saw nothing of the centres."""
+        """Return a value; what is not understood is unknown if it saw nothing of the centres."""
         for part in form.parts(node):
             self.notes.pop(id(part), None)
         found = self._nearest_item(node, values)
@@ -187,7 +187,9 @@ class _Parting(SymbolicRun):
         return found
 
     def _nearest_item(self, node: form.Expression, values: dict[str, object]) -> object:
-        """What an index that is the label takes: of the centres or of their distances; None of other expressions."""
+        """Return what an index that is the label takes: of the centres or of their distances; None of other
+        expressions.
+        """
         if not isinstance(node, form.Index):
             return None
         value = self.value(node.value, values)
@@ -273,7 +275,7 @@ class _Parting(SymbolicRun):
         return value
 
     def call(self, definition: form.Definition, values: dict[str, object]) -> object:
-        """What a function gives; unknown where it returns on several ways."""
+        """Return what a function gives; unknown where it returns on several ways."""
         if definition.halo is not None or definition.free:
             raise Other
         before = self.early
@@ -374,12 +376,12 @@ class _Parting(SymbolicRun):
     # -- the rest -----------------------------------------------------------------------------------------------------
 
     def _nearest_of(self, centres: form.Expression) -> form.Expression:
-        """The centres without all but the nearest."""
+        """Return the centres without all but the nearest."""
         row = form.Index(centres, (form.Local(self.label),))
         return form.Index(row, (form.Literal(None), form.Slice(None, None, None)))
 
     def _body(self, definition: form.Definition) -> form.Block:
-        """The body as it is after the run."""
+        """Return the body as it is after the run."""
         body: list[form.Statement] = []
         for statement in definition.body:
             body += self._statements(statement)
@@ -394,12 +396,12 @@ class _Parting(SymbolicRun):
         return [written]
 
     def _label(self, nearest: Nearest) -> form.Expression:
-        """The label as the function has it."""
+        """Return the label as the function has it."""
         label = form.Local(self.label)
         return form.Call(form.Library("int"), (label,)) if nearest.python else label
 
     def _rewritten(self, part: object) -> object:
-        """A part of a function as the rest has it."""
+        """Return a part of a function as the rest has it."""
         if isinstance(part, tuple):
             if part and isinstance(part[0], form.Statement):
                 return tuple(each for statement in part for each in self._statements(statement))
@@ -424,7 +426,7 @@ class _Parting(SymbolicRun):
         return replace(part, **changed)
 
     def _given(self, value: object, node: form.Expression) -> form.Expression | None:
-        """What stands for an expression that gives the label, alone or among others."""
+        """Return what stands for an expression that gives the label, alone or among others."""
         if isinstance(value, Nearest):
             return self._label(value)
         if isinstance(value, tuple) and not isinstance(node, form.TupleOf) and _has_label(value):
@@ -435,7 +437,7 @@ class _Parting(SymbolicRun):
         return None
 
     def _whole(self, node: form.Expression) -> form.Expression:
-        """An expression as the rest has it, whatever it gives."""
+        """Return an expression as the rest has it, whatever it gives."""
         kept = self.notes.pop(id(node), None)
         found = self._rewritten(node)
         if kept is not None:
@@ -445,7 +447,7 @@ class _Parting(SymbolicRun):
 
 
 def _open(value: object) -> bool:
-    """Whether a value depends on more of the centres than the nearest."""
+    """Return whether a value depends on more of the centres than the nearest."""
     if isinstance(value, tuple):
         return any(map(_open, value))
     if isinstance(value, Root | Absolute):
@@ -461,7 +463,7 @@ def _has_label(value: object) -> bool:
 
 
 def _parts_of_target(target: form.Expression) -> Iterator[form.Expression]:
-    """What an assignment to an item reads."""
+    """Yield what an assignment to an item reads."""
     if isinstance(target, form.TupleOf):
         for item in target.items:
             yield from _parts_of_target(item)
@@ -470,7 +472,7 @@ def _parts_of_target(target: form.Expression) -> Iterator[form.Expression]:
 
 
 def _base(target: form.Expression) -> str:
-    """The name whose value an assignment changes; empty of several, which say theirs."""
+    """Return the name whose value an assignment changes; empty of several, which say theirs."""
     while isinstance(target, form.Index | form.Attribute | form.Spread):
         target = target.value
     return target.name if isinstance(target, form.Local) else ""
@@ -481,7 +483,7 @@ def _mentions(definition: form.Definition, centres: tuple[str, int]) -> bool:
 
 
 def _names(definition: form.Definition) -> Iterator[str]:
-    """All names of a function and of those that it calls."""
+    """Yield all names of a function and of those that it calls."""
     yield from (parameter.name for parameter in definition.parameters)
     for node in form.nodes_of(definition.body, called=True):
         if isinstance(node, form.Local):
@@ -491,7 +493,7 @@ def _names(definition: form.Definition) -> Iterator[str]:
 
 
 def _needed(body: form.Block) -> form.Block:
-    """A body without what nobody reads; expressions have no effects."""
+    """Return a body without what nobody reads; expressions have no effects."""
     kept: list[form.Statement] = []
     after = liveness.NONE
     for statement in reversed(body):
@@ -509,7 +511,7 @@ def _needed(body: form.Block) -> form.Block:
 
 
 def _returns(statement: form.Statement) -> bool:
-    """Whether a statement may return from the function that it stands in."""
+    """Return whether a statement may return from the function that it stands in."""
     if isinstance(statement, form.For | form.If | form.While):
         return any(_returns(inner) for inner in (*statement.body, *statement.orelse))
     return isinstance(statement, form.Return)

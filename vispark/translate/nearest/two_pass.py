@@ -53,7 +53,7 @@ SUMS = {"float32": "double", "float64": "Twofold"}
 
 def instead_of(kernel: TableKernel, calls: Sequence[TracedCall], record: ElementSpec, folding: Folding | None,
                room: int = ROOM) -> TableKernel:
-    """The kernel by matrix work that gives what a kernel gives, or that kernel itself.
+    """Return the kernel by matrix work that gives what a kernel gives, or that kernel itself.
 
     Parameters
     ----------
@@ -74,12 +74,13 @@ def instead_of(kernel: TableKernel, calls: Sequence[TracedCall], record: Element
 
 
 def is_matrix_work(source: str) -> bool:
-    """Whether a kernel's source is one of those that look for nearest centres by matrix work."""
+    """Return whether a kernel's source is one of those that look for nearest centres by matrix work."""
     return _HEADER in source
 
 
 def why_by_rows(call: TracedCall, record: ElementSpec, room: int = ROOM) -> str:
-    """Why a function that gives the nearest centre has the translator's kernel; empty if it is no such function."""
+    """Return why a function that gives the nearest centre has the translator's kernel; empty if it is no such function.
+    """
     row = row_of(call, record)
     known = described(call.function), known_of(call)
     found = _recognised(*known) if row else None
@@ -113,13 +114,13 @@ def why_by_rows(call: TracedCall, record: ElementSpec, room: int = ROOM) -> str:
 
 
 def _named(call: TracedCall, record: ElementSpec) -> list[str]:
-    """The record's fields that a call reads."""
+    """Return the record's fields that a call reads."""
     names = {parameter.name for parameter in call.function.definition.parameters}
     return [each.name for each in record.fields if each.name in names]
 
 
 def row_of(call: TracedCall, record: ElementSpec) -> ElementField | None:
-    """The row that a call's first parameter is, where that is all it reads of an element."""
+    """Return the row that a call's first parameter is, where that is all it reads of an element."""
     taken = call.function.definition.parameters
     if len(record.fields) == 1 and not record.fields[0].name:
         found = record.fields[0]
@@ -131,7 +132,7 @@ def row_of(call: TracedCall, record: ElementSpec) -> ElementField | None:
 
 
 def centres_of(call: TracedCall, row: ElementField, place: tuple[str, int]) -> KernelParameter | None:
-    """The centres of a call, where they go with its rows."""
+    """Return the centres of a call, where they go with its rows."""
     kind, number = place
     if kind == "argument" and number >= len(call.args):
         return None
@@ -142,13 +143,13 @@ def centres_of(call: TracedCall, row: ElementField, place: tuple[str, int]) -> K
 
 
 def known_of(call: TracedCall) -> tuple[Argument, ...]:
-    """What nearest centres are recognised by of a call's arguments."""
+    """Return what nearest centres are recognised by of a call's arguments."""
     return tuple(each if type(each) is int else shape if len(shape := np.shape(each)) == 2 else None
                  for each in call.args)
 
 
 def described(function: Function) -> Function:
-    """A function without the contents of the arrays it captured."""
+    """Return a function without the contents of the arrays it captured."""
     return replace(function, captures=tuple(
         Capture(each.name, Constant(each.value.dtype, each.value.shape, b"", each.value.weak) if each.value.shape
                 else each.value) for each in function.captures))
@@ -161,7 +162,7 @@ def _recognised(function: Function, arguments: tuple[Argument, ...]) -> Recognis
 
 @functools.lru_cache(maxsize=128)
 def parted_of(function: Function, arguments: tuple[Argument, ...]) -> LabelSplit | None:
-    """A function's parts: its labels, and the rest."""
+    """Return a function's parts: its labels, and the rest."""
     return split(function, arguments)
 
 
@@ -197,7 +198,8 @@ def _kernel(kernel: TableKernel, result: object, field: str, rows: str, centres:
 
 
 def _stores(accumulated: Sequence[Accumulated], result: object, sums: str) -> tuple[str, ...] | None:
-    """What becomes of each partial: "" for the sums of the rows, else what is stored for each group, in C++; None where
+    """Return what becomes of each partial: "" for the sums of the rows, else what is stored for each group, in C++;
+    None where
     these kernels do not give it. ``sums`` is the accumulator of the rows' sums."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[0], Nearest):
         return None
@@ -224,7 +226,7 @@ def sums_store(one: Accumulated, sums: str) -> str | None:
 
 
 def constant_store(one: Accumulated, part: object) -> str | None:
-    """What is stored for each group where constants are added up, in C++; None of others."""
+    """Return what is stored for each group where constants are added up, in C++; None of others."""
     if one.operator != "add" or isinstance(part, bool):
         return None
     if isinstance(part, int) and abs(part) < 1 << 31:
@@ -326,12 +328,12 @@ class NearestShape:
     # -- sources ------------------------------------------------------------------------------------------------------
 
     def labels(self) -> str:
-        """The kernel that gives the labels of the rows."""
+        """Return the kernel that gives the labels of the rows."""
         return self._source("nearest_labels", [], 2, [
             "Shape::labels(x, work.count, room, image, centres, work.of<long long>(1, 1));"])
 
     def fold(self, accumulated: Sequence[Accumulated], stores: Sequence[str]) -> str:
-        """The kernel that folds by label: the rows are added up, and of ``stores`` each is stored."""
+        """Return the kernel that folds by label: the rows are added up, and of ``stores`` each is stored."""
         partials = [f"{one.accumulator}* __restrict__ partial_{number}" for number, one in enumerate(accumulated)]
         sums = stores.index("")
         body = [f"{SUMS[self.rows]}* const sums = partial_{sums} + {self._number} * {accumulated[sums].width}ll;",
@@ -349,7 +351,7 @@ class NearestShape:
         return self._source("nearest_fold", partials, 1, [*body, "});", *last])
 
     def types(self) -> list[str]:
-        """The C++ types, and what they need."""
+        """Return the C++ types, and what they need."""
         numbers = (self.padded, self.centres, self.columns, self.threads, self.ring, _CHUNK, self.ahead, _ROWS_AHEAD)
         row, kind, nan = KINDS[self.rows], KINDS[self.dtype], f"nearest::{self.nan.upper()}"
         return [
@@ -360,7 +362,8 @@ class NearestShape:
             f"static_assert(sizeof(Way::Room) <= {self.shared}, \"shared memory\");", ""]
 
     def preparing(self, declared: Sequence[str], centres: str) -> list[str]:
-        """The kernel that prepares centres, if there is one; ``declared`` are the parameters beside the image."""
+        """Return the kernel that prepares centres, if there is one; ``declared`` are the parameters beside the image.
+        """
         if not self.ring:
             return []
         return ['extern "C" __global__ void __launch_bounds__(256)',
@@ -368,7 +371,7 @@ class NearestShape:
                 f"    Shape::prepare(image, {centres});", "}", ""]
 
     def _either(self, one_pass: str, two: str) -> list[str]:
-        """Lines for the GPUs that take one pass, and for all others."""
+        """Return lines for the GPUs that take one pass, and for all others."""
         return [f"#if {self.way.where}", one_pass, "#else", two, "#endif"] if self.way else [two]
 
     def _source(self, name: str, partials: Sequence[str], ports: int, body: Sequence[str]) -> str:
@@ -394,13 +397,14 @@ class NearestShape:
 
 def _fold_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest,
               room: int = ROOM) -> NearestShape | None:
-    """The shape of a fold, in one pass where that gains."""
+    """Return the shape of a fold, in one pass where that gains."""
     shape = one_pass(centres, columns, dtype, nearest, room) if rows == "float32" else None
     return shape or shape_for(centres, columns, rows, dtype, nearest, folds=True, room=room)
 
 
 def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int = ROOM) -> NearestShape | None:
-    """The shape of one pass over rows of float32 for so many centres of so many columns, or None where that gains
+    """Return the shape of one pass over rows of float32 for so many centres of so many columns, or None where that
+    gains
     nothing or has no room."""
     # It is for Hopper, whose thread blocks have no less than this.
     way = one_pass_for(centres, columns) if room >= ROOM else None
@@ -410,7 +414,8 @@ def one_pass(centres: int, columns: int, dtype: str, nearest: Nearest, room: int
 
 def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Nearest, *, folds: bool,
               room: int = ROOM) -> NearestShape | None:
-    """The shape for so many centres of so many columns, or None where matrix work gains nothing or has no room."""
+    """Return the shape for so many centres of so many columns, or None where matrix work gains nothing or has no room.
+    """
     least = _LEAST_CENTRES_OF_MANY if folds and centres * columns > _MANY_SUMS else LEAST_CENTRES
     wide = 16 // np.dtype(rows).itemsize
     if not least <= centres <= MOST_CENTRES or columns < LEAST_COLUMNS or columns % wide:
@@ -430,7 +435,7 @@ def shape_for(centres: int, columns: int, rows: str, dtype: str, nearest: Neares
 
 
 def _products(width: int) -> list[str]:
-    """The product of 64 rows and ``width`` centres by one instruction, whose operands must be written out."""
+    """Return the product of 64 rows and ``width`` centres by one instruction, whose operands must be written out."""
     count = width // 2
     sums = [", ".join(f"%{i}" for i in range(start, min(start + 16, count))) for start in range(0, count, 16)]
     outs = [", ".join(f'"+f"(d[{i}])' for i in range(start, min(start + 8, count))) for start in range(0, count, 8)]

@@ -101,7 +101,7 @@ class CellWriter(Calls):
         self.arguments = {place: value for place, value in given.items() if place[0] == "argument"}
 
     def write(self) -> Made:
-        """The function, and what a kernel around it takes and gives."""
+        """Return the function, and what a kernel around it takes and gives."""
         variables = self._variables()
         kind = self.result_type(self.definition, variables, None)
         if isinstance(kind, Nothing):
@@ -132,7 +132,7 @@ class CellWriter(Calls):
         return replace(value, common=True) if isinstance(value, Number) else value
 
     def _variables(self) -> dict[str, Value]:
-        """The parameters' values: fields by name, then arguments in order, then defaults."""
+        """Return the parameters' values: fields by name, then arguments in order, then defaults."""
         taken = [parameter for parameter in self.definition.parameters if not parameter.keyword_only]
         if not taken:
             raise Refusal(f"{self.definition.name} has no parameter for the cell")
@@ -172,7 +172,7 @@ class CellWriter(Calls):
                              field)
 
     def _neighbour(self, field: ElementField, offset: tuple[int, ...]) -> Number:
-        """The cell of a field at an offset."""
+        """Return the cell of a field at an offset."""
         kind = scalar_of(field.dtype, f"the field {field.name}" if field.name else "the grid")
         z, y, x = (0,) * (3 - self.dims) + offset
         key = field.name, (z, y, x)
@@ -200,13 +200,13 @@ class CellWriter(Calls):
         return self._neighbour(value.field, offset)
 
     def call(self, function: Value, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """A call with values."""
+        """Return a call with values."""
         if isinstance(function, Neighbourhood):
             raise Refusal(f"{function.name} cannot be called")
         return super().call(function, arguments, keywords)
 
     def library(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """A call of one of the library's functions; those of places are known here."""
+        """Return a call of one of the library's functions; those of places are known here."""
         module, _, short = name.partition(".")
         if module != "grid":
             return super().library(name, arguments, keywords)
@@ -298,5 +298,5 @@ class CellWriter(Calls):
 
 
 def _type_of(write: Write) -> Scalar:
-    """The type of an output, from its C++ type."""
+    """Return the type of an output, from its C++ type."""
     return next(Scalar(dtype) for dtype, c in C_TYPES.items() if c == write.c)

@@ -123,7 +123,7 @@ class Chain:
 
 
 def linked(cells: Sequence[Cell], ahead: int) -> Chain:
-    """The chain of some cells' functions, one after the other; each has names of its own already."""
+    """Return the chain of some cells' functions, one after the other; each has names of its own already."""
     versions: list[Version] = []
     current: dict[str, Version] = {}
     stages = []
@@ -190,7 +190,8 @@ def _turns(stages: Sequence[ChainStage], versions: Sequence[Version], ahead: int
 
 
 def own_names(cells: Sequence[Cell]) -> tuple[list[Cell], str]:
-    """The cells with names of their own for what they are given, and their text once each, in a name space, which also
+    """Return the cells with names of their own for what they are given, and their text once each, in a name space,
+    which also
     has the types that C++ lacks.
     """
     spaces: dict[str, str] = {}
@@ -204,7 +205,7 @@ def own_names(cells: Sequence[Cell]) -> tuple[list[Cell], str]:
 
 
 def why_not_chained(cells: Sequence[Cell], sides: Mapping[str, Sides]) -> str:
-    """Why some cells' functions cannot be done in one pass; empty if they can."""
+    """Return why some cells' functions cannot be done in one pass; empty if they can."""
     reads = [read for cell in cells for read in cell.reads]
     both: list[FieldRead | Write] = [*reads, *(write for cell in cells for write in cell.writes)]
     types = {(each.field, each.c) for each in both}

@@ -64,7 +64,8 @@ class Beyond:
 
 
 def parted(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> tuple[tuple[int, ...], float]:
-    """How many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a cell.
+    """Return how many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a
+    cell.
 
     Raises
     ------
@@ -76,12 +77,12 @@ def parted(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> tuple[tu
 
 
 def why_not_chained(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> str:
-    """Why some stencils are not done in one pass; empty where they can be. Raises as :func:`parted`."""
+    """Return why some stencils are not done in one pass; empty where they can be. Raises as :func:`parted`."""
     return why_apart([specialised(part.function, part.fields, part.args, dims, None) for part in parts], beyond)
 
 
 def specialise_chain(parts: Sequence[ChainPart], beyond: Beyond, *, dims: int) -> StencilKernel:
-    """The kernel that does some stencils one after the other in one pass over memory.
+    """Return the kernel that does some stencils one after the other in one pass over memory.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
 
@@ -118,7 +119,7 @@ def _parted(made: tuple[Made, ...], beyond: Beyond) -> tuple[tuple[int, ...], fl
 
 
 def _cost(made: tuple[Made, ...], beyond: Beyond) -> float | None:
-    """What a pass moves, or could move while it computes, in bytes a cell; None where it cannot be."""
+    """Return what a pass moves, or could move while it computes, in bytes a cell; None where it cannot be."""
     cells = [each.cell for each in made]
     computed = sum(_instructions(cell) for cell in cells)
     if len(cells) == 1:
@@ -135,7 +136,7 @@ def _cost(made: tuple[Made, ...], beyond: Beyond) -> float | None:
 
 
 def why_apart(made: Sequence[Made], beyond: Beyond) -> str:
-    """Why some stencils are not done in one pass; empty where they can be."""
+    """Return why some stencils are not done in one pass; empty where they can be."""
     sides, cells = dict(beyond.sides), [each.cell for each in made]
     if any(each.structure.kind == "tuple" for each in made) or len({each.structure.kind for each in made}) > 1:
         return "some of them give fields by name, and some do not"
@@ -152,14 +153,14 @@ def why_apart(made: Sequence[Made], beyond: Beyond) -> str:
 
 
 def _chain(made: Sequence[Made]) -> tuple[Chain, Strips]:
-    """The chain, and how threads share its work."""
+    """Return the chain, and how threads share its work."""
     cells = [each.cell for each in made]
     lanes = ACCESS_BYTES // cells[0].writes[0].itemsize
     return linked(cells, _ahead(len(cells))), Strips(lanes, _WARPS, _CHUNK)
 
 
 def _ahead(count: int) -> int:
-    """How many rows are on their way from memory, for so many stencils."""
+    """Return how many rows are on their way from memory, for so many stencils."""
     return 2 if count > 2 else 1
 
 

@@ -78,7 +78,7 @@ class FieldRead:
     offsets: tuple[Offset, ...]
 
     def reach(self, axis: int) -> tuple[int, int]:
-        """How far it is read along an axis of (z, y, x): the lowest and the highest offset, 0 between them."""
+        """Return how far it is read along an axis of (z, y, x): the lowest and the highest offset, 0 between them."""
         along = [offset[axis] for offset in self.offsets]
         return min(0, *along), max(0, *along)
 
@@ -134,7 +134,9 @@ class Cell:
 
     def call(self, target: Callable[[Write], str], neighbour: Callable[[FieldRead, Offset], str],
              place: Callable[[int], str], *, exact: bool) -> str:
-        """A call: ``target`` is what an output is stored in, ``place`` the cell's index in the grid along an axis."""
+        """Return a call: ``target`` is what an output is stored in, ``place`` the cell's index in the grid along an
+        axis.
+        """
         given = [target(write) for write in self.writes]
         given += [neighbour(read, offset) for read in self.reads for offset in read.offsets]
         given += [place(axis) for axis in self.coordinates]
@@ -145,7 +147,7 @@ class Cell:
         return f"{self.name}({', '.join(given)});"
 
     def signature(self, kernel: str, bounds: str) -> list[str]:
-        """The kernel's head."""
+        """Return the kernel's head."""
         parts = [f"const {read.c}* __restrict__ {read.name}_in" for read in self.reads]
         parts += [f"{write.c}* __restrict__ {write.name}" for write in self.writes]
         parts += ["const vp_region region", *(declared for declared, _ in self.given)]
@@ -153,17 +155,17 @@ class Cell:
 
 
 def offset_name(read: str, offset: Offset, dims: int) -> str:
-    """A neighbour's name: ``u_0_m1`` for ``u[0, -1]``."""
+    """Return a neighbour's name: ``u_0_m1`` for ``u[0, -1]``."""
     return "_".join([read, *(str(step).replace("-", "m") for step in offset[3 - dims:])])
 
 
 def axes_of(dims: int) -> tuple[int, int]:
-    """The axes of (z, y, x) that threads go along, and that their rows lie across."""
+    """Return the axes of (z, y, x) that threads go along, and that their rows lie across."""
     return (1, 0) if dims == 2 else (0, 1)
 
 
 def moved(base: str, steps: int, stride: str) -> str:
-    """An address some steps along an axis from another."""
+    """Return an address some steps along an axis from another."""
     if steps == 0:
         return base
     sign, count = ("+" if steps > 0 else "-"), abs(steps)
@@ -171,7 +173,7 @@ def moved(base: str, steps: int, stride: str) -> str:
 
 
 def shifted(index: str, steps: int) -> str:
-    """An index some steps from another."""
+    """Return an index some steps from another."""
     return index if steps == 0 else f"{index} {'+' if steps > 0 else '-'} {abs(steps)}"
 
 
@@ -206,15 +208,15 @@ class TimeSteps:
     buffers: int
 
     def periodic(self, axis: int) -> bool:
-        """Whether the grid continues at its other end."""
+        """Return whether the grid continues at its other end."""
         return all(rims[2 * axis] == "periodic" for _, rims in self.rims)
 
     def kept(self, axis: int) -> bool:
-        """Whether cells beyond the grid keep their values."""
+        """Return whether cells beyond the grid keep their values."""
         return any("kept" in rims[2 * axis:2 * axis + 2] for _, rims in self.rims)
 
     def mirrored(self, field: str, axis: int) -> tuple[bool, bool]:
-        """Whether cells below and above an axis are those before the side, in reverse."""
+        """Return whether cells below and above an axis are those before the side, in reverse."""
         below, above = dict(self.rims)[field][2 * axis:2 * axis + 2]
         return below == "mirrored", above == "mirrored"
 
@@ -247,7 +249,7 @@ class Carried:
 
 
 def carried(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> tuple[Carried, ...]:
-    """The fields that some cells' functions go through, one after the other.
+    """Return the fields that some cells' functions go through, one after the other.
 
     What a step does not write goes on as it is. Where cells beyond the grid keep their values, a field that is computed
     on the way has them from memory.
@@ -284,7 +286,7 @@ class Tile:
 
     @classmethod
     def of(cls, itemsize: int, how: TimeSteps) -> Tile:
-        """The tile of a block, for fields with cells of so many bytes."""
+        """Return the tile of a block, for fields with cells of so many bytes."""
         lanes = ACCESS_BYTES // itemsize
         width, height, side = WARP * lanes, how.warps * how.rows, -(-how.steps // lanes) * lanes
         return cls(lanes, width, height, side, (width - 2 * side, height - 2 * how.steps))

@@ -90,12 +90,12 @@ class StencilKernel:
     reach: tuple[Halo, ...] = ()
 
     def grid(self, low: Sequence[int], high: Sequence[int]) -> tuple[int, ...]:
-        """The launch's grid for the cells [low, high) along (z, y, x)."""
+        """Return the launch's grid for the cells [low, high) along (z, y, x)."""
         extents = (high[axis] - low[axis] for axis in (2, 1, 0))
         return tuple(max(1, -(-extent // tile)) for extent, tile in zip(extents, self.tile, strict=True))
 
     def values(self, function: Function, args: Sequence[Any]) -> tuple[np.ndarray | np.generic, ...]:
-        """What to pass for the parameters of kind "argument" and "capture", in the parameters' order."""
+        """Return what to pass for the parameters of kind "argument" and "capture", in the parameters' order."""
         found = []
         for parameter in self.parameters:
             if parameter.kind in ("argument", "capture"):
@@ -107,7 +107,7 @@ class StencilKernel:
 
 def specialise_stencil(function: Function, fields: Sequence[ElementField], args: Sequence[Any] = (), *, dims: int,
                        halo: Halo | None = None) -> StencilKernel:
-    """The kernel of a traced function of a grid's cells.
+    """Return the kernel of a traced function of a grid's cells.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def specialise_stencil(function: Function, fields: Sequence[ElementField], args:
 
 def specialised(function: Function, fields: tuple[ElementField, ...], args: Sequence[Any], dims: int,
                  halo: Halo | None) -> Made:
-    """The function of a cell; a number becomes part of it only where it must."""
+    """Return the function of a cell; a number becomes part of it only where it must."""
     definition = function.definition
     values: dict[tuple[str, int], Constant] = {("capture", i): one.value for i, one in enumerate(function.captures)}
     values |= {("argument", i): argument(definition, arg, i) for i, arg in enumerate(args)}
@@ -159,7 +159,7 @@ def specialised(function: Function, fields: tuple[ElementField, ...], args: Sequ
 
 
 def _typed(value: Constant) -> Constant:
-    """What a kernel depends on: the type, and not the value."""
+    """Return what a kernel depends on: the type, and not the value."""
     return Constant(value.dtype, value.shape, b"", value.weak)
 
 
@@ -176,7 +176,7 @@ def _write(definition: Definition, fields: tuple[ElementField, ...], dims: int, 
 
 @functools.lru_cache(maxsize=512)
 def _kernel(definition: Definition, made: Made) -> StencilKernel:
-    """The kernel of one time step around a function of a cell."""
+    """Return the kernel of one time step around a function of a cell."""
     how, name = how_to_march(made.cell), f"{definition.name}_kernel"
     return StencilKernel(
         march(made.cell, name, how), name, OPTIONS, tuple(read.field for read in made.cell.reads), made.outputs,
@@ -185,13 +185,13 @@ def _kernel(definition: Definition, made: Made) -> StencilKernel:
 
 
 def _reach(read: FieldRead, dims: int) -> Halo:
-    """How far a field is read below and above along each axis of the grid."""
+    """Return how far a field is read below and above along each axis of the grid."""
     reach = [read.reach(axis) for axis in range(3 - dims, 3)]
     return tuple((max(0, -low), max(0, high)) for low, high in reach)
 
 
 def parameters_of(made: Made) -> tuple[KernelParameter, ...]:
-    """What a kernel around a function of a cell takes."""
+    """Return what a kernel around a function of a cell takes."""
     dtypes = dict(made.dtypes)
     inputs = tuple(KernelParameter("input", read.field, 0, dtypes[read.field], (), True) for read in made.cell.reads)
     outputs = tuple(KernelParameter("output", output.name, 0, output.dtype, (), True) for output in made.outputs)
@@ -199,13 +199,13 @@ def parameters_of(made: Made) -> tuple[KernelParameter, ...]:
 
 
 def lanes_of(cell: Cell) -> int:
-    """The neighbouring cells of a thread: accesses of 16 bytes for the smallest type, and of 32 at most."""
+    """Return the neighbouring cells of a thread: accesses of 16 bytes for the smallest type, and of 32 at most."""
     sizes = [read.itemsize for read in cell.reads] + [write.itemsize for write in cell.writes]
     return max(1, min(ACCESS_BYTES // min(sizes), _MOST_BYTES // max(sizes), _MOST_LANES))
 
 
 def how_to_march(cell: Cell) -> March:
-    """How threads share the work of a stencil, from what it reads and writes.
+    """Return how threads share the work of a stencil, from what it reads and writes.
 
     Where little is read again, memory sets the pace: then few planes at once, so that blocks which run together read
     and write one stretch of memory. Else the first planes of a block, which it reads before it computes any, weigh

@@ -58,18 +58,18 @@ class March:
     least: int = 0
 
     def tile(self, dims: int) -> tuple[int, int, int]:
-        """Cells of a block along x, y and z; along x less what rounding the region's start down may take."""
+        """Return cells of a block along x, y and z; along x less what rounding the region's start down may take."""
         width, height = self.threads[0] * self.lanes - (self.lanes - 1), self.threads[1] * self.rows
         return (width, self.chunk, height) if dims == 2 else (width, height, self.chunk)
 
 
 def march(cell: Cell, kernel: str, how: March) -> str:
-    """The source of a kernel that computes a region once."""
+    """Return the source of a kernel that computes a region once."""
     return _Marcher(cell, how).source(kernel)
 
 
 def registers_of(cell: Cell, how: March) -> int:
-    """The registers, of 4 bytes, that a thread needs for what it has read."""
+    """Return the registers, of 4 bytes, that a thread needs for what it has read."""
     found = 0
     for read in cell.reads:
         field = _Field(cell, read, how)
@@ -107,45 +107,45 @@ class _Field:
         self.passing = [unit for unit in self.ordered() if unit not in self.kept]
 
     def _first(self, lane: int) -> int:
-        """The first lane of the group that a lane beside a thread's own is loaded with."""
+        """Return the first lane of the group that a lane beside a thread's own is loaded with."""
         own = 0 if lane < 0 else self.lanes
         group = self.group[lane > 0]
         return own + (lane - own) // group * group
 
     def width(self, unit: _Unit) -> int:
-        """The lanes of a unit."""
+        """Return the lanes of a unit."""
         _, lane = unit
         return self.lanes if isinstance(lane, str) else self.group[lane > 0]
 
     def _is_kept(self, unit: _Unit, how: March) -> bool:
-        """Whether a unit stays in registers from one turn to the next."""
+        """Return whether a unit stays in registers from one turn to the next."""
         row, lanes = unit
         own = lanes == _OWN and 0 <= row < how.rows and not self.above and not self.below
         return len(self.planes[unit]) > 1 or (how.ahead and own)
 
     def ordered(self) -> list[_Unit]:
-        """Units; own lanes before those beside them."""
+        """Return units; own lanes before those beside them."""
         return sorted(self.planes, key=lambda unit: (unit[1] != _OWN, unit[0], str(unit[1])))
 
     def slot(self, plane: int, turn: int) -> int:
-        """The registers of a plane, counted from the turn's."""
+        """Return the registers of a plane, counted from the turn's."""
         return (plane - self.bottom + turn) % self.deep
 
     def cell(self, plane: int, row: int, lane: int | str, turn: int) -> str:
-        """The register of a cell."""
+        """Return the register of a cell."""
         return f"{self.name}[{self.slot(plane, turn)}][{row - self.above}][{lane}]"
 
     def groups(self) -> range:
-        """The groups to the right of a thread's own lanes."""
+        """Return the groups to the right of a thread's own lanes."""
         return range(self.lanes, self.lanes + self.right, self.group[1])
 
     def kept_planes(self, unit: _Unit) -> range:
-        """The planes that a kept unit has registers for between turns."""
+        """Return the planes that a kept unit has registers for between turns."""
         return range(min(self.planes[unit]), max(self.planes[unit]))
 
 
 def _group(reach: int, how: March) -> int:
-    """How many lanes beside a thread's own are loaded at once: a power of two, so that the first is aligned."""
+    """Return how many lanes beside a thread's own are loaded at once: a power of two, so that the first is aligned."""
     return min(how.lanes, 1 << (abs(reach) - 1).bit_length()) if reach else 1
 
 
@@ -160,7 +160,7 @@ class _Marcher:
         self.lines: list[str] = []
 
     def source(self, kernel: str) -> str:
-        """The whole source."""
+        """Return the whole source."""
         width, height = self.how.threads
         head = self.cell.signature(kernel, f"{width * height}" + (f", {self.how.least}" if self.how.least else ""))
         self._where()
@@ -213,7 +213,7 @@ class _Marcher:
                     self.add(1, *self._load(field, unit, plane, moved("", plane, "along"), 0))
 
     def _readable(self, field: _Field, lane: int) -> str:
-        """Where a group to the right is read: where it is, or within the cells that may be read."""
+        """Return where a group to the right is read: where it is, or within the cells that may be read."""
         if field.group[1] == 1:     # with registers to spare for a block more than by the other way
             return f"min({lane}, region.high[2] - 1 + {field.right} - x)"
         return f"x + {lane} < region.high[2] + {field.right} ? {lane} : 0"

@@ -10,7 +10,7 @@ from vispark.translate.stencils.frame import AXES, STRIDES, Cell, FieldRead, Off
 
 
 def host_body(cell: Cell, width: int, height: int, lanes: int) -> list[str]:
-    """The lines of the body.
+    """Return the lines of the body.
 
     Parameters
     ----------
@@ -53,10 +53,10 @@ def host_body(cell: Cell, width: int, height: int, lanes: int) -> list[str]:
 
 
 def _rows(read: FieldRead) -> list[Offset]:
-    """The rows of a field that are read."""
+    """Return the rows of a field that are read."""
     return list(dict.fromkeys((*offset[:2], 0) for offset in read.offsets))
 
 
 def _pointer(read: FieldRead, row: Offset) -> str:
-    """The name of the address of a row."""
+    """Return the name of the address of a row."""
     return f"{read.name}_row" + "".join(f"_{step}".replace("-", "m") for step in row[:2])

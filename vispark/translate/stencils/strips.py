@@ -42,16 +42,16 @@ class Strips:
     least: int = 0
 
     def side(self, chain: Chain) -> int:
-        """Cells of a strip on either side that are not written."""
+        """Return cells of a strip on either side that are not written."""
         return -(-chain.side // self.lanes) * self.lanes
 
     def inner(self, chain: Chain) -> int:
-        """Cells of a strip that are written."""
+        """Return cells of a strip that are written."""
         return WARP * self.lanes - 2 * self.side(chain)
 
 
 def strips(chain: Chain, text: str, kernel: str, how: Strips, sides: Mapping[str, Sides]) -> str:
-    """The source of a kernel that does a chain; ``text`` is the C++ of its cells' functions."""
+    """Return the source of a kernel that does a chain; ``text`` is the C++ of its cells' functions."""
     return _Stripper(chain, how, sides).source(text, kernel)
 
 
@@ -72,7 +72,7 @@ class _Stripper:
         self.lines.extend("    " * depth + line for line in lines)
 
     def source(self, text: str, kernel: str) -> str:
-        """The whole source."""
+        """Return the whole source."""
         chain = self.chain
         ports = [f"const {each.c}* __restrict__ {each.name}_in" for each in chain.given]
         ports += [f"{each.c}* __restrict__ {each.name}_out" for each in chain.stored]
@@ -121,7 +121,7 @@ class _Stripper:
                  "const int last = region.low[1] + (int)(rows * (blockIdx.y + 1) / gridDim.y);")
 
     def place(self, axis: int, index: str) -> str:
-        """The index in the whole grid of a place of the patch."""
+        """Return the index in the whole grid of a place of the patch."""
         found = f"region.origin[{axis}] + {index}"
         return f"vp_wrapped({found}, region.shape[{axis}])" if self.periodic[axis] else found
 
@@ -181,7 +181,7 @@ class _Stripper:
         self.add(1, "}")
 
     def _slot(self, version: Version, age: int, turn: int) -> str:
-        """The registers of a row, by how far it is behind the version's newest."""
+        """Return the registers of a row, by how far it is behind the version's newest."""
         return f"{version.name}[{(turn - age) % version.depth}]"
 
     def _stage(self, stage: ChainStage, turn: int) -> None:

@@ -13,7 +13,8 @@ _STRIP = 2048
 
 def host_strips(chain: Chain, side: int, lanes: int, sides: Mapping[str, Sides],
                 place: Callable[[int, str], str]) -> list[str]:
-    """The lines of the body: the first thread of the first block of a row of blocks goes through all strips of it.
+    """Return the lines of the body: the first thread of the first block of a row of blocks goes through all strips of
+    it.
 
     Parameters
     ----------
@@ -50,24 +51,24 @@ def host_strips(chain: Chain, side: int, lanes: int, sides: Mapping[str, Sides],
 
 
 def _passes_on(stage: ChainStage) -> bool:
-    """Whether what it makes is kept for others, or for nobody; else it is written straight to memory."""
+    """Return whether what it makes is kept for others, or for nobody; else it is written straight to memory."""
     return any(version.reads or not version.stored for _, version in stage.writes)
 
 
 def _deep(version: Version) -> int:
-    """The rows of a version that are kept, with one more behind them."""
+    """Return the rows of a version that are kept, with one more behind them."""
     return max(2, version.depth)
 
 
 def _row(version: Version, row: str) -> str:
-    """Where a row of a version is: what comes from memory is read there."""
+    """Return where a row of a version is: what comes from memory is read there."""
     if version.stage < 0:
         return f"{version.name}_in + ({row}) * region.pitch + corner"
     return f"{version.name}[({row} - base) % {_deep(version)}]"
 
 
 def _staged(stage: ChainStage, rim: int, sides: Mapping[str, Sides], place: Callable[[int, str], str]) -> list[str]:
-    """One stencil's row."""
+    """Return one stencil's row."""
     low, high = (max(version.needed[0][side] for _, version in stage.writes) for side in (0, 1))
     lines = ["{", f"    const int row = {shifted('s', -stage.delay)};",
              f"    if (row >= {shifted('first', -low)} && row < {shifted('last', high)}) {{"]
@@ -105,7 +106,7 @@ def _staged(stage: ChainStage, rim: int, sides: Mapping[str, Sides], place: Call
 
 
 def _settled(version: Version, new: str, sides: Sides) -> list[str]:
-    """Cells beyond the grid: those of whole rows first, then those along x."""
+    """Return cells beyond the grid: those of whole rows first, then those along x."""
     lines, before = [], _row(version, "row - 1")
     if sides[0] != "periodic":
         if sides[0] != "mirrored":
@@ -123,5 +124,5 @@ def _settled(version: Version, new: str, sides: Sides) -> list[str]:
 
 
 def _pointer(read: FieldRead, row: int) -> str:
-    """The name of the address of a row."""
+    """Return the name of the address of a row."""
     return f"{read.name}_row_{row}".replace("-", "m")

@@ -80,7 +80,8 @@ template <> __device__ __forceinline__ float vp_pick<float>(unsigned mask, float
 """
 
 def why_apart(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> str:
-    """Why some cells' functions cannot be done in one pass; empty if they can. A field that is not among the ``rims``
+    """Return why some cells' functions cannot be done in one pass; empty if they can. A field that is not among the
+    ``rims``
     is taken for a periodic one.
     """
     reads = [read for cell in cells for read in cell.reads]
@@ -107,7 +108,7 @@ def why_apart(cells: Sequence[Cell], rims: Mapping[str, Rims]) -> str:
 
 
 def shared_bytes(fields: Sequence[Carried], how: TimeSteps) -> int:
-    """The bytes of shared memory that several steps of some fields need: outer rows, and planes on their way."""
+    """Return the bytes of shared memory that several steps of some fields need: outer rows, and planes on their way."""
     tile = Tile.of(fields[0].itemsize, how)
     edges = how.buffers * how.steps * how.warps * min(how.rows, 2) * tile.width
     planes = _PLANES * tile.height * tile.width * sum(each.loaded for each in fields)
@@ -115,7 +116,7 @@ def shared_bytes(fields: Sequence[Carried], how: TimeSteps) -> int:
 
 
 def fused(cells: Sequence[Cell], text: str, kernel: str, how: TimeSteps) -> str:
-    """The source of a kernel that does several steps.
+    """Return the source of a kernel that does several steps.
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ class _Fuser:
         self.lines.extend("    " * depth + line for line in lines)
 
     def source(self) -> str:
-        """The whole source."""
+        """Return the whole source."""
         ports = [f"const {self.type}* __restrict__ {each.name}_in" for each in self.loaded]
         ports += [f"{self.type}* __restrict__ {each.out}" for each in self.stored]
         given = [declared for declared, _ in self.given]
@@ -254,7 +255,7 @@ class _Fuser:
         self.add(1, f"const int warp_above = max(warp - 1, 0), warp_below = min(warp + 1, {self.how.warps - 1});")
 
     def _alive(self, name: str, index: str, count: int, axis: int) -> list[str]:
-        """The masks of the cells within the grid along an axis."""
+        """Return the masks of the cells within the grid along an axis."""
         test = f"region.origin[{axis}] + {name} + {index} >= 0 && region.origin[{axis}] + {name} + {index} < " \
                f"region.shape[{axis}] ? ~0u : 0u" if self.how.kept(axis) else "~0u"
         return ["#pragma unroll", f"for (int {index} = 0; {index} < {count}; ++{index})",
@@ -266,7 +267,7 @@ class _Fuser:
             self.add(1, f"if (first - {steps} + {turn} < last + {steps}) {{", *self._bring(turn), "}", "vp_commit();")
 
     def _bring(self, turn: int) -> list[str]:
-        """The next plane, on its way into shared memory."""
+        """Return the next plane, on its way into shared memory."""
         found = []
         for each in self.loaded:
             slot = f"{each.name}_ring[{turn % _PLANES}][warp]"
@@ -293,7 +294,7 @@ class _Fuser:
                  f"if (++s >= last + {how.steps}) break;")
 
     def _edge(self, turn: int, field: Carried, level: int, warp: str, row: int) -> str:
-        """Where a warp's outer row is in the turn's buffer."""
+        """Return where a warp's outer row is in the turn's buffer."""
         number = (turn % self.how.buffers * len(self.fields) + self.fields.index(field)) * self.how.steps + level
         return f"&edges[{number}][{warp}][{row}][lane * {self.tile.lanes}]"
 

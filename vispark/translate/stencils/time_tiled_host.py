@@ -8,7 +8,7 @@ from vispark.translate.stencils.frame import Carried, Cell, FieldRead, Offset, T
 
 
 def host_steps(cells: Sequence[Cell], fields: Sequence[Carried], how: TimeSteps, tile: Tile) -> list[str]:
-    """The lines of the body: the block's first thread takes each plane of the tile through all steps."""
+    """Return the lines of the body: the block's first thread takes each plane of the tile through all steps."""
     steps = how.steps
     lines = ["if (threadIdx.x != 0 || threadIdx.y != 0) return;",
              f"const int corner = (region.low[2] & ~{tile.lanes - 1}) + (int)blockIdx.x * {tile.inner[0]} - "
@@ -50,7 +50,7 @@ def _inside(index: str, axis: int) -> str:
 
 
 def _alive(low: str, high: str, at: str, count: str, axis: int, how: TimeSteps) -> list[str]:
-    """The range of the tile's cells within the grid along an axis."""
+    """Return the range of the tile's cells within the grid along an axis."""
     if how.periodic(axis):
         return [f"const int {low} = 0, {high} = {count};"]
     return [f"const int {low} = (int)max(-region.origin[{axis}] - {at}, 0LL);",
@@ -58,7 +58,7 @@ def _alive(low: str, high: str, at: str, count: str, axis: int, how: TimeSteps) 
 
 
 def _row(cell: Cell, level: int, fields: Sequence[Carried], how: TimeSteps) -> list[str]:
-    """One row of one step: cells within the grid are computed, the others keep their values."""
+    """Return one row of one step: cells within the grid are computed, the others keep their values."""
     by_field = {each.field: each for each in fields}
     lines = [f"const {read.c}* __restrict__ {_row_name(read, row)} = "
              f"{_address(by_field[read.field].name, read, row, how)};" for read in cell.reads for row in _rows(read)]
@@ -90,7 +90,7 @@ def _row(cell: Cell, level: int, fields: Sequence[Carried], how: TimeSteps) -> l
 
 
 def _address(name: str, read: FieldRead, row: Offset, how: TimeSteps) -> str:
-    """Where a row of a step is; beyond a mirrored side it is the one before that."""
+    """Return where a row of a step is; beyond a mirrored side it is the one before that."""
     plane, along = ("lower", "middle", "upper")[row[0] + 1], shifted("r", row[1])
     if row[0] and how.mirrored(read.field, 0)[row[0] > 0]:
         plane = f"region.origin[0] + at == {'region.shape[0] - 1' if row[0] > 0 else '0'} ? middle : {plane}"
@@ -100,7 +100,7 @@ def _address(name: str, read: FieldRead, row: Offset, how: TimeSteps) -> str:
 
 
 def _mirrored(row: str, field: str, how: TimeSteps) -> list[str]:
-    """The cells beyond the mirrored ends of a row."""
+    """Return the cells beyond the mirrored ends of a row."""
     below, above = how.mirrored(field, 2)
     lines = ["if (left > t + 1 && left < width - t - 1) {row}[left - 1] = {row}[left];"] if below else []
     lines += ["if (right > t + 1 && right < width - t - 1) {row}[right] = {row}[right - 1];"] if above else []
@@ -108,7 +108,7 @@ def _mirrored(row: str, field: str, how: TimeSteps) -> list[str]:
 
 
 def _out(fields: Sequence[Carried], how: TimeSteps, tile: Tile) -> list[str]:
-    """The last step's plane, less the tile's rim."""
+    """Return the last step's plane, less the tile's rim."""
     steps = how.steps
     return [f"const int done = s - {steps};", "if (done < first) continue;",
             f"for (int r = {steps}; r < min({tile.height - steps}, region.high[1] - top); ++r) {{",
@@ -120,7 +120,7 @@ def _out(fields: Sequence[Carried], how: TimeSteps, tile: Tile) -> list[str]:
 
 
 def _rows(read: FieldRead) -> list[Offset]:
-    """The rows of a field that are read."""
+    """Return the rows of a field that are read."""
     return list(dict.fromkeys((*offset[:2], 0) for offset in read.offsets))
 
 

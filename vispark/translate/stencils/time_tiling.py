@@ -48,7 +48,8 @@ class Around:
 
 
 def stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> tuple[tuple[int, ...], float]:
-    """How many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a cell.
+    """Return how many stencils each pass of a sequence takes, and what all of them are estimated to move, in bytes a
+    cell.
 
     A thread block can have ``room`` bytes of shared memory.
 
@@ -62,13 +63,13 @@ def stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> tup
 
 
 def why_not_stepped(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> str:
-    """Why some stencils are not done in one pass; empty where they can be. Raises as :func:`stepped`."""
+    """Return why some stencils are not done in one pass; empty where they can be. Raises as :func:`stepped`."""
     return _why_apart([specialised(part.function, part.fields, part.args, 3, None) for part in parts], around,
                       room)
 
 
 def specialise_steps(parts: Sequence[ChainPart], around: Around, room: int = ROOM) -> StencilKernel:
-    """The kernel that does some stencils one after the other in one pass over memory, on a grid of three axes.
+    """Return the kernel that does some stencils one after the other in one pass over memory, on a grid of three axes.
 
     It gives, bit for bit, what they give one by one, each with the ghost cells of what it reads filled anew.
 
@@ -108,7 +109,7 @@ def _stepped(made: tuple[Made, ...], around: Around, room: int) -> tuple[tuple[i
 
 
 def _moved(made: Sequence[Made], around: Around) -> float:
-    """The bytes a cell that a pass reads and writes."""
+    """Return the bytes a cell that a pass reads and writes."""
     cells = [each.cell for each in made]
     if len(cells) == 1:
         return sum(each.itemsize for each in cells[0].both)
@@ -133,7 +134,7 @@ def _why_apart(made: Sequence[Made], around: Around, room: int) -> str:
 
 
 def _how(fields: Sequence[Carried], steps: int, around: Around, room: int) -> TimeSteps | None:
-    """How threads share the work of some steps, if there is room."""
+    """Return how threads share the work of some steps, if there is room."""
     rims = dict(around.rims)
     found = (TimeSteps(steps, warps, rows, _STEP_CHUNK, tuple((each.field, rims[each.field]) for each in fields),
                        buffers)

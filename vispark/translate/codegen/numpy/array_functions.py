@@ -359,7 +359,7 @@ class Numerical(Arrays):
     # -- math ---------------------------------------------------------------------------------------------------------
 
     def _math_prod(self, iterable: Value, *, start: Value | None = None) -> Value:
-        """One after the other, from 1."""
+        """Return one after the other, from 1."""
         found: Any = literal(1) if start is None else self._number(start, "math.prod")
         for item in self._several(iterable, "math.prod"):
             found = self.fixed(scalars.binary("*", found, self._number(item, "math.prod")))
@@ -424,7 +424,7 @@ class Numerical(Arrays):
         raise Refusal(f"{name} takes a tuple or a short row here, and this is {describe(values)}{advice}")
 
     def truth_of(self, value: Any) -> Number:
-        """``bool(value)`` of a number."""
+        """Return ``bool(value)`` of a number."""
         return truth(self.plain(value))
 
 

@@ -24,7 +24,7 @@ REDUCTIONS = {"sum", "prod", "min", "max", "argmin", "argmax", "any", "all", "me
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that shapes have together.
+    """Return the shape that shapes have together.
 
     Raises
     ------
@@ -43,7 +43,7 @@ class Arrays(Reductions):
     # -- elementwise --------------------------------------------------------------------------------------------------
 
     def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Any:
-        """An operation on numbers, for numbers, arrays, or both in one shape."""
+        """Return an operation on numbers, for numbers, arrays, or both in one shape."""
         parts = [self.plain(operand) for operand in operands]
         if all(isinstance(part, Number) for part in parts):
             return operation(*parts)
@@ -64,7 +64,7 @@ class Arrays(Reductions):
                      volatile=any(array.volatile for array in arrays))
 
     def plain(self, value: Value) -> Any:
-        """A value that must be a number or an array; an array without axes is a number."""
+        """Return a value that must be a number or an array; an array without axes is a number."""
         if isinstance(value, Array) and value.shape == ():
             return value.at()
         if isinstance(value, List) or (isinstance(value, Tuple) and value.items):
@@ -76,7 +76,7 @@ class Arrays(Reductions):
     # -- the library --------------------------------------------------------------------------------------------------
 
     def library(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """A call of one of the library's functions."""
+        """Return a call of one of the library's functions."""
         module, _, short = name.rpartition(".")
         if name in _TYPE_NAMES or name in _PYTHON_TYPES:
             return self._convert(name, *signatures.bind(name, arguments, keywords))
@@ -106,7 +106,7 @@ class Arrays(Reductions):
         return self.elementwise(lambda *given: scalars.ufunc(name, *given), *operands)
 
     def _convert(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """``float(x)``, ``np.float32(x)`` and their like."""
+        """Return ``float(x)``, ``np.float32(x)`` and their like."""
         kind = self.dtype(Named(name))
         kind = Scalar(kind.dtype, weak=name in _PYTHON_TYPES)
         given = (*arguments, *keywords.values())
@@ -121,12 +121,12 @@ class Arrays(Reductions):
         return numbers.convert(value, kind)
 
     def astype(self, value: Array, kind: Scalar) -> Array:
-        """The array with its elements converted."""
+        """Return the array with its elements converted."""
         return replace(value, type=kind, fresh=True, storage="",
                        element=lambda *indices: numbers.convert(value.at(*indices), kind).closed)
 
     def dtype(self, value: Value | None, default: str = "float64") -> Scalar:
-        """A dtype given as an argument."""
+        """Return a dtype given as an argument."""
         if value is None or isinstance(value, Nothing):
             return Scalar(default)
         if not isinstance(value, Named) or (value.name not in _TYPE_NAMES and value.name not in _PYTHON_TYPES):
@@ -171,7 +171,7 @@ class Arrays(Reductions):
         return self._extreme("max", values, key, default)
 
     def _extreme(self, name: str, values: tuple[Value, ...], key: Value | None, default: Value | None) -> Value:
-        """``min`` and ``max`` of several numbers, of a tuple, or of a row."""
+        """Return ``min`` and ``max`` of several numbers, of a tuple, or of a row."""
         if key is not None and not isinstance(key, Nothing):
             raise Refusal(f"key of {name}() is not supported behind *; give {name}() the row itself")
         if default is not None and len(values) != 1:
@@ -343,18 +343,18 @@ class Arrays(Reductions):
         return array
 
     def static(self, number: Number, reason: str) -> int:
-        """A whole number that is known before the kernel runs."""
+        """Return a whole number that is known before the kernel runs."""
         raise NotImplementedError
 
 
 def stretched(shape: tuple[int, ...], indices: tuple[str, ...]) -> tuple[str, ...]:
-    """The indices of an operand that is stretched to a larger shape."""
+    """Return the indices of an operand that is stretched to a larger shape."""
     last = indices[len(indices) - len(shape):]
     return tuple("0" if extent == 1 else index for extent, index in zip(shape, last, strict=True))
 
 
 def _leaves(value: Value) -> tuple[list[Value], tuple[int, ...]]:
-    """The items of nested lists, and the lists' shape."""
+    """Return the items of nested lists, and the lists' shape."""
     if not isinstance(value, List | Tuple):
         return [value], ()
     found = [_leaves(item) for item in value.items]

@@ -17,7 +17,7 @@ class Subscripts(Norms):
     """Products of arrays, each item of the result a sum over the letters that it has not."""
 
     def einsum(self, subscripts: str, operands: tuple[Value, ...]) -> Value:
-        """``np.einsum(subscripts, *operands)``; a product with a matrix is one, as by ``@``."""
+        """Return ``np.einsum(subscripts, *operands)``; a product with a matrix is one, as by ``@``."""
         given = [self.plain(operand) for operand in operands]
         inputs, output = _parsed(subscripts, len(given))
         extents = _extents(inputs, given)
@@ -34,7 +34,7 @@ class Subscripts(Norms):
         return self._summed(terms, len(output)) if summed else terms
 
     def _summed(self, terms: Array, kept: int) -> Value:
-        """The sum over all axes but the first ones, of the terms' type."""
+        """Return the sum over all axes but the first ones, of the terms' type."""
         rest = terms.shape[:kept]
         row = self._python_reshape(terms, *map(literal, rest), literal(-1)) if len(terms.shape) > kept + 1 else terms
         found = self.library("numpy.sum", (row,), {"axis": literal(kept)})
@@ -43,7 +43,7 @@ class Subscripts(Norms):
 
 
 def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
-    """The letters of each operand, and of the result: without ->, those that stand once, in order."""
+    """Return the letters of each operand, and of the result: without ->, those that stand once, in order."""
     found = _SUBSCRIPTS.fullmatch(subscripts.replace(" ", ""))
     if found is None:
         raise Refusal(f"{subscripts!r} is not supported; np.einsum takes letters, as in 'ij,j->i'")
@@ -58,7 +58,7 @@ def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
 
 
 def _extents(inputs: list[str], operands: list[Number | Array]) -> dict[str, int]:
-    """Each letter's extent."""
+    """Return each letter's extent."""
     found: dict[str, int] = {}
     for letters, operand in zip(inputs, operands, strict=True):
         shape = operand.shape if isinstance(operand, Array) else ()
@@ -71,7 +71,7 @@ def _extents(inputs: list[str], operands: list[Number | Array]) -> dict[str, int
 
 
 def _spread(operand: Number | Array, named: str, letters: list[str], shape: tuple[int, ...]) -> Array:
-    """An operand with an axis for each letter."""
+    """Return an operand with an axis for each letter."""
     if isinstance(operand, Number):
         return Array(operand.type.strong, shape, lambda *indices: cast(operand, operand.type.strong).closed)
     places = [letters.index(letter) for letter in named]

@@ -35,7 +35,7 @@ class Norms(Ordering):
         return self._of_matrix(wide, order)
 
     def _order(self, order: Value | None) -> Any:
-        """The order as it is written: None, a number, or a string."""
+        """Return the order as it is written: None, a number, or a string."""
         if order is None or isinstance(order, Nothing):
             return None if order is None or order.what == "None" else order.what
         number = self._number(order, "np.linalg.norm's ord")

@@ -28,7 +28,7 @@ class Reductions(Sums):
 
     def _reduce(self, name: str, a: Value, axis: Value | None = None, dtype: Value | None = None,
                 ddof: Value | None = None) -> Value:
-        """``np.sum`` and its like."""
+        """Return ``np.sum`` and its like."""
         value = self.plain(self.library("numpy.array", (a,), {}) if isinstance(a, Tuple | List) else a)
         array = value if isinstance(value, Array) else Array(value.type.strong, (1,), lambda index: value.closed)
         if not array.size and name not in ("sum", "prod", "any", "all"):
@@ -133,7 +133,7 @@ class Reductions(Sums):
 
     def _fold(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
               start: Number | None = None) -> Number:
-        """All elements, into one variable of a type; without a start from the first."""
+        """Return all elements, into one variable of a type; without a start from the first."""
         if name in ("sum", "dot") and len(array.shape) == 1 and start is not None and start.text in _NOTHING:
             noted = self.noted(lambda k: array.element(str(k)), array.size, kind)
             if noted is not None:
@@ -156,7 +156,7 @@ class Reductions(Sums):
 
     def _fold_along(self, array: Array, step: Callable[[Number, Number], Number], name: str, kind: Scalar,
                     start: Number | None) -> Number:
-        """All elements, by the lanes of a row: each its own, and then theirs with each other."""
+        """Return all elements, by the lanes of a row: each its own, and then theirs with each other."""
         if self.drifts(array, name, kind):
             total = self.in_blocks(array, step, name, kind, None)
         else:
@@ -171,7 +171,7 @@ class Reductions(Sums):
 
     @contextlib.contextmanager
     def _joining(self) -> Iterator[str]:
-        """The steps in which the lanes of a row join what they have, so that all have the same."""
+        """Yield the steps in which the lanes of a row join what they have, so that all have the same."""
         apart = self.name("apart")
         self.line("VISPARK_UNROLL")
         with self.block(f"for (int {apart} = {self.lanes // 2}; {apart} > 0; {apart} /= 2)"):
@@ -179,7 +179,7 @@ class Reductions(Sums):
         self.taken.discard(apart)
 
     def _other(self, number: Number, apart: str) -> Number:
-        """What another lane has."""
+        """Return what another lane has."""
         text = f"rows::exchange(rows::row_mask<{self.lanes}>(), {number.text}, {apart})"
         return self.keep(replace(number, text=text), "other")
 
@@ -194,7 +194,7 @@ class Reductions(Sums):
         return replace(total, variable=False)
 
     def _place_of_extreme(self, name: str, array: Array) -> Number:
-        """The first place of the extreme, or of a NaN."""
+        """Return the first place of the extreme, or of a NaN."""
         dealt = self.dealt(array.size)
         start = self.unflattened("lane", array.shape) if dealt else ("0",) * len(array.shape)
         best = self.variable(array.type, name, array.at(*start))
@@ -222,7 +222,7 @@ class Reductions(Sums):
     # -- Python's -----------------------------------------------------------------------------------------------------
 
     def python_fold(self, name: str, array: Array, start: Number | None = None) -> Number:
-        """``sum``, ``min``, ``max``, ``any`` and ``all`` of a row, one after the other."""
+        """Return ``sum``, ``min``, ``max``, ``any`` and ``all`` of a row, one after the other."""
         if name in ("any", "all"):
             return self._truths(name, array)
         if name in ("min", "max"):
@@ -242,7 +242,7 @@ class Reductions(Sums):
     # -- products -----------------------------------------------------------------------------------------------------
 
     def product(self, left: Value, right: Value) -> Value:
-        """``left @ right``."""
+        """Return ``left @ right``."""
         if not (isinstance(left, Array) and isinstance(right, Array)):
             raise Refusal("@ is of arrays; for numbers write *")
         return self._dot(left, right)
@@ -318,44 +318,44 @@ class Reductions(Sums):
     # -- what the rest of the writer provides -------------------------------------------------------------------------
 
     def noted(self, text: Callable[[int | str], str], terms: int, kind: Scalar) -> Number | None:
-        """What stands for a sum of terms where an expression is only asked about; None where it is written."""
+        """Return what stands for a sum of terms where an expression is only asked about; None where it is written."""
         return None
 
     def product_of(self, text: Callable[[int, int | str], str], width: int, terms: int, kind: Scalar) -> Array | None:
-        """The sums of terms as a product of the element's row with a matrix; None where they are none."""
+        """Return the sums of terms as a product of the element's row with a matrix; None where they are none."""
         return None
 
     def _median(self, array: Array) -> Number:
-        """The middle of all elements."""
+        """Return the middle of all elements."""
         raise NotImplementedError
 
     def library(self, name: str, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """A call of one of the library's functions."""
+        """Return a call of one of the library's functions."""
         raise NotImplementedError
 
     def elementwise(self, operation: Callable[..., Number], *operands: Value) -> Any:
-        """An operation on numbers, for numbers and arrays."""
+        """Return an operation on numbers, for numbers and arrays."""
         raise NotImplementedError
 
     def plain(self, value: Value) -> Any:
-        """A value that must be a number or an array."""
+        """Return a value that must be a number or an array."""
         raise NotImplementedError
 
     def astype(self, value: Array, kind: Scalar) -> Array:
-        """The array with its elements converted."""
+        """Return the array with its elements converted."""
         raise NotImplementedError
 
     def dtype(self, value: Value | None, default: str = "float64") -> Scalar:
-        """A dtype given as an argument."""
+        """Return a dtype given as an argument."""
         raise NotImplementedError
 
     def static(self, number: Number, reason: str) -> int:
-        """A whole number that is known before the kernel runs."""
+        """Return a whole number that is known before the kernel runs."""
         raise NotImplementedError
 
 
 def _beyond(name: str, one: Number, best: Number) -> str:
-    """Whether a number is less, or greater, than the best so far, or a NaN."""
+    """Return whether a number is less, or greater, than the best so far, or a NaN."""
     test = scalars.ufunc("less" if name == "min" else "greater", one, best).text
     if one.type.kind not in "fc":
         return test
@@ -363,14 +363,14 @@ def _beyond(name: str, one: Number, best: Number) -> str:
 
 
 def squared(number: Number) -> Number:
-    """The square of a number's size."""
+    """Return the square of a number's size."""
     if number.type.kind != "c":
         return scalars.ufunc("square", number)
     return scalars.binary("+", *(scalars.ufunc("square", numbers.part(number, name)) for name in ("re", "im")))
 
 
 def _sum_type(kind: Scalar) -> Scalar:
-    """What ``np.sum`` and ``np.prod`` give: at least 64 bits for integers."""
+    """Return what ``np.sum`` and ``np.prod`` give: at least 64 bits for integers."""
     if kind.kind in "bi":
         return Scalar("int64")
     return Scalar("uint64") if kind.kind == "u" else kind

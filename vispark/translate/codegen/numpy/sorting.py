@@ -35,7 +35,7 @@ class Ordering(Numerical):
         return replace(_swapped(found, place), fresh=True)
 
     def _own(self, array: Array, name: str) -> Array:
-        """The array's numbers in storage of its own, to be sorted."""
+        """Return the array's numbers in storage of its own, to be sorted."""
         if array.type.kind == "c":
             raise Refusal("sorting complex numbers is not supported; sort .real, .imag or abs()")
         if self.lanes > 1:
@@ -43,7 +43,7 @@ class Ordering(Numerical):
         return self.materialised(array, name)
 
     def _in_order(self, stored: Array) -> Array:
-        """The array, sorted along the last axis where it is stored."""
+        """Return the array, sorted along the last axis where it is stored."""
         if stored.shape[-1] > 1 and stored.size:
             with self.over(stored.shape[:-1], "row") as indices:
                 self.line(f"sort_row<{stored.shape[-1]}>(&{stored.element(*indices, '0')});")
@@ -70,7 +70,7 @@ class Ordering(Numerical):
         return List(found[::-1] if self.static(turned, "reverse must be known before the kernel runs") else found)
 
     def _median(self, array: Array) -> Number:
-        """The mean of the middle one or two; a NaN, which is sorted last, if there is one."""
+        """Return the mean of the middle one or two; a NaN, which is sorted last, if there is one."""
         row = self._in_order(self._own(self._flat(array), "sorted"))
         first, count = (row.size - 1) // 2, 2 - row.size % 2
         middle = self._mean(reindexed(row, (count,), lambda index: (f"({index}) + {first}",)))
@@ -101,7 +101,7 @@ class Ordering(Numerical):
         return self._in_order(self._own(self._flat(array), "sorted"))
 
     def _unless_nan(self, row: Array, found: Number) -> Number:
-        """A number of a sorted row, or its NaN, which is sorted last, if there is one."""
+        """Return a number of a sorted row, or its NaN, which is sorted last, if there is one."""
         if row.type.kind != "f":
             return found
         last = row.at(str(row.size - 1))
@@ -165,7 +165,7 @@ class Ordering(Numerical):
         return self.elementwise(one, value)
 
     def _read(self, array: Array, kind: Scalar) -> str:
-        """What gives an item by its place."""
+        """Return what gives an item by its place."""
         place = self.name("place")
         self.taken.discard(place)
         return f"[&](int {place}) {{ return {cast(array.at(place), kind).text}; }}"
@@ -191,7 +191,7 @@ class Ordering(Numerical):
 
 
 def _swapped(array: Array, axis: int) -> Array:
-    """The array with an axis and the last one in each other's places."""
+    """Return the array with an axis and the last one in each other's places."""
     axis %= len(array.shape)
     if axis == len(array.shape) - 1:
         return array

@@ -51,7 +51,7 @@ class Sums(Writer):
             self.unroll(turns)
 
     def drifts(self, array: Array, name: str, kind: Scalar) -> bool:
-        """Whether a fold is a sum of more floats than are added one after the other."""
+        """Return whether a fold is a sum of more floats than are added one after the other."""
         if name not in _SUMS or kind.kind not in "fc":
             return False
         if self.dealt(array.size):
@@ -59,7 +59,7 @@ class Sums(Writer):
         return array.size > (_IN_VECTORS if self._in_vectors(kind) else _IN_ORDER)
 
     def in_blocks(self, array: Array, step: Step, name: str, kind: Scalar, start: Number | None) -> Number:
-        """The variable of a sum that drifts; of the lanes of a row each has the sum of its own numbers."""
+        """Return the variable of a sum that drifts; of the lanes of a row each has the sum of its own numbers."""
         zero, parts = numbers.convert(literal(0), kind), self.name(f"{name}_parts")
         first = zero if start is None else cast(start, kind)
         self.line(f"sum_of_parts<{kind.c}> {parts} = {{{first.text}, {zero.text}}};")
@@ -93,7 +93,7 @@ class Sums(Writer):
 
     @contextlib.contextmanager
     def _sum_blocks(self, turns: str, length: str) -> Iterator[tuple[str, str]]:
-        """A loop over blocks of turns: the first of a block, and the one behind its last."""
+        """Yield a loop over blocks of turns: the first of a block, and the one behind its last."""
         begin, end = self.name("block"), self.name("end")
         with self.block(f"for (int {begin} = 0; {begin} < {turns}; {begin} += {length})"):
             self.line(f"const int {end} = {begin} + {length} < {turns} ? {begin} + {length} : {turns};")
@@ -102,7 +102,7 @@ class Sums(Writer):
 
     @contextlib.contextmanager
     def _sum_part(self, parts: str, kind: Scalar) -> Iterator[Number]:
-        """The sum of a block, which becomes one of the parts."""
+        """Yield the sum of a block, which becomes one of the parts."""
         part: Number = self.variable(kind, "part", numbers.convert(literal(0), kind))
         yield part
         self.line(f"{parts} = with_part({parts}, {part.text});")

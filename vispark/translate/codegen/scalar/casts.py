@@ -18,7 +18,7 @@ SHORT = 2
 
 
 def literal(value: Any) -> Number:
-    """A Python number that is known."""
+    """Return a Python number that is known."""
     found = weak_of(value)
     if found == INT:
         if not INT64[0] <= value <= INT64[1]:
@@ -28,7 +28,7 @@ def literal(value: Any) -> Number:
 
 
 def text_of(value: Any, found: Scalar) -> str:
-    """A value of a type as a C++ constant."""
+    """Return a value of a type as a C++ constant."""
     if found.kind == "b":
         return "true" if value else "false"
     if found.kind == "c":
@@ -64,7 +64,7 @@ def _float_text(value: float, found: Scalar) -> str:
 
 
 def cast(number: Number, to: Scalar) -> Number:
-    """A number as another type, converted as NumPy and C do.
+    """Return a number as another type, converted as NumPy and C do.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _cast(number: Number, to: Scalar) -> Number:
 
 
 def _fits(number: Number, to: Scalar) -> bool:
-    """Whether an integer is known to be one of a type's."""
+    """Return whether an integer is known to be one of a type's."""
     low, high = range_of(to)
     return number.bounds is not None and low <= number.bounds[0] <= number.bounds[1] <= high
 
@@ -121,12 +121,12 @@ def _cast_known(number: Number, to: Scalar) -> Number:
 
 
 def computed(number: Number) -> str:
-    """A number's text where C++ computes with it: half precision as float."""
+    """Return a number's text where C++ computes with it: half precision as float."""
     return f"(float){number.closed}" if number.type.dtype == "float16" else number.closed
 
 
 def truth(number: Number) -> Number:
-    """``bool(number)``."""
+    """Return ``bool(number)``."""
     if number.known:
         return literal(bool(number.value))
     if number.type.kind == "b":
@@ -137,6 +137,6 @@ def truth(number: Number) -> Number:
 
 
 def range_of(found: Scalar) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
+    """Return the least and the greatest value of an integer type."""
     limits = np.iinfo(found.numpy)
     return int(limits.min), int(limits.max)

@@ -26,7 +26,7 @@ def compare_python(symbol: str, a: Number, b: Number) -> Number:
 
 
 def compare_floats(symbol: str, given: Sequence[Number], texts: list[str], kind: Scalar) -> str:
-    """A comparison, of which a compiler for GPUs that knows one side makes what is not so of NaN or of -0.
+    """Return a comparison, of which a compiler for GPUs that knows one side makes what is not so of NaN or of -0.
 
     Where 0 would pass, float32 is compared with NaN in mind; of a zero that does not pass nothing may be known: less()
     and opaque() in the prelude say why.
@@ -44,7 +44,7 @@ def compare_floats(symbol: str, given: Sequence[Number], texts: list[str], kind:
 
 
 def are_integers(a: Number, b: Number) -> bool:
-    """Whether NumPy compares two numbers as integers."""
+    """Return whether NumPy compares two numbers as integers."""
     return a.type.kind in "iu" and b.type.kind in "iu" and not (a.type.weak and b.type.weak)
 
 
@@ -75,7 +75,8 @@ def _wide(number: Number) -> str:
 
 
 def compared_as_scalars(a: Number, b: Number) -> bool:
-    """Whether NumPy's scalars order two numbers, one of them complex, by themselves: where one's type holds the other.
+    """Return whether NumPy's scalars order two numbers, one of them complex, by themselves: where one's type holds the
+    other.
 
     Else its ufuncs do, to whom a NaN in either part is neither before nor behind anything.
     """

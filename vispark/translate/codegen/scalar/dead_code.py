@@ -12,7 +12,7 @@ _HINT = ("VISPARK_UNROLL", "VISPARK_SUM")
 
 
 def without(lines: list[str]) -> list[str]:
-    """The lines without variables that are not read, stores into them, and loops that are left empty.
+    """Return the lines without variables that are not read, stores into them, and loops that are left empty.
 
     >>> without(["const float a = x[0];", "const float b = x[1];", "out = a;"])
     ['const float a = x[0];', 'out = a;']

@@ -15,7 +15,7 @@ from vispark.translate.language import library
 
 
 def convert(number: Number, to: Scalar) -> Number:
-    """``np.float32(x)``, ``int(x)`` and their like: a conversion that the user asks for."""
+    """Return ``np.float32(x)``, ``int(x)`` and their like: a conversion that the user asks for."""
     if number.known and isinstance(number.value, float) and to.kind in "iu":
         if not python_math.isfinite(number.value):
             raise Refusal(f"{number.value} does not become an integer")
@@ -24,7 +24,7 @@ def convert(number: Number, to: Scalar) -> Number:
 
 
 def absolute(number: Number) -> Number:
-    """``abs(number)``."""
+    """Return ``abs(number)``."""
     return derived(_absolute(number), number)
 
 
@@ -47,7 +47,7 @@ def _absolute(number: Number) -> Number:
 
 
 def rounded(number: Number) -> Number:
-    """``round(number)``: to even, a Python int."""
+    """Return ``round(number)``: to even, a Python int."""
     if number.type == NUMPY_BOOL or number.type.kind == "c":
         raise Refusal(f"Python has no round() of {number.type}")
     if number.known:
@@ -86,14 +86,14 @@ def extreme(name: str, a: Number, b: Number) -> Number:
 
 
 def where(test: Number, yes: Number, no: Number) -> Number:
-    """``np.where`` of numbers: of NumPy's type, also for two Python numbers."""
+    """Return ``np.where`` of numbers: of NumPy's type, also for two Python numbers."""
     kind = resolve("add", yes.type, no.type)[1] if not yes.type.kind == no.type.kind == "b" else Scalar("bool")
     a, b = cast(yes, kind), cast(no, kind)
     return Number(kind, f"{truth(test).closed} ? {a.closed} : {b.closed}", atom=False)
 
 
 def part(number: Number, name: str) -> Number:
-    """The real or the imaginary part."""
+    """Return the real or the imaginary part."""
     if number.type.kind != "c":
         return number if name == "re" else cast(literal(0), number.type)
     kind = Scalar("float32" if number.type.dtype == "complex64" else "float64", weak=number.type.weak)
@@ -101,7 +101,7 @@ def part(number: Number, name: str) -> Number:
 
 
 def math(name: str, operands: tuple[Number, ...]) -> Number:
-    """A function of ``math``: computed in double precision, giving a Python number."""
+    """Return a function of ``math``: computed in double precision, giving a Python number."""
     found = _math(name, operands)
     if all(operand.known for operand in operands):
         with contextlib.suppress(ArithmeticError, ValueError):

@@ -503,7 +503,8 @@ _NAME = re.compile(r"^(?:template <[^\n]*?> |template <> )?"
 
 
 def _parts() -> tuple[tuple[str, str], ...]:
-    """Each function or struct with its name, in order; comments and specialisations go with what they belong to."""
+    """Return each function or struct with its name, in order; comments and specialisations go with what they belong to.
+    """
     found: list[tuple[str, str]] = []
     for paragraph in _definitions(_SOURCES.strip()):
         name = _NAME.search(paragraph)[1]
@@ -532,7 +533,7 @@ _COMMENT = re.compile(r"//[^\n]*")
 
 
 def prelude_for(text: str) -> str:
-    """The definitions that a kernel's text needs, in order."""
+    """Return the definitions that a kernel's text needs, in order."""
     wanted: list[str] = []
     while True:
         used = _COMMENT.sub("", "\n".join([text, *wanted]))
@@ -544,7 +545,7 @@ def prelude_for(text: str) -> str:
 
 
 def _is_used(part: str, text: str) -> bool:
-    """Whether a part that is a template's special case is that of a type in use."""
+    """Return whether a part that is a template's special case is that of a type in use."""
     special = _SPECIAL.search(part)
     if special is None:
         return True

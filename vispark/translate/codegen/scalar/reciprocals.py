@@ -15,7 +15,7 @@ _HALF, _LITERAL = 0.5, re.compile(r"-?\d[\d.]*(e[-+]?\d+)?f?")
 
 
 def by_reciprocal(a: Number, b: Number) -> bool:
-    """Whether ``a / b`` is one of many quotients by the same float, whose reciprocal is taken once.
+    """Return whether ``a / b`` is one of many quotients by the same float, whose reciprocal is taken once.
 
     By a power of two compilers multiply of themselves, and what all cells have in common they compute once.
     """

@@ -32,7 +32,7 @@ _PYTHON_UNARY: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "+": operat
 # -- operators --------------------------------------------------------------------------------------------------------
 
 def binary(symbol: str, a: Number, b: Number) -> Number:
-    """``a symbol b``, arithmetic or a comparison, by Python's and NumPy's rules."""
+    """Return ``a symbol b``, arithmetic or a comparison, by Python's and NumPy's rules."""
     found = derived(_binary(symbol, a, b), a, b)
     return replace(found, common=True) if a.common and b.common else found
 
@@ -128,7 +128,7 @@ def _bounds(symbol: str, a: tuple[int, int] | None, b: tuple[int, int] | None) -
 
 
 def unary(symbol: str, a: Number) -> Number:
-    """``-a``, ``+a``, ``~a`` or ``not a``."""
+    """Return ``-a``, ``+a``, ``~a`` or ``not a``."""
     return replace(derived(_unary(symbol, a), a), common=a.common)
 
 
@@ -161,14 +161,14 @@ class NeedsStatic(Exception):
 
     @staticmethod
     def of(number: Number, reason: str) -> Exception:
-        """What to raise where a number must be known."""
+        """Return what to raise where a number must be known."""
         if number.sources:
             return NeedsStatic(number.sources)
         return Refusal(reason + blamed(number))
 
 
 def blamed(number: Number) -> str:
-    """What an error adds where a NumPy integer was given for what must be known."""
+    """Return what an error adds where a NumPy integer was given for what must be known."""
     name = number.numpy_int
     return f"; {name} is a NumPy integer, and of numbers given or captured only Python's ints are compiled in: give " \
            f"the function int({name}) in its place" if name else ""
@@ -177,7 +177,7 @@ def blamed(number: Number) -> str:
 # -- ufuncs -----------------------------------------------------------------------------------------------------------
 
 def ufunc(name: str, *operands: Number) -> Number:
-    """A NumPy ufunc of scalars."""
+    """Return a NumPy ufunc of scalars."""
     if OPERATOR_OF.get(name) in COMPARISONS and are_integers(*operands):
         return compare_integers(OPERATOR_OF[name], *operands)
     casts, found = resolve(name, *(operand.type for operand in operands))
@@ -190,7 +190,7 @@ def ufunc(name: str, *operands: Number) -> Number:
 
 
 def _emit(name: str, numbers: tuple[Number, ...], found: Scalar) -> Number:
-    """A ufunc's text, for operands that have the types of its loop."""
+    """Return a ufunc's text, for operands that have the types of its loop."""
     kind = numbers[0].type
     half = kind.dtype == "float16"
     work = Scalar("float32") if half else kind
@@ -263,7 +263,7 @@ def _turned(symbol: str, a: str, b: str, kind: Scalar) -> str:
 
 
 def _wrapping(symbol: str, a: str, b: str, kind: Scalar) -> str:
-    """Integer arithmetic that wraps; signed overflow is undefined in C++, so it is done without signs."""
+    """Return integer arithmetic that wraps; signed overflow is undefined in C++, so it is done without signs."""
     if kind.dtype in ("uint32", "uint64"):
         return f"{a} {symbol} {b}"
     if kind.numpy.itemsize == SHORT:
@@ -275,7 +275,8 @@ def _wrapping(symbol: str, a: str, b: str, kind: Scalar) -> str:
 
 
 def _wrapping_short(symbol: str, a: str, b: str, kind: Scalar) -> str:
-    """Integer arithmetic of 16 bits: nothing is known of a sum; differences and products are of 32 bits, without signs,
+    """Return integer arithmetic of 16 bits: nothing is known of a sum; differences and products are of 32 bits, without
+    signs,
     as a GPU loads them so."""
     if symbol == "+":
         return f"opaque<{kind.c}>(({kind.c})({a} + {b}))"
@@ -302,7 +303,8 @@ def _call(function: str) -> Callable[[list[str], Scalar, tuple[Number, ...]], st
 
 
 def extreme(function: str, texts: list[str], kind: Scalar) -> str:
-    """The lesser or greater of two; those of 8 and 16 bits are compared in 32: opaque() in the prelude says why."""
+    """Return the lesser or greater of two; those of 8 and 16 bits are compared in 32: opaque() in the prelude says why.
+    """
     a, b = texts
     if kind.kind in "iu" and kind.numpy.itemsize <= SHORT:
         return f"({kind.c}){function}<int>(opaque<int>({bared(a)}), {bared(b)})"

@@ -79,7 +79,7 @@ class Writer:
 
     @contextlib.contextmanager
     def block(self, head: str, tail: str = "}") -> Iterator[None]:
-        """Lines in braces under a head."""
+        """Yield lines in braces under a head."""
         self.line(f"{head} {{" if head else "{")
         self.out.depth += 1
         yield
@@ -88,7 +88,7 @@ class Writer:
 
     @contextlib.contextmanager
     def apart(self, deeper: int = 0) -> Iterator[Lines]:
-        """Lines that are kept apart, to be put in later by :meth:`put`."""
+        """Yield lines that are kept apart, to be put in later by :meth:`put`."""
         kept = self.out
         self.out = Lines(depth=kept.depth + deeper)
         try:
@@ -101,7 +101,7 @@ class Writer:
         self.out.lines.extend(lines.lines)
 
     def name(self, wanted: str) -> str:
-        """A name like the one wanted that nothing else has."""
+        """Return a name like the one wanted that nothing else has."""
         base = re.sub(r"\W", "_", wanted).strip("_") or "value"
         base = f"v{base}" if base[0].isdigit() else base
         base = base if base.isascii() else "value"
@@ -113,7 +113,7 @@ class Writer:
         return found
 
     def lasting(self, wanted: str) -> str:
-        """A name that nothing else gets, whatever is written again."""
+        """Return a name that nothing else gets, whatever is written again."""
         found = self.name(wanted)
         self.reserved.add(found)
         return found
@@ -121,12 +121,12 @@ class Writer:
     # -- variables ----------------------------------------------------------------------------------------------------
 
     def fixed(self, number: Number, name: str = "value") -> Number:
-        """The number as an expression that may be repeated: a constant, or a name that is not assigned again."""
+        """Return the number as an expression that may be repeated: a constant, or a name that is not assigned again."""
         settled = number.known or (number.text.isidentifier() and not number.variable)
         return number if settled else self.keep(number, name)
 
     def keep(self, number: Number, name: str) -> Number:
-        """The number in a constant of its own."""
+        """Return the number in a constant of its own."""
         found = self.name(name)
         self.line(f"const {number.c} {found} = {number.text};")
         return replace(number, text=found, atom=True, variable=False)
@@ -167,7 +167,7 @@ class Writer:
                 self.assign(one, part)
 
     def snapshot(self, value: Value, name: str = "value") -> Value:
-        """The value as it is now, whatever is assigned afterwards."""
+        """Return the value as it is now, whatever is assigned afterwards."""
         if isinstance(value, Number):
             return self.fixed(value, name)
         if isinstance(value, Array) and value.volatile:
@@ -211,14 +211,14 @@ class Writer:
             self.line(f"rows::settle<{self.lanes}>();")
 
     def materialised(self, value: Array, name: str, volatile: bool = False) -> Array:
-        """The array's elements in storage of its own."""
+        """Return the array's elements in storage of its own."""
         array = self.storage(value.type, value.shape, name, volatile)
         self.copy(array, value)
         return array
 
     @contextlib.contextmanager
     def over(self, shape: tuple[int, ...], name: str = "j") -> Iterator[tuple[str, ...]]:
-        """Loops over all indices of a shape, one after the other."""
+        """Yield loops over all indices of a shape, one after the other."""
         with contextlib.ExitStack() as loops:
             indices = []
             for extent in shape:
@@ -235,12 +235,12 @@ class Writer:
     # -- what the lanes of a row share --------------------------------------------------------------------------------
 
     def dealt(self, size: int) -> bool:
-        """Whether the elements of an array are dealt to the lanes of a row."""
+        """Return whether the elements of an array are dealt to the lanes of a row."""
         return self.lanes > 1 and size >= self.lanes
 
     @contextlib.contextmanager
     def along(self, shape: tuple[int, ...], turns: int | tuple[str, str] = 0) -> Iterator[tuple[str, ...]]:
-        """Loops over all indices of a shape, in any order; of dealt ones each lane takes its own.
+        """Yield loops over all indices of a shape, in any order; of dealt ones each lane takes its own.
 
         ``turns`` is how many of each lane's elements are left out, or the first turn and the one behind the last.
         """
@@ -262,7 +262,7 @@ class Writer:
         self.taken -= {slot, place}
 
     def unflattened(self, place: str, shape: tuple[int, ...]) -> tuple[str, ...]:
-        """The indices of the element at a flat place."""
+        """Return the indices of the element at a flat place."""
         if len(shape) == 1:
             return (place,)
         indices, stride = list[str](), _size(shape)
@@ -288,7 +288,7 @@ def _size(shape: tuple[int, ...]) -> int:
 
 
 def same(a: Value, b: Value) -> bool:
-    """Whether two values are the same expression of the same type, for bringing ways together."""
+    """Return whether two values are the same expression of the same type, for bringing ways together."""
     if isinstance(a, Array) or isinstance(b, Array):
         return a is b
     if isinstance(a, Tuple) and isinstance(b, Tuple):

@@ -44,7 +44,7 @@ class Assignments(Expressions):
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Names that are given numbers stand for these expressions, without variables."""
+        """Yield names that are given numbers stand for these expressions, without variables."""
         before, self.named_in_place = self.named_in_place, True
         try:
             yield
@@ -63,7 +63,7 @@ class Assignments(Expressions):
         return True
 
     def _all_at_once(self, target: nodes.Expression, value: Tuple) -> Tuple:
-        """The items before any is assigned, as in ``a, b = b, a``."""
+        """Return the items before any is assigned, as in ``a, b = b, a``."""
         named = target.items if isinstance(target, nodes.TupleOf) and len(target.items) == len(value.items) else ()
         names = [one.name if isinstance(one, nodes.Local) else "value" for one in named] or ["value"] * len(value.items)
         return Tuple(tuple(self.snapshot(item, name) for item, name in zip(value.items, names, strict=True)))
@@ -83,7 +83,7 @@ class Assignments(Expressions):
                 self._store_elements(target, value)
 
     def _unpacked(self, value: Value, targets: tuple[nodes.Expression, ...]) -> tuple[Value, ...]:
-        """The items that several names get; the one with a * gets a list of the rest."""
+        """Return the items that several names get; the one with a * gets a list of the rest."""
         starred = [place for place, target in enumerate(targets) if isinstance(target, nodes.Spread)]
         wanted = len(targets)
         if isinstance(value, Array) and value.shape:
@@ -102,7 +102,7 @@ class Assignments(Expressions):
         return items
 
     def element_of(self, array: Array, index: str) -> Value:
-        """``array[index]``: a number, or a row."""
+        """Return ``array[index]``: a number, or a row."""
         if len(array.shape) == 1:
             return array.at(index)
         return reindexed(array, array.shape[1:], lambda *rest: (index, *rest))
@@ -146,7 +146,8 @@ class Assignments(Expressions):
         return value
 
     def _bound_array(self, name: str, value: Array) -> Array:
-        """An array under a name: the recipe itself, or storage where it is written to or costly and used again."""
+        """Return an array under a name: the recipe itself, or storage where it is written to or costly and used again.
+        """
         if name in self.frame.mutated:
             if not value.fresh:
                 raise Refusal(f"{name} is written to and would be a view of another array, which would change too; "
@@ -189,7 +190,7 @@ class Assignments(Expressions):
             self.line(f"{place.element(*indices)} = {cast(one, array.type).text};")
 
     def _mask(self, array: Array, indices: tuple[nodes.Expression, ...]) -> Array | None:
-        """The bools that an array of its shape is indexed by, as they are now; None for other indices."""
+        """Return the bools that an array of its shape is indexed by, as they are now; None for other indices."""
         if len(indices) != 1 or isinstance(indices[0], nodes.Slice):
             return None
         with self.apart():
@@ -205,14 +206,14 @@ class Assignments(Expressions):
             self.line(f"if ({mask.element(*indices)}) {one.text} = {cast(value(one), array.type).text};")
 
     def _held(self, node: nodes.Expression) -> tuple[Array, ...]:
-        """The array of the function's own that an expression is an item or a slice of."""
+        """Return the array of the function's own that an expression is an item or a slice of."""
         while isinstance(node, nodes.Index):
             node = node.value
         found = self.frame.variables.get(node.name) if isinstance(node, nodes.Local) else None
         return (found,) if isinstance(found, Array) else ()
 
     def _view_of_storage(self, node: nodes.Expression) -> bool:
-        """Whether an expression is an item or a slice of an array of the function's own."""
+        """Return whether an expression is an item or a slice of an array of the function's own."""
         return any(held.storage for held in self._held(node))
 
     def _do_Augment(self, statement: nodes.Augment, after: Names) -> bool:
@@ -257,7 +258,8 @@ class Assignments(Expressions):
 
 
 def _fitted(array: Array, shape: tuple[int, ...]) -> Array:
-    """What is assigned to a part of an array, without axes of one item before those of the part, as NumPy takes it.
+    """Return what is assigned to a part of an array, without axes of one item before those of the part, as NumPy takes
+    it.
 
     Raises
     ------

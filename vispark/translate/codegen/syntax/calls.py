@@ -49,7 +49,7 @@ class Calls(Comprehensions):
     depth = 0
 
     def inlined(self, function: LocalFunction, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """A call: the function's body in a frame of its own."""
+        """Return a call: the function's body in a frame of its own."""
         definition = function.definition
         if self.depth >= _DEEPEST:
             raise Refusal(f"{definition.name} calls itself, or calls are nested more than {_DEEPEST} deep: recursion is"
@@ -57,7 +57,7 @@ class Calls(Comprehensions):
         return self.called(definition, self._bound(function, arguments, keywords), function.frame)
 
     def called(self, definition: nodes.Definition, variables: dict[str, Value], outer: CallFrame | None) -> Value:
-        """The value of a call whose parameters have their values."""
+        """Return the value of a call whose parameters have their values."""
         body = definition.body
         if liveness.returns(body) <= 1 and liveness.returns_last(body) and liveness.leaves(body):
             found: list[Value] = []
@@ -69,7 +69,7 @@ class Calls(Comprehensions):
         return settled(target)
 
     def result_type(self, definition: nodes.Definition, variables: dict[str, Value], outer: CallFrame | None) -> Type:
-        """The type that all ``return`` statements of a call have together."""
+        """Return the type that all ``return`` statements of a call have together."""
         taken, scratch = set(self.taken), self.scratch
         with self.apart():
             returns = self.run(definition, variables, outer, Returns(lambda value: None))
@@ -128,7 +128,7 @@ class Calls(Comprehensions):
 
     def _bound(self, function: LocalFunction, arguments: tuple[Value, ...],
                keywords: dict[str, Value]) -> dict[str, Value]:
-        """The parameters' values in a call."""
+        """Return the parameters' values in a call."""
         definition = function.definition
         taken = [parameter.name for parameter in definition.parameters if not parameter.keyword_only]
         many = [parameter.name for parameter in definition.parameters if parameter.many]
@@ -148,7 +148,7 @@ class Calls(Comprehensions):
         return {name: self._argument(name, value) for name, value in found.items()}
 
     def _argument(self, name: str, value: Value) -> Value:
-        """An argument is computed once, however often the function reads it."""
+        """Compute an argument once, however often the function reads it."""
         if isinstance(value, Number) and not value.known:
             return self.fixed(value, name)
         if isinstance(value, Tuple):

@@ -44,7 +44,7 @@ class Comprehensions(Branches):
 
     def over_each(self, name: str, node: _Each, start: nodes.Expression | None = None,
                   key: nodes.Expression | None = None, default: nodes.Expression | None = None) -> Value:
-        """``sum(... for ... in ...)`` and its like."""
+        """Return ``sum(... for ... in ...)`` and its like."""
         steps = self._steps_of_each(node)
         first: Any = literal(0) if start is None else self.kept(self.plain(self.expression(start)))
         if self.count_of(steps) == 0 and name in ("sum", "any", "all"):
@@ -73,7 +73,7 @@ class Comprehensions(Branches):
         return self.settled(self.steps_of(self.expression(node.iterable)))
 
     def _kinds_of_each(self, node: _Each, steps: ForRange) -> list[Any]:
-        """The types of the values that turns give."""
+        """Return the types of the values that turns give."""
         kinds: list[Type] = []
         with self.apart():
             self._turns_of_each(node, steps, lambda value: kinds.append(type_of(value)))
@@ -96,7 +96,7 @@ class Comprehensions(Branches):
         return replace(total, variable=False)
 
     def _text_at(self, node: _Each, steps: ForRange, here: CallFrame, count: int, number: int | str) -> str:
-        """The text of one value of a generator, by its number or a variable for it, in a frame as it was."""
+        """Return the text of one value of a generator, by its number or a variable for it, in a frame as it was."""
         kept, self.frame = self.frame, replace(here, variables=dict(here.variables))
         try:
             with self.apart() as lines, self.in_place():
@@ -116,7 +116,7 @@ class Comprehensions(Branches):
                   else f"{total.text} = {found};")
 
     def _sum_of_rows(self, node: _Each, steps: ForRange, kinds: list[Any], start: Number | Array) -> Value:
-        """The first is added to Python's 0 too, which changes bools alone."""
+        """Return the first is added to Python's 0 too, which changes bools alone."""
         whole: Any = functools.reduce(join_types, kinds)
         element = whole.element if isinstance(whole, ArrayType) else whole
         kind = scalars.binary("+", Number(start.type, "x"), Number(element, "x")).type
@@ -143,7 +143,7 @@ class Comprehensions(Branches):
         return replace(best, variable=False)
 
     def _extreme_by_key(self, name: str, node: _Each, steps: ForRange, kind: Any, key: Value) -> Value:
-        """The first whose key no other's is beyond."""
+        """Return the first whose key no other's is beyond."""
         sizes: list[Type] = []
         with self.apart():
             self._turns_of_each(node, steps, lambda value: sizes.append(type_of(self.call(key, (value,), {}))))
@@ -166,7 +166,7 @@ class Comprehensions(Branches):
         return replace(best, variable=False)
 
     def _truth_of_each(self, name: str, node: _Each, steps: ForRange) -> Value:
-        """What comes after the value that decides is not computed."""
+        """Return what comes after the value that decides is not computed."""
         found = self.variable(BOOL, f"{name}_true", literal(name == "all"))
         undecided = scalars.unary("not", found) if name == "any" else found
 
@@ -177,7 +177,9 @@ class Comprehensions(Branches):
         return replace(found, variable=False)
 
     def product_over(self, steps: ForRange, target: nodes.Expression, value: nodes.Expression) -> Array | None:
-        """The items of a comprehension as a product of the element's row with a matrix; None where they are none."""
+        """Return the items of a comprehension as a product of the element's row with a matrix; None where they are
+        none.
+        """
         return None
 
     # -- turns --------------------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ class Comprehensions(Branches):
     # -- lists --------------------------------------------------------------------------------------------------------
 
     def _Listed(self, node: nodes.Listed) -> Value:
-        """A list comprehension, written out."""
+        """Return a list comprehension, written out."""
         steps = self._steps_of_each(node)
         if node.conditions:
             raise Refusal(_LENGTH)
@@ -233,7 +235,7 @@ class Comprehensions(Branches):
         return List(tuple(items))
 
     def array_of(self, node: nodes.Listed) -> Value:
-        """A list comprehension that becomes an array: a long one by a loop."""
+        """Return a list comprehension that becomes an array: a long one by a loop."""
         steps = self._steps_of_each(node)
         count = self.count_of(steps)
         product = None if node.conditions else self.product_over(steps, node.target, node.value)

@@ -93,7 +93,7 @@ class Branches(Assignments):
                          lambda: self.statements(statement.orelse, after), after)
 
     def ways(self, test: Number, yes: Callable[[], bool], no: Callable[[], bool], live: Names) -> bool:
-        """``if (test)`` with both ways, and after it what they have in common; whether any way goes on."""
+        """Return ``if (test)`` with both ways, and after it what they have in common; whether any way goes on."""
         before = self.frame.variables
         tests, ways = self.tests, []
         self.tests = (*tests, test)
@@ -124,7 +124,8 @@ class Branches(Assignments):
 
     def _meet(self, test: Number, ways: list[tuple[Lines, Variables]], before: Variables,
               live: Names) -> Variables:
-        """The variables after ways that meet. What differs is stored by each in a variable declared before them."""
+        """Return the variables after ways that meet. What differs is stored by each in a variable declared before them.
+        """
         found: Variables = {}
         for name in ways[0][1]:
             values = [variables[name] for _, variables in ways if name in variables]
@@ -198,7 +199,7 @@ class Branches(Assignments):
         return False
 
     def _written_out(self, statement: nodes.For, items: list[Value], after: Names) -> bool:
-        """A loop over a tuple, turn after turn."""
+        """Return a loop over a tuple, turn after turn."""
         head = liveness.at_head(statement, after)
         for item in items:
             self.store(statement.target, item)
@@ -208,7 +209,7 @@ class Branches(Assignments):
 
     def _loop(self, statement: nodes.For | nodes.While, after: Names, write: Callable[[OpenLoop], None],
               certain: bool) -> bool:
-        """A loop with its ``else``. ``certain``: there is at least one turn."""
+        """Return a loop with its ``else``. ``certain``: there is at least one turn."""
         head = liveness.at_head(statement, after)
         ends = liveness.live(statement.orelse, after)
         wanted = liveness.assigned((statement,)) & (head | after | ends)
@@ -311,7 +312,7 @@ class Branches(Assignments):
     # -- what loops go over -------------------------------------------------------------------------------------------
 
     def settled(self, steps: ForRange) -> ForRange:
-        """The steps with their bounds evaluated once, as Python does."""
+        """Return the steps with their bounds evaluated once, as Python does."""
         if steps.kind == "range":
             return ForRange("range", tuple(map(self.fixed, map(self._python_int, steps.items))))
         if steps.kind == "tuple":
@@ -321,7 +322,9 @@ class Branches(Assignments):
         return ForRange(steps.kind, tuple(map(self.settled, steps.items)))
 
     def items_of(self, steps: ForRange, always: bool = False) -> list[Value] | None:
-        """The items of each turn where there is a tuple among the steps (or ``always``), so that it is written out."""
+        """Return the items of each turn where there is a tuple among the steps (or ``always``), so that it is written
+        out.
+        """
         if not always and not _has_tuple(steps):
             return None
         count = self.known_count(steps, "beside a tuple stands what has a length known before the kernel runs")
@@ -336,7 +339,7 @@ class Branches(Assignments):
         return Tuple((literal(number), *items)) if steps.kind == "enumerate" else Tuple(items)
 
     def as_arrays(self, steps: ForRange) -> ForRange:
-        """The steps with tuples of numbers as arrays, for a loop that is not written out."""
+        """Return the steps with tuples of numbers as arrays, for a loop that is not written out."""
         if steps.kind == "tuple":
             if not all(isinstance(item, Number) for item in steps.items):
                 raise Refusal("a for over a tuple of other than numbers has no break or continue here; write for i in "
@@ -356,7 +359,7 @@ class Branches(Assignments):
         return number if number.type == INT else cast(number, INT)
 
     def count_of(self, steps: ForRange) -> int | None:
-        """How many turns there are, where it is known."""
+        """Return how many turns there are, where it is known."""
         if steps.kind == "array":
             return steps.items[0].shape[0]
         if steps.kind == "tuple":
@@ -368,7 +371,9 @@ class Branches(Assignments):
         return None if None in counts else min(counts)
 
     def known_count(self, steps: ForRange, reason: str) -> int:
-        """How many turns there are, which must be known; ints that were captured or given become part of the kernel."""
+        """Return how many turns there are, which must be known; ints that were captured or given become part of the
+        kernel.
+        """
         count = self.count_of(steps)
         if count is not None:
             return count
@@ -378,7 +383,7 @@ class Branches(Assignments):
 
     @contextmanager
     def turns(self, steps: ForRange) -> Iterator[Value]:
-        """The head and the braces of a ``for``, and the item of a turn."""
+        """Yield the head and the braces of a ``for``, and the item of a turn."""
         if self.lanes > 1 and (self.count_of(steps) or _MANY) >= _MANY:
             raise Serial
         if steps.kind == "range":
@@ -399,7 +404,7 @@ class Branches(Assignments):
 
     @contextmanager
     def counted(self, count: int) -> Iterator[Number]:
-        """A loop of so many turns."""
+        """Yield a loop of so many turns."""
         with self._range(literal(0), literal(count), 1) as index:
             yield index
 
@@ -428,7 +433,7 @@ class Branches(Assignments):
             yield index
 
     def _length(self, steps: ForRange) -> Number:
-        """The number of turns over arrays, several at once or counted."""
+        """Return the number of turns over arrays, several at once or counted."""
         if steps.kind == "array":
             return literal(steps.items[0].shape[0])
         if steps.kind == "range":
@@ -439,7 +444,7 @@ class Branches(Assignments):
         return min(lengths, key=lambda number: number.value)
 
     def item_of(self, steps: ForRange, index: Number) -> Value:
-        """The item of a turn of a loop over arrays or several things."""
+        """Return the item of a turn of a loop over arrays or several things."""
         if steps.kind == "array":
             return self.element_of(steps.items[0], index.text)
         if steps.kind == "range":

@@ -26,15 +26,15 @@ class Windows(Iterables):
     """Finds how long a slice is whose ends differ by a constant."""
 
     def expression(self, node: nodes.Expression) -> Any:
-        """The value of an expression."""
+        """Return the value of an expression."""
         raise NotImplementedError
 
     def number(self, node: nodes.Expression, what: str = "a number") -> Number:
-        """The value of an expression that must be a number."""
+        """Return the value of an expression that must be a number."""
         raise NotImplementedError
 
     def window(self, node: nodes.Slice, extent: int) -> tuple[str, int] | None:
-        """Where such a slice starts, in C++, and its length; None of other slices.
+        """Return where such a slice starts, in C++, and its length; None of other slices.
 
         It must lie inside the array for all values that the number can have: else Python's is shorter at an end.
         """
@@ -58,7 +58,7 @@ class Windows(Iterables):
         return plus(self.fixed(number, "i").text, first), last - first
 
     def _terms(self, node: nodes.Expression) -> Terms:
-        """An expression as a sum, in which ints that were captured or given become part of the kernel."""
+        """Return an expression as a sum, in which ints that were captured or given become part of the kernel."""
         if _is_plain(node):
             number = self.expression(node)
             if isinstance(number, Number) and number.type.kind in "iu" and (number.known or number.sources):
@@ -77,7 +77,7 @@ class Windows(Iterables):
 
 
 def _is_plain(node: nodes.Expression) -> bool:
-    """Whether an expression is arithmetic of names, numbers and lengths."""
+    """Return whether an expression is arithmetic of names, numbers and lengths."""
     if isinstance(node, nodes.Binary):
         return _is_plain(node.left) and _is_plain(node.right)
     if isinstance(node, nodes.Call):

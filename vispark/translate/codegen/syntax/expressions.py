@@ -60,7 +60,7 @@ class Expressions(Windows):
     captures: tuple[Value, ...]
 
     def expression(self, node: form.Expression) -> Any:
-        """The value of an expression; what is wrong with it is told at its place."""
+        """Return the value of an expression; what is wrong with it is told at its place."""
         with self.told_at(node):
             return getattr(self, f"_{type(node).__name__}")(node)
 
@@ -74,7 +74,7 @@ class Expressions(Windows):
             raise complain(str(error), node.at, definition.text, definition.name) from error
 
     def number(self, node: form.Expression, what: str = "a number") -> Number:
-        """The value of an expression that must be a number."""
+        """Return the value of an expression that must be a number."""
         value = self.expression(node)
         with self.told_at(node):
             return self.as_number(value, what)
@@ -110,7 +110,7 @@ class Expressions(Windows):
         return LocalFunction(node.definition, defaults, self.frame if node.definition.free else None)
 
     def kept(self, value: Value) -> Value:
-        """A value as it is now."""
+        """Return a value as it is now."""
         return self.snapshot(value)
 
     # -- operators ----------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Expressions(Windows):
         return self.operate(node.operator, self.expression(node.left), self.expression(node.right))
 
     def operate(self, symbol: str, left: Value, right: Value) -> Value:
-        """``left symbol right``."""
+        """Return ``left symbol right``."""
         if symbol == "@":
             return self.product(left, right)
         if symbol == "**" and isinstance(left, Array) and left.type.kind == "b":
@@ -149,7 +149,7 @@ class Expressions(Windows):
         return found
 
     def compare(self, symbol: str, left: Value, right: Value) -> Value:
-        """One comparison; ``is`` is for None alone."""
+        """Return one comparison; ``is`` is for None alone."""
         if isinstance(left, Nothing) or isinstance(right, Nothing):
             if symbol in ("is", "=="):
                 return literal(left == right)
@@ -167,7 +167,7 @@ class Expressions(Windows):
         return self.elementwise(lambda a, b: scalars.binary(symbol, a, b), left, right)
 
     def _within(self, value: Value, container: Value) -> Number:
-        """``value in container``."""
+        """Return ``value in container``."""
         if isinstance(container, Array):
             equal = self.compare("==", value, container)
             return dataclasses.replace(self.truth(self.library("numpy.any", (equal,), {})), type=BOOL)
@@ -195,14 +195,14 @@ class Expressions(Windows):
         return scalars.unary("not", equal) if symbol == "!=" else equal
 
     def both(self, a: Value, b: Value) -> Number:
-        """``a and b`` of truth values."""
+        """Return ``a and b`` of truth values."""
         a, b = self.truth(a), self.truth(b)
         if a.known:
             return b if a.value else a
         return a if b.known and b.value else derived(Number(b.type, f"{a.closed} && {b.closed}", atom=False), a, b)
 
     def truth(self, value: Value) -> Number:
-        """``bool(value)``."""
+        """Return ``bool(value)``."""
         if isinstance(value, Nothing):
             return literal(False)
         if isinstance(value, Tuple | List):
@@ -214,7 +214,8 @@ class Expressions(Windows):
         return truth(self.as_number(value))
 
     def condition(self, node: form.Expression) -> Number:
-        """``bool(expression)``: of ``and`` and ``or``, whose operands may be of any types then, only the truth."""
+        """Return ``bool(expression)``: of ``and`` and ``or``, whose operands may be of any types then, only the truth.
+        """
         if not isinstance(node, form.Logical):
             return self.truth(self.expression(node))
         with self.told_at(node):
@@ -224,7 +225,7 @@ class Expressions(Windows):
         return found
 
     def _condition_of(self, symbol: str, left: Number, right: form.Expression) -> Number:
-        """The right operand is computed only if it is needed."""
+        """Compute the right operand only if it is needed."""
         if left.known:
             return self.condition(right) if left.value == (symbol == "and") else left
         with self.apart(1) as lines:
@@ -243,7 +244,7 @@ class Expressions(Windows):
         return found
 
     def _logical(self, symbol: str, left: Any, right: form.Expression) -> Value:
-        """``and`` and ``or`` give one of their operands; the right one is computed only if it is needed."""
+        """Return ``and`` and ``or`` give one of their operands; the right one is computed only if it is needed."""
         test = self.truth(left)
         if test.known:
             return self.expression(right) if test.value == (symbol == "and") else left
@@ -278,7 +279,7 @@ class Expressions(Windows):
         return self._chosen(test, yes_lines, yes, no_lines, no)
 
     def _chosen(self, test: Number, yes_lines, yes: Value, no_lines, no: Value) -> Value:
-        """One of two values whose lines were kept apart; without ``no_lines`` the second is there already."""
+        """Return one of two values whose lines were kept apart; without ``no_lines`` the second is there already."""
         kind = self.joined(test, yes, no)
         result = self.variable(kind, "chosen", None)
         if no_lines is None:
@@ -317,7 +318,7 @@ class Expressions(Windows):
         raise Refusal(f"{describe(value)} has no .{node.name} here")
 
     def property(self, value: Number | Array, name: str) -> Value:
-        """``value.name`` of a number or an array."""
+        """Return ``value.name`` of a number or an array."""
         shape = value.shape if isinstance(value, Array) else ()
         if name == "shape":
             return Tuple(tuple(map(literal, shape)))
@@ -345,7 +346,7 @@ class Expressions(Windows):
         return self.indexed(value, node, index)
 
     def gathered(self, array: Array, index: List | Array, node: form.Index) -> Value:
-        """``array[[1, 4]]``: the items at these places along the first axis."""
+        """Return ``array[[1, 4]]``: the items at these places along the first axis."""
         extent = array.shape[0]
         if isinstance(index, List):
             places = [self.index(self.plain(one), extent, node) for one in index.items]
@@ -371,7 +372,9 @@ class Expressions(Windows):
         return value.items[position]
 
     def indexed(self, array: Array, subscript: form.Index, only: Value | None = None) -> Value:
-        """``array[...]`` by numbers, slices, None and ``...``; ``only`` is the one index's value, if it is known."""
+        """Return ``array[...]`` by numbers, slices, None and ``...``; ``only`` is the one index's value, if it is
+        known.
+        """
         axis, shape = 0, list[int]()
         maps: list[Any] = []
         for node in self._expanded(array, subscript.indices):
@@ -399,7 +402,7 @@ class Expressions(Windows):
         return reindexed(array, tuple(shape), where)
 
     def _expanded(self, array: Array, nodes: tuple[form.Expression, ...]) -> list[form.Expression]:
-        """The indices with ``...`` and what was left out written as slices."""
+        """Return the indices with ``...`` and what was left out written as slices."""
         whole = form.Slice(None, None, None)
         given = sum(not (isinstance(node, form.Literal) and node.value in (None, Ellipsis)) for node in nodes)
         missing = len(array.shape) - given
@@ -425,11 +428,11 @@ class Expressions(Windows):
             return self.as_number(value, "an index")
 
     def _subscript(self, node: form.Index) -> str:
-        """What a kernel calls a subscript that ends it."""
+        """Return what a kernel calls a subscript that ends it."""
         return f"{index_faults.subscript(self.frame.definition, node):#x}"
 
     def index(self, number: Number, extent: int, node: form.Index) -> str:
-        """A C++ index expression; outside the array is an error where it is known, a fault where it is not."""
+        """Return a C++ index expression; outside the array is an error where it is known, a fault where it is not."""
         if not isinstance(number, Number):
             raise Refusal(f"an index is {describe(number)}; it must be an integer")
         if number.type.kind not in "iu":
@@ -489,7 +492,7 @@ class Expressions(Windows):
             raise complain(error.message.partition("\n")[0], node.at, here.text, here.name) from error
 
     def _given(self, argument: form.Expression) -> tuple[Value, ...]:
-        """The arguments that one written one stands for: several after ``*``."""
+        """Return the arguments that one written one stands for: several after ``*``."""
         if not isinstance(argument, form.Spread):
             return (self.expression(argument),)
         value = self.expression(argument.value)
@@ -504,7 +507,7 @@ class Expressions(Windows):
         raise Refusal("* stands before an argument of a function of yours, of min or of max only")
 
     def call(self, function: Value, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """A call with values."""
+        """Return a call with values."""
         if isinstance(function, LocalFunction):
             return self.inlined(function, arguments, keywords)
         if isinstance(function, Method):
@@ -544,7 +547,7 @@ class Expressions(Windows):
         return None
 
     def _folded(self, name: str, node: form.Call) -> Value | None:
-        """``sum``, ``min`` and their like of a generator, a list comprehension or a range, or by a key."""
+        """Return ``sum``, ``min`` and their like of a generator, a list comprehension or a range, or by a key."""
         if any(isinstance(one, form.Spread) for one in node.arguments):
             return None
         given, keywords = signatures.bind(name, node.arguments, dict(node.keywords))
@@ -566,32 +569,32 @@ class Expressions(Windows):
         raise Refusal("a generator stands inside sum(), min(), max(), any() or all() only")
 
     def method(self, function: Method, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """``value.name(...)``."""
+        """Return ``value.name(...)``."""
         value: Any = function.value
         if function.name in ("conj", "conjugate") and value.type.kind != "c" and not arguments:
             return value
         return self.library(METHODS[function.name], (function.value, *arguments), keywords)
 
     def inlined(self, function: LocalFunction, arguments: tuple[Value, ...], keywords: dict[str, Value]) -> Value:
-        """A call of another function of the user's."""
+        """Return a call of another function of the user's."""
         raise NotImplementedError
 
     def over_each(self, name: str, node: form.Each | form.Listed, start: form.Expression | None = None,
                   key: form.Expression | None = None, default: form.Expression | None = None) -> Value:
-        """``sum(... for ...)`` and its like."""
+        """Return ``sum(... for ...)`` and its like."""
         raise NotImplementedError
 
     def array_of(self, node: form.Listed) -> Value:
-        """``np.array([... for ...])``."""
+        """Return ``np.array([... for ...])``."""
         raise NotImplementedError
 
     def element_of(self, array: Array, index: str) -> Value:
-        """``array[index]``: a number, or a row."""
+        """Return ``array[index]``: a number, or a row."""
         raise NotImplementedError
 
 
 def settled(value: Any, fresh: bool = False) -> Any:
-    """What ways that met have left, which is not assigned to again; ``fresh`` if it is a new array in Python."""
+    """Return what ways that met have left, which is not assigned to again; ``fresh`` if it is a new array in Python."""
     if isinstance(value, Array):
         return dataclasses.replace(value, volatile=False, storage="", fresh=fresh)
     if isinstance(value, Tuple):

@@ -31,7 +31,7 @@ class Iterables(Subscripts):
     """``range``, ``enumerate``, ``zip`` and ``reversed``."""
 
     def steps(self, name: str, values: list[Value], keywords: dict[str, Value]) -> ForRange:
-        """A call of one of them."""
+        """Return a call of one of them."""
         unknown = set(keywords) - {"enumerate": {"start"}, "zip": {"strict"}}.get(name, set())
         if unknown:
             raise Refusal(f"{name} takes no keyword {unknown.pop()} here")
@@ -87,7 +87,7 @@ class Iterables(Subscripts):
         raise Refusal(f"reversed() is of a tuple, a row or range(), and this is {describe(value)}")
 
     def steps_of(self, value: Value) -> ForRange:
-        """What ``for`` goes over."""
+        """Return what ``for`` goes over."""
         if isinstance(value, ForRange):
             return value
         if isinstance(value, Tuple | List):
@@ -98,13 +98,13 @@ class Iterables(Subscripts):
                       f"{describe(value)}")
 
     def count_of(self, steps: ForRange) -> int | None:
-        """How many turns there are, where it is known."""
+        """Return how many turns there are, where it is known."""
         raise NotImplementedError
 
     # -- what must be of a kind ----------------------------------------------------------------------------------------
 
     def as_number(self, value: Value, what: str = "a number") -> Number:
-        """A value that must be a number."""
+        """Return a value that must be a number."""
         if isinstance(value, Array) and value.shape == ():
             return value.at()
         if not isinstance(value, Number):
@@ -112,7 +112,7 @@ class Iterables(Subscripts):
         return value
 
     def static(self, number: Number, reason: str) -> int:
-        """A known whole number; one that was captured or given becomes part of the kernel."""
+        """Return a known whole number; one that was captured or given becomes part of the kernel."""
         if not isinstance(number, Number):
             raise Refusal(f"{reason}, and this is {describe(number)}")
         if number.known and isinstance(number.value, int):
@@ -120,7 +120,8 @@ class Iterables(Subscripts):
         raise NeedsStatic.of(number, reason)
 
     def joined(self, test: Number, *values: Value) -> Type:
-        """The type of what has one of several values, by a test; ints that choose values of no one type become part of
+        """Return the type of what has one of several values, by a test; ints that choose values of no one type become
+        part of
         the kernel."""
         try:
             return functools.reduce(join_types, map(type_of, values))
