@@ -70,7 +70,8 @@ def verify(plan: Plan) -> None:
 
     Examples
     --------
-    >>> verify(Plan((Put(),), (), (), (Input(0, 1, 0, 0, b"", (2,)),), ()))
+    >>> from gpu_worker.protocol.plans import PutStep
+    >>> verify(Plan((PutStep(),), (), (), (Input(0, 1, 0, 0, b"", (2,)),), ()))
     Traceback (most recent call last):
     gpu_worker.protocol.errors.PlanError: partition 0 has a block of variant 2, and the plan has 0 variants
     """

@@ -210,7 +210,7 @@ def _rewritten(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutpu
     """Yield the protocol's steps; without content only what becomes one step."""
     if lowering is not None:
         numbers = lowering.numbers()
-        yield from (f"{type(step).__name__}{_details(step, numbers)}" for step in lowering.steps)
+        yield from (f"{type(step).__name__.removesuffix('Step')}{_details(step, numbers)}" for step in lowering.steps)
         return
     nodes = stages.after_start(chain, start)
     yield "Put" if start is None else f"Load({start.number})"

@@ -69,7 +69,7 @@ class GridSpec:
 
     Examples
     --------
-    >>> description = Description((10, 6), (3, 2), (1, 1), ())
+    >>> description = GridSpec((10, 6), (3, 2), (1, 1), ())
     >>> description.cuts(0)
     (0, 4, 7, 10)
     >>> description.block_shape((0, 1))

@@ -32,9 +32,9 @@ class SlotTable:
     --------
     >>> import numpy as np
     >>> table = SlotTable()
-    >>> table.slot(Given(2, "argument", 0)), table.slot(ArrayValue.of(np.ones(2), "v"))
+    >>> table.slot(ArgumentRef(2, "argument", 0)), table.slot(ArrayValue.of(np.ones(2), "v"))
     (0, 1)
-    >>> table.slot(Given(2, "argument", 0))
+    >>> table.slot(ArgumentRef(2, "argument", 0))
     0
     """
 

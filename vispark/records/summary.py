@@ -14,9 +14,9 @@ def summary(contents: Iterable[PartitionSchema]) -> str:
     Examples
     --------
     >>> from gpu_worker.protocol.messages import Field, Signature
-    >>> from vispark.records.layout import Layout
-    >>> rows = Layout("elements", False, (Part("", "array", ("<f4",)),))
-    >>> summary([Content(5, 0, rows, (Signature((Field("", "<f4", (5, 3)),)),))] * 2)
+    >>> from vispark.records.layout import RecordLayout, RecordPart
+    >>> rows = RecordLayout("elements", False, (RecordPart("", "array", ("<f4",)),))
+    >>> summary([PartitionSchema(5, 0, rows, (Signature((Field("", "<f4", (5, 3)),)),))] * 2)
     '10 records of float32[3]'
     """
     contents = list(contents)
@@ -32,7 +32,7 @@ def size(nbytes: int) -> str:
     Examples
     --------
     >>> size(8000), size(3 * 2**30)
-    ('7.8 KiB', '3 GiB')
+    ('7.81 KiB', '3 GiB')
     """
     number, unit = float(nbytes), "bytes"
     for larger in ("KiB", "MiB", "GiB", "TiB"):

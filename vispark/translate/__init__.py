@@ -3,9 +3,9 @@
 ``reader`` turns a function into the intermediate form (``form``) when ``vmap`` is called; ``fuse`` makes one kernel of
 several of them, and of a fold behind them, once dtypes and lengths are known. Nothing here knows Spark.
 
->>> kernel = specialise(trace(lambda x, k: k * x, (2.0,)), Record((Field("", "float32"),)), (2.0,))
+>>> kernel = specialise(trace(lambda x, k: k * x, (2.0,)), ElementSpec((ElementField("", "float32"),)), (2.0,))
 >>> kernel.outputs
-(Output(name='', dtype='float32', shape=(), number=''),)
+(KernelOutput(name='', dtype='float32', shape=(), number=''),)
 """
 
 from __future__ import annotations

@@ -35,9 +35,9 @@ def specialise(function: Function, record: ElementSpec, args: Sequence[Any] = ()
 
     Examples
     --------
-    >>> from vispark.translate import Field
-    >>> specialise(trace(lambda x, k: k * x, (2.0,)), Record((Field("", "float32"),)), (2.0,)).outputs
-    (Output(name='', dtype='float32', shape=(), number=''),)
+    >>> from vispark.translate import ElementField
+    >>> specialise(trace(lambda x, k: k * x, (2.0,)), ElementSpec((ElementField("", "float32"),)), (2.0,)).outputs
+    (KernelOutput(name='', dtype='float32', shape=(), number=''),)
     """
     return fuse((TracedCall(function, tuple(args)),), record)
 
@@ -47,8 +47,8 @@ def translate(fn: Callable[..., Any], *args: Any, record: ElementSpec) -> str:
 
     Examples
     --------
-    >>> from vispark.translate import Field
-    >>> print(translate(lambda x: 2 * x, record=Record((Field("", "float32"),))).partition("extern")[0])
+    >>> from vispark.translate import ElementField
+    >>> print(translate(lambda x: 2 * x, record=ElementSpec((ElementField("", "float32"),))).partition("extern")[0])
     #include "vispark/rows.h"
     <BLANKLINE>
     static __device__ __forceinline__ void

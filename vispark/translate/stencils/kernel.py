@@ -129,11 +129,11 @@ def specialise_stencil(function: Function, fields: Sequence[ElementField], args:
 
     Examples
     --------
-    >>> from vispark.translate import Field, stencil, trace
+    >>> from vispark.translate import ElementField, stencil, trace
     >>> @stencil
     ... def smooth(u):
     ...     return 0.25 * u[-1] + 0.5 * u[0] + 0.25 * u[1]
-    >>> kernel = specialise_stencil(trace(smooth), [Field("", "float32")], dims=1)
+    >>> kernel = specialise_stencil(trace(smooth), [ElementField("", "float32")], dims=1)
     >>> kernel.halo, kernel.outputs[0].dtype
     (((1, 1),), 'float32')
     """
