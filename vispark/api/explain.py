@@ -205,8 +205,8 @@ def _lowered(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
     return work
 
 
-def _rewritten(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput, lowering: Lowering
-               | None) -> Iterator[str]:
+def _rewritten(chain: LogicalPlan, start: DatasetId | None, goal: RequestedOutput,
+               lowering: Lowering | None) -> Iterator[str]:
     """Yield the protocol's steps; without content only what becomes one step."""
     if lowering is not None:
         numbers = lowering.numbers()

@@ -153,8 +153,8 @@ class Mapped:
 Call = tuple[int, MapSpec]
 
 
-def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signature, *, wanted: frozenset[str]
-                 | None = None,
+def resolve_maps(calls: Sequence[Call], layout: RecordLayout, signature: Signature, *,
+                 wanted: frozenset[str] | None = None,
                  folding: Folding | None = None, room: int = ROOM) -> Mapped:
     """Return what calls, each with its position in the chain, mean for blocks of one layout and signature.
 

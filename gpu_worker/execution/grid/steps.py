@@ -53,8 +53,8 @@ class GridSteps:
     """
 
     def __init__(self, grids: Grids, grid: GridShape, stencils: Sequence[StencilLaunch],
-                 source: Callable[[int], Source], desk: GridContext, progress: Progress, world: JoinedWorld
-                 | None = None):
+                 source: Callable[[int], Source], desk: GridContext, progress: Progress,
+                 world: JoinedWorld | None = None):
         self._grids = grids
         self._grid = grid
         self._lattice = lattice_of(grid)

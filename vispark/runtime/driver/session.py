@@ -500,8 +500,8 @@ class Session:
                     self.worlds.renew()
                     raise
 
-    def _saves(self, loader, ready: DistributedExecutable, nodes: LogicalPlan, tokens: RDD
-               | None) -> dict[WorkerAddress, Save]:
+    def _saves(self, loader, ready: DistributedExecutable, nodes: LogicalPlan,
+               tokens: RDD | None) -> dict[WorkerAddress, Save]:
         """Return what workers are to take a snapshot of, if a plan is a step of a loop on a grid and one is due.
 
         It lies where the ``tokens`` of what the plan starts from are.

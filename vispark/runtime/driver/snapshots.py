@@ -190,8 +190,8 @@ class Snapshots:
         return late or any(epochs.get(home, epoch) != epoch for home, epoch in snapshot.epochs.items())
 
     def begin(self, loader: RDD, residency: Residency, vrdd: int, places: Mapping[int, WorkerAddress], nbytes: int,
-              epochs: Mapping[WorkerAddress, int], holders: Mapping[WorkerAddress, WorkerAddress]
-              | None = None) -> Save:
+              epochs: Mapping[WorkerAddress, int],
+              holders: Mapping[WorkerAddress, WorkerAddress] | None = None) -> Save:
         """Take note of a snapshot that a plan begins; what the plan is to say of it.
 
         Parameters
