@@ -46,7 +46,7 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """The GPU worker of this node, which keeps the partitions of vispark's RDDs."""
+    """Control this node's GPU worker, which keeps the partitions of vispark's RDDs."""
 
 
 @main.command()

@@ -69,7 +69,8 @@ _memories = itertools.count(1)
 
 @dataclass(frozen=True)
 class _Way:
-    """How a worker is reached: by the socket in a runtime directory, or over TCP where ``reach`` is given."""
+    """Address of a worker and how to connect: by the socket in a runtime directory, or over TCP if ``reach`` is given.
+    """
 
     directory: RuntimeDirectory
     reach: Reach | None

@@ -146,7 +146,7 @@ class Daemon:
             self._directory.sessions.rmdir()
 
     def released(self) -> None:
-        """The lock is free: answer those who asked for the end."""
+        """Note that the daemon's lock is free, and wait for the threads that answer requests to stop."""
         self._released.set()
         for thread in self._stop_requests:
             thread.join(_LAST_WORDS_SECONDS)

@@ -1,4 +1,4 @@
-"""Which sessions there are, who may use them, and when they end.
+"""State machine of a node's sessions: which exist, who may use them, and when they end.
 
 Pure decisions: every method of :class:`SessionStateMachine` is an event, what it returns are instructions to the
 daemon, and the only outside thing is the clock, which is injected. Nothing here knows of sockets, threads or processes.
@@ -151,7 +151,7 @@ class SessionStateMachine:
         return self._started(session)
 
     def opened(self, name: str, door: Door) -> None:
-        """A session can be reached over TCP from now on."""
+        """Record that a session can be reached over TCP, at ``door``."""
         if name in self._sessions:
             self._sessions[name].door = door
 
@@ -161,20 +161,20 @@ class SessionStateMachine:
         return [self._remove(self._authenticated(hello).name)] if hello.session in self._sessions else []
 
     def lease_closed(self, name: str) -> None:
-        """A driver's lease connection closed."""
+        """Record that a driver's lease connection closed, and renew the session's expiry."""
         if name in self._sessions:
             session = self._sessions[name]
             session.leases = max(session.leases - 1, 0)
             self._renew(session)
 
     def anchor_gone(self, name: str, pid: int) -> None:
-        """An anchor process ended."""
+        """Record that an anchor process of a session's client ended, and renew the session's expiry."""
         if name in self._sessions:
             self._sessions[name].anchors.discard(pid)
             self._renew(self._sessions[name])
 
     def process_ended(self, name: str, epoch: int, death: Death) -> None:
-        """A device process ended, or could not be started."""
+        """Record that a device process ended, or that it could not be started."""
         session = self._sessions.get(name)
         if session is not None and session.epoch >= epoch:
             session.deaths[epoch] = death
@@ -203,7 +203,7 @@ class SessionStateMachine:
     # -- questions ----------------------------------------------------------------------------------------------------
 
     def next_expiry(self) -> float | None:
-        """When :meth:`expire` is due, on the injected clock."""
+        """Return the time on the injected clock at which :meth:`expire` is due; None if no session expires."""
         expiry = min(map(self._expiry, self), default=math.inf)
         return None if expiry == math.inf else expiry
 

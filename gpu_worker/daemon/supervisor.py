@@ -120,7 +120,7 @@ class Supervisor:
         _log.info("session %s is adopted with process %d, epoch %d", name, process.found.pid, process.found.epoch)
 
     def lease(self, hello: Hello) -> None:
-        """A driver leases its session; :meth:`lease_closed` must follow."""
+        """Admit a driver's lease of its session; :meth:`lease_closed` must follow."""
         self._admit(hello.session, lambda: self._sessions.greet(hello))
         self._watcher.wake()
 

@@ -39,7 +39,7 @@ Visit = Callable[[str, socket.socket], None]
 
 
 class Doors:
-    """Where sessions are reached over TCP: one port for each address. Its methods may be called from any thread.
+    """TCP listeners of a node's sessions, one port for each address. Methods may be called from any thread.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a device must do, whatever it is: hold buffers, copy, compile and launch.
+"""Interface of devices: buffers, streams, copies, compilation and launches.
 
 A new device is one file beside this one that implements :class:`Device`, and a line in :mod:`gpu_worker.device`.
 Buffers, streams and kernels come from its factories only. Work is ordered within a stream and not between streams;
@@ -105,7 +105,7 @@ class Stream:
 
     @contextmanager
     def unnoted(self) -> Iterator[None]:
-        """Within it, what is enqueued is not noted."""
+        """Suspend the recording of what is enqueued on the stream, within the context."""
         tape, self.tape = self.tape, None
         try:
             yield
@@ -189,7 +189,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Act:
-    """What this process does itself between launches, such as to tell other nodes that something is there."""
+    """Action of this process between recorded launches, such as a message to other nodes."""
 
     do: Callable[[], object]
 
@@ -290,7 +290,7 @@ class Device(ABC):
         self.lock = threading.Lock()
 
     def active(self) -> AbstractContextManager[None]:
-        """Within it, calls of this thread need not make the device current, where that is to be done."""
+        """Return a context in which calls of this thread need not make the device current."""
         return nullcontext()
 
     @abstractmethod
@@ -404,7 +404,9 @@ class Device(ABC):
         self.order(other, stream=stream, of=of or self)
 
     def order(self, other: Stream, *, stream: Stream, of: Device) -> None:
-        """As :meth:`wait`, for devices whose streams are not in order anyway."""
+        """Let ``stream`` run behind what ``other`` has enqueued so far; a no-op on devices whose streams run in one
+        order.
+        """
 
     def reaches(self, other: Device) -> bool:
         """Return whether this device's kernels may read and write another's memory."""
@@ -421,7 +423,7 @@ class Device(ABC):
         """
 
     def synchronize_asleep(self, *, stream: Stream) -> None:
-        """As :meth:`synchronize`, leaving the processor to others meanwhile, at the price of waking up late."""
+        """Wait like :meth:`synchronize`, but asleep: other threads get the processor, and the wake-up takes longer."""
         self.synchronize(stream=stream)
 
     def query(self, *, stream: Stream) -> None:

@@ -1,4 +1,4 @@
-"""How long a device works on what it is given, apart from who gives it."""
+"""Clocks of a device's busy time, measured apart from the host's."""
 
 from __future__ import annotations
 

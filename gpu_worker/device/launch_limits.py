@@ -1,4 +1,4 @@
-"""What a launch on a GPU must satisfy, and how its arguments are laid out; without CUDA, so that it runs anywhere."""
+"""Limits of launches on a GPU, and the layout of kernel arguments; without CUDA, so that this module runs anywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WARP, _REGISTERS, _RESERVED = 32, 256, 1024
 
 @dataclass(frozen=True)
 class Limits:
-    """What a launch may ask for.
+    """Limits of launches on a device.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What the thread blocks on one multiprocessor share: registers, bytes of shared memory, and threads."""
+    """Resources that the thread blocks on one multiprocessor share: registers, bytes of shared memory, and threads."""
 
     registers: int
     shared: int

@@ -1,4 +1,4 @@
-"""What the partial results of a fold make together, for a reply."""
+"""Joining of a fold's partial results into the bytes of a reply."""
 
 from __future__ import annotations
 

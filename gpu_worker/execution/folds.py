@@ -250,7 +250,7 @@ def left_by_works(step: MapFoldStep, launch: Launch, left: Sequence[Left], folde
 
 
 def results_of(launch: Launch) -> list[str]:
-    """For each of a launch's ``partials`` the dtype of the field that it becomes; empty for all others."""
+    """Return the dtype of the output field that each of a launch's ``partials`` holds; "" for partials of no field."""
     dtypes = {described.name: described.dtype for described in launch.outputs}
     return ["" if each.guard else dtypes.get(each.field, "") for each in launch.partials]
 
@@ -379,7 +379,7 @@ def _sum(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Left:
-    """What works left of one array of accumulators, joined: elements of a result, or accumulators still."""
+    """Joined accumulators of one array that thread blocks left: elements of a result, or accumulators still to join."""
 
     values: np.ndarray
     offset: int

@@ -91,7 +91,9 @@ class InFlightQueue:
 
     @contextmanager
     def turn(self, *, alone: bool = False) -> Iterator[None]:
-        """Within it nobody else enqueues on the line's streams; ``alone`` also waits until nothing is under way."""
+        """Hold the queue's turn: no other thread enqueues on its streams; with ``alone``, wait first until no plan is
+        in flight.
+        """
         with self._turn:
             if alone:
                 self.drain()

@@ -18,14 +18,15 @@ from gpu_worker.protocol.payload import Payload
 
 
 class RequestValues(Protocol):
-    """What the slots of a request hold."""
+    """Interface of a request's slot values: the bytes of each slot."""
 
     def data(self, slot: int) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a plan leaves in a buffer; ``looked_at`` are the bytes that are read here, too, in ``host``."""
+    """Result of a plan in a device buffer; the slices ``looked_at`` of it are also copied to ``host`` and read there.
+    """
 
     stream: Stream
     buffer: Buffer

@@ -212,7 +212,9 @@ class DecodedPlans:
         self._rest_actions(seconds)
 
     def tidy(self, seconds: float) -> None:
-        """The same for actions while other plans come, once in so many seconds."""
+        """Drop the recordings of actions that have not run lately, as :meth:`rest` does, at most once in so many
+        ``seconds``.
+        """
         if time.monotonic() - self._counted > seconds:
             self._rest_actions(seconds)
 

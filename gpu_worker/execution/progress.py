@@ -1,4 +1,4 @@
-"""How far a plan has come on its devices, for whoever asks which kernel failed or is late."""
+"""Progress marks of a plan on its devices, from which a failed or late kernel is identified."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ Answer = Callable[[], tuple[tuple[Output, ...], Folded | None, Data | None]]
 
 
 class SlotValues(Protocol):
-    """What the slots of a request hold."""
+    """Interface of a request's slot values: payload, array bytes, fixed values and numbers."""
 
     @property
     def payload(self) -> Payload | None: ...
@@ -59,7 +59,7 @@ class SlotValues(Protocol):
 
 
 class Recording:
-    """What one pass of a plan did, on its way to being done again.
+    """Record of the device work of one pass of a plan, replayable for later passes.
 
     Parameters
     ----------
@@ -358,7 +358,7 @@ class Recording:
     @staticmethod
     def _landed(names: Registry, bound: Sequence[int], borrowed: Sequence[int],
                 vessels: Sequence[BoundBuffers]) -> None:
-        """What was bound is complete; let go of the rest."""
+        """Mark bound partitions as complete, and return what the pass borrowed and the buffers that it held."""
         names.came(bound)
         names.give_back(borrowed)
         for vessel in vessels:

@@ -1,4 +1,4 @@
-"""Which device and stream a partition's work goes to."""
+"""Assignment of partitions' work to devices and streams."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Streams:
         return self._pool.devices
 
     def among(self, addresses: Sequence[str]) -> Sequence[Device]:
-        """As :meth:`StreamPool.among`."""
+        """Return the devices at some addresses, as :meth:`StreamPool.among` does."""
         return self._pool.among(addresses)
 
     def main(self, device: Device) -> Stream:
@@ -182,7 +182,7 @@ class Streams:
 
     @contextmanager
     def noting(self) -> Iterator[list[Entry]]:
-        """Within it, what is enqueued is noted apart."""
+        """Record work enqueued within the context in a list of its own."""
         outer, apart = self._tape, []           # type: tuple[list[Entry] | None, list[Entry]]
         self._put(apart)
         try:

@@ -1,4 +1,4 @@
-"""Where a plan's time goes in the worker."""
+"""Breakdown of a plan's time in the worker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Stopwatch:
         return self._compiling() - self._before
 
     def lap(self, step: Step | None) -> None:
-        """What the devices did since the last lap, which is complete, was a step; or to copy out results."""
+        """Attribute the device time since the previous lap to ``step``, or to copying out results if it is None."""
         now, compiled, busy = time.monotonic(), self.compiled, self._streams.busy()
         self._spent["copy_out" if step is None else _KINDS.get(type(step), "kernels")] += busy
         if self._with_others and isinstance(step, ExchangeStep | StencilStep | IterateStep):

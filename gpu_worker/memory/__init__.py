@@ -1,1 +1,1 @@
-"""What a device process holds: names, partitions, buffers, and how grids lie in memory."""
+"""Memory of a device process: names, partitions, buffers, and the layout of grids."""

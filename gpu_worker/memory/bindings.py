@@ -1,4 +1,4 @@
-"""What a session holds under which name, decided without sockets, devices or clocks.
+"""State of a session's names and the content bound to them, decided without sockets, devices or clocks.
 
 The rules: a name (VRDD number, partition) is bound once and to complete content only; a second binding is dropped in
 favour of the first, so that a retried request or a task's twin changes nothing; a request from before a recovery is
@@ -16,7 +16,7 @@ from gpu_worker.protocol.errors import Fenced, PartitionMissing
 
 
 class RefCounted(Protocol):
-    """What is bound to a name: counted, and given back by its last close."""
+    """Interface of content that is bound to a name: counted by reference, and freed by its last close."""
 
     index: int
 
@@ -41,7 +41,7 @@ class Binding(Protocol[D]):
 
 
 class Closable(Protocol):
-    """What was bound."""
+    """Interface of content that is closed when its name is released."""
 
     def close(self) -> None: ...
 

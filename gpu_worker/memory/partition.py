@@ -1,4 +1,4 @@
-"""What a worker holds: arrays in host memory, on a device or both, grouped into blocks and partitions.
+"""Partitions that a worker holds: arrays in host memory, on a device or both, grouped into blocks.
 
 Content never changes once it is complete, so partitions share arrays freely; an array is counted, and its device
 memory goes back when the last partition that has it is closed.

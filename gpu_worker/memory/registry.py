@@ -12,7 +12,7 @@ from gpu_worker.protocol.messages import Held, HeldVrdd, Signature
 
 
 class Registry:
-    """What :class:`~gpu_worker.memory.bindings.Bindings` decides, one decision at a time.
+    """Thread-safe registry of a session's names: :class:`~gpu_worker.memory.bindings.Bindings` under one lock.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Registry:
         self._copied: dict[int, int] = {}
 
     def admit(self, epoch: int) -> None:
-        """As :meth:`Bindings.admit`."""
+        """Refuse a request of another epoch, as :meth:`Bindings.admit` does."""
         self._state.admit(epoch)
 
     def called(self, vrdd: int) -> str:
@@ -38,17 +38,19 @@ class Registry:
         return f"{vrdd} {self._state.names.get(vrdd, '')}".strip()
 
     def lookup(self, vrdd: int, partition: int) -> Partition:
-        """As :meth:`Bindings.lookup`."""
+        """Return a partition, shared with the caller, as :meth:`Bindings.lookup` does, once its content is complete."""
         self.complete(vrdd)
         with self._lock:
             return self._state.lookup(vrdd, partition)
 
     def version(self, vrdd: int) -> int:
-        """As :meth:`Bindings.version`."""
+        """Return the version of a VRDD's content, as :meth:`Bindings.version` does."""
         return self._state.version(vrdd)
 
     def vessel(self, vrdd: int) -> BoundBuffers | None:
-        """As :meth:`Bindings.vessel`."""
+        """Return the buffers that all partitions of a VRDD are bound to, as :meth:`Bindings.vessel` does; None if there
+        are none.
+        """
         found = self._state.vessel(vrdd)
         return found if isinstance(found, BoundBuffers) else None
 
@@ -87,12 +89,12 @@ class Registry:
             return True
 
     def borrow(self, versions: Mapping[int, int]) -> bool:
-        """As :meth:`Bindings.borrow`."""
+        """Borrow VRDDs in the given versions, as :meth:`Bindings.borrow` does."""
         with self._lock:
             return self._state.borrow(versions)
 
     def give_back(self, vrdds: Iterable[int]) -> None:
-        """As :meth:`Bindings.give_back`."""
+        """Return borrowed VRDDs, as :meth:`Bindings.give_back` does."""
         with self._lock:
             self._state.give_back(vrdds)
 
@@ -108,12 +110,14 @@ class Registry:
             return [content.share() for content in self._state.held(vrdd)]
 
     def bind(self, vrdd: int, name: str, content: Partition) -> bool:
-        """As :meth:`Bindings.bind`."""
+        """Bind content to a name, as :meth:`Bindings.bind` does."""
         with self._lock:
             return self._state.bind(vrdd, name, content)
 
     def bind_all(self, vrdd: int, vessel: BoundBuffers, wait: Callable[[], None] | None = None) -> None:
-        """As :meth:`Bindings.bind_all`; ``wait``, where it is given, returns when the content is complete."""
+        """Bind all partitions of a VRDD, as :meth:`Bindings.bind_all` does; ``wait``, if given, returns when the
+        content is complete.
+        """
         with self._lock:
             if wait is not None:
                 self._coming.setdefault(vrdd, wait)
@@ -135,14 +139,14 @@ class Registry:
             self._coming.pop(vrdd, None)
 
     def release(self, vrdds: Collection[int]) -> None:
-        """As :meth:`Bindings.release`."""
+        """Release VRDDs, as :meth:`Bindings.release` does, and forget their copies."""
         with self._lock:
             self._state.release(vrdds)
             for vrdd in vrdds:
                 self._copied.pop(vrdd, None)
 
     def retain(self, vrdd: int, partitions: Iterable[int], *, only: bool = True) -> None:
-        """As :meth:`Bindings.retain`."""
+        """Retain some partitions of a VRDD and release others, as :meth:`Bindings.retain` does."""
         with self._lock:
             self._state.retain(vrdd, partitions, only=only)
 

@@ -1,4 +1,4 @@
-"""What daemons of several nodes ask each other: to start prted.
+"""Protocol between daemons of several nodes: requests to start prted.
 
 A daemon knows the others by where they are: an address with a port, or the runtime directory of another one on this
 machine. Over TCP both sides prove that they have the cluster's key, by HMAC-SHA256 over a challenge and what is said;
@@ -42,7 +42,7 @@ _AFTER_DEFECT_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class PeerChallenge:
-    """What the other side has to answer to."""
+    """Challenge of a daemon, which the peer has to answer."""
 
     nonce: bytes
 
@@ -58,7 +58,7 @@ class Signed:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a daemon was told of the nodes: the others, where it is reached, and the file with the key."""
+    """Configuration of a daemon's cluster: the other nodes, this daemon's own address, and the file with the key."""
 
     others: tuple[str, ...]
     listen: str

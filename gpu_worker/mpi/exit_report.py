@@ -1,4 +1,4 @@
-"""What a rank says before it dies of an exception."""
+"""Report of the exception that ends a rank, for the log and the device process."""
 
 from __future__ import annotations
 

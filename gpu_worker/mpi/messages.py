@@ -1,4 +1,4 @@
-"""What a device process and its rank say to each other, over a Unix socket."""
+"""Messages between a device process and its MPI rank, over a Unix socket."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """What the ranks said, in their order."""
+    """Reply to :class:`Gather`: the data of all ranks, in their order."""
 
     data: tuple[bytes, ...]
 

@@ -1,4 +1,4 @@
-"""How the ranks of a world are started: mpirun, its launch agent, and the daemons of the nodes.
+"""Startup of a world's ranks: mpirun, its launch agent, and the daemons of the nodes.
 
 mpirun knows the nodes of a world as ``vispark-0``, ``vispark-1`` and so on, which no resolver has to know. To reach
 one it starts the launch agent (:mod:`gpu_worker.mpi.agent`), which tells its own node's daemon; that one starts

@@ -50,7 +50,7 @@ class Staged:
 
 @dataclass(frozen=True, eq=False)
 class RecordedExchange:
-    """What a plan that was noted did together with the other nodes, so that it can be done again.
+    """Record of a plan's exchanges with other nodes, replayable when all nodes agree on the same ones.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class JoinedWorld:
         self._used, self._deadline = {}, deadline
 
     def end(self) -> None:
-        """A plan is done."""
+        """End the current plan: forget what the nodes agreed on for it."""
         self._agreed = ()
 
     def agree(self, said: bytes) -> tuple[bytes, ...]:

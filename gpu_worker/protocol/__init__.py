@@ -1,1 +1,1 @@
-"""What clients and workers say to each other: errors, messages, frames and payloads. See docs/protocol.md."""
+"""Protocol between clients and workers: errors, messages, frames and payloads. See docs/protocol.md."""

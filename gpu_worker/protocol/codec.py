@@ -43,7 +43,9 @@ _packer = _Packer()
 
 
 class _Mismatch(Exception):
-    """What arrived is of another type than its annotation says; the path to it is put together on the way out."""
+    """Error of a decoded value that does not have its annotated type; the path to the value is built while the error
+    propagates.
+    """
 
     def __init__(self, message: str):
         self.path = ""

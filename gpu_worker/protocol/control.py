@@ -1,4 +1,4 @@
-"""What a daemon and its device processes say to each other.
+"""Protocol between a daemon and its device processes.
 
 A device process reads its :class:`Configuration` from its standard input. It listens on its session's socket, where one
 daemon at a time is connected: the process introduces itself with a :class:`Registration`, then the daemon sends a
@@ -17,7 +17,7 @@ VISITOR = "visitor"
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """What a session's processes on a node show over TCP: a certificate (DER), and its key (PEM)."""
+    """TLS identity of a session's processes on a node: a certificate (DER), and its key (PEM)."""
 
     certificate: bytes
     key: bytes
@@ -28,7 +28,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Where the daemon takes connections for a session over TCP, and what its processes show there."""
+    """TCP address at which a daemon accepts connections for a session, and the TLS identity that its processes show."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a device process is started with."""
+    """Configuration with which a device process is started."""
 
     session: str
     secret: bytes

@@ -38,7 +38,7 @@ from dataclasses import dataclass, fields, replace
 
 @dataclass(frozen=True)
 class Place:
-    """Where an error happened, in the user's words; what is not known stays empty."""
+    """Location of an error in the user's terms; unknown parts are empty."""
 
     vrdd: str = ""
     partition: int | None = None

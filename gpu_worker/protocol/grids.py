@@ -1,4 +1,4 @@
-"""What messages say of grids: their shape, how they continue at their sides, exchanges and loops.
+"""Messages about grids: shapes, boundary rules, exchanges and loops.
 
 Axes have the grid's own order and number, 1 to 3, the last one contiguous in memory. Cells are numbered over the whole
 grid from 0; ghost cells outside of it have numbers below 0 or from the extent on. A block's position is its number in
@@ -26,7 +26,7 @@ class GridShape:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How a field continues at one side of an axis.
+    """Boundary rule of a field at one side of an axis.
 
     ``rule`` is "periodic" (at the axis's other end), "mirrored" (the cells before the side once more, in reverse: ghost
     cell -1 has what cell 0 has) or "given". Then ``values`` is the index of an array argument with the ghost cells'
@@ -144,7 +144,8 @@ def place_name(machine: str, runtime_dir: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Iterated:
-    """How a loop ended: its steps in this request, and the largest change of a cell in the last one compared, or -1."""
+    """Outcome of a loop: its steps in this request, and the largest change of a cell in the last step compared, or -1.
+    """
 
     steps: int
     change: float

@@ -227,7 +227,7 @@ Request = Run | Describe | Release | Retain | Report | Restore | HoldCopy | Aban
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a partition's result lies in the reply's data or payload, laid out as for :class:`Input`."""
+    """Location of a partition's result in the reply's data or payload, laid out as for :class:`Input`."""
 
     partition: int
     keys: int
@@ -329,7 +329,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class DescribedVrdd:
-    """What is held of a VRDD."""
+    """Description of the content that is held of one VRDD."""
 
     number: int
     signatures: tuple[Signature, ...]
@@ -380,8 +380,8 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What a session holds on this node; ``sent`` are bytes that its MPI world took to others, ``repeated`` the plans
-    that were done again as they had been noted.
+    """Report of a session's content on this node; ``sent`` counts bytes that its MPI world sent to other nodes,
+    ``repeated`` the plans that were replayed from recordings.
     """
 
     number: int
@@ -400,7 +400,7 @@ Reply = Ran | DescribedVrdd | Done | Reported | Failure
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a session's first greeting fixes for its device process."""
+    """Options of a session's device process, fixed by the session's first greeting."""
 
     device: str
     memory: int
@@ -413,7 +413,7 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where a session's device processes on a node are reached over TCP, and the only certificate to trust there."""
+    """TCP address of a session's device processes on a node, and the only certificate to trust there."""
 
     host: str
     port: int
@@ -572,7 +572,7 @@ class StatusReport:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a process ended; ``failure`` names the kernel that did it, where one did. ``alive`` means it has not."""
+    """Death of a process, or none yet if ``alive``; ``failure`` names the kernel that caused it, if one did."""
 
     alive: bool
     signal: int

@@ -64,7 +64,7 @@ def field_offsets(signature: Signature, start: int) -> Iterator[tuple[Field, int
 
 
 class Target(Protocol):
-    """Where arrays are written to, one behind the other."""
+    """Destination of arrays that are written one after the other."""
 
     def put(self, offset: int, array: np.ndarray) -> None:
         """Copy an array's bytes to ``offset``, in C order."""

@@ -32,7 +32,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a block looks like: its fields, in order."""
+    """Signature of a block: its fields, in order."""
 
     fields: tuple[Field, ...]
 
@@ -321,7 +321,7 @@ class StencilLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a plan means for input blocks of one signature.
+    """Lowered form of a plan for input blocks of one signature.
 
     ``launches`` has one for each :class:`ExecStep` and :class:`MapFoldStep`; ``layouts`` and ``counts`` give the layout
     and the number of records at each :class:`KeepStep`, where a count of -1 means as in the input.

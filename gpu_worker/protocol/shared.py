@@ -46,11 +46,13 @@ class BufferLease:
         return not self._is_spoiled and self._lock.acquire(blocking=False)
 
     def end(self) -> None:
-        """The request is answered, and nobody has what came with that."""
+        """Return the memory to its pool: the request is answered, and no reader of its payload is left."""
         self._lock.release()
 
     def spoil(self) -> None:
-        """Nobody knows who uses it still, or it is too small: no request brings it again, and it is not given back."""
+        """Exclude the memory from reuse, because its users are unknown or it is too small; the lease does not return
+        it.
+        """
         self._is_spoiled = True
 
     def __del__(self) -> None:
@@ -86,7 +88,7 @@ class Shared:
 
 
 class BufferPool(Protocol):
-    """What has memories that a worker has mapped."""
+    """Pool of shared memory that a worker has mapped."""
 
     def lend(self, size: int) -> BufferLease | None:
         """Return memory of at least so many bytes, if there is some that nobody uses."""

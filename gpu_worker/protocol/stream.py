@@ -121,7 +121,7 @@ class StreamConnection(Connection):
             return payload.release()
 
     def patient(self) -> None:
-        """As :meth:`Connection.patient`."""
+        """Remove the deadline, as :meth:`Connection.patient` does."""
         self.until = None
 
     def wait_for_end(self) -> None:
@@ -130,12 +130,12 @@ class StreamConnection(Connection):
             self._read(memoryview(bytearray(1)), None)
 
     def wait(self, seconds: float) -> bool:
-        """As :meth:`Connection.wait`; what was deciphered already counts."""
+        """Wait for data, as :meth:`Connection.wait` does; deciphered bytes that are not read yet count as data."""
         return self.socket.pending() > 0 or super().wait(seconds)
 
     def linger(self, seconds: float, still: Callable[[], bool] = lambda: True,
                others: Sockets = ()) -> bool:
-        """As :meth:`Connection.linger`; what was deciphered already counts."""
+        """Poll for data, as :meth:`Connection.linger` does; deciphered bytes that are not read yet count as data."""
         return self.socket.pending() > 0 or super().linger(seconds, still, others)
 
     def _read(self, view: memoryview, until: float | None) -> None:

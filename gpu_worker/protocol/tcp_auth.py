@@ -1,4 +1,4 @@
-"""What both sides of a connection over TCP say before either believes the other.
+"""Authentication of both sides of a TCP connection.
 
 In the clear, the client names the version and the session: ``vispark 4 SESSION``, one line. The daemon answers
 ``ready`` when the session's device process has the connection, or ``refused`` and why. TLS follows. The client compares

@@ -1,4 +1,4 @@
-"""What clients and daemons of different versions can still say to each other: who they are, and that it is to end.
+"""Part of the protocol that all versions share: identification, refusals and the request to end.
 
 A greeting is led by version and role, and the places of a few members of unions stay, so that each side can tell the
 other why it is refused, whatever else changed, and a daemon of any version can be stopped.

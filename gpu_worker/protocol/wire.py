@@ -54,7 +54,7 @@ _CLOEXEC, _CUT_OFF = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
 
 @dataclass
 class _Free:
-    """Whether there were processors to spare, until a time on the monotonic clock."""
+    """Cached result of whether there were processors to spare, valid until a time on the monotonic clock."""
 
     now: bool = False
     until: float = 0.0
@@ -126,7 +126,7 @@ class Connection:
         return self.receive_as(lambda body: decode(body, of), cap)
 
     def receive_as(self, read: Callable[[bytearray], Any], cap: int = MAX_FRAME) -> tuple[Any, list[int]]:
-        """As :meth:`receive`, for what ``read`` makes of a message's bytes."""
+        """Receive a message and its descriptors like :meth:`receive`, decoding the message's bytes by ``read``."""
         descriptors: list[int] = []
         is_whole = False
         try:

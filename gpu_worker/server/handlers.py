@@ -195,7 +195,7 @@ class SessionWorker:
         return flight.done
 
     def adopted(self) -> None:
-        """Another daemon has come, which lacks what was left with the one before."""
+        """Hand complete snapshots and replicas to the daemon that has just adopted this process."""
         self._snapshots.adopted()
 
     def rest(self, seconds: float, payloads: Payloads | None = None) -> None:

@@ -1,6 +1,4 @@
-"""What a connection keeps for its next request: the last payloads' memory, mapped and pinned, and blocks whose plan
-is still to come.
-"""
+"""Per-connection cache of payload memory, mapped and pinned, and of uploaded blocks whose plan is still to come."""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ class SavedBuffer:
 
 @dataclass(frozen=True, slots=True)
 class SavedWindow:
-    """As :class:`~gpu_worker.memory.grid.layout.BlockWindow`: the cells of patch and block, and the patch's ghosts.
+    """Saved form of a :class:`~gpu_worker.memory.grid.layout.BlockWindow`: the cells of patch and block, and the
+    patch's ghosts.
 
     ``packed`` says that it is laid out as kernels of others take it.
     """
@@ -103,7 +104,7 @@ class SavedPartition:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDescription:
-    """What lies in a snapshot."""
+    """Description of a snapshot's content: its buffers and partitions."""
 
     buffers: tuple[SavedBuffer, ...]
     partitions: tuple[SavedPartition, ...]

@@ -36,7 +36,9 @@ def administer(request: AdminRequest, *, runtime_dir: str | None = None, timeout
 
 
 def exchange_descriptors(request: AdminRequest, descriptors: Sequence[int] = ()) -> tuple[Any, list[int]]:
-    """As :func:`administer`, with descriptors beside the request, and those that come with the reply."""
+    """Send an administrative request with descriptors, like :func:`administer`, and return the reply with its
+    descriptors.
+    """
     with open_connection(locate(), False, "", 60.0) as connection:
         return _asked(connection, request, descriptors)
 

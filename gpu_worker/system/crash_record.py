@@ -1,4 +1,4 @@
-"""What a device process was doing when it died.
+"""Crash record of a device process: which kernels its threads were running when it died.
 
 A file of a session, mapped by its device process: a header, in which kernels on the host report an index that ended
 them, slots of 1 KiB, and a verdict. A thread that runs a kernel holds a slot, which says where it is and for which
@@ -100,7 +100,7 @@ class BlackBox:
 
     def running(self, place: Place, deadline: float | None,
                 late: Callable[[], Place] | None = None) -> AbstractContextManager[None]:
-        """Within it this thread runs a kernel at ``place``, until ``deadline`` on the monotonic clock.
+        """Return a context in which this thread runs a kernel at ``place``, until ``deadline`` on the monotonic clock.
 
         Where the thread waits for several kernels, ``late`` says at the deadline which of them it waits for.
         """
@@ -126,7 +126,7 @@ class BlackBox:
         self._free.put(slot)
 
     def serving(self, number: int) -> AbstractContextManager[None]:
-        """Within it what this thread runs is for the request of this number."""
+        """Return a context in which kernels of this thread are attributed to the request ``number``."""
         return _Serving(number)
 
     def _write(self, slot: int, place: Place, started: float, deadline: float, number: int) -> None:
@@ -181,7 +181,9 @@ class BlackBox:
 
 @dataclass(slots=True)
 class _Running:
-    """What :meth:`BlackBox.running` gives: every pass of a loop enters one, at a third of what a generator takes."""
+    """Context of :meth:`BlackBox.running`: a class because every pass of a loop enters one, at a third of a generator's
+    cost.
+    """
 
     box: BlackBox
     place: Place
@@ -202,7 +204,7 @@ class _Running:
 
 @dataclass(slots=True)
 class _Serving:
-    """What :meth:`BlackBox.serving` gives."""
+    """Context of :meth:`BlackBox.serving`."""
 
     number: int
 
@@ -217,7 +219,7 @@ class _Serving:
 
 @dataclass(frozen=True)
 class CrashRecord:
-    """What a black box says: the process's epoch, and what it is to blame on, if anything."""
+    """Content of a crash record: the process's epoch, and the failure that the death is attributed to, if any."""
 
     epoch: int
     failure: Failure | None

@@ -1,4 +1,4 @@
-"""What a kernel says of the index that ended it, in memory that outlives the kernel.
+"""Report of an out-of-range index by a kernel, in memory that outlives the kernel.
 
 A module whose kernels check indices has a variable of the name :data:`POINTER`. Where it points to, the first thread
 that is outside leaves four integers of 64 bits: 1, the index, the axis's length, and the number of the subscript, from

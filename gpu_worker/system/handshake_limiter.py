@@ -24,7 +24,7 @@ class Greeters:
         self._refused: dict[socket.socket, str] = {}
 
     def add(self, sock: socket.socket) -> None:
-        """A connection was accepted."""
+        """Register an accepted connection that has not greeted yet; if too many have not, refuse the oldest."""
         with self._lock:
             if len(self._since) >= MAX_UNGREETED:
                 self._refuse(next(iter(self._since)), f"more than {MAX_UNGREETED} connections had not greeted")

@@ -1,4 +1,4 @@
-"""How a client that finds no daemon starts one."""
+"""Launcher of a daemon, for a client that finds none."""
 
 from __future__ import annotations
 

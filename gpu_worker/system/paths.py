@@ -1,4 +1,4 @@
-"""Where a worker's sockets and files lie: one private directory per user.
+"""Paths of a worker's sockets and files: one private directory per user.
 
 The rule, in order: what the caller names, ``$VISPARK_RUNTIME_DIR``, ``$XDG_RUNTIME_DIR/vispark``,
 ``/run/user/UID/vispark`` where ``/run/user/UID`` exists, and ``vispark-UID`` in the system's temporary place. Whoever

@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket, and whether a process still lives."""
+"""Identity of the peer of a Unix socket, and liveness of processes."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class EventClock(Clock):
 
 
 class _Work:
-    """What a stream is given within it is timed."""
+    """Context that times the work enqueued on one stream."""
 
     __slots__ = ("_clock", "_first", "_stream")
 

@@ -1,4 +1,4 @@
-"""What is filled into a module where it is loaded on a GPU."""
+"""Values of module globals (constants, report pointers) that are set when a module is loaded on a GPU."""
 
 from __future__ import annotations
 

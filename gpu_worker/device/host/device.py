@@ -60,7 +60,9 @@ class _AddressRange(ctypes.Structure):
 
 
 class _Bounds(ctypes.Structure):
-    """What interface.h calls so: a launch's buffers, and the first access that missed them."""
+    """ctypes mirror of ``Bounds`` in interface.h: the address ranges of a launch's buffers, and the first access
+    outside of them.
+    """
 
     _fields_: ClassVar = [("count", ctypes.c_ulonglong), ("ranges", ctypes.POINTER(_AddressRange)),
                           *[(name, ctypes.c_ulonglong) for name in ("gap", "buffer", "address", "size")],

@@ -1,4 +1,4 @@
-"""What NVRTC's options mean to a host compiler."""
+"""Translation of NVRTC's options to those of a host compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the grid steps of one plan work with: streams, memory, kernels, and tables of copies on the devices."""
+"""Context of a plan's grid steps: streams, memory, kernels, and tables of copies on the devices."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class GridContext:
         return operation
 
     def noting(self) -> AbstractContextManager[list[Entry]]:
-        """Within it, what is enqueued is noted apart, for :meth:`again`."""
+        """Record operations enqueued within the context apart from the plan's own, for :meth:`again`."""
         return self._streams.noting()
 
     def again(self, entries: Sequence[Entry]) -> None:

@@ -1,4 +1,4 @@
-"""How the ghost cells of a field get their values, checked for a grid."""
+"""Boundary treatment of a field's ghost cells, checked for a grid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpu_worker.protocol.grids import Halo, Side
 
 @dataclass(frozen=True)
 class Continued:
-    """How the ghost cells of a field get their values.
+    """Boundary treatment of one field: which ghost cells to fill, and how the field continues at each side.
 
     Attributes
     ----------

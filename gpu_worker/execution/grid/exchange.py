@@ -35,7 +35,8 @@ NOT_LATE: Late = ((False, False),) * 3
 
 @dataclass(frozen=True)
 class Came:
-    """That a device's late ghost cells have come once a stream is so far, of itself or of the device that gives."""
+    """Dependency on late ghost cells of a device: a stream of the device itself, or of the device that sends the cells.
+    """
 
     device: Device
     other: Stream

@@ -1,4 +1,4 @@
-"""How a loop goes on: in stretches of steps up to where something is asked of cells, whose values decide.
+"""Graph of a loop's states and the segments of steps between them, each segment up to a test of cell values.
 
 What a stretch does depends only on which buffers hold what before it, and a loop comes back to the same ones. So its
 states and the stretches between them are a graph, which is found out once, and from then on only gone along.
@@ -24,7 +24,7 @@ AHEAD = 64
 
 @dataclass(frozen=True)
 class SegmentShape:
-    """What a stretch consists of.
+    """Shape of a segment of a loop: its passes, steps, and the tests at its end.
 
     Attributes
     ----------
@@ -46,7 +46,9 @@ class SegmentShape:
 
 @dataclass(eq=False)
 class LoopState:
-    """What holds the fields of a loop between two steps, with ``tags`` as for an exchange; and what was done there."""
+    """State of a loop between two steps: the cells of each field, their ghost tags, and the passes and segments
+    recorded from it.
+    """
 
     content: dict[str, Cells]
     tags: dict[Buffer, tuple]
@@ -84,7 +86,7 @@ class Segment:
 
 @dataclass(frozen=True, eq=False)
 class PendingTest:
-    """What is asked at the end of a stretch.
+    """Tests at the end of a segment of a loop, whose answers are not read yet.
 
     Attributes
     ----------

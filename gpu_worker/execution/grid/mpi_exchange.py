@@ -39,7 +39,7 @@ class Message:
     offset: int = 0
 
     def add(self, make: Callable[[int], Copy], nbytes: int) -> None:
-        """One more box, of which ``make`` gives the copy for an address of packed cells."""
+        """Append a box to the message; ``make`` returns the copy of the box, given the address of its packed cells."""
         start = self.nbytes
         self.copies.append(lambda base: make(base + start))
         self.nbytes += -(-nbytes // 16) * 16

@@ -1,4 +1,4 @@
-"""What is asked of the cells of a domain, and found on its devices."""
+"""Reductions over the cells of a domain on the devices: finiteness and the largest change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device process keeps of grids from one plan to the next."""
+"""State of grids that a device process keeps from one plan to the next."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Grids:
         self._unmade: deque[tuple[bytes, int]] = deque(maxlen=_UNMADE)
 
     def turns(self, plan: Plan) -> AbstractContextManager[object]:
-        """Within it, no other plan fills ghost cells, if this one does."""
+        """Return a context that excludes other plans that fill ghost cells, if ``plan`` does; an empty one if not."""
         filling = any(isinstance(step, ExchangeStep | StencilStep | IterateStep) for step in plan.steps)
         return self._turn if filling else nullcontext()
 
@@ -111,8 +111,8 @@ class Grids:
                 self._turned.notify_all()
 
     def failed(self, wanted: Wanted | None, vrdds: Sequence[int], error: VisparkError) -> None:
-        """A plan of a world has failed: the next one has its turn where all workers of the world raise the same, and
-        else the world ends, as the others may wait for what this one will not send now.
+        """Handle the failure of a plan of a world: let the next plan run if all workers of the world raise the same
+        error, and else end the world, as other workers may wait for messages that this one will not send.
 
         ``vrdds`` are the plan's: that which it starts from, and those that it was to make.
         """

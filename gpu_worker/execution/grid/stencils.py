@@ -142,7 +142,8 @@ def _beyond(launch: StencilLaunch, axis: int) -> int:
 
 
 def parts_of(shape: Triple, launch: StencilLaunch, slots: int) -> int:
-    """Into how many parts to deal the cells of a box along an axis, where so many thread blocks are worked on at once.
+    """Return the number of parts into which to split the cells of a box along an axis, for ``slots`` concurrent thread
+    blocks.
 
     Blocks come in rounds; the last one of them is rarely full. A block takes as long as the planes that it reads: those
     of its part and those that the kernel reaches beyond it. The fewest parts are those of the kernel's own tile, as

@@ -32,7 +32,7 @@ Blocks = dict[tuple[int, int], Block]
 
 
 class GridSteps:
-    """What a plan does with the blocks of a grid.
+    """Executor of a plan's grid steps: assembly of patches, exchanges, stencils and loops.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""How a grid lies in device memory: boxes, patches, ghost cells, and which copies an exchange takes."""
+"""Layout of a grid in device memory: boxes, patches, ghost cells, and the copies of an exchange."""

@@ -36,7 +36,7 @@ class Box:
         return Box(tuple(map(max, self.low, other.low)), tuple(map(min, self.high, other.high)))
 
     def grown(self, below: Triple, above: Triple) -> Box:
-        """With so many cells more on either side of each axis."""
+        """Return the box with ``below`` and ``above`` more cells on the two sides of each axis."""
         return Box(tuple(low - width for low, width in zip(self.low, below, strict=True)),
                    tuple(high + width for high, width in zip(self.high, above, strict=True)))
 
@@ -46,7 +46,7 @@ class Box:
                    tuple(high - start for high, start in zip(self.high, origin, strict=True)))
 
     def along(self, axis: int, low: int, high: int) -> Box:
-        """With another range along one axis."""
+        """Return the box with another range of cells along one axis."""
         return Box((*self.low[:axis], low, *self.low[axis + 1:]), (*self.high[:axis], high, *self.high[axis + 1:]))
 
     def __contains__(self, cell: Triple) -> bool:

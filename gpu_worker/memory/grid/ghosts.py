@@ -1,4 +1,4 @@
-"""Where the values of a patch's ghost cells come from: pure geometry.
+"""Sources of the values of a patch's ghost cells: pure geometry.
 
 Ghost cells inside the grid have their values in other patches. Those outside follow the boundary, axis by axis: a
 periodic axis continues at its other end, a mirrored side repeats the cells before it in reverse, and a given side has

@@ -1,4 +1,4 @@
-"""How a patch lies in memory, and what copying boxes of cells between places in memory is."""
+"""Memory layout of patches, and copies of boxes of cells between places in memory."""
 
 from __future__ import annotations
 

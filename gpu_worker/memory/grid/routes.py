@@ -1,4 +1,4 @@
-"""Which copies fill ghost cells, worked out once for a domain.
+"""Routes of ghost-cell exchanges: the copies that fill ghost cells, computed once for a domain.
 
 The memory of fields changes with every step, but what is copied from where to where within it does not.
 """
@@ -48,8 +48,8 @@ class Route:
 
 @dataclass(frozen=True, eq=False)
 class Across:
-    """What a device gives to others: to those whose memory it reaches in one launch, to each other one by pieces of
-    the field of a number.
+    """Transfers from one device to others: a single launch for peers whose memory it reaches, and numbered pieces of
+    fields, staged, for each of the others.
     """
 
     giver: Device
@@ -60,7 +60,7 @@ class Across:
 
 @dataclass(frozen=True, eq=False)
 class Routes:
-    """What an exchange of some fields copies.
+    """Copies of an exchange of some fields.
 
     Attributes
     ----------
